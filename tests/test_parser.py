@@ -416,6 +416,7 @@ def test_a_step_is_along_the_gradient_of_the_likelihood(trained, kind, pairs):
     sentence = treebank(1, 9)[0]
     encoder = Encoder(trained.model.upos)
     data = encoder.encode([sentence])
+    kind = *kind[:2], kind[2] and pairs, kind[3] and pairs
     packed = Inference.full(max_iters=500, tol=1e-10).packed(*kind, 8.0)
     start = {name: getattr(trained.model, name) / 20 for name in ("arcs", "pairs")}
 
@@ -426,7 +427,7 @@ def test_a_step_is_along_the_gradient_of_the_likelihood(trained, kind, pairs):
         learn(
             packed, compiled_templates(), encoder.tables(), data.tokens, tables["arcs"],
             tables["pairs"], squares.copy(), squares.copy(), sentence.heads, np.zeros(1, np.int64),
-            np.zeros(1, np.uint64), np.uint64(1 << 24), rate * 1e6, rate * 1e6, pairs, totals,
+            np.zeros(1, np.uint64), np.uint64(1 << 24), rate * 1e6, rate * 1e6, totals,
         )  # fmt: skip
         return totals[0]
 

@@ -226,8 +226,8 @@ def sentence(rng, n, projective, single_root, strength):
     mu = np.empty_like(arcs)
     seed(False, projective, single_root, arcs, mu)
     settings = projective, single_root, True, True, False, 0.0, 0.0
-    (heads, modifiers, start), (pair_arcs, *_) = kernels.candidates(settings, arcs, mu)
-    return arcs, mu, heads, modifiers, start, pair_arcs, strength * rng.normal(size=len(pair_arcs))
+    candidates, (pair_arcs, *_) = kernels.candidates(settings, arcs, mu)
+    return arcs, mu, candidates, pair_arcs, strength * rng.normal(size=len(pair_arcs))
 
 
 @pytest.mark.slow  # compiles what the parser has inside one kernel
@@ -239,29 +239,25 @@ def test_logarithms_do_the_same_iterations(projective, single_root, damping):
     for strength in (0.1, 1.0, 3.0):
         for n in (2, 5, 9):
             case = sentence(rng, n, projective, single_root, strength)
-            arcs, mu, heads, modifiers, start, pair_arcs, theta = case
-            many = len(theta)
+            arcs, mu, candidates, pair_arcs, theta = case
             log_mu = mu.copy()
+            settings = Inference.full(6, 1e-9, damping).packed(projective, single_root, True, True)
             plain, theirs = (
                 kernels.second_order(
-                    projective, single_root, 6, 1e-9, damping, arcs, result, heads, modifiers,
-                    start, pair_arcs, theta, many, in_logs,
+                    settings, True, arcs, result, candidates, pair_arcs, theta, in_logs
                 )
                 for in_logs, result in ((False, mu), (True, log_mu))
-            )  # fmt: skip
-            iters, residual, ratio, log_z, logs, odds, messages = plain
-            *_, log_odds, log_messages = theirs
-            assert (logs, theirs[4]) == (False, True)
+            )
+            iters, residual, ratio, log_z, (logs, _, messages) = plain
+            in_logs, _, log_messages = theirs[4]
+            assert (logs, in_logs) == (False, True)
             assert theirs[0] == iters
             assert theirs[1] == pytest.approx(residual, rel=1e-3, abs=1e-12)
             assert theirs[2] == pytest.approx(ratio, rel=0.01)
             assert theirs[3] == pytest.approx(log_z, abs=1e-9)
             np.testing.assert_allclose(log_mu, mu, atol=1e-10)
-            np.testing.assert_allclose(np.log(messages), log_messages, atol=1e-8)
-            both = np.empty((2, many))
-            kernels.pair_beliefs(many, pair_arcs, False, messages, odds, both[0])
-            kernels.pair_beliefs(many, pair_arcs, True, log_messages, log_odds, both[1])
-            np.testing.assert_allclose(both[0], both[1], atol=1e-9)
+            np.testing.assert_allclose(np.log(messages[:, :2]), log_messages[:, :2], atol=1e-8)
+            np.testing.assert_allclose(messages[:, 2], log_messages[:, 2], atol=1e-9)
 
 
 def test_reduced_runs_say_so_too():

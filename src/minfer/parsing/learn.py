@@ -409,16 +409,19 @@ def _learn_trees(
     kept.tables.clear()
     theta, uas = kept.theta, kept.dev_uas
     limit = max(abs(s.theta_low), abs(s.theta_high))
-    packed = recipe.inference.packed(s.projective, s.single_root, s.gp, s.sib, limit)
     everything = np.arange(len(data), dtype=np.int64)
     for epoch in range(kept.done, epochs):
-        stage = "pairs" if epoch >= recipe.first_epochs else "arcs"
+        pairs = epoch >= recipe.first_epochs
+        stage = "pairs" if pairs else "arcs"
+        packed = recipe.inference.packed(
+            s.projective, s.single_root, s.gp and pairs, s.sib and pairs, limit
+        )
         totals = np.zeros(6)
         for share, order, seeds in _chunks(everything, [rng, 4, epoch]):
             learn(
                 packed, compiled_templates(), encoder.tables(), data.tokens,
                 *(state[name] for name in _STATE), gold, order, seeds, recipe.keep, recipe.rate,
-                recipe.pair_rate, stage == "pairs", totals,
+                recipe.pair_rate, totals,
             )  # fmt: skip
             if share < 1:
                 so_far = float(totals[0] / totals[1])

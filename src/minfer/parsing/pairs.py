@@ -102,8 +102,5 @@ def count_pairs(
 
 def pair_weights(scores: ArcScores, pairs: Pairs) -> NDArray[np.float64]:
     """theta (P,) of the pairs."""
-    from minfer.parsing.kernels.parser import array_weights
-
-    theta = np.empty(len(pairs.nodes))
-    array_weights(scores.gp, scores.sib, pairs.nodes, pairs.n_gp, theta)
-    return theta
+    chains, fans = pairs.nodes[: pairs.n_gp], pairs.nodes[pairs.n_gp :]
+    return np.concatenate([scores.gp[tuple(chains.T)], scores.sib[tuple(fans.T)]])

@@ -370,9 +370,8 @@ class Parser:
         pairs = list_pairs(arcs, s.gp, s.sib, s.projective, s.single_root)
         theta = np.empty(len(pairs.nodes))
         k.second_scores(
-            k.SCORE, self._templates, keys, pairs.n_gp, pairs.nodes, self.model.pairs, nothing,
-            self._limit, theta,
-        )  # fmt: skip
+            k.SCORE, self._templates, keys, pairs[2:], self.model.pairs, nothing, self._limit, theta
+        )
         cubes = []
         for use, rows in ((s.gp, slice(0, pairs.n_gp)), (s.sib, slice(pairs.n_gp, None))):
             cubes.append(np.zeros((size,) * 3 if use else (0, 0, 0)))

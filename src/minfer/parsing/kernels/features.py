@@ -103,12 +103,6 @@ def dropped(line, seed, keep):
 
 
 @jit
-def kept_scale(keep):
-    """What makes up for the features left out."""
-    return 1.0 if keep >= ALL_KEPT else ALL_KEPT / keep
-
-
-@jit
 def step(weights, squares, at, g, rate):
     """AdaGrad (Duchi et al. 2011)."""
     squares[at] += np.float32(g * g)
@@ -116,51 +110,40 @@ def step(weights, squares, at, g, rate):
 
 
 @jit
-def sum_lines(mode, lines, count, a, b, weights, seed, keep):
-    """The sum of the slots a and b of some lines, as far as they are not dropped."""
-    total = 0.0
-    for t in range(count):
-        if mode == SCORE or not dropped(lines[t], seed, keep):
-            base = lines[t] << np.uint64(4)
-            total += weights[base + a] + weights[base + b]
-    return total
-
-
-@jit
-def update_lines(lines, count, a, b, g, weights, learning):
-    """A step along the gradient g of such a sum."""
+def visit(mode, key, shift, a, b, g, weights, learning):
+    """The slots a and b of the line of a key, zeros if it is dropped; or a step along the gradient
+    g of their sum."""
     squares, seed, keep, rate = learning
-    for t in range(count):
-        if not dropped(lines[t], seed, keep):
-            base = lines[t] << np.uint64(4)
+    line = (key * ODD) >> shift
+    x = y = np.float32(0.0)
+    if mode == SCORE or not dropped(line, seed, keep):
+        base = line << np.uint64(4)
+        if mode == UPDATE:
             step(weights, squares, base + a, g, rate)
             step(weights, squares, base + b, g, rate)
+        else:
+            x, y = weights[base + a], weights[base + b]
+    return x, y
 
 
 @jit
 def token_pass(mode, keys, weights, learning, shift, sums):
-    """Features of single tokens, all slots at once: ``sums`` f8 (N, 16) is filled, or its
+    """Features of single tokens, all slots at once: added up in ``sums`` f8 (N, 16), or its
     entries are the gradients."""
     squares, seed, keep, rate = learning
-    scale = kept_scale(keep)
-    n, n_templates = keys.shape
-    for i in range(n):
+    scale = ALL_KEPT / keep  # makes up for the features left out
+    for i in range(keys.shape[0]):
         row = sums[i]
-        if mode != UPDATE:
-            for s in range(SLOTS):
-                row[s] = 0.0
-        for t in range(n_templates):
+        for t in range(keys.shape[1]):
             line = (keys[i, t] * ODD) >> shift
             if mode != SCORE and dropped(line, seed, keep):
                 continue
-            base = line << np.uint64(4)
-            if mode == UPDATE:
-                for s in range(SLOTS):
-                    if abs(row[s]) >= SKIP:
-                        step(weights, squares, base + np.uint64(s), row[s] * scale, rate)
-            else:
-                for s in range(SLOTS):
-                    row[s] += weights[base + np.uint64(s)]
+            for s in range(SLOTS):
+                at = (line << np.uint64(4)) + np.uint64(s)
+                if mode != UPDATE:
+                    row[s] += weights[at]
+                elif abs(row[s]) >= SKIP:
+                    step(weights, squares, at, row[s] * scale, rate)
         if mode == DROP:
             for s in range(SLOTS):
                 row[s] *= scale
@@ -168,19 +151,16 @@ def token_pass(mode, keys, weights, learning, shift, sums):
 
 @jit
 def arc_pass(
-    mode, head_keys, mod_keys, tags, tag_keys, sums, weights, learning, shift, lines, between,
-    scores,
-):  # fmt: skip
+    mode, head_keys, mod_keys, tags, tag_keys, between, sums, weights, learning, shift, scores
+):
     """Scores of all arcs into ``scores`` (N, N), or a step along the gradients that are there.
 
     ``head_keys`` and ``mod_keys`` u8 (N, T + 1): the last column is for the tags between head and
     modifier, once for each that occurs: ``tags`` i8 (N,) in 0 .. 63. ``sums`` f8 (2, N, 16) are
-    those of the tokens as heads and as modifiers. ``lines`` u8 (T + 64,) and ``between`` u8 (64,)
-    are scratch.
+    those of the tokens as heads and as modifiers. ``between`` u8 (64,) is scratch.
     """
     n_templates = head_keys.shape[1] - 1
-    _, seed, keep, _ = learning
-    scale = kept_scale(keep)
+    scale = ALL_KEPT / learning[2]
     n = head_keys.shape[0]
     for h in range(n):
         hk = head_keys[h]
@@ -194,35 +174,30 @@ def arc_pass(
                 ms = sums[1, m]
                 a = np.uint64(direction)
                 b = np.uint64(2 + 7 * direction + DISTANCES[min(abs(h - m), 15)])
-                key = hk[n_templates] ^ mk[n_templates]
-                if mode == SCORE:
-                    x = hs[a] + ms[a]
-                    y = hs[b] + ms[b]
+                x, y, total = hs[a] + ms[a], hs[b] + ms[b], 0.0
+                g = scores[h, m] if mode == UPDATE else 0.0
+                if mode != UPDATE or abs(g) >= SKIP:
                     for t in range(n_templates):
-                        base = (((hk[t] ^ mk[t]) * ODD) >> shift) << np.uint64(4)
-                        x += weights[base + a]
-                        y += weights[base + b]
+                        key = hk[t] ^ mk[t]
+                        p, q = visit(mode, key, shift, a, b, g * scale, weights, learning)
+                        x += p
+                        y += q
+                        total += p + q
                     for t in range(n_between):
-                        base = (((key ^ between[t]) * ODD) >> shift) << np.uint64(4)
-                        x += weights[base + a]
-                        y += weights[base + b]
-                    scores[h, m] = x + y
-                elif mode == DROP or abs(scores[h, m]) >= SKIP:
-                    for t in range(n_templates):
-                        lines[t] = ((hk[t] ^ mk[t]) * ODD) >> shift
-                    for t in range(n_between):
-                        lines[n_templates + t] = ((key ^ between[t]) * ODD) >> shift
-                    count = n_templates + n_between
-                    if mode == DROP:
-                        total = sum_lines(mode, lines, count, a, b, weights, seed, keep)
+                        key = hk[n_templates] ^ mk[n_templates] ^ between[t]
+                        p, q = visit(mode, key, shift, a, b, g * scale, weights, learning)
+                        x += p
+                        y += q
+                        total += p + q
+                    if mode == SCORE:
+                        scores[h, m] = x + y
+                    elif mode == DROP:
                         scores[h, m] = total * scale + hs[a] + hs[b] + ms[a] + ms[b]
                     else:
-                        g = scores[h, m]
                         hs[a] += g
                         hs[b] += g
                         ms[a] += g
                         ms[b] += g
-                        update_lines(lines, count, a, b, g * scale, weights, learning)
                 tag = np.uint64(1) << np.uint64(tags[m])
                 if not seen & tag:
                     seen |= tag
@@ -237,29 +212,29 @@ def first_scores(mode, templates, keys, tags, weights, learning, scores):
     shift = line_shift(weights.shape[0] // SLOTS)
     sums = np.zeros((2, scores.shape[0], SLOTS))  # of the tokens as heads and as modifiers
     between = np.empty(64, np.uint64)
-    head_keys, mod_keys = role(keys, bounds, np.int64(ARC)), role(keys, bounds, np.int64(ARC + 1))
-    lines = np.empty(head_keys.shape[1] + 64, np.uint64)
     for part in range(3):
         k = (part + 2) % 3 if mode == UPDATE else part  # gradients of sums follow those of arcs
-        if k == ARC:
-            arc_pass(
-                mode, head_keys, mod_keys, tags, tag_keys, sums, weights, learning, shift, lines,
-                between, scores,
-            )  # fmt: skip
+        own = role(keys, bounds, k)
+        if k < ARC:
+            token_pass(mode, own, weights, learning, shift, sums[k])
         else:
-            token_pass(mode, role(keys, bounds, k), weights, learning, shift, sums[k])
+            arc_pass(
+                mode, own, role(keys, bounds, k + 1), tags, tag_keys, between, sums, weights,
+                learning, shift, scores,
+            )  # fmt: skip
 
 
 @jit
-def second_scores(mode, templates, keys, n_gp, pair_nodes, weights, learning, limit, theta):
+def second_scores(mode, templates, keys, pairs, weights, learning, limit, theta):
     """Pair weights theta (P,) from the keys, or a step along the gradients that are there.
 
-    ``pair_nodes`` i4 (P, 3): grandparent, head, modifier, of the first ``n_gp``, or head and two
-    modifiers from left to right. Weights are kept within +-``limit``.
+    ``pairs``: their arcs, nodes i4 (P, 3), and how many are grandparents: nodes are grandparent,
+    head, modifier of these, which come first, or head and two modifiers from left to right. Weights
+    are kept within +-``limit``.
     """
+    _, pair_nodes, n_gp = pairs
     bounds = templates[3]
-    _, seed, keep, _ = learning
-    scale = kept_scale(keep)
+    scale = ALL_KEPT / learning[2]
     shift = line_shift(weights.shape[0] // SLOTS)
     for sib in range(2):
         kind = SIB if sib else GP
@@ -268,10 +243,8 @@ def second_scores(mode, templates, keys, n_gp, pair_nodes, weights, learning, li
             continue
         keys0, keys1 = role(keys, bounds, kind), role(keys, bounds, kind + 1)
         keys2 = role(keys, bounds, kind + 2)
-        count = keys0.shape[1]
-        lines = np.empty(count, np.uint64)
         for p in range(first, last):
-            g = theta[p]
+            g = theta[p] if mode == UPDATE else 0.0
             if mode == UPDATE and abs(g) < SKIP:
                 continue
             i, j, k = pair_nodes[p, 0], pair_nodes[p, 1], pair_nodes[p, 2]
@@ -281,12 +254,10 @@ def second_scores(mode, templates, keys, n_gp, pair_nodes, weights, learning, li
                 shape = 0 if k < i else (1 if j > i else 2)
             a = np.uint64(shape)
             b = np.uint64(4 + 3 * shape + COARSE[min(abs(k - j), 5)])
-            for t in range(count):
-                lines[t] = ((keys0[i, t] ^ keys1[j, t] ^ keys2[k, t]) * ODD) >> shift
-            if mode == UPDATE:
-                update_lines(lines, count, a, b, g * scale, weights, learning)
-                continue
-            total = sum_lines(mode, lines, count, a, b, weights, seed, keep)
-            if mode == DROP:
-                total *= scale
-            theta[p] = min(max(total, -limit), limit)
+            total = 0.0
+            for t in range(keys0.shape[1]):
+                key = keys0[i, t] ^ keys1[j, t] ^ keys2[k, t]
+                x, y = visit(mode, key, shift, a, b, g * scale, weights, learning)
+                total += x + y
+            if mode != UPDATE:
+                theta[p] = min(max(total * scale, -limit), limit)

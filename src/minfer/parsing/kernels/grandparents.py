@@ -98,17 +98,14 @@ def grandparent_marginals(arcs, pairs, single_root, mu):
     v = np.full((n, n, width), -np.inf)
     best = np.full((n, n), -np.inf)  # [m, h]: the most that h can give
     others = np.full(n, -np.inf)  # the most that a word can give
-    for h in range(n):
+    for h in range(1, n):
         for m in range(1, n):
-            vm = v[h, m]
-            top = -np.inf
             low, high = min(h, m), max(h, m)
-            for g in range(n):
-                if low > 0 and low != high and (g < low or g > high):
-                    vm[g] = arcs[h, m] + pairs[g, h, m]
-                    top = max(top, vm[g])
-            best[m, h] = top
-            others[m] = max(others[m], top)
+            for g in range(n if h != m else 0):
+                if g < low or g > high:
+                    v[h, m, g] = arcs[h, m] + pairs[g, h, m]
+                    best[m, h] = max(best[m, h], v[h, m, g])
+            others[m] = max(others[m], best[m, h])
     v[0, 1:, 0] = arcs[0, 1:]
     base = root_scale(arcs[0], others) if single_root else 0.0
     words = np.arange(n)
@@ -118,9 +115,8 @@ def grandparent_marginals(arcs, pairs, single_root, mu):
         others[m] = scale_of(best[m], words, 0, n, SPREAD)
     for h in range(n):
         for m in range(1, n):
-            vm = v[h, m]
             for g in range(n):
-                vm[g] -= others[m]
+                v[h, m, g] -= others[m]
     base += others[1:].sum()
     exp_in_place(v.reshape(n * n * width))
     mu[:, :] = 0.0

@@ -43,13 +43,7 @@ from minfer.parsing.kernels.features import (
     second_scores,
     sentence_keys,
 )
-from minfer.parsing.kernels.parser_logs import (
-    ask_tree,
-    pair_beliefs_logs,
-    pair_log_z_logs,
-    send_logs,
-    worse,
-)
+from minfer.parsing.kernels.parser_logs import ask_tree, pair_sums_logs, send_logs, worse
 from minfer.parsing.kernels.seeds import seed
 
 MOST = 1e100  # odds are cut to 1e-100 .. 1e100, which is harmless while
@@ -149,26 +143,23 @@ def candidates(settings, scores, mu):
 
 
 @jit
-def keep_pairs(
-    objective, parameter, by_sorting, mu, heads, modifiers, pair_arcs, pair_nodes, n_gp, theta
-):
-    """Keep the pairs that an objective chooses by their gains under ``mu`` (N, N).
-
-    The three arrays are packed in place; how many grandparents and pairs are left.
-    """
-    n_pairs = theta.shape[0]
+def keep_pairs(settings, mu, arcs, pairs, theta):
+    """Pairs and weights that the objective chooses by their gains under ``mu`` (N, N), packed."""
+    objective, parameter, by_sorting = settings[7:10]
+    heads, modifiers, _ = arcs
+    pair_arcs, pair_nodes, n_gp = pairs
     if objective == ALL:
-        return n_gp, n_pairs
+        return pairs, theta
     probs = np.empty((heads.shape[0], 2))
     for a in range(heads.shape[0]):
         probs[a, 1] = mu[heads[a], modifiers[a]]
         probs[a, 0] = 1.0 - probs[a, 1]
-    gains = np.empty(n_pairs)
-    keep = np.empty(n_pairs, np.bool_)
+    gains = np.empty(theta.shape[0])
+    keep = np.empty(theta.shape[0], np.bool_)
     pair_gains(pair_arcs, BOTH, theta, probs, gains)
     choose(objective, parameter, by_sorting, gains, keep)
     count = 0
-    for p in range(n_pairs):
+    for p in range(theta.shape[0]):
         if keep[p]:
             for c in range(2):
                 pair_arcs[count, c] = pair_arcs[p, c]
@@ -176,7 +167,7 @@ def keep_pairs(
                 pair_nodes[count, c] = pair_nodes[p, c]
             theta[count] = theta[p]
             count += 1
-    return keep[:n_gp].sum(), count
+    return (pair_arcs[:count], pair_nodes[:count], keep[:n_gp].sum()), theta[:count]
 
 
 # ------------------------------------------------------------------ belief propagation
@@ -218,14 +209,12 @@ def belief_odds(n_nodes, start, mass, product, mu, odds, from_tree):
 
 
 @jit
-def tree_pass(
-    projective_tree, single_root, heads, modifiers, start, plan, to_last_digit, r, mass, d, work,
-    ints,
-):  # fmt: skip
+def tree_pass(projective_tree, single_root, arcs, plan, to_last_digit, r, mass, d, work, ints):
     """log Z of the tree factor for odds r (A,); ``mass`` (A,) gets what the arcs' beliefs are
     proportional to, among the arcs into one word. Minus infinity: no tree, or none that plain
     numbers can tell. ``to_last_digit``: small masses are good relative to themselves, as they
     always are if trees are projective. ``d`` (A,), ``work`` and ``ints`` are scratch."""
+    heads, modifiers, start = arcs
     n, n_arcs = start.shape[0] - 1, heads.shape[0]
     base = 0.0
     for m in range(1, n):
@@ -260,7 +249,7 @@ def tree_pass(
 
 
 @jit
-def send(rest, look, floor, wild, n_pairs, pair_arcs, odds, messages, product):
+def send(rest, look, floor, wild, pair_arcs, odds, messages, product):
     """New messages of all pairs, with a share ``rest`` of the old ones.
 
     Returns the largest movement of one, as a probability, or 0 without ``look``; and whether a
@@ -269,7 +258,7 @@ def send(rest, look, floor, wild, n_pairs, pair_arcs, odds, messages, product):
     worst = 0.0
     lost = False
     product[:] = 1.0
-    for p in range(n_pairs):
+    for p in range(pair_arcs.shape[0]):
         a, b = np.uint32(pair_arcs[p, 0]), np.uint32(pair_arcs[p, 1])
         from_a, from_b, x = messages[p, 0], messages[p, 1], messages[p, 2]
         to_b = (from_a + odds[a] * x) / (from_a + odds[a])
@@ -295,34 +284,24 @@ def send(rest, look, floor, wild, n_pairs, pair_arcs, odds, messages, product):
 
 
 @jit
-def pair_log_z(n_pairs, pair_arcs, logs, messages, odds):
-    """What the pairs add to the log-partition of the tree in the Bethe expression."""
-    if logs:
-        return pair_log_z_logs(n_pairs, pair_arcs, messages, odds)
-    total = 0.0
+def pair_sums(pair_arcs, odds, messages, beliefs):
+    """What the pairs add to the log-partition of the tree in the Bethe expression.
+
+    With ``beliefs`` e^theta is replaced by the probability that both arcs of a pair are on.
+    """
+    log_z = 0.0
     product = 1.0  # a logarithm only when it leaves the range
-    for p in range(n_pairs):
+    for p in range(pair_arcs.shape[0]):
         a, b = np.uint32(pair_arcs[p, 0]), np.uint32(pair_arcs[p, 1])
         qa, qb = odds[a] / messages[p, 0], odds[b] / messages[p, 1]
-        both = qa * qb * messages[p, 2]
-        product *= (1.0 + qa + qb + both) / ((1.0 + odds[a]) * (1.0 + odds[b]))
+        on = qa * qb * messages[p, 2]
+        if beliefs:
+            messages[p, 2] = on / (1.0 + qa + qb + on)
+        product *= (1.0 + qa + qb + on) / ((1.0 + odds[a]) * (1.0 + odds[b]))
         if not 1e-100 < product < 1e100:
-            total += np.log(product)
+            log_z += np.log(product)
             product = 1.0
-    return total + np.log(product)
-
-
-@jit
-def pair_beliefs(n_pairs, pair_arcs, logs, messages, odds, belief):
-    """Probability (P,) that both arcs of a pair are on; the rest as from ``second_order``."""
-    if logs:
-        pair_beliefs_logs(n_pairs, pair_arcs, messages, odds, belief)
-        return
-    for p in range(n_pairs):
-        qa = odds[pair_arcs[p, 0]] / messages[p, 0]
-        qb = odds[pair_arcs[p, 1]] / messages[p, 1]
-        both = qa * qb * messages[p, 2]
-        belief[p] = both / (1.0 + qa + qb + both)
+    return log_z + np.log(product)
 
 
 # ------------------------------------------------------------------ one sentence
@@ -353,18 +332,20 @@ def judged(tol, damping, rest, look, worst, moved, before, trigger):
 
 
 @jit
-def second_order(
-    projective_tree, single_root, max_iters, tol, damping, scores, mu, heads, modifiers, start,
-    pair_arcs, theta, n_pairs, logs,
-):  # fmt: skip
+def second_order(settings, beliefs, scores, mu, arcs, pair_arcs, theta, logs):
     """Belief propagation from the tree's ``mu`` (N, N), which gets the answer.
 
     An iteration is an update of all pairs and a tree pass, in plain numbers; where these leave
     their range all is done again in logarithms, as it is at once with ``logs``. Returns iterations;
     the residual, and the ratio by which movements shrank last (``judged``); log Z; and the
     messages: whether what follows are logarithms, odds of the arcs (A,), messages f8 (P, 3) to both
-    arcs of a pair, and e^theta. Where there is no tree log Z is minus infinity and ``mu`` stays.
+    arcs of a pair, and, with ``beliefs``, how probable it is that both are on. Where there is no
+    tree log Z is minus infinity and ``mu`` stays.
     """
+    projective_tree, single_root = settings[:2]
+    max_iters, tol, damping = settings[10:13]
+    heads, modifiers, start = arcs
+    n_pairs = theta.shape[0]
     n, n_arcs = scores.shape[0], heads.shape[0]
     sparse = projective_tree and 3 * n_arcs < (n - 1) * (n - 1)
     plan = np.empty((8, n_arcs + n + 1 if sparse else 0), np.int32)
@@ -384,8 +365,6 @@ def second_order(
     ints = np.empty(int_scratch(n), np.int64)
     least = 0.0
     for p in range(n_pairs):
-        messages[p, 0] = messages[p, 1] = 1.0
-        messages[p, 2] = np.exp(theta[p])
         least = min(least, theta[p])
         logs |= not abs(theta[p]) <= MOST_THETA
         for c in range(2):
@@ -404,23 +383,20 @@ def second_order(
         for a in range(start[m], start[m + 1]):
             top = max(top, log_unary[a])
         if top == -np.inf:
-            return 0, np.inf, np.inf, -np.inf, logs, odds, messages
+            return 0, np.inf, np.inf, -np.inf, (logs, odds, messages)
         shift += top
         for a in range(start[m], start[m + 1]):
             log_unary[a] -= top
             far |= log_unary[a] < -FAR
             unary[a] = np.exp(max(log_unary[a], -FAR))
             mass[a] = belief[a] = mu[heads[a], m]
-    pull[:] = 1.0
-    log_z = -np.inf
     while True:
-        if logs:
-            pull[:] = 0.0
-            for p in range(n_pairs):
-                messages[p, 0] = messages[p, 1] = 0.0
-                messages[p, 2] = theta[p]
-            log_z = 0.0
-        else:
+        pull[:] = 0.0 if logs else 1.0
+        for p in range(n_pairs):
+            messages[p, 0] = messages[p, 1] = 0.0 if logs else 1.0
+            messages[p, 2] = theta[p] if logs else np.exp(theta[p])
+        log_z = 0.0 if logs else -np.inf
+        if not logs:
             belief_odds(n, start, mass, pull, belief, odds, from_tree)
         iters = -1 if logs else 0  # logarithms begin with the tree, whose seed is not one
         residual = ratio = moved = np.inf
@@ -432,18 +408,15 @@ def second_order(
             if logs:
                 worst = 0.0
                 if iters > 0:
-                    worst = send_logs(rest, look, n_pairs, pair_arcs, odds, messages, pull)
+                    worst = send_logs(rest, look, pair_arcs, odds, messages, pull)
                 log_z, moved = ask_tree(
-                    projective_tree, single_root, heads, modifiers, start, log_unary, pull,
-                    from_tree, belief, odds,
-                )  # fmt: skip
+                    projective_tree, single_root, arcs, log_unary, pull, from_tree, belief, odds
+                )
                 if iters == 0:
                     moved = np.inf
                     continue
             else:
-                worst, lost = send(
-                    rest, look, floor, wild, n_pairs, pair_arcs, odds, messages, pull
-                )
+                worst, lost = send(rest, look, floor, wild, pair_arcs, odds, messages, pull)
                 small = least
                 for a in range(n_arcs):
                     lost |= not floor < pull[a] < MOST_PRODUCT
@@ -453,9 +426,8 @@ def second_order(
                     break
                 to_last_digit = (tol if tol > 0.0 else 1e-3) * small < NOISE
                 log_z = tree_pass(
-                    projective_tree, single_root, heads, modifiers, start, plan, to_last_digit, r,
-                    mass, d, work, ints,
-                )  # fmt: skip
+                    projective_tree, single_root, arcs, plan, to_last_digit, r, mass, d, work, ints
+                )
                 lost = not log_z > -np.inf
                 if lost:
                     break
@@ -470,53 +442,41 @@ def second_order(
         if not lost:
             break
         logs = True
-    log_z += pair_log_z(n_pairs, pair_arcs, logs, messages, odds)
-    if logs and log_z == -np.inf:
-        return iters, np.inf, np.inf, log_z, logs, odds, messages
+    if logs:
+        log_z += pair_sums_logs(pair_arcs, odds, messages)
+        if log_z == -np.inf:
+            return iters, np.inf, np.inf, log_z, (logs, odds, messages)
+    else:
+        log_z += pair_sums(pair_arcs, odds, messages, beliefs)
     mu[:, :] = 0.0
     for a in range(n_arcs):
         mu[heads[a], modifiers[a]] = belief[a]
-    return iters, residual, ratio, log_z + shift, logs, odds, messages
+    return iters, residual, ratio, log_z + shift, (logs, odds, messages)
 
 
 @jit
-def settled(settings, scores, mu, log_z, arcs, pairs, theta):
+def settled(settings, beliefs, scores, mu, log_z, arcs, pairs, theta):
     """The rest of Algorithm 1: keep the pairs that the objective chooses, and infer with them.
 
     ``mu`` (N, N) and ``log_z`` are the seed's, arcs and pairs the candidates, ``theta`` (P,) their
-    weights. Pairs and weights are packed in place, ``mu`` gets the answer. Returns log Z, how many
-    grandparents and pairs are left, iterations, residual and ratio (0 without pairs), whether there
-    was a tree with the pairs' arcs, and the messages as from ``second_order``.
+    weights. ``mu`` gets the answer. Returns log Z, pairs and weights that are left, iterations,
+    residual and ratio (0 without pairs), whether there was a tree with the pairs' arcs, and the
+    messages as from ``second_order``.
     """
-    projective_tree, single_root = settings[:2]
-    objective, parameter, by_sorting, max_iters, tol, damping = settings[7:13]
-    heads, modifiers, start = arcs
-    pair_arcs, pair_nodes, n_gp = pairs
-    n_gp, n_pairs = keep_pairs(
-        objective, parameter, by_sorting, mu, heads, modifiers, pair_arcs, pair_nodes, n_gp, theta
-    )
+    pairs, theta = keep_pairs(settings, mu, arcs, pairs, theta)
     if settings[4]:  # the seed was the unary factors
-        log_z = seed(False, projective_tree, single_root, scores, mu)
+        log_z = seed(False, settings[0], settings[1], scores, mu)
     iters = 0
     residual = ratio = 0.0
-    found, logs, odds, messages = False, False, np.empty(0), np.empty((0, 3))
-    if n_pairs > 0 and log_z > -np.inf:
-        iters, residual, ratio, z, logs, odds, messages = second_order(
-            projective_tree, single_root, max_iters, tol, damping, scores, mu, heads, modifiers,
-            start, pair_arcs, theta, n_pairs, False,
-        )  # fmt: skip
+    found, messages = False, (False, np.empty(0), np.empty((0, 3)))
+    if theta.shape[0] > 0 and log_z > -np.inf:
+        iters, residual, ratio, z, messages = second_order(
+            settings, beliefs, scores, mu, arcs, pairs[0], theta, False
+        )
         found = z > -np.inf
         if found:
             log_z = z
-    return log_z, n_gp, n_pairs, iters, residual, ratio, found, (logs, odds, messages)
-
-
-@jit
-def array_weights(gp, sib, pair_nodes, n_gp, theta):
-    """Weights of pairs from arrays [g, h, m] and [h, m, s]."""
-    for p in range(pair_nodes.shape[0]):
-        i, j, k = pair_nodes[p, 0], pair_nodes[p, 1], pair_nodes[p, 2]
-        theta[p] = gp[i, j, k] if p < n_gp else sib[i, j, k]
+    return log_z, pairs, theta, iters, residual, ratio, found, messages
 
 
 @jit
@@ -528,19 +488,21 @@ def infer_arrays(settings, scores, gp, sib, mu):
     grandparents, and the messages: heads and modifiers of the arcs, arcs of the pairs, theta, and
     what ``second_order`` tells. ``settings`` as for ``parse``.
     """
-    projective_tree, single_root, _, _, from_unary = settings[:5]
-    log_z = seed(from_unary, projective_tree, single_root, scores, mu)
+    log_z = seed(settings[4], settings[0], settings[1], scores, mu)
     if log_z == -np.inf:
         mu[:, :] = 0.0
     arcs, pairs = candidates(settings, scores, mu)
-    pair_arcs, pair_nodes, n_gp = pairs
-    theta = np.empty(pair_arcs.shape[0])
-    array_weights(gp, sib, pair_nodes, n_gp, theta)
-    log_z, n_gp, n_pairs, iters, residual, ratio, _, (logs, odds, messages) = settled(
-        settings, scores, mu, log_z, arcs, pairs, theta
+    _, pair_nodes, n_gp = pairs
+    scored = pair_nodes.shape[0]
+    theta = np.empty(scored)
+    for p in range(scored):
+        i, j, k = pair_nodes[p, 0], pair_nodes[p, 1], pair_nodes[p, 2]
+        theta[p] = gp[i, j, k] if p < n_gp else sib[i, j, k]
+    log_z, pairs, theta, iters, residual, ratio, _, (logs, odds, messages) = settled(
+        settings, np.bool_(False), scores, mu, log_z, arcs, pairs, theta
     )
-    state = arcs[0], arcs[1], pair_arcs[:n_pairs], theta[:n_pairs], logs, odds, messages
-    return log_z, theta.shape[0], iters, residual, ratio, pair_nodes[:n_pairs], n_gp, state
+    state = arcs[0], arcs[1], pairs[0], theta, logs, odds, messages
+    return log_z, scored, iters, residual, ratio, pairs[1], pairs[2], state
 
 
 # ------------------------------------------------------------------ the model on a batch
@@ -585,24 +547,23 @@ def parse(
         if phase < 3:
             continue
         arcs, pairs = candidates(settings, scores, mu)
-        _, pair_nodes, n_gp = pairs
-        theta = np.empty(pair_nodes.shape[0])
-        second_scores(SCORE, templates, keys, n_gp, pair_nodes, pair_weights, nothing, limit, theta)
+        theta = np.empty(pairs[0].shape[0])
+        second_scores(SCORE, templates, keys, pairs, pair_weights, nothing, limit, theta)
         if phase < 4:
             continue
-        log_z[b], n_gp, n_pairs, iters, residuals[b, 0], residuals[b, 1], _, _ = settled(
-            settings, scores, mu, log_z[b], arcs, pairs, theta
-        )
         counts[b, 0] = arcs[0].shape[0] if use_gp or use_sib else 0
         counts[b, 1] = theta.shape[0]
-        counts[b, 2] = n_pairs
-        counts[b, 3] = iters
+        log_z[b], pairs, theta, counts[b, 3], residuals[b, 0], residuals[b, 1], _, _ = settled(
+            settings, np.bool_(False), scores, mu, log_z[b], arcs, pairs, theta
+        )
+        _, pair_nodes, n_gp = pairs
+        counts[b, 2] = theta.shape[0]
         if phase < 5:
             continue
         chosen = np.empty(n, np.int64)
         decode(projective_tree, single_root, mu, chosen)
         log_p[b] = -log_z[b]
-        for p in range(n_pairs):
+        for p in range(theta.shape[0]):
             i, j = pair_nodes[p, 0], pair_nodes[p, 1]
             if chosen[j] == i and chosen[pair_nodes[p, 2]] == (j if p < n_gp else i):
                 log_p[b] += theta[p]
@@ -633,7 +594,7 @@ def parse(
 @jit
 def learn(
     settings, templates, tables, tokens, weights, pair_weights, squares, pair_squares, gold, order,
-    seeds, keep, rate, pair_rate, use_pairs, totals,
+    seeds, keep, rate, pair_rate, totals,
 ):  # fmt: skip
     """One step of AdaGrad for each sentence in ``order``, along the gradient of log P(tree).
 
@@ -653,35 +614,28 @@ def learn(
         scores = np.empty((n, n))
         first_scores(DROP, templates, keys, tags, weights, learning, scores)
         mu = np.empty((n, n))
-        log_z = seed(from_unary and use_pairs, projective_tree, single_root, scores, mu)
+        log_z = seed(from_unary, projective_tree, single_root, scores, mu)
+        arcs, pairs = candidates(settings, scores, mu)
+        theta = np.empty(pairs[0].shape[0])
+        second_scores(DROP, templates, keys, pairs, pair_weights, pair_learning, limit, theta)
+        log_z, pairs, theta, iters, _, _, found, (_, _, messages) = settled(
+            settings, np.bool_(True), scores, mu, log_z, arcs, pairs, theta
+        )
+        totals[2] += theta.shape[0]
+        totals[3] += iters
         gold_score = 0.0
-        if use_pairs:
-            arcs, pairs = candidates(settings, scores, mu)
-            pair_arcs, pair_nodes, n_gp = pairs
-            theta = np.empty(pair_arcs.shape[0])
-            second_scores(
-                DROP, templates, keys, n_gp, pair_nodes, pair_weights, pair_learning, limit, theta
-            )
-            log_z, n_gp, n_pairs, iters, _, _, found, (logs, odds, messages) = settled(
-                settings, scores, mu, log_z, arcs, pairs, theta
-            )
-            totals[2] += n_pairs
-            totals[3] += iters
-            if found:
-                belief = np.empty(n_pairs)
-                pair_beliefs(n_pairs, pair_arcs, logs, messages, odds, belief)
-                for p in range(n_pairs):
-                    i, j, s = pair_nodes[p, 0], pair_nodes[p, 1], pair_nodes[p, 2]
-                    totals[4] = min(totals[4], theta[p])
-                    totals[5] = max(totals[5], theta[p])
-                    both = gold[first + s] == (j if p < n_gp else i)
-                    if both and gold[first + j] == i:
-                        gold_score += theta[p]
-                        belief[p] -= 1.0
-                second_scores(
-                    UPDATE, templates, keys, n_gp, pair_nodes, pair_weights, pair_learning, limit,
-                    belief,
-                )  # fmt: skip
+        _, pair_nodes, n_gp = pairs
+        both = np.empty(theta.shape[0])
+        for p in range(theta.shape[0] if found else 0):
+            both[p] = messages[p, 2]
+            i, j, s = pair_nodes[p, 0], pair_nodes[p, 1], pair_nodes[p, 2]
+            totals[4] = min(totals[4], theta[p])
+            totals[5] = max(totals[5], theta[p])
+            if gold[first + j] == i and gold[first + s] == (j if p < n_gp else i):
+                gold_score += theta[p]
+                both[p] -= 1.0
+        if found:
+            second_scores(UPDATE, templates, keys, pairs, pair_weights, pair_learning, limit, both)
         for m in range(1, n):
             h = gold[first + m]
             gold_score += scores[h, m]

@@ -41,12 +41,12 @@ def pair_message(q, theta):
 
 
 @jit
-def send_logs(rest, look, n_pairs, pair_arcs, odds, messages, pull):
+def send_logs(rest, look, pair_arcs, odds, messages, pull):
     """New messages of all pairs, with a share ``rest`` of the old ones; the largest movement of
     one, as a probability, or 0 without ``look``."""
     worst = 0.0
     pull[:] = 0.0
-    for p in range(n_pairs):
+    for p in range(pair_arcs.shape[0]):
         a, b = pair_arcs[p, 0], pair_arcs[p, 1]
         from_a, from_b, theta = messages[p, 0], messages[p, 1], messages[p, 2]
         to_b = pair_message(odds[a] - from_a, theta)
@@ -65,13 +65,12 @@ def send_logs(rest, look, n_pairs, pair_arcs, odds, messages, pull):
 
 
 @jit
-def ask_tree(
-    projective_tree, single_root, heads, modifiers, start, unary, pull, from_tree, belief, odds
-):
+def ask_tree(projective_tree, single_root, arcs, unary, pull, from_tree, belief, odds):
     """Let the tree answer: log Z and the largest movement of one of its messages or of a belief.
 
     ``unary`` (A,) are scores; ``from_tree`` and ``belief`` (A,) are probabilities.
     """
+    heads, modifiers, start = arcs
     n_arcs = heads.shape[0]
     incoming, out = np.zeros(2 * n_arcs), np.empty(2 * n_arcs)
     for a in range(n_arcs):
@@ -95,25 +94,16 @@ def ask_tree(
 
 
 @jit
-def pair_log_z_logs(n_pairs, pair_arcs, messages, odds):
-    """``pair_log_z``; what is on and off is divided by 1 + O at once, so nothing large cancels."""
+def pair_sums_logs(pair_arcs, odds, messages):
+    """``pair_sums``; what is on and off is divided by 1 + O at once, so nothing large cancels."""
     total = 0.0
-    for p in range(n_pairs):
+    for p in range(pair_arcs.shape[0]):
         a, b = odds[pair_arcs[p, 0]], odds[pair_arcs[p, 1]]
         on_a = min(a, 0.0) - messages[p, 0]
         on_b = min(b, 0.0) - messages[p, 1]
         off_a, off_b = min(-a, 0.0), min(-b, 0.0)
-        one = log_add(on_a + off_b, off_a + on_b)
-        total += log_add(log_add(off_a + off_b, on_a + on_b + messages[p, 2]), one)
-        total -= log_add(0.0, -abs(a)) + log_add(0.0, -abs(b))
+        on = on_a + on_b + messages[p, 2]
+        others = log_add(log_add(off_a + off_b, on_a + off_b), off_a + on_b)
+        messages[p, 2] = sigmoid(on - others)
+        total += log_add(on, others) - log_add(0.0, -abs(a)) - log_add(0.0, -abs(b))
     return total
-
-
-@jit
-def pair_beliefs_logs(n_pairs, pair_arcs, messages, odds, belief):
-    """``pair_beliefs``."""
-    for p in range(n_pairs):
-        qa = odds[pair_arcs[p, 0]] - messages[p, 0]
-        qb = odds[pair_arcs[p, 1]] - messages[p, 1]
-        others = log_add(log_add(-qa - qb, -qa), -qb)
-        belief[p] = sigmoid(messages[p, 2] - others)

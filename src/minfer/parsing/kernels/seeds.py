@@ -63,38 +63,32 @@ def unary_seed(single_root, scores, mu):
     """Arc probabilities (N, N) by each word's scores alone; minus infinity if a word has no head,
     else 0, log Z of probabilities."""
     n = scores.shape[0]
-    first = 1 if single_root else 0
-    leads = np.full(n, -np.inf)
+    leads = np.empty(n)  # of the root over all other heads, in log-odds
     mu[:, :] = 0.0
     for m in range(1, n):
         top = -np.inf
-        for h in range(first, n):
+        for h in range(1, n):
             if h != m:
                 top = max(top, scores[h, m])
-        total = 0.0
+        if top == -np.inf and scores[0, m] == -np.inf:
+            return -np.inf
+        leads[m] = np.inf
         if top > -np.inf:
-            for h in range(first, n):
+            total = 0.0
+            for h in range(1, n):
                 if h != m:
                     mu[h, m] = np.exp(scores[h, m] - top)
                     total += mu[h, m]
-            for h in range(first, n):
+            for h in range(1, n):
                 mu[h, m] /= total
             leads[m] = scores[0, m] - top - np.log(total)
-        elif single_root and scores[0, m] > -np.inf:
-            leads[m] = np.inf
-        else:
-            return -np.inf
-    if single_root:
-        c = one_child(leads)
-        for m in range(1, n):
-            share = 0.0
-            if leads[m] == np.inf:
-                share = 1.0
-            elif leads[m] > -np.inf:
-                share = 1.0 / (1.0 + np.exp(c - leads[m]))
-            mu[0, m] = share
-            for h in range(1, n):
-                mu[h, m] *= 1.0 - share
+    c = one_child(leads) if single_root else 0.0
+    for m in range(1, n):
+        mu[0, m] = 1.0 if leads[m] == np.inf else 0.0
+        if -np.inf < leads[m] < np.inf:
+            mu[0, m] = 1.0 / (1.0 + np.exp(c - leads[m]))
+        for h in range(1, n):
+            mu[h, m] *= 1.0 - mu[0, m]
     return 0.0
 
 
