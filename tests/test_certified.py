@@ -148,12 +148,13 @@ def test_more_work_never_widens(model, method):
         assert [step.work for step in iv.trace] == sorted(step.work for step in iv.trace)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("method", [*ALONE, "all"])
 def test_the_same_work_gives_the_same_bits_on_any_number_of_cores(model, method):
-    graph = MODELS[model]()
+    graph, work = MODELS[model](), 1_000_000 * draws(20)
     methods = None if method == "all" else [method]
-    one, same, two = (certify(graph, 20_000_000, methods=methods, workers=n) for n in (1, 1, 2))
+    one, same, two = (certify(graph, work, methods=methods, workers=n) for n in (1, 1, 2))
     for other in (same, two):
         np.testing.assert_array_equal(one.lo, other.lo)
         np.testing.assert_array_equal(one.hi, other.hi)
