@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from draws import thorough  # noqa: E402
+from draws import few, thorough  # noqa: E402
 from minfer import (  # noqa: E402
     BeliefPropagation,
     ContradictionError,
@@ -149,14 +150,21 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("model", PAIRS)
+BATCHED = [
+    BeliefPropagation(),
+    BeliefPropagation(damping=0.3, max_iters=3000),
+    Exact(),
+    MeanField(),
+    TreeReweighted(),
+]
+
+
+@pytest.mark.drawn
 @pytest.mark.parametrize(
-    "solver",
-    [BeliefPropagation(), BeliefPropagation(damping=0.3, max_iters=3000), Exact(), MeanField(),
-     TreeReweighted()],
-    ids=lambda solver: type(solver).__name__,
-)  # fmt: skip
+    ("solver", "model", "known"),
+    few(product(BATCHED, PAIRS, [False, True]), 14),
+    ids=lambda value: type(value).__name__ if value in BATCHED else str(value),
+)
 def test_a_batch_has_the_gradients_of_its_rows(solver, model, known):
     """In one call, or one by one: the same to rounding, also with weights beyond the lanes."""
     graph, rng, n = PAIRS[model], np.random.default_rng(1), 11
