@@ -262,8 +262,9 @@ def test_shards_are_the_instances_they_were(tmp_path):
     np.testing.assert_array_equal(again[0].features.toarray(), data[4].features.toarray())
     portions = shards(str(tmp_path / "part-*"))
     alone = fit(portions, "trw", l2=1e-2, workers=1)
-    together = fit(portions, "trw", l2=1e-2, workers=3 if thorough() else 2)
-    np.testing.assert_allclose(alone.weights, together.weights, atol=1e-10)
+    if thorough():
+        together = fit(portions, "trw", l2=1e-2, workers=3)
+        np.testing.assert_allclose(alone.weights, together.weights, atol=1e-10)
     whole = fit(data, "trw", l2=1e-2)
     np.testing.assert_allclose(alone.weights, whole.weights, atol=1e-4)
     with pytest.raises(ModelError, match="no file"):

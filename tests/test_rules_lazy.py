@@ -211,8 +211,7 @@ def by_the_database(program) -> Selector:
     return out
 
 
-@pytest.mark.drawn
-@pytest.mark.parametrize("rule", [
+BY_RANK = [
     "1: same(x, y) ^ same(y, z) ^ x < z => same(x, z)",
     "1: link(x, y) ^ link(y, z) => link(x, z)",
     "-1: link(x, y) ^ t(y) ^ x != y => s(x)",
@@ -223,8 +222,11 @@ def by_the_database(program) -> Selector:
     "1: link(x, y) ^ s(x) ^ t(y)",
     "1: s(x) ^ t(x) => link(x, x)",
     "1: link(x, 3) ^ s(x) => t(x)",
-])  # fmt: skip
-@pytest.mark.parametrize("known", [False, True])
+]
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize(("rule", "known"), few(itertools.product(BY_RANK, [False, True]), 14))
 def test_joins_in_order_of_rank_find_what_the_database_finds(rule, known):
     """Kept factors and sums, with candidates missing and atoms known, keys dense and far apart."""
     for step in few((100_000, 1) if known else (1, 100_000), 1):
@@ -463,8 +465,11 @@ def test_messages_that_are_in_the_marginals_already_are_made_of_cavities(rule):
     assert np.abs(found - expected).max() < 1e-9
 
 
-@pytest.mark.parametrize("weight", [-720.0, -5000.0, 720.0, 5000.0])
-@pytest.mark.parametrize("certain", [False, True])
+@pytest.mark.drawn
+@pytest.mark.parametrize(
+    ("weight", "certain"),
+    few(itertools.product([-720.0, 720.0, -5000.0, 5000.0], [False, True]), 4),
+)
 def test_weights_beyond_what_a_number_holds_are_summed_as_logs(weight, certain):
     program = records(8, weight)
     selector = Selector(program.grounder, 1e6)
