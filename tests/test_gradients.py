@@ -156,6 +156,7 @@ def check_drawn(models, names, examples):
     assert found >= SHARE * asked, f"{found} of {asked} adjoints have converged"
 
 
+@pytest.mark.drawn
 def test_of_drawn_tables():
     check_drawn(table_graphs(), ["bp", "bp-damped", "exact"], 60)
 
@@ -171,10 +172,12 @@ def test_states_next_to_impossible_have_a_gradient():
     np.testing.assert_allclose(back.weights, 0.0, atol=1e-150)
 
 
+@pytest.mark.drawn
 def test_of_drawn_pairs():
     check_drawn(binary_graphs(), ["bp", "trw"], 60)
 
 
+@pytest.mark.drawn
 def test_of_drawn_reweighted_tables():
     check_drawn(table_graphs(max_arity=2, max_states=4), ["trw"], 40)
 
