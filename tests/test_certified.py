@@ -11,7 +11,7 @@ import pytest
 
 import minfer
 import refuting
-from draws import draws, few, thorough
+from draws import draws, thorough
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -73,7 +73,8 @@ def batches(n: int, size: int) -> Iterator[range]:
 def test_the_truth_lies_inside(method, numbers):
     pytest.importorskip("mpmath")
     methods = None if method == "all" else [method]
-    for drawn in refuting.possible(few(numbers, 4)):
+    once = len(refuting.FAMILIES) * numbers.start // 240  # of each family one every day
+    for drawn in refuting.possible(numbers if thorough() else numbers[once:][:5]):
         for work, tol in ((LITTLE, 0.0), (PLENTY, 0.0 if drawn.number % 2 else 0.01)):
             iv = certify(drawn.graph, work, tol, methods=methods)
             wrong = np.flatnonzero(refuting.judge(drawn, iv))
