@@ -97,6 +97,8 @@ def main(arguments: list[str]) -> int:
     what, rest = arguments[0], arguments[1:]
     if what == "test":
         install("test,all")
+        # the tests start many processes, each of which would compile the package's text again
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         run(PYTHON, "-m", "minfer", "warmup", cwd=ROOT)  # once, for all processes of the tests
         return run(PYTHON, "-m", "pytest", "-n", "auto", "--dist", "worksteal", *rest, cwd=ROOT)
     install("")

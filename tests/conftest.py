@@ -1,8 +1,10 @@
 """What all tests share: Hypothesis without deadlines, Ctrl-C that is heard, lines of any width."""
 
+import functools
 import os
 import signal
 
+import typer.testing
 from hypothesis import settings
 
 settings.register_profile("thorough", deadline=None, derandomize=True, print_blob=True)
@@ -14,3 +16,6 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.pop("COLUMNS", None)  # which processes of pytest-xdist have, and tables would heed
+
+# The command line is built from its functions once, and not at each of a thousand calls.
+typer.testing._get_command = functools.cache(typer.testing._get_command)

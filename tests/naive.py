@@ -7,7 +7,8 @@ hands out the very scopes and tables it was built from is a test of its own (``t
 
 from __future__ import annotations
 
-import itertools
+import math
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.special import logsumexp
@@ -15,6 +16,9 @@ from scipy.special import logsumexp
 from minfer import FactorGraph, Globals
 
 Factor = tuple[tuple[int, ...], np.ndarray]  # scope (A,) and log-table (S_1, ..., S_A)
+
+#: What :func:`log_scores` has found of graphs that are still there: many solvers are held to one.
+_SCORES: WeakKeyDictionary[FactorGraph, np.ndarray] = WeakKeyDictionary()
 
 
 def log_weights(n_states: tuple[int, ...], factors: list[Factor]) -> np.ndarray:
@@ -56,13 +60,17 @@ def global_table(graph: FactorGraph, scope: tuple[int, ...], factor) -> np.ndarr
 
 def assignments(graph: FactorGraph) -> np.ndarray:
     """Every assignment, shape (N, V)."""
-    every = list(itertools.product(*(range(int(s)) for s in graph.n_states)))
-    return np.array(every, dtype=np.int64).reshape(len(every), graph.n_variables)
+    shape = tuple(graph.n_states.tolist())
+    return np.indices(shape).reshape(len(shape), math.prod(shape)).T
 
 
 def log_scores(graph: FactorGraph) -> np.ndarray:
     """log of the unnormalised probability, shape (N,), in the order of :func:`assignments`."""
-    return log_weights(tuple(graph.n_states.tolist()), factors_of(graph)).ravel()
+    if graph not in _SCORES:
+        found = log_weights(tuple(graph.n_states.tolist()), factors_of(graph)).ravel()
+        found.flags.writeable = False
+        _SCORES[graph] = found
+    return _SCORES[graph]
 
 
 def log_z(graph: FactorGraph) -> float:
@@ -84,9 +92,8 @@ def marginals(graph: FactorGraph) -> np.ndarray:
 
 
 def factor_marginal(graph: FactorGraph, factor: int) -> np.ndarray:
-    x, p = joint(graph)
-    scope = graph.scope(factor)
-    out = np.zeros(tuple(int(s) for s in graph.n_states[scope]))
-    for row, weight in zip(x[:, scope], p):
-        out[tuple(row)] += weight
-    return out
+    _, p = joint(graph)
+    scope = graph.scope(factor).tolist()
+    others = tuple(v for v in range(graph.n_variables) if v not in scope)
+    by_variable = p.reshape(graph.n_states).sum(axis=others)
+    return np.transpose(by_variable, np.argsort(np.argsort(scope)))

@@ -16,7 +16,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -573,6 +573,7 @@ FAMILIES: tuple[Callable[[np.random.Generator], Draft], ...] = (
 LARGE = {"thin", "rope", "tangle"}
 
 
+@lru_cache(maxsize=100)  # several methods are tried on each, and its truth takes longest
 def draw(number: int) -> Drawn:
     """Model ``number``: its family by the number, the rest by a generator of its own."""
     make = FAMILIES[number % len(FAMILIES)]

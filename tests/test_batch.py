@@ -418,6 +418,7 @@ def test_an_output_that_is_a_file_is_refused(tmp_path):
         run(Shout(), [tmp_path / "c.conllu"], tmp_path / "c.conllu", workers=1)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_replaced(tmp_path):
     write_corpus(tmp_path / "c.conllu", 300)
     options = {"shard_bytes": 1500}
@@ -907,6 +908,7 @@ def check_manifest(out: Path, rows: int) -> None:
     assert sum(line["rows"] for line in manifest) == rows
 
 
+@pytest.mark.slow
 def test_a_driver_killed_at_random_moments_resumes_to_the_same_output(tmp_path):
     source, out, pids = tmp_path / "c.conllu", tmp_path / "out", tmp_path / "pids"
     write_corpus(source, 400, bad=(5, 250))

@@ -40,7 +40,7 @@ def towns(n: int = 12, size: int = 7) -> Rules:
     return program.rule("0.7: s(x) <=> t(x)")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_parts_give_the_answer_of_the_whole(workers):
     program = towns()
     whole = program.infer(solver=BP, grounding="full")

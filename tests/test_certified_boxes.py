@@ -44,9 +44,10 @@ def test_the_truth_is_inside(kind):
     assert n_vacuous <= {"zeros": 0.7, "binary": 0.6}.get(kind, 0.3) * n_states
 
 
+@pytest.mark.drawn
 def test_a_tree_is_known_to_the_last_digits():
     rng = np.random.default_rng(5)
-    for _ in range(40):
+    for _ in range(draws(40)):
         sizes = rng.integers(2, 5, 6)
         edges = certifying.drawn_edges(rng, 6, tree=True)
         graph = FactorGraph.empty(sizes)

@@ -40,9 +40,10 @@ def test_the_truth_is_inside(kind):
     assert n_vacuous <= {"pairs": 0.1, "trees": 0.1, "others": 0.4}[kind] * n_states
 
 
+@pytest.mark.drawn
 def test_a_tree_is_known_to_the_last_digits():
     rng = np.random.default_rng(5)
-    for _ in range(60):
+    for _ in range(draws(60)):
         n = 8
         edges = certifying.drawn_edges(rng, n, tree=True)
         weights = rng.normal(size=len(edges))

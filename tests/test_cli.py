@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -509,8 +510,16 @@ def test_examples_are_listed() -> None:
         assert name in text
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.parametrize("suffix", ["uai", "fg", "minfer"])
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [
+        # a long text, which takes seconds
+        pytest.param(
+            *case, marks=[pytest.mark.slow] * (case in (("stereo", "uai"), ("stereo", "fg")))
+        )
+        for case in product(EXAMPLES, ("uai", "fg", "minfer"))
+    ],
+)
 def test_example_then_run(tmp_path: Path, name: str, suffix: str) -> None:
     path = tmp_path / f"{name}.{suffix}"
     assert call("example", name, "-o", path).exit_code == 0
@@ -558,11 +567,12 @@ def test_demo() -> None:
     assert denoised > 95
 
 
-def test_doctor() -> None:
+def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     result = call("doctor")
     assert result.exit_code == 0, result
     for part in ("numba", "llvmlite", "cache", "cores", "order"):
         assert part in result.stdout
+    monkeypatch.setattr("minfer.kernels._cache.load_all", lambda *_: 0)  # it was just done
     assert json.loads(call("doctor", "--json").stdout)["ok"]
 
 
@@ -571,6 +581,7 @@ def test_doctor_notices_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         return minfer.Marginals.from_probs(graph, np.full(6, 0.5), "wrong")
 
     monkeypatch.setattr(minfer.BeliefPropagation, "__call__", wrong)
+    monkeypatch.setattr("minfer.kernels._cache.load_all", lambda *_: 0)
     result = call("doctor")
     assert result.exit_code == 1
     assert "BROKEN" in result.stdout

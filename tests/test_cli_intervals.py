@@ -174,12 +174,29 @@ def test_nothing_known_is_said(tmp_path: Path) -> None:
     assert sentence(iv).startswith("The model has no variables")
 
 
+SAYS_WHEN_IT_HAS_SOME = """
+import sys
+from minfer.certified.search import Search
+from minfer.cli import main
+
+def note(self, *given, real=Search._note):
+    real(self, *given)
+    print("some", file=sys.stderr, flush=True)
+
+Search._note = note
+main()
+"""
+
+
 def test_ctrl_c_prints_the_best_so_far(tmp_path: Path) -> None:
     graph = minfer.FactorGraph.grid(np.random.default_rng(0).normal(size=(60, 60)), 1.0)
     minfer.intervals(graph, None, work=10_000_000)  # kernels are compiled
     minfer.write(graph, tmp_path / "a.minfer")
-    process = start("intervals", tmp_path / "a.minfer", "--time-limit", 600, "--json")
-    time.sleep(8)
+    words = [tmp_path / "a.minfer", "--time-limit", 600, "--json"]
+    process = start("intervals", *words, code=SAYS_WHEN_IT_HAS_SOME)
+    assert process.stderr is not None
+    assert "some\n" in iter(process.stderr.readline, "")  # its end, if it ends before that
+    time.sleep(0.5)  # in the midst of it, then
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

@@ -218,7 +218,7 @@ def test_run_parses_in_order_and_changes_nothing_else(files, tmp_path):
     assert tree_fault(after[0].heads.tolist()) is None
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_workers_and_pipes_give_the_same(files, tmp_path, workers, monkeypatch):
     """Many parts; the order of the output is that of the input."""
     model, tiny = files

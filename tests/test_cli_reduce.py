@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -546,16 +548,20 @@ def test_tradeoff_settings() -> None:
     assert sweep.result().reference == "exact marginals"
 
 
-@pytest.mark.parametrize("words", [["run", "--reduce"], ["tradeoff", "--repeats", "1"]])
-def test_a_narrow_latin_terminal_and_a_closed_pipe(model: Path, words: list[str]) -> None:
-    import os
-    import subprocess
-    import sys
+RUN, TRADEOFF = ["run", "--reduce"], ["tradeoff", "--repeats", "1"]
 
+
+@pytest.mark.parametrize("words", [pytest.param(RUN, marks=pytest.mark.slow), TRADEOFF])
+def test_a_narrow_latin_terminal(model: Path, words: list[str]) -> None:
     command = [sys.executable, "-m", "minfer", words[0], str(model), *words[1:]]
     env = {**os.environ, "COLUMNS": "40", "PYTHONIOENCODING": "latin-1"}
     done = subprocess.run(command, env=env, capture_output=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("words", [RUN, pytest.param(TRADEOFF, marks=pytest.mark.slow)])
+def test_a_closed_pipe(model: Path, words: list[str]) -> None:
+    command = [sys.executable, "-m", "minfer", words[0], str(model), *words[1:]]
     pipe = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert pipe.stdout is not None
     pipe.stdout.close()

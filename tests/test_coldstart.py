@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.slow  # it compiles
 
 #: One process, so that each case adds to what those before it compiled.
 CODE = """

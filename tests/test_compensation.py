@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import naive
 import zoo
-from draws import draws
+from draws import draws, few
 from minfer import (
     BeliefPropagation,
     Budget,
@@ -206,9 +206,10 @@ def test_compensation_helps_and_refreshes_help_more():
     assert errors[2] > errors[3]
 
 
+@pytest.mark.drawn
 def test_the_error_estimate_follows_the_error():
     ratios = []
-    for seed in range(20):
+    for seed in few(range(20), 8):
         graph = grid(seed, strength=2.0)
         truth = naive.marginals(graph)
         for options in ({}, {"recipe": Compensated(refreshes=0)}):

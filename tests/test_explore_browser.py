@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import minfer
 import naive
 from browser import Browser, find_chromium
 from bundled import bundled, drawn_network
+from draws import draws, few, thorough
 from minfer import ContradictionError, Exact, FactorGraph
 from test_report import EVIL
 
@@ -122,12 +123,13 @@ def play(browser: Browser, graph: FactorGraph, rng: np.random.Generator, clicks:
 # ---------------------------------------------------------------------- the numbers
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", ["alarm", "insurance", "hailfinder"])
 def test_networks_are_exact_after_every_click(browser: Browser, tmp_path: Path, name: str) -> None:
     graph = bundled(name)
     browser.view(1400, 900)
     browser.open(written(graph, tmp_path / "page.html"))
-    play(browser, graph, np.random.default_rng(len(name)), 25)
+    play(browser, graph, np.random.default_rng(len(name)), draws(25))
     assert browser.complaints() == []
 
 
@@ -155,32 +157,34 @@ def test_a_part_with_fixed_evidence_is_exact(browser: Browser, tmp_path: Path) -
     assert browser.complaints() == []
 
 
+@pytest.mark.drawn
 def test_drawn_networks_are_exact(browser: Browser, tmp_path: Path) -> None:
     browser.view(1400, 900)
     impossible = 0
-    for seed in range(8):
+    for seed in few(range(8), 3):
         rng = np.random.default_rng(seed)
         graph = drawn_network(rng, 3 + 2 * seed)
         browser.open(written(graph, tmp_path / "page.html"))
         impossible += play(browser, graph, rng, 12)
         assert browser.complaints() == []
-    assert impossible > 5
+    assert impossible > (5 if thorough() else 1)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("kind", [k for k in drawn_models.KINDS if k != "evidence"])
 def test_drawn_models_of_all_kinds_are_exact(browser: Browser, tmp_path: Path, kind: str) -> None:
     browser.view(1400, 900)
-    tried = 0
+    tried, wanted = 0, 3 if thorough() else 1
     for seed in range(12):
         rng = np.random.default_rng([seed, 5])
         graph = drawn_models.draw(rng, kind)
-        if not graph.n_variables or exact(graph, {}) is None or tried == 3:
+        if not graph.n_variables or exact(graph, {}) is None or tried == wanted:
             continue
         tried += 1
         browser.open(written(graph, tmp_path / "page.html"))
         play(browser, graph, rng, 6)
         assert browser.complaints() == []
-    assert tried == 3
+    assert tried == wanted
 
 
 def test_the_shown_percentages_are_the_numbers(browser: Browser, tmp_path: Path) -> None:
@@ -466,29 +470,34 @@ def many_states() -> FactorGraph:
     )
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("view", ["map", "list"])
 def test_no_window_scrolls_sideways(browser: Browser, tmp_path: Path, view: str) -> None:
-    for name, graph in (("sprinkler", SPRINKLER), ("many", many_states()),
-                        ("grid", FactorGraph.grid(np.zeros((5, 6)), 0.5)),
-                        ("network", drawn_network(np.random.default_rng(4), 40))):  # fmt: skip
+    models = {
+        "sprinkler": SPRINKLER,
+        "many": many_states(),
+        "grid": FactorGraph.grid(np.zeros((5, 6)), 0.5),
+        "network": drawn_network(np.random.default_rng(4), 40),
+    }
+    windows = ((1200, 800, False), (360, 640, False), (640, 360, True))
+    for (name, graph), (width, height, dark) in few(product(models.items(), windows), 6):
         path = written(graph, tmp_path / f"{name}.html", title="A rather long title " * 5)
-        for width, height, dark in ((1200, 800, False), (360, 640, False), (640, 360, True)):
-            browser.view(width, height, dark)
-            browser.open(path)
-            browser.click(f"#as-{view}")
-            browser.do("document.querySelector('.node').click()")
-            click(browser, 1, 0)
-            for question in ("explanation", "information"):
-                browser.do(f"document.getElementById('ask-{question}').click()")
-                wide = browser.do(
-                    "Math.max(document.documentElement.scrollWidth - innerWidth, "
-                    "...['panel', 'stage'].map(i => document.getElementById(i))"
-                    ".map(e => e.scrollWidth - e.clientWidth)"
-                    f".slice(0, {2 if view == 'list' else 1}))"
-                )
-                assert wide <= 0, f"{name} scrolls sideways by {wide} at {width}"
-            assert browser.complaints() == []
-            assert browser.requests() == [path.as_uri()]
+        browser.view(width, height, dark)
+        browser.open(path)
+        browser.click(f"#as-{view}")
+        browser.do("document.querySelector('.node').click()")
+        click(browser, 1, 0)
+        for question in ("explanation", "information"):
+            browser.do(f"document.getElementById('ask-{question}').click()")
+            wide = browser.do(
+                "Math.max(document.documentElement.scrollWidth - innerWidth, "
+                "...['panel', 'stage'].map(i => document.getElementById(i))"
+                ".map(e => e.scrollWidth - e.clientWidth)"
+                f".slice(0, {2 if view == 'list' else 1}))"
+            )
+            assert wide <= 0, f"{name} scrolls sideways by {wide} at {width}"
+        assert browser.complaints() == []
+        assert browser.requests() == [path.as_uri()]
 
 
 def test_states_of_a_histogram_are_in_the_panel(browser: Browser, tmp_path: Path) -> None:

@@ -62,7 +62,9 @@ class Finder(ast.NodeVisitor):
         self.package = ["minfer", *path.relative_to(PACKAGE).parts[:-1]]
         self.found: list[Import] = []
         self.depth = 0
-        self.visit(ast.parse(path.read_text("utf-8")))
+        text = path.read_text("utf-8")
+        self.lines = text.splitlines()
+        self.visit(ast.parse(text))
 
     def add(self, module: str, node: ast.AST) -> None:
         self.found.append(Import(module, getattr(node, "lineno", 0), self.depth > 0))
@@ -73,6 +75,9 @@ class Finder(ast.NodeVisitor):
             self.visit(child)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        lines = self.lines[node.lineno - 1 : node.end_lineno]
+        if not any("import" in line or "minfer" in line for line in lines):
+            return  # most functions: there is nothing to find
         self.depth += 1
         self.generic_visit(node)
         self.depth -= 1

@@ -23,6 +23,7 @@ from numba.core import compiler, event, registry
 from numba.core.runtime import _nrt_python, rtsys
 from typer.testing import CliRunner
 
+from draws import few
 from minfer import exercise, health
 from minfer.cli import app
 from minfer.kernels import _cache, _frugal, _inner, _jit, _keys, _ready
@@ -191,6 +192,7 @@ def test_a_full_disk_costs_only_the_cache(folder, capsys, monkeypatch):
     assert "not kept" in result.output
 
 
+@pytest.mark.slow
 def test_processes_may_discard_at_once(tmp_path):
     (tmp_path / "tiny.py").write_text(
         textwrap.dedent("""
@@ -490,13 +492,22 @@ def test_every_form_of_import_counts(package, statement):
     assert "minfer.kernels.inner" in _keys.closure("minfer.kernels.other", package)
 
 
+def statements(node):
+    """All statements below a node."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield child
+            yield from statements(child)
+
+
+@pytest.mark.drawn
 def test_imports_are_read_as_python_reads_them():
     """The quick reading of every file against its syntax tree."""
-    for path in sorted(_keys.PACKAGE.rglob("*.py")):
+    for path in few(sorted(_keys.PACKAGE.rglob("*.py")), 100):
         text = path.read_text()
         parent = ".".join(path.relative_to(_keys.PACKAGE.parent).parent.parts)
         tree = ast.parse(text)
-        alone = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+        alone = (s for s in statements(tree) if isinstance(s, ast.Import | ast.ImportFrom))
         parts = (_keys._named(ast.unparse(node), parent) for node in alone)
         there = {name for names in parts for name in names if name.startswith("minfer.")}
         assert there <= set(_keys._named(text, parent)), path

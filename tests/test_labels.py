@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import naive
 import zoo
-from draws import draws
+from draws import draws, thorough
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -166,6 +166,7 @@ KINDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_messages_lose_no_relative_accuracy(kind, log):
@@ -173,7 +174,7 @@ def test_messages_lose_no_relative_accuracy(kind, log):
     from minfer.kernels.labels import label_message, label_message_log
 
     rng = np.random.default_rng(5)
-    for k in (2, 3, 8, 11, 40, 41, 128, 300):
+    for k in (2, 3, 8, 11, 40, 41, *([128, 300] if thorough() else [])):
         for peak in (1.0, 1e8, 1e40):
             taps = taps_of(kind, rng, k)
             taps = np.maximum(taps - taps.max(), -300.0 if taps.min() > -np.inf else -np.inf)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
+from draws import few
 from learning import (
     drawn_instance,
     hinge,
@@ -29,7 +32,7 @@ from minfer.learn import (
     fit,
 )
 
-SEEDS = range(6)
+SEEDS = few(range(6), 3)
 TIGHT = {"tol": 1e-13, "max_iters": 3000}
 
 
@@ -39,6 +42,7 @@ def several(seed: int, **more) -> tuple[list[Instance], np.ndarray]:
     return [drawn_instance(rng, 4, sparse=bool(k % 2), **more) for k in range(3)], w
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("hidden", [0.0, 0.4])
 @pytest.mark.parametrize("rows", [1, 3])
@@ -51,6 +55,7 @@ def test_exact_likelihood_is_enumerations(seed, hidden, rows):
     np.testing.assert_allclose(e.gradient, wanted, atol=1e-7)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("rows", [1, 3])
 def test_pseudolikelihood_is_enumerations(seed, rows):
@@ -62,6 +67,7 @@ def test_pseudolikelihood_is_enumerations(seed, rows):
     np.testing.assert_allclose(e.gradient, wanted, atol=1e-7)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("margin", [0.0, 1.0])
 @pytest.mark.parametrize("hidden", [0.0, 0.4])
@@ -73,6 +79,7 @@ def test_hinges_are_enumerations(seed, margin, hidden):
     np.testing.assert_allclose(e.gradient, wanted, atol=1e-6)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("hidden", [0.0, 0.4])
 @pytest.mark.parametrize(
@@ -96,6 +103,7 @@ def test_gradients_are_differences(seed, hidden, objective):
     np.testing.assert_allclose(e.gradient, wanted, atol=2e-5, rtol=2e-5)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_union_is_the_sum_of_its_instances(seed):
     data, w = several(seed, pairs=True)
@@ -254,20 +262,22 @@ def test_hidden_variables(how):
     np.testing.assert_allclose(fitted.weights, other.weights, atol=1e-2)
 
 
-@pytest.mark.parametrize("when", [1, 3])
-@pytest.mark.parametrize(
-    ("objective", "how"),
-    [
-        ("trw", {"max_iters": 50}),
-        ("trw", {"max_iters": 50, "l1": 0.01}),
-        ("marginals", {"max_iters": 50, "l1": 0.01}),
-        ("trw", {"method": "adam", "epochs": 12, "batch_size": 3, "evaluate_every": 2}),
-        ("marginals", {"method": "adam", "epochs": 12, "batch_size": 3, "evaluate_every": 2}),
-        ("likelihood", {"hidden": "em", "max_iters": 12, "tol": 1e-7}),
-    ],
-)
-def test_checkpoints_resume_bit_for_bit(tmp_path, how, objective, when, monkeypatch):
+HOW = [
+    ("trw", {"max_iters": 50}),
+    ("trw", {"max_iters": 50, "l1": 0.01}),
+    ("marginals", {"max_iters": 50, "l1": 0.01}),
+    ("trw", {"method": "adam", "epochs": 12, "batch_size": 3, "evaluate_every": 2}),
+    ("marginals", {"method": "adam", "epochs": 12, "batch_size": 3, "evaluate_every": 2}),
+    ("likelihood", {"hidden": "em", "max_iters": 12, "tol": 1e-7}),
+]
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize(("objective_how", "when"), few(product(HOW, [1, 3]), len(HOW)))
+def test_checkpoints_resume_bit_for_bit(tmp_path, objective_how, when, monkeypatch):
     from minfer.learn import fitting
+
+    objective, how = objective_how
 
     _, data = chain_data()
     if "hidden" in how:
@@ -363,9 +373,10 @@ def test_models_are_saved_without_pickle(tmp_path):
     np.testing.assert_array_equal(again.predict(data[0]), fitted.predict(data[0]))
 
 
+@pytest.mark.drawn
 def test_any_number_of_workers_gives_the_same_weights():
     _, data = chain_data(6)
-    for how in ({}, {"method": "adam", "epochs": 3, "batch_size": 2, "accumulate": 2}):
+    for how in few([{}, {"method": "adam", "epochs": 3, "batch_size": 2, "accumulate": 2}], 1):
         from minfer.learn.team import Given
 
         portions = [Given(tuple(data[k : k + 2])) for k in (0, 2, 4)]

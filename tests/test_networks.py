@@ -792,7 +792,10 @@ SMALL = ["alarm", "andes", "asia", "cancer", "child", "earthquake", "hailfinder"
          "insurance", "sachs", "survey", "water", "win95pts"]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n in ("andes", "water"))) for n in SMALL],
+)
 def test_bnlearns_networks_agree_with_pyagrum(name, tmp_path):
     """Posteriors to 1e-9; what we read and write is what pyAgrum reads and writes."""
     folder = _bundled()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import settings as hsettings
 import minfer
 import naive
 import zoo
-from draws import draws
+from draws import draws, few
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -55,8 +56,8 @@ def check_answer(graph: FactorGraph, m: Marginals) -> None:
     assert "<" in m._repr_html_()
 
 
-@pytest.mark.parametrize("name", GRAPHS)
-@pytest.mark.parametrize("solver", zoo.SOLVERS)
+@pytest.mark.drawn
+@pytest.mark.parametrize(("solver", "name"), few(product(zoo.SOLVERS, GRAPHS), 180))
 def test_every_solver_on_every_graph(solver, name):
     graph, s = GRAPHS[name], zoo.SOLVERS[solver]
     before = pickle.dumps(graph)
@@ -106,8 +107,8 @@ def test_global_factors(solver, name):
         np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=0.1)
 
 
-@pytest.mark.parametrize("name", LOGICAL)
-@pytest.mark.parametrize("solver", zoo.SOLVERS)
+@pytest.mark.drawn
+@pytest.mark.parametrize(("solver", "name"), few(product(zoo.SOLVERS, LOGICAL), 130))
 def test_logical_factors(solver, name):
     graph, s = LOGICAL[name], zoo.SOLVERS[solver]
     hard = name in zoo.HAVENS | zoo.TRAPS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from scipy.special import logsumexp
 
 import naive
 import zoo
-from draws import draws
+from draws import draws, few
 from minfer import (
     BeliefPropagation,
     Exact,
@@ -196,8 +198,11 @@ def test_spanning_forest(graph):
 # ------------------------------------------------------------------ Algorithm 1
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("solver", [*(s for s in zoo.SOLVERS if s != "enumerate"), "pyagrum"])
+BOXES = [*(s for s in zoo.SOLVERS if s != "enumerate"), "pyagrum"]
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize(("solver", "seed"), few(product(BOXES, SEEDS), len(BOXES)))
 def test_every_solver_as_black_box(solver, seed):
     rng = np.random.default_rng(1)
     graph = FactorGraph.grid(2 * rng.normal(size=(4, 4)), 0.5)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from browser import Browser, find_chromium
+from draws import few
 from minfer import FactorGraph, MinDivergence, MinJoint
 from minfer.parsing import Inference
 from minfer.pictures import base_pictures, gaussian
@@ -81,9 +82,10 @@ def number(text: str) -> int:
     return int(text.split()[0].replace(",", ""))
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("kind", KINDS)
 def test_loads_offline_and_silently(browser: Browser, pages: dict[str, Path], kind: str) -> None:
-    for width, dark in ((1200, False), (1200, True), (360, False)):
+    for width, dark in few([(1200, True), (1200, False), (360, False)], 2):
         browser.view(width, 800, dark)
         browser.open(pages[kind])
         last = browser.do("document.getElementById('slider').max")

@@ -804,11 +804,12 @@ def mutated(rng, text: str) -> str:
     return text
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("block", range(4))
 def test_broken_files_give_typed_errors(block):
     from minfer.rules.mln import make_rules, parse_db, parse_mln
 
-    for seed in range(2500 * block, 2500 * (block + 1)):
+    for seed in range(2500 * block, 2500 * block + draws(2500)):
         rng = random.Random(seed)
         try:
             program = parse_mln(mutated(rng, SMOKERS), "p: ")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from draws import few, thorough  # noqa: E402
 from minfer import (  # noqa: E402
     BeliefPropagation,
     ContradictionError,
@@ -68,9 +70,13 @@ def numbers(*shape, grad=True, seed=1, dtype=torch.float64):
 
 
 def check(function, *inputs):
-    return torch.autograd.gradcheck(function, inputs, eps=1e-5, atol=1e-7, rtol=1e-6)
+    """Every entry of the Jacobian where the profile is thorough, else a projection of it."""
+    return torch.autograd.gradcheck(
+        function, inputs, eps=1e-5, atol=1e-7, rtol=1e-6, fast_mode=not thorough()
+    )
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(("solver", "model"), CASES)
 def test_gradcheck(solver, model):
     graph = MODELS[model]
@@ -86,6 +92,7 @@ def test_gradcheck(solver, model):
     assert check(lambda u, w: log_partition(run, u, w), rows, shared)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", ["bp", "exact"])
 def test_evidence(name):
     run = SOLVERS[name].prepare(GRID)
@@ -143,14 +150,21 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("model", PAIRS)
+BATCHED = [
+    BeliefPropagation(),
+    BeliefPropagation(damping=0.3, max_iters=3000),
+    Exact(),
+    MeanField(),
+    TreeReweighted(),
+]
+
+
+@pytest.mark.drawn
 @pytest.mark.parametrize(
-    "solver",
-    [BeliefPropagation(), BeliefPropagation(damping=0.3, max_iters=3000), Exact(), MeanField(),
-     TreeReweighted()],
-    ids=lambda solver: type(solver).__name__,
-)  # fmt: skip
+    ("solver", "model", "known"),
+    few(product(BATCHED, PAIRS, [False, True]), 14),
+    ids=lambda value: type(value).__name__ if value in BATCHED else str(value),
+)
 def test_a_batch_has_the_gradients_of_its_rows(solver, model, known):
     """In one call, or one by one: the same to rounding, also with weights beyond the lanes."""
     graph, rng, n = PAIRS[model], np.random.default_rng(1), 11
@@ -171,8 +185,8 @@ def test_a_batch_has_the_gradients_of_its_rows(solver, model, known):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GradientWarning)
         rows = [step(u[i], w[i], evidence[i] if known else None, c[i]) for i in range(n)]
+        alone = [step(u[i], w[0], evidence[i] if known else None, c[i]) for i in range(n)]
         for weights in (w, w[0]):
-            alone = [step(u[i], w[0], evidence[i] if known else None, c[i]) for i in range(n)]
             wanted = [np.array(x) for x in zip(*(rows if weights.ndim == 2 else alone))]
             if weights.ndim == 1:
                 wanted[2] = wanted[2].sum(axis=0)
@@ -274,6 +288,7 @@ def test_what_has_not_converged_warns():
         p[3].backward()
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("projective", [False, True])
 @pytest.mark.parametrize("single_root", [False, True])
 def test_trees(projective, single_root):
@@ -343,6 +358,7 @@ def test_improbable_labels(rows):
     np.testing.assert_allclose(weights.grad.numpy(), same.grad.numpy(), rtol=0, atol=1e-8)
 
 
+@pytest.mark.drawn
 def test_crf_loss():
     run = Exact().prepare(GRID)
     loss = CRFLoss(run)

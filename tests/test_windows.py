@@ -11,7 +11,7 @@ from hypothesis import settings as hsettings
 
 import naive
 import zoo
-from draws import draws
+from draws import draws, few
 from minfer import (
     BeliefPropagation,
     Exact,
@@ -88,9 +88,10 @@ def test_drawn_windows_are_distributions_that_keep_sound_zeros(drawn):
             np.testing.assert_allclose(m.probs, truth, atol=1e-7)
 
 
+@pytest.mark.drawn
 def test_errors_fall_as_windows_grow():
     errors = []
-    for seed in range(3):
+    for seed in few(range(3), 2):
         graph = spins(13, 2.0, seed)
         truth = Exact()(graph).probs
         found = [Windows(max_cells=2**k)(graph) for k in (0, 12, 16)]
