@@ -165,6 +165,21 @@ def test_options_are_the_fields_of_the_solvers() -> None:
         assert {CALLED.get(f, f) for f in fields} <= options, name
 
 
+def test_without_docstrings_there_is_no_help_but_all_commands(tmp_path):
+    """``python -OO`` removes them, and texts of options are in them."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    code = (
+        "from minfer.cli import NAMES, app; from typer.main import get_command\n"
+        "[get_command(app).commands[name] for name in NAMES]; app(['convert', '--help'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-OO", "-c", code], capture_output=True, text=True, env=environment,
+        cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "convert" in done.stdout
+
+
 @pytest.mark.parametrize("word", ["--version", "--help"])
 def test_version_and_help_need_no_numba(word: str) -> None:
     code = (

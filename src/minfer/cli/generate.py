@@ -24,6 +24,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields
 from functools import cache, cached_property
@@ -199,6 +201,8 @@ def documented(home: str) -> dict[str, tuple[str, str]]:
     >>> documented("minfer:BeliefPropagation")["schedule"][0]
     'sequential|flooding|residual'
     """
+    if sys.flags.optimize > 1:  # python -OO keeps no docstrings: then there is no help
+        return defaultdict(lambda: ("", ""))
     doc = inspect.getdoc(resolve_name(home)) or ""
     part = re.search(r"^(?:Parameters|Attributes)\n-+\n(.+?)(?:\n\n|\Z)", doc, re.M | re.S)
     found: dict[str, tuple[str, str]] = {}
