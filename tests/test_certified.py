@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -431,3 +433,27 @@ def test_clipping_never_makes_an_answer_worse_by_much():
     assert abs(iv.midpoint().probs - truth).mean() < before / 2
     assert iv.refuted(bp).any()
     assert not iv.refuted(Exact()(graph), by=1e-9).any()
+
+
+IMPORTED = """
+import sys
+import minfer
+from minfer.certified import search
+from minfer.examples import sprinkler
+
+before = set()
+
+class Meter(search.Meter):
+    def __init__(self, *limits):
+        before.update(sys.modules)
+        super().__init__(*limits)
+
+search.Meter = Meter
+minfer.intervals(sprinkler(), tol=0.0)
+print([m for m in {*sys.modules} - before if m.split(".")[0] in ("minfer", "scipy")])
+"""
+
+
+def test_what_is_imported_is_not_on_the_clock() -> None:
+    words = [sys.executable, "-c", IMPORTED]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -373,6 +373,8 @@ def test_help_is_broken_at_the_width_of_the_terminal_only() -> None:
 
 def test_a_misspelt_option_is_answered_in_one_sentence(chain: Path) -> None:
     fails(call("run", chain, "--hepl"), 2, "no such option: --hepl", "--help", "see `minfer run")
+    fails(call("query", chain, "-e"), 2, "'-e' requires an argument; see `minfer query --help`")
+    fails(call("rum"), 2, "Did you mean 'run'? See `minfer --help`")
 
 
 def test_unknown_command() -> None:

@@ -100,7 +100,7 @@ def denoise(
         ``BeliefPropagation(tol=1e-4)`` by default.
     level : float, optional
         Grey value that favours neither black (0) nor white (1). By default it is estimated from
-        the picture, with alpha or for a given one; the paper's is the mean.
+        the picture, together with ``alpha`` unless that is given; the paper's is the mean.
     labels : int, optional
         Segment into so many classes, found in the picture; if ``smooth``, into grey values.
     means : floats (K,), optional
@@ -231,7 +231,7 @@ class Settings:
             k = int(self.labels or 0)
             found = class_means(x, k) if self.smooth == "equal" else _spread(x, k)
         elif self.labels is not None:
-            raise SettingsError("denoise: means cannot be combined with labels or level")
+            raise SettingsError("denoise: means cannot be combined with labels=... or level=...")
         else:
             found = _checked_means(self.means)
         steps = np.diff(found)

@@ -192,7 +192,8 @@ def write_example(name: str, path: str) -> str:
         write_picture(path, noisy_drawing())
         return f"; now try `minfer denoise {path} -o clean.png`"
     if path != "-" and (complaint := writing_complaint(path)):
-        raise SettingsError(complaint)
+        also = " (or in .png, for `minfer denoise`)" if name == "picture" else ""
+        raise SettingsError(f"{complaint}{also}")
     graph = example(name)
     write(graph, path)
     lossy = graph.names and format_of(path) in ("uai", "fg")

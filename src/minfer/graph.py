@@ -1286,9 +1286,10 @@ class FactorGraph(BaseGraph):
                     raise EvidenceError(f"soft evidence: {error}") from None
             like = real_numbers(values, what, EvidenceError).astype(np.float64)
             if like.shape != (self._n_states[v],):
+                given = like.size if like.ndim == 1 else f"an array of shape {like.shape}"
                 raise EvidenceError(
-                    f"soft evidence: {self.name(v)} has {self._n_states[v]} states, "
-                    f"but likelihoods of shape {like.shape} were given"
+                    f"soft evidence: {self.name(v)} has {self._n_states[v]} states: give one "
+                    f"likelihood for each, not {given}"
                 )
             if not np.isfinite(like).all() or (like < 0).any() or not like.any():
                 raise EvidenceError(

@@ -44,6 +44,20 @@ PAYS = 0.05
 #: Variables that are known so well and still undecided are ties.
 TIE = 1e-9
 
+#: What the methods import when they first run.
+LOADED = (
+    "minfer.kernels.boxes",
+    "minfer.kernels.cliques",
+    "minfer.kernels.elimination",
+    "minfer.kernels.frontier",
+    "minfer.kernels.hull",
+    "minfer.kernels.regions",
+    "minfer.kernels.walks",
+    "minfer.kernels.whole",
+    "minfer.solvers.clique_passes",
+    "scipy.sparse.csgraph",
+)
+
 #: Progress: called with a step of the trace as it happens.
 Watcher = Callable[[Step], None]
 
@@ -94,11 +108,11 @@ def intervals(
         Work only on these; others get intervals only as a by-product.
     work : int, optional
         A limit in nodes and cells instead of seconds (some nanoseconds each), which gives the same
-        intervals on every machine; the portions at work when it is reached are finished. With it,
-        ``time_limit`` still holds unless None.
+        intervals on every machine; the portions at work when it is reached are finished. In Python,
+        ``time_limit`` still holds beside it, unless None.
     undecided : bool
-        A variable is finished once its most probable state is certain, whatever ``tol`` (and where
-        that cannot be: two states that differ by less than 1e-9).
+        A variable is finished once its most probable state is certain, whatever ``tol``. A tie
+        never is; such a variable is finished once its intervals are narrower than 1e-9.
     methods : names, optional
         Only these: exact, monotone, walks, boxes, hull.
     kept : bool array (n_factors,), optional
@@ -146,8 +160,8 @@ def intervals(
         asked[:] = False
         asked[[model.index(v) for v in chosen]] = True
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    for kernels in ("boxes", "frontier", "hull", "regions", "walks", "whole"):
-        import_module(f"minfer.kernels.{kernels}")  # not on the clock
+    for name in LOADED:
+        import_module(name)  # not on the clock
     meter = Meter(time_limit, work, workers or cores or 1)
     search = Search(condition(model), asked, tol, undecided, meter, watch)
     try:

@@ -5,7 +5,7 @@ gives one part of the output, either complete or absent; bad records go
 to a separate file. Needs pyarrow, the extra `batch`.
 
 \b
-Example:
+Examples:
   minfer batch parse en.model corpus/ -o parsed
   minfer batch status parsed
 """

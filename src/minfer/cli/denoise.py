@@ -70,7 +70,7 @@ def denoise(
 
     Neighbouring pixels tend to be equal; that is the model of section 5.1 of
     the paper. With --intervals, the most probable colour of most pixels is
-    proven, whatever the solver. With --reduce, or another option of that panel,
+    proven, whatever the solver. With --reduce, or another option under Reduction,
     most pairs of neighbours are ignored, and the report says what that may have
     cost. Colours are read as their luminance, transparent pixels as white.
     Needs Pillow, the extra `image`.
@@ -133,7 +133,7 @@ def denoise(
         cleaned.write(path, "clean" if what == "out" else what)
         wrote(path)
     if not pictures:
-        note("nothing was written: -o FILE keeps the clean picture")
+        note("the clean picture was not written; -o FILE writes it")
     content = account_dict(cleaned, told, noisy, seconds)
     lines = account_summary(cleaned, told, noisy, seconds)
     others = () if told is None else told.faces()

@@ -113,7 +113,9 @@ def exit_code(command: Callable[[], Any], debug: bool = False) -> int:
     except UsageProblem as error:
         context = getattr(error, "ctx", None)
         where = context.command_path if context else "minfer"
-        return say(f"{_sentence(error.format_message())}; see `{where} --help`", error.exit_code)
+        message = _sentence(error.format_message())
+        see = " See" if message.endswith("?") else "; see"
+        return say(f"{message}{see} `{where} --help`", error.exit_code)
     except (errors.SettingsError, errors.RefusedError, errors.FormatError) as error:
         return say(in_flags(str(error)), error.exit_code)
     except MinferError as error:

@@ -231,7 +231,7 @@ def check_given(known: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Words are among those that an option can be, and files can be read and written."""
     for name, about in known.items():
         if given[name] is not None and _WORDS.fullmatch(about.metavar or ""):
-            called = about.flag if about.flag[0] == "-" else name.upper()
+            called = about.flag if about.flag[0] == "-" else f"the {name}"
             check_choice(called, given[name], about.metavar.split("|"))
     used = [Used(a.flag, a.file, given[name]) for name, a in known.items() if a.file is not None]
     check_files(used, given.get("json", False))

@@ -27,7 +27,8 @@ def intervals(
     ),
     settings: Given = taken("minfer:intervals", "tol work undecided"),
     methods: str | None = option(
-        "A,B,...  Only these methods: exact, monotone, walks, boxes, hull. Default: all that pay."
+        "A,B,...  Only these methods: exact, monotone, walks, boxes, hull. Default: all that are "
+        "worth their time."
     ),
     csv_file: str | None = CSV,
     picture: str | None = output(

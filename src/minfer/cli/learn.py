@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from minfer.cli import render
 from minfer.cli.failures import note
-from minfer.cli.files import NET, read_model
+from minfer.cli.files import NET, read_model, wrote
 from minfer.cli.generate import Given, Words, command, output, taken
 from minfer.cli.options import CASES, JSON, MISSING, MODEL
+from minfer.errors import ModelError
 
 
 @command()
@@ -36,6 +37,8 @@ def learn(
     from minfer.learn import BayesianNetwork
 
     graph = read_model(model)
+    if not graph.directed:
+        raise ModelError(f"{model}: this is not a Bayesian network")
     net = BayesianNetwork(graph, missing=("", *(missing or ())), **settings).fit(cases)
     net.save(out)
     if json:
@@ -46,6 +49,7 @@ def learn(
         })  # fmt: skip
         return
     steps = "" if net.status_ == "counted" else f" after {net.n_iter_} steps of EM"
-    note(f"{net.status_}{steps}; log-likelihood {net.log_likelihood_:.6g}; wrote {out}")
+    note(f"{net.status_}{steps}; log-likelihood {net.log_likelihood_:.6g}")
+    wrote(out)
     if net.advice_:
         note(net.advice_)

@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 
 from minfer.checks import check_number
 from minfer.cli import generate
-from minfer.cli.failures import PlainHelp, in_flags, note
+from minfer.cli.failures import PlainHelp, UsageProblem, in_flags, note
 from minfer.cli.files import IN, OUT, read_model
 from minfer.cli.generate import Options, Words, argument, option, output, setting, taken
 from minfer.errors import SettingsError
@@ -94,6 +94,7 @@ class Input(Options):
 
 CASES = argument("CASES  Table of cases: .csv, .tsv (.gz), .parquet; - is CSV.", file=IN)
 JSON = output("One JSON object on standard output instead of the table.", False)
+SUMMARY = output("A summary as one JSON object on standard output; needs --out FILE.", False)
 CSV = output("--csv FILE  Write the whole table as CSV; - is standard output.", file=OUT)
 PROBABILITIES = taken("minfer:predict", "probabilities", "Output")
 MISSING = option("TEXT  Text that means not observed, like an empty cell.")
@@ -128,7 +129,11 @@ class Command(PlainHelp, TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         none = "" if any("--intervals" in p.opts for p in self.params) else ctx.command_path
-        return super().parse_args(ctx, with_seconds(args, none))
+        try:
+            return super().parse_args(ctx, with_seconds(args, none))
+        except UsageProblem as error:
+            error.ctx = error.ctx or ctx  # an option without its value does not know its command
+            raise
 
 
 def member(of: Typer, home: str = "", name: str | None = None) -> Any:

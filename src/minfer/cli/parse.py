@@ -26,7 +26,7 @@ from minfer.cli import render
 from minfer.cli.failures import in_flags, note, noted
 from minfer.cli.files import IN, OUT, PAGE, THERE, File, write_report, written
 from minfer.cli.generate import Given, Options, argument, group, option, output, setting, taken
-from minfer.cli.options import JSON, member
+from minfer.cli.options import JSON, SUMMARY, member
 from minfer.cli.progress import Meter, bar, wait_for
 from minfer.errors import ModelError, SettingsError
 from minfer.io.text import write_bytes
@@ -127,7 +127,7 @@ def run(
     workers: int | None = setting(min=1),
     reading: Given = taken("minfer.parsing.stream:parse_file", "on_error", layout="--format"),
     parsing: Given = PARSING,
-    json: bool = JSON,
+    json: bool = SUMMARY,
     *,
     pairs: Pairs,
 ) -> None:

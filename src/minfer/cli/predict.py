@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from minfer.cli.files import OUT, read_model
 from minfer.cli.generate import Given, Words, command, option, output, taken
-from minfer.cli.options import CASES, JSON, MISSING, MODEL, PROBABILITIES
+from minfer.cli.options import CASES, MISSING, MODEL, PROBABILITIES, SUMMARY
 from minfer.cli.progress import Meter
 from minfer.typed import listed
 
@@ -25,7 +25,7 @@ def predict(
     missing: Words = MISSING,
     answers: Given = PROBABILITIES,
     how: Given = taken("minfer:predict", "workers", on_unknown="--unknown"),
-    json: bool = JSON,
+    json: bool = SUMMARY,
 ) -> None:
     """Exact posteriors for every row of a table of cases.
 

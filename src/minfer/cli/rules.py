@@ -4,7 +4,7 @@ Programs and evidence of Alchemy and Tuffy are read unchanged. Needs duckdb,
 the extra `rules`. In Python, `minfer.Rules` takes data frames and files.
 
 \b
-Example:
+Examples:
   minfer rules plan prog.mln evidence.db
   minfer rules run prog.mln evidence.db --query category -o out.csv
   minfer rules explain prog.mln evidence.db --atom "category(P1, Networking)"
@@ -114,6 +114,12 @@ class RuleLimits(reduce.JobLimits):
     method: str | None = option("compensated|paper  For --grounding full. Default: compensated.")
 
 
+class WholeSolving(Solving):
+    """A solver where there is no ``--reduce``."""
+
+    told = "auto"
+
+
 @member(rules)
 def run(
     database: Database,
@@ -203,7 +209,7 @@ def explain(
     rows: int = output("N  Groundings to show, strongest first.", 10, min=1),
     json: bool = JSON,
     grounding: Grounding,
-    solving: Solving,
+    solving: WholeSolving,
 ) -> None:
     """Why an atom has its probability, in the words of the rules.
 

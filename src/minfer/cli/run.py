@@ -49,7 +49,7 @@ def run(
     probability is guaranteed to lie between them, and estimates that are provably
     off by more than 0.01 are called refuted. See also `minfer intervals`.
 
-    With --reduce, or any other option of that panel, factors that matter little
+    With --reduce, or any other option under Reduction, factors that matter little
     are ignored. The report says what that may have cost, and which of its
     statements are rigorous and which are estimates.
 

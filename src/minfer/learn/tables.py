@@ -154,7 +154,7 @@ class BayesianNetwork(Estimator):
     missing : strings that mean not observed, besides empty cells, None and NaN
     start : "counts", "random" or "structure"
         Where EM begins: counts of the rows that know a family, random tables, or the tables of the
-        model given as structure. Families that no row knows begin at random.
+        model that gives the structure. Families that no row knows begin at random.
     restarts : int
         Times EM is run, from the second on with random tables; the best is kept.
     max_iterations : int
@@ -385,7 +385,7 @@ class BayesianNetwork(Estimator):
         if isinstance(given, FactorGraph):
             if not given.directed:
                 raise ModelError(
-                    "BayesianNetwork: the model given as structure is not a Bayesian network"
+                    "BayesianNetwork: the model that gives the structure is not a Bayesian network"
                 )
             variables = [given.name(v) for v in range(given.n_variables)]
             return variables, {v: list(given.parents(v)) for v in variables}, given

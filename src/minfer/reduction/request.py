@@ -49,14 +49,15 @@ class Request:
     max_factors : int, optional
         Add at most so many factors, the highest scores first.
     method : "compensated", "paper" or "iterated"
-        What ignored factors leave behind: compensated, their unary part, refreshed twice; paper,
-        nothing; iterated scores, adds, refreshes, and again.
+        What ignored factors leave behind. compensated: their unary part, refreshed twice; paper:
+        nothing; iterated: their unary part, in rounds of scoring, adding and refreshing until the
+        answer stops changing.
     seed_graph : "globals", "unary" or "forest"
-        Where inference starts: globals, unary and global factors; unary; forest, also a spanning
-        forest.
+        Where inference starts. globals: unary and global factors; unary: unary factors only;
+        forest: a spanning forest, too.
     score : "gain", "residual" or "reverse", optional
-        What factors are ranked by: gain is the paper's, residual the default if compensated;
-        reverse ranks hard constraints too, but promises no finite divergence.
+        What factors are ranked by. gain: the paper's score; residual: the default if compensated;
+        reverse: ranks hard constraints too, but promises no finite divergence.
     values : float, optional
         Use lists of values: those of at least this probability (say 0.02) in the seed, and those
         that neighbours bring back. For pairs of variables with many values. Alone, it keeps all
