@@ -75,8 +75,8 @@ def advice(iv: Intervals, chosen: list[int] | None = None, undecided: bool = Fal
     }.get(iv.stopped, "a longer run")
     if iv.trace and len(iv.trace) > 8 and not any(step.improved for step in iv.trace[-5:]):
         return f"{more} may not help: the last five steps narrowed nothing (`minfer plan`: exact?)"
-    narrower = "" if chosen is not None else ", or fewer of them (variables=...),"
-    return f"{more}{narrower} narrows what is left"
+    narrower = "" if chosen is not None else ", or fewer variables (variables=...),"
+    return f"{more}{narrower} would narrow what is left"
 
 
 def sentence(
