@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from itertools import product
 
@@ -816,6 +817,16 @@ def test_command_says_what_is_wrong(run, words, code, text):
     answer = run("denoise", *words)
     assert answer.exit_code == code
     assert text in answer.output
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="has no full device")
+def test_arrays_on_a_full_disk(run):
+    """numpy's own message has no reason in it: the exit code was that of bad input."""
+    os.symlink("/dev/full", "p.npy")
+    answer = run("denoise", "noisy.png", "--marginals", "p.npy")
+    assert (answer.exit_code, answer.stderr) == (
+        6, "minfer: error: cannot write p.npy: the disk is full\n"
+    )  # fmt: skip
 
 
 def test_the_papers_method_from_the_command_line(run):

@@ -134,3 +134,29 @@ def test_workers_end_with_their_parent(tmp_path, blow):
     process.send_signal(blow)
     process.communicate(timeout=30)
     assert all_end(workers)
+
+
+EARLY = r"""
+import os, signal, sys
+from minfer.parallel import ordered_map
+if __name__ == "__mp_main__":  # a worker that has not come to its work yet
+    os.kill(os.getpid(), signal.SIGINT)
+def same(item):
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return item, signal.SIGINT in blocked
+if __name__ == "__main__":
+    print(list(ordered_map(same, range(3), 2)), signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="has no signal masks")
+def test_workers_do_not_hear_an_interrupt_while_they_start(tmp_path):
+    """Ctrl-C goes to all processes of a terminal: tracebacks of workers stood on stderr."""
+    script = tmp_path / "early.py"
+    script.write_text(EARLY)
+    path = str(Path(__file__).parents[1] / "src")
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("[(0, False), (1, False), (2, False)] set()\n", "")

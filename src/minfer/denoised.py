@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from minfer.certified.telling import colours
 from minfer.errors import RefusedError
-from minfer.io.text import atomic_write
+from minfer.io.text import write_bytes
 from minfer.pictures import check_suffix, write_marked, write_picture
 from minfer.reduction import telling
 from minfer.reduction.result import Result, finite_or_none
@@ -220,8 +221,9 @@ class Denoised:
         """
         values = getattr(self, what)
         if str(path).endswith(".npy"):
-            with atomic_write(path) as file:
-                np.save(file, values)
+            whole = BytesIO()  # numpy does not say why a file could not be written, a full disk say
+            np.save(whole, values)
+            write_bytes(path, whole.getvalue())
         elif what == "certain":
             shown = values == 1 if self.means is None else self.means[values]
             write_marked(path, shown, values < 0)

@@ -18,6 +18,8 @@ import pickle
 import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
@@ -151,7 +153,8 @@ class Worker:
         self._process: BaseProcess = context.Process(
             target=_work, args=(other, function, setup), daemon=True
         )
-        self._process.start()
+        with _without_interrupts():
+            self._process.start()
         other.close()
 
     def send(self, number: int, item: Any) -> None:
@@ -195,11 +198,27 @@ class Worker:
         )
 
 
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """A process started here is born deaf to Ctrl-C; this one hears it afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # which would end the block if it were started within
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 # ---------------------------------------------------------------------- in the worker
 
 
 def _work(pipe: Connection, function: Callable[..., Any], setup: Callable[[], Any] | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     items: SimpleQueue[tuple[int, bytes]] = SimpleQueue()
     Thread(target=_listen, args=(pipe, items), daemon=True).start()
     state: tuple[Any, ...] = ()
