@@ -300,6 +300,8 @@ def test_run_csv(model: Path, tmp_path: Path) -> None:
         off = max(float(row["lo"]) - float(row["p"]), float(row["p"]) - float(row["hi"]))
         assert (off > 0.01) == (row["refuted"] == "1")
     fails(call("run", model, "--csv", plain, "--out", plain), 2, "same file")
+    other = Path(plain).parent / "." / ".." / Path(plain).parent.name / Path(plain).name
+    fails(call("run", model, "--csv", plain, "--out", str(other)), 2, "same file")
     fails(call("run", model, "--csv", "-", "--json"), 2, "standard output")
     fails(call("run", model, "--intervals", "-3"), 2, "positive seconds")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -71,9 +72,10 @@ def check_files(used: Sequence[Used], json: bool = False) -> None:
     for flag, file, path in outputs:
         if path is None or (path == "-" and file.dash):
             continue
-        if path in before:
-            raise SettingsError(f"{before[path]} and {flag} are the same file, {path}")
-        before[path] = flag
+        place = os.path.realpath(path)
+        if place in before:
+            raise SettingsError(f"{before[place]} and {flag} are the same file, {path}")
+        before[place] = flag
         if not path.lower().endswith(file.ends):
             ends = " or ".join(end for end in file.ends if end != ".htm")
             raise SettingsError(f"{flag} {path}: end the name in {ends}")
