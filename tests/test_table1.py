@@ -91,7 +91,7 @@ def test_the_commands_say_how_to_get_the_data(tmp_path):
         assert answer.exit_code != 0
         assert "universaldependencies" in answer.output + str(answer.exception)
     answer = CliRunner().invoke(app, ["paper", "fig7"])
-    assert "choose from fig1, table1, fig2" in answer.output + str(answer.exception)
+    assert "must be fig1, table1 or fig2" in answer.output + str(answer.exception)
 
 
 def test_models_are_trained_once(data, models, corpus, monkeypatch):

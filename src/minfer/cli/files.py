@@ -72,16 +72,16 @@ def check_files(used: Sequence[Used], json: bool = False) -> None:
     for flag, file, path in outputs:
         if path is None or (path == "-" and file.dash):
             continue
-        place = os.path.realpath(path)
-        if place in before:
-            raise SettingsError(f"{before[place]} and {flag} are the same file, {path}")
-        before[place] = flag
         if not path.lower().endswith(file.ends):
             ends = " or ".join(end for end in file.ends if end != ".htm")
             raise SettingsError(f"{flag} {path}: end the name in {ends}")
         if file.model and (complaint := writing_complaint(path)):
             raise SettingsError(complaint)
         check_writable(path, inputs)
+        place = os.path.realpath(path)
+        if place in before:
+            raise SettingsError(f"{before[place]} and {flag} are the same file, {path}")
+        before[place] = flag
         if file.draws:
             pyplot(f"{flag} needs", headless=True)
 
