@@ -5,7 +5,8 @@ code, machine code, a file of object code. Then it links its intermediate code i
 optimises and emits all of it again, so that a function five calls deep is optimised five times.
 Here such a function stays intermediate code until all of a kernel that Python calls is optimised
 at once. If Python calls the function itself, that is one more compilation. Functions of numba's
-own that kernels call, ``np.zeros`` say, are treated in the same way (:class:`Helper`).
+own that kernels call, ``np.zeros`` say, are treated in the same way (:class:`Helper`). A kernel
+that calls itself cannot be: none does.
 
 What else is saved, and with which numba, is in :mod:`minfer.kernels._frugal` and
 :mod:`minfer.kernels._lowering`.

@@ -107,8 +107,8 @@ class _SayOnce(event.Listener):
         if not _SayOnce.said and module.startswith("minfer."):
             _SayOnce.said = True
             print(
-                "minfer: compiling the kernels this needs, once for this version (5 to 20 s for a "
-                "solver, some 45 s for the parser; `minfer warmup` does all ahead of time)",
+                "minfer: compiling the kernels this needs, once for this version (3 to 15 s for a "
+                "solver, some 25 s for the parser; `minfer warmup` does all ahead of time)",
                 file=sys.stderr,
                 flush=True,
             )
