@@ -24,7 +24,7 @@ from minfer.solvers.irreducible import haven, no_messages
 from minfer.solvers.join_graph import JoinGraph
 from minfer.solvers.mean_field import refusal
 from minfer.solvers.windows import Windows
-from minfer.words import counted, duration, size
+from minfer.words import counted, duration, power, size
 
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
@@ -118,9 +118,9 @@ class Plan(Faced):
             f"{counted(self.n_factors, 'factor')} over up to {self.max_arity}, "
             f"{counted(self.n_components, 'component')}"
         }
-        if self.width is not None:
+        if self.width is not None and self.largest_clique is not None:
             least = "" if self.width_known else "at least "
-            cells = f"2^{self.largest_clique:.1f} cells"
+            cells = f"{power(self.largest_clique)} cells"
             notes["width"] = f"{least}{self.width}; the largest clique has {least}{cells}"
         conclusion = f"use {self.recommendation}: {self.reason}"
         return Face(conclusion, ("solver", "time, about", "memory", "remark"), rows, notes)

@@ -84,6 +84,15 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:,.0f} s"
 
 
+def power(bits: float) -> str:
+    """2 to the power of ``bits``, with one digit behind the point where there is something there.
+
+    >>> power(52.0), power(20.317)
+    ('2^52', '2^20.3')
+    """
+    return f"2^{bits:.1f}".removesuffix(".0")
+
+
 def size(memory: float) -> str:
     """Bytes in MiB."""
     return f"{memory / 2**20:,.1f} MiB"

@@ -31,6 +31,7 @@ from minfer.queries.cliques import Cliques, Factor, check_fits
 from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, numbered
 from minfer.queries.plans import IMPOSSIBLE
+from minfer.words import power
 
 #: Cells of a clique beyond which its tables are not held.
 MOST_CELLS = 2.0**25
@@ -301,8 +302,8 @@ def _cliques(
     check_fits(tree, "sensitivity", advice, max_gib, None)
     if 2.0**tree.largest > MOST_CELLS:
         raise RefusedError(
-            f"sensitivity: the largest clique has 2^{tree.largest:.1f} cells, but the limit is "
-            f"2^{math.log2(MOST_CELLS):.0f}. {advice}"
+            f"sensitivity: the largest clique has {power(tree.largest)} cells, but the limit is "
+            f"{power(math.log2(MOST_CELLS))}. {advice}"
         )
     return Cliques(model._n_states, factors, tree)
 

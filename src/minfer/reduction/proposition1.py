@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from minfer.checks import bool_mask, check_graph
 from minfer.errors import ContradictionError, ModelError, RefusedError
 from minfer.graph import FactorGraph
+from minfer.words import power
 
 MAX_ASSIGNMENTS = 1 << 20
 
@@ -82,7 +83,7 @@ def split(model: FactorGraph, seed: NDArray[np.bool_], keep: NDArray[np.bool_]) 
     n = math.prod(model.n_states.tolist())
     if n > MAX_ASSIGNMENTS:
         raise RefusedError(
-            f"split enumerates up to 2^20 assignments, but the model has 2^{math.log2(n):.1f}; "
+            f"split enumerates up to 2^20 assignments, but the model has {power(math.log2(n))}; "
             "certificate() bounds the divergence of larger models"
         )
     log_g, log_n = np.zeros(n), np.zeros(n)

@@ -25,6 +25,7 @@ from minfer.factors.group import MAX_TABLE_CELLS, n_entries
 from minfer.factors.tables import Tables
 from minfer.layout import Scopes, cells, scopes
 from minfer.limits import clock
+from minfer.words import power
 
 if TYPE_CHECKING:
     from minfer.conditioning import Conditioned
@@ -63,7 +64,7 @@ def check_tree(tree: CliqueTree, max_gib: float = 4.0, time_limit: float | None 
         limit = f"the limit is time_limit={time_limit:g} s"
     else:
         return
-    clique = f"a clique of {tree.width + 1} variables and 2^{tree.largest:.1f} cells"
+    clique = f"a clique of {tree.width + 1} variables and {power(tree.largest)} cells"
     cost = f"{_size(gib)} and {_duration(seconds)}"
     if tree.complete:
         what = f"the model needs {clique}, about {cost}"
@@ -83,7 +84,10 @@ def _size(gib: float) -> str:
 def _duration(seconds: float) -> str:
     if seconds < 300.0:
         return f"{seconds:.2g} s"
-    return f"{seconds / 3600.0:.2g} hours" if seconds < 3e5 else f"{seconds / 86400.0:.2g} days"
+    if seconds < 3e5:
+        return f"{seconds / 3600.0:.2g} hours"
+    days = seconds / 86400.0
+    return f"{days:,.0f} days" if days < 1e5 else f"{days / 365.25:.0e} years"
 
 
 class Inputs(NamedTuple):

@@ -27,6 +27,7 @@ from minfer.solvers.clique_passes import check_clock, check_tree
 from minfer.solvers.joint_table import LOWEST, JointTable
 from minfer.solvers.prepared import Prepared, PreparedExact, solve
 from minfer.solvers.status import LogZ, Status
+from minfer.words import power
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -165,7 +166,7 @@ def assignments(
     n = math.prod(counts)
     if n > MAX_ASSIGNMENTS:
         raise RefusedError(
-            f"Exact(method='enumerate'): 2^{math.log2(n):.1f} assignments, but the limit is 2^24; "
+            f"Exact(method='enumerate'): {power(math.log2(n))} assignments, but the limit is 2^24; "
             "use Exact() or BeliefPropagation"
         )
     step = max(1, (1 << 20) // max(graph.n_variables, graph.n_factors, 1))
