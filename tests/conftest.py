@@ -1,6 +1,7 @@
 """What all tests share: Hypothesis without deadlines, Ctrl-C that is heard, lines of any width."""
 
 import functools
+import gc
 import os
 import signal
 
@@ -19,3 +20,9 @@ os.environ.pop("COLUMNS", None)  # which processes of pytest-xdist have, and tab
 
 # The command line is built from its functions once, and not at each of a thousand calls.
 typer.testing._get_command = functools.cache(typer.testing._get_command)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and the libraries they load stay: no collection of garbage need walk."""
+    gc.collect()
+    gc.freeze()

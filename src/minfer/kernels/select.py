@@ -176,7 +176,7 @@ def choose(objective, parameter, by_sorting, gains, keep):
     """What an objective keeps: ``keep`` (F,). Infinite gains are kept and count in no budget.
 
     ``parameter``: the least gain of JOINT, the divergence that SIZE may drop, the number of
-    factors that DIVERGENCE may keep. ``by_sorting``: None, or anything.
+    factors that DIVERGENCE may keep. ``by_sorting``: as the paper does it.
     """
     n = gains.shape[0]
     if objective in (ALL, JOINT):
@@ -189,7 +189,7 @@ def choose(objective, parameter, by_sorting, gains, keep):
         for i in range(n):
             free += gains[i] < np.inf
         limit = free - min(parameter, free)
-    if by_sorting is not None:
+    if by_sorting:
         drop_sorted(gains, limit, objective == DIVERGENCE, keep)
     else:
         drop_smallest(gains, limit, objective == DIVERGENCE, FEW, keep)

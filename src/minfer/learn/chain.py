@@ -472,11 +472,10 @@ class ChainCRF(Estimator):
         }
 
     def _weights(self, items: _Items) -> tuple[Any, ...]:
-        """What kernels take behind the items."""
-        return (
-            self.coef_ptr_, self.coef_label_, self.coef_, self.transitions_,
-            _width(len(self.classes_)), items.longest,
-        )  # fmt: skip
+        """What kernels take behind the items; copied if read-only, as those compiled take it."""
+        own = self.coef_ptr_, self.coef_label_, self.coef_, self.transitions_
+        arrays = (np.require(x, requirements="W") for x in own)
+        return (*arrays, _width(len(self.classes_)), items.longest)
 
     def _marginals(self, items: _Items) -> NDArray[np.float64]:
         from minfer.kernels.chains import marginals

@@ -125,7 +125,7 @@ class Inference:
         return (
             bool(projective), bool(single_root), bool(gp), bool(sib),
             self.seed == "unary" and bool(gp or sib), float(self.least), float(self.arc_least),
-            objective, parameter, True if self.paper_order else None,
+            objective, parameter, bool(self.paper_order),
             int(self.max_iters if max_iters is None else max_iters), float(self.tol),
             float(self.damping), float(limit),
         )  # fmt: skip
