@@ -1,10 +1,14 @@
 """What all tests share: Hypothesis without deadlines, Ctrl-C that is heard, lines of any width."""
 
+import contextlib
 import functools
 import gc
+import importlib
 import os
 import signal
+from pathlib import Path
 
+import pytest
 import typer.testing
 from hypothesis import settings
 
@@ -20,6 +24,22 @@ os.environ.pop("COLUMNS", None)  # which processes of pytest-xdist have, and tab
 
 # The command line is built from its functions once, and not at each of a thousand calls.
 typer.testing._get_command = functools.cache(typer.testing._get_command)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Of several processes each loads another part of the files first, all of them later on.
+
+    pytest rewrites the assertions of each file that it meets for the first time, which takes as
+    long as all else before the tests; what one process has rewritten the others only read.
+    """
+    given = getattr(session.config, "workerinput", None)
+    if given is None or session.config.args != session.config.getini("testpaths"):
+        return
+    names = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
+    start = int(given["workerid"].removeprefix("gw")) * len(names) // given["workercount"]
+    for name in names[start:] + names[:start]:
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection will say so
+            importlib.import_module(name)
 
 
 def pytest_collection_finish() -> None:
