@@ -9,6 +9,7 @@ import math
 import os
 import random
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -315,6 +316,37 @@ def test_tables_of_all_kinds(tmp_path):
         assert getattr(column, listed)() == ["007", "o'k", "z"]
         expected = answer.probabilities if expected is None else expected
         assert np.allclose(answer.probabilities, expected)
+
+
+def test_programs_in_one_process_are_apart(tmp_path):
+    """They share a database, not tables: side by side, in threads, and once some are gone."""
+    import duckdb
+
+    path = tmp_path / "t.duckdb"
+    with duckdb.connect(str(path)) as con:
+        con.execute("create table t as select range as a, range + 1 as b from range(9)")
+
+    def program(n: int) -> Rules:
+        out = Rules().closed("next", (path, f"select * from t where a < {n}"))
+        out.open("s", list(range(n + 1)), probability=0.1 * n).evidence("s(0)")
+        return out.rule("1: next(x, y) ^ s(x) => s(y)")
+
+    def answer(n: int) -> list[float]:
+        return program(n).infer().probabilities.tolist()
+
+    programs = [program(n) for n in range(2, 6)]
+    assert len({p.store.predicates["s"].atoms for p in programs}) == 1
+    alone = [p.infer().probabilities.tolist() for p in programs]
+    own = Rules(memory_limit="1GB").open("s", [1, 2]).rule("1: s(x)")
+    assert own.store.predicates["s"].n == 2
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(answer, range(2, 6))) == alone
+    last = programs.pop()
+    programs.clear()
+    assert [last.store.n_atoms, last.infer().probabilities.tolist()] == [6, alone[-1]]
+    last.store.set_p(alone[-1])
+    found = last.store.con.execute(f"select p from {last.store.predicates['s'].table}").fetchall()
+    assert [p for (p,) in found] == alone[-1]
 
 
 def test_numbers_stay_numbers():
