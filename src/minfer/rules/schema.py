@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from minfer.rules.parse import Rule
 
 MAX_ATOMS = 50_000_000  # made from whole domains
+_FEW_TEXTS = 10_000  # which are kept here, not asked for each time
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT")
 _WIDE = ("BIGINT", "UINTEGER", "UBIGINT", "HUGEINT", "UHUGEINT")
@@ -173,6 +174,7 @@ class Store:
         self._raws: dict[str, Raw] = {}
         self._rows: dict[str, int] = {}  # of raw tables
         self._domains: dict[int, int] = {}
+        self._texts: dict[int, dict[int, str]] = {}  # of classes with few
         self._numbers = 0
         self._load()
         observations = self._observations(evidence)
@@ -859,6 +861,12 @@ class Store:
             return [value_text(x) for x in codes.tolist()]
         if not len(codes):
             return []
+        if coding.n <= _FEW_TEXTS:
+            if number not in self._texts:
+                rows = self.con.execute(f"select id, v from {coding.table}").fetchall()
+                self._texts[number] = dict(rows)
+            known = self._texts[number]
+            return [known.get(x, "?") for x in codes.tolist()]
         different, places = np.unique(codes, return_inverse=True)
         self.con.register("codes", {"id": different.astype(np.int32)})
         rows = self.con.execute(
@@ -886,12 +894,13 @@ class Store:
             mine = np.unique(wanted[(wanted >= p.first) & (wanted < p.first + p.n)])
             if not len(mine):
                 continue
-            self.con.register("wanted", {"id": mine})
-            listed = ", ".join(f"a.{a}" for a in p.arguments)
-            got = self.con.execute(
-                f"select w.id, {listed} from wanted w join {p.atoms} a on a.id = w.id"
-            ).fetchnumpy()
-            self.con.unregister("wanted")
+            rows = f"select a.id, {', '.join(f'a.{a}' for a in p.arguments)} from {p.atoms} a"
+            if len(mine) < p.n:
+                self.con.register("wanted", {"id": mine})
+                rows += " join wanted w on w.id = a.id"
+            got = self.con.execute(rows).fetchnumpy()
+            if len(mine) < p.n:
+                self.con.unregister("wanted")
             words = [self.texts(got[a], k) for a, k in zip(p.arguments, p.classes)]
             for i, args in zip(np.asarray(got["id"]).tolist(), zip(*words)):
                 out[i] = f"{p.name}({', '.join(map(as_argument, args))})"
