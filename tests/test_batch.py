@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -491,9 +492,11 @@ class Begun(NamedTuple):
         return run(options.pop("job"), options.pop("inputs"), options.pop("out"), **options)
 
 
-@pytest.fixture(params=["parse", "run", "denoise"])
-def begun(request, tmp_path, model) -> Begun:
-    source, out = tmp_path / "in", tmp_path / "out"
+@pytest.fixture(scope="module", params=["parse", "run", "denoise"])
+def finished(request, tmp_path_factory, model) -> Iterator[Begun]:
+    """A run whose output the tests copy; none of them may touch what it read."""
+    folder = tmp_path_factory.mktemp("finished")
+    source, out = folder / "in", folder / "out"
     (source / "deep").mkdir(parents=True)
     if request.param == "parse":
         write_conllu(sentences(12), source / "c.conllu")
@@ -513,7 +516,15 @@ def begun(request, tmp_path, model) -> Begun:
     listed = [name for line in lines(out, "manifest.jsonl") for name in line["files"]]
     assert len(listed) == state.shards + (3 if request.param == "denoise" else 0)
     part, picture = min(listed), max(listed)
-    return Begun(job, other, [source], out, [part, picture] if picture > "pi" else [part])
+    before = everything(folder)
+    yield Begun(job, other, [source], out, [part, picture] if picture > "pi" else [part])
+    assert everything(folder) == before
+
+
+@pytest.fixture
+def begun(finished, tmp_path) -> Begun:
+    shutil.copytree(finished.out, tmp_path / "out")
+    return finished._replace(out=tmp_path / "out")
 
 
 def test_fresh_starts_over(begun, tmp_path):

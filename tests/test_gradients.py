@@ -46,13 +46,13 @@ def differences(solver, graph, cotangent, start=None, step=1e-5):
         return float(solver(g, start).probs @ cotangent)
 
     field = np.full(len(cotangent), np.nan)
-    for i in few(range(len(field)), 5):
+    for i in few(range(len(field)), 3):
         d = np.zeros(len(field))
         d[i] = step
         field[i] = (loss(graph.tilt(d)) - loss(graph.tilt(-d))) / (2 * step)
     given = graph.weights
     weights = np.where(np.isfinite(given), np.nan, 0.0)
-    for i in few(np.flatnonzero(np.isfinite(given)), 5):
+    for i in few(np.flatnonzero(np.isfinite(given)), 3):
         d = np.zeros(len(given))
         d[i] = step
         up, down = graph.with_weights(given + d), graph.with_weights(given - d)

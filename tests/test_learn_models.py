@@ -56,7 +56,7 @@ def test_grid_crf_beats_pixels_alone(edges):
 def test_grid_crf_of_three_classes_and_sizes_that_differ():
     x, y = squares(3, classes=3)
     names = np.array([5, 7, 9])
-    crf = GridCRF("trw", pairs="all", max_iters=15).fit(
+    crf = GridCRF("trw", pairs="all", max_iters=10).fit(
         [x[0], x[1][:, :8]], [names[y[0]], names[y[1][:, :8]]]
     )
     found = crf.predict([x[2], x[2][:5]])

@@ -77,7 +77,7 @@ def check(function, *inputs):
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize(("solver", "model"), CASES)
+@pytest.mark.parametrize(("solver", "model"), few(CASES, 13))
 def test_gradcheck(solver, model):
     graph = MODELS[model]
     run = SOLVERS[solver].prepare(graph)
@@ -162,7 +162,7 @@ BATCHED = [
 @pytest.mark.drawn
 @pytest.mark.parametrize(
     ("solver", "model", "known"),
-    few(product(BATCHED, PAIRS, [False, True]), 14),
+    few(product(BATCHED, PAIRS, [False, True]), 10),
     ids=lambda value: type(value).__name__ if value in BATCHED else str(value),
 )
 def test_a_batch_has_the_gradients_of_its_rows(solver, model, known):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import naive
+from draws import thorough
 from minfer import (
     BeliefPropagation,
     Budget,
@@ -278,16 +279,17 @@ def potts(rng: np.random.Generator) -> FactorGraph:
     return graph.add_tables(edges, weights[:, None, None] * np.eye(k) - 1.0)
 
 
+@pytest.mark.drawn
 def test_potts_bound_holds():
     rng = np.random.default_rng(4)
     useful = 0
-    for _ in range(400):
+    for _ in range(400 if thorough() else 150):
         graph = potts(rng)
         upper, truth = potts_upper(graph), naive.marginals(graph)
         assert (truth * (1 - 1e-13) <= upper).all()  # enumeration rounds too
         assert (upper <= 1.0).all()
         useful += (upper < 0.5).sum()
-    assert useful > 500
+    assert useful > (500 if thorough() else 180)
 
 
 def test_potts_bound_is_never_above_markovs():
@@ -303,7 +305,7 @@ def test_potts_bound_is_never_above_markovs():
         degree = np.bincount(edges.ravel(), minlength=9)
         markov = np.array([q[degree[v]][v] for v in range(9)])
         for _ in range(200):
-            total = np.zeros_like(markov)
+            before, total = markov, np.zeros_like(markov)
             for a, b in edges:
                 total[a] += markov[b]
                 total[b] += markov[a]
@@ -312,6 +314,8 @@ def test_potts_bound_is_never_above_markovs():
                 rise = np.where(degree[:, None] >= j, q[j] - q[j - 1], 0.0)
                 step += rise * np.minimum(1.0, total / j)
             markov = np.minimum(markov, step)
+            if (markov == before).all():
+                break
         # sweeps end at a thousandth: allow for that
         assert (potts_upper(graph) <= markov.ravel() * 1.01 + 0.005).all()
 

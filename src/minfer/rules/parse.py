@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -79,7 +80,7 @@ class Rule:
     def hard(self) -> bool:
         return self.weight == math.inf
 
-    @property
+    @cached_property
     def plus(self) -> tuple[str, ...]:
         """The variables with a weight for each of their values."""
         return tuple(name for name, plus in free_variables(self.formula).items() if plus)

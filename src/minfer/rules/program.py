@@ -238,14 +238,18 @@ class Rules:
         else:
             if isinstance(truth, str):
                 raise SettingsError("evidence: a column of truths is for a predicate and its table")
-            self._evidence += [self._observed(text, truth) for text in atoms]
+            self._evidence += self._observed(atoms, bool(truth))
         self._changed()
         return self
 
-    def _observed(self, text: str, truth: bool) -> Observation:
-        atom, yes = parse_atom(text, where="evidence: ")
-        row = tuple(t.name if isinstance(t, Variable) else t.text for t in atom.terms)
-        return Observation(atom.predicate, [row], bool(yes == truth))
+    def _observed(self, atoms: Iterable[str], truth: bool) -> list[Observation]:
+        """Atoms that are written out, as one table for each predicate, width and truth."""
+        rows: dict[tuple[str, int, bool], list[tuple[str, ...]]] = {}
+        for text in atoms:
+            atom, yes = parse_atom(text, where="evidence: ")
+            row = tuple(t.name if isinstance(t, Variable) else t.text for t in atom.terms)
+            rows.setdefault((atom.predicate, len(row), yes == truth), []).append(row)
+        return [Observation(name, listed, yes) for (name, _, yes), listed in rows.items()]
 
     def condition(self, *atoms: str) -> Rules:
         """A copy of the program that also knows these atoms: ``condition("smokes(Anna)")``."""

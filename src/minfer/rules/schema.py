@@ -41,7 +41,7 @@ from minfer.rules.formulas import (
     value_text,
     variables_of,
 )
-from minfer.rules.tables import Raw, columns_of, named, quoted
+from minfer.rules.tables import Raw, named, quoted
 from minfer.states import near_names
 from minfer.words import counted
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from minfer.rules.parse import Rule
 
 MAX_ATOMS = 50_000_000  # made from whole domains
+_FEW_TEXTS = 10_000  # which are kept here, not asked for each time
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT")
 _WIDE = ("BIGINT", "UINTEGER", "UBIGINT", "HUGEINT", "UHUGEINT")
@@ -107,6 +108,7 @@ class Predicate:
     unique: tuple[tuple[int, ...], bool] | None = None  # determined columns; True: exactly one
     kind: str = "columns"
     sql_types: tuple[str, ...] = ()  # of the columns that were given
+    numbers: tuple[str, ...] = ("field", "p")  # columns of an open predicate's atoms
 
     @property
     def arity(self) -> int:
@@ -127,6 +129,7 @@ class Coding:
     whole: bool = False  # texts that are whole numbers of more than 32 bits, in their order
     columns: list[tuple[str, str, str]] = field(default_factory=list)  # relation, column, type
     constants: dict[str, str] = field(default_factory=dict)  # text: where it is named
+    n: int = 0  # texts
 
     @property
     def table(self) -> str:
@@ -169,7 +172,9 @@ class Store:
         self.predicates: dict[str, Predicate] = {}
         self.n_atoms = 0
         self._raws: dict[str, Raw] = {}
+        self._rows: dict[str, int] = {}  # of raw tables
         self._domains: dict[int, int] = {}
+        self._texts: dict[int, dict[int, str]] = {}  # of classes with few
         self._numbers = 0
         self._load()
         observations = self._observations(evidence)
@@ -352,26 +357,32 @@ class Store:
                 if d.name in self._raws:
                     raw = self._raws[d.name]
                     coding.columns.append((raw.name, column, raw.columns[column]))
-                    self._check_complete(raw, column, d.what)
+            if d.name in self._raws:
+                self._check_complete(self._raws[d.name], cols, d.what)
         for name, raw, truth, what in observations:
-            for k, column in enumerate(c for c in raw.columns if c != truth):
+            args = [c for c in raw.columns if c != truth]
+            for k, column in enumerate(args):
                 out[name, k].columns.append((raw.name, column, raw.columns[column]))
-                self._check_complete(raw, column, what)
+            self._check_complete(raw, args, what)
         for at, text, where in constants:
             out[at].constants.setdefault(text, where)
         return out
 
-    def _check_complete(self, raw: Raw, column: str, what: str) -> None:
-        c = named(column)
-        missing = f"{c} is null"
-        if raw.columns[column] in _REALS:
-            missing += f" or isnan({c})"
-        row = self.con.one(f"select count(*) from {raw.name} where {missing}")
-        if row[0]:
-            raise ModelError(
-                f"{what}: column {visible(column)!r} has {counted(row[0], 'missing value')}; "
-                "arguments of atoms must not be missing"
-            )
+    def _check_complete(self, raw: Raw, columns: Sequence[str], what: str) -> None:
+        """No argument may be missing; the rows are counted on the way."""
+        counts = ["count(*)"]
+        for column in columns:
+            c = named(column)
+            real = raw.columns[column] in _REALS
+            counts.append(f"count({c}) filter (where not isnan({c}))" if real else f"count({c})")
+        n, *present = self.con.one(f"select {', '.join(counts)} from {raw.name}")
+        for column, found in zip(columns, present):
+            if found < n:
+                raise ModelError(
+                    f"{what}: column {visible(column)!r} has {counted(n - found, 'missing value')};"
+                    " arguments of atoms must not be missing"
+                )
+        self._rows[raw.name] = n
 
     def _choose_coding(self, coding: Coding, rules: Sequence[Rule]) -> None:
         """What stands for the values of a class."""
@@ -391,11 +402,11 @@ class Store:
                 if con.one(sql)[0] is False:
                     whole = False
                     break
-        largest = 0
-        for relation, column, t in coding.columns:
-            if t in _WIDE:
-                sql = f"select max(abs({named(column)}::hugeint)) from {relation}"
-                largest = max(largest, con.one(sql)[0] or 0)
+        wide = " union all ".join(
+            f"select max(abs({named(c)}::hugeint)) as v from {r}"
+            for r, c, t in coding.columns if t in _WIDE
+        )  # fmt: skip
+        largest = (con.one(f"select max(v) from ({wide})")[0] or 0) if wide else 0
         whole = whole and largest < 2**31
         if whole and (coding.columns or new):
             coding.kind = "int"
@@ -424,9 +435,10 @@ class Store:
         if new:
             parts.append("select unnest([" + ", ".join(map(quoted, new)) + "]) as v")
         union = " union all ".join(parts) or "select ''::varchar as v where false"
-        con.execute(
-            f"create table {coding.table} as select (row_number() over (order by {order}) - 1)::"
-            f"integer as id, v from (select distinct v from ({union}))"
+        coding.n = con.make(
+            coding.table,
+            f"select (row_number() over (order by {order}) - 1)::integer as id, v from "
+            f"(select distinct v from ({union}))",
         )
 
     def _computed(self, coding: Coding, rules: Sequence[Rule]) -> bool:
@@ -498,7 +510,8 @@ class Store:
         coding, name = self.coding(number), f"domain_{number}"
         if number not in self._domains:
             if coding.kind == "text":
-                self.con.execute(f"create view {name} as select id as v from {coding.table}")
+                self.con.execute(f"create temp view {name} as select id as v from {coding.table}")
+                n = coding.n
             else:
                 parts = [
                     f"select {named(c)}::{coding.sql_type} as v from {r}"
@@ -507,11 +520,8 @@ class Store:
                 if self.new_constants or not coding.columns:
                     parts += [f"select ({x})::{coding.sql_type} as v" for x in coding.constants]
                 union = " union all ".join(parts) or "select 0 as v where false"
-                self.con.execute(
-                    f"create table {name} as select distinct v from ({union}) order by v"
-                )
-            row = self.con.one(f"select count(*) from {name}")
-            self._domains[number] = row[0]
+                n = self.con.make(name, f"select distinct v from ({union}) order by v")
+            self._domains[number] = n
         return name, self._domains[number]
 
     # ------------------------------------------------------------------ predicates
@@ -523,28 +533,25 @@ class Store:
         rows = self._coded(raw, columns, classes)
         args = [f"a{k}" for k in range(len(columns))]
         if d.symmetric:
-            self._both_ways(rows, table)
+            n = self._both_ways(rows, table)
         else:
-            self.con.execute(f"create table {table} as {rows}")
-        if not d.symmetric and self._has_twins(table, args):
-            distinct = self.fresh("closed")
-            self.con.execute(f"create table {distinct} as select distinct * from {table}")
-            self.con.execute(f"drop table {table}")
-            table = distinct
-        n = self.con.one(f"select count(*) from {table}")[0]
+            n = self.con.make(table, rows)
+            if self._has_twins(table, args):
+                n = self.con.make(table, f"select distinct * from {table}")
         self.predicates[d.name] = Predicate(
             d.name, False, columns, classes, table, n=n, kind=raw.kind, symmetric=d.symmetric
         )
 
-    def _both_ways(self, rows: str, table: str) -> None:
-        """A table of pairs in both orders, each once: a < b by a and b, then the same turned."""
+    def _both_ways(self, rows: str, table: str) -> int:
+        """A table of pairs in both orders, each once: a < b by a and b, then the same turned.
+
+        Returns their number.
+        """
         got = [np.asarray(x) for x in self.con.execute(rows).fetchnumpy().values()]
         if not all(x.dtype == np.int32 for x in got):
-            self.con.execute(
-                f"create table {table} as with r as ({rows}) select a0, a1 from r union select a1, "
-                "a0 from r"
+            return self.con.make(
+                table, f"with r as ({rows}) select a0, a1 from r union select a1, a0 from r"
             )
-            return
         low, high = np.minimum(*got), np.maximum(*got)
         key = low.astype(np.int64) << 32 | high.view(np.uint32)
         key.sort()
@@ -556,8 +563,9 @@ class Store:
             "a1": np.concatenate([high, low[turned]]),
         }
         self.con.register("pairs", pairs)
-        self.con.execute(f"create table {table} as select a0, a1 from pairs")
+        n = self.con.make(table, "select a0, a1 from pairs")
         self.con.unregister("pairs")
+        return n
 
     def _has_twins(self, table: str, args: list[str]) -> bool:
         """Whether a row is given twice; sorting is several times faster than the database here."""
@@ -577,6 +585,17 @@ class Store:
         )
         return row[0] != row[1]
 
+    def _check_twins(
+        self, d: Declaration, table: str, args: list[str], classes: Sequence[int]
+    ) -> None:
+        if d.source is not None and self._has_twins(table, args):
+            row = self.con.one(
+                f"select {', '.join(args)} from {table} group by all having count(*) > 1 limit 1"
+            )
+            shown = self.atom_text(d.name, row, classes)
+            both = " with different priors, perhaps in both orders" if d.symmetric else ""
+            raise ModelError(f"{d.what}: the candidate {shown} is given twice{both}")
+
     def _open(self, d: Declaration, observed: list[tuple[str, Raw, bool | str, str]]) -> None:
         columns = self.columns(d)
         classes = tuple(self.codings[d.name, k].number for k in range(len(columns)))
@@ -588,34 +607,42 @@ class Store:
             raw = self._raws[d.name]
             kind = raw.kind
             rows = self._coded(raw, columns, classes, self._prior(d, raw))
-        con, listed = self.con, ", ".join(args)
-        base = self.fresh("candidates")
-        if d.symmetric:
-            rows = (
-                f"select distinct least(a0, a1) as a0, greatest(a0, a1) as a1, field from ({rows})"
-            )
-        con.execute(f"create table {base} as {rows}")
-        if d.source is not None and self._has_twins(base, args):
-            row = con.one(f"select {listed} from {base} group by all having count(*) > 1 limit 1")
-            shown = self.atom_text(d.name, row, classes)
-            both = " with different priors, perhaps in both orders" if d.symmetric else ""
-            raise ModelError(f"{d.what}: the candidate {shown} is given twice{both}")
-        n = con.one(f"select count(*) from {base}")[0]
+        con, listed, base = self.con, ", ".join(args), ""
+        if d.symmetric or observed:  # candidates before they are numbered
+            if d.symmetric:
+                rows = (
+                    "select distinct least(a0, a1) as a0, greatest(a0, a1) as a1, field from "
+                    f"({rows})"
+                )
+            base = source = self.fresh("candidates")
+            n = con.make(base, rows)
+            self._check_twins(d, base, args, classes)
+            if observed:
+                source = self._with_evidence(d, base, observed, args, classes)
+        else:
+            source = f"({rows})"
+            if d.source is None:
+                n = math.prod(self.domain(k)[1] for k in classes)
+            else:
+                n = self._rows[raw.name]
         if self.n_atoms + n >= 2**31:
             raise RefusedError(f"{self.n_atoms + n:,} atoms are more than 2^31")
         atoms_table = self.fresh("atoms")
         known = "case when field = 'inf' then 1 when field = '-inf' then 0 else 2 end::tinyint"
-        probability = "1 / (1 + exp(-field))"
-        source = base
-        if observed:
-            source = self._with_evidence(d, base, observed, args, classes)
-        con.execute(
-            f"create table {atoms_table} as select {listed}, (row_number() over () - 1 + "
-            f"{self.n_atoms})::integer as id, field, {probability} as p, {known} as known "
-            f"from {source}"
+        con.make(
+            atoms_table,
+            f"select {listed}, (row_number() over () - 1 + {self.n_atoms})::integer as id, field, "
+            f"1 / (1 + exp(-field)) as p, {known} as known from {source}",
         )
-        con.execute(f"drop table {base}")
-        has_known = con.one(f"select count(*) from {atoms_table} where known < 2")[0]
+        if base:
+            con.execute(f"drop table {base}")
+        else:
+            self._check_twins(d, atoms_table, args, classes)
+        prior = d.log_odds if d.probability is None else d.probability
+        if not observed and not isinstance(prior, str):
+            has_known = n > 0 and math.isinf(_log_odds(prior, d.probability is not None, d.what))
+        else:
+            has_known = con.one(f"select count(*) from {atoms_table} where known < 2")[0] > 0
         unique = None
         for names, exact in ((d.exactly_one, True), (d.at_most_one, False)):
             if names:
@@ -632,7 +659,7 @@ class Store:
         table = self.fresh("both") if d.symmetric else atoms_table
         predicate = Predicate(
             d.name, True, columns, classes, table, atoms_table, self.n_atoms, n, d.symmetric,
-            d.source is None, bool(has_known), unique, kind, types,
+            d.source is None, has_known, unique, kind, types,
         )  # fmt: skip
         self.n_atoms += n
         self.predicates[d.name] = predicate
@@ -696,35 +723,31 @@ class Store:
         if d.symmetric:
             union = f"select least(a0, a1) as a0, greatest(a0, a1) as a1, truth from ({union})"
         known, listed = self.fresh("known"), ", ".join(args)
-        self.con.execute(
-            f"create table {known} as select {listed}, bool_or(truth) as truth, "
-            f"bool_or(truth) <> bool_and(truth) as clash from ({union}) group by {listed}"
+        self.con.make(
+            known,
+            f"select {listed}, bool_or(truth) as truth, bool_or(truth) <> bool_and(truth) as clash "
+            f"from ({union}) group by {listed}",
         )
         on = " and ".join(f"b.{a} = k.{a}" for a in args)
-        row = self.con.one(f"select {listed} from {known} where clash limit 1")
-        if row is not None:
-            raise ContradictionError(
-                f"evidence says both that {self.atom_text(d.name, row, classes)} is true and that "
-                "it is false"
-            )
         row = self.con.one(
-            f"select {listed} from {known} k where truth and not exists (select 1 from {base} b "
-            f"where {on}) limit 1"
+            f"select {', '.join('k.' + a for a in args)}, clash, field is null as absent, truth "
+            f"from {known} k left join {base} b on {on} where clash or (truth and absent) or "
+            f"(truth and field = '-inf') or (not truth and field = 'inf') "
+            "order by clash desc, absent desc limit 1"
         )
         if row is not None:
-            raise EvidenceError(
-                f"evidence says that {self.atom_text(d.name, row, classes)} is true, but it is "
-                f"not a candidate of the {d.what}"
-            )
-        row = self.con.one(
-            f"select {', '.join('b.' + a for a in args)}, k.truth from {base} b join {known} k on "
-            f"{on} where (k.truth and b.field = '-inf') or (not k.truth and b.field = 'inf') "
-            "limit 1"
-        )
-        if row is not None:
+            *codes, clash, absent, truth = row
+            shown = self.atom_text(d.name, codes, classes)
+            if clash:
+                raise ContradictionError(
+                    f"evidence says both that {shown} is true and that it is false"
+                )
+            if absent:
+                raise EvidenceError(
+                    f"evidence says that {shown} is true, but it is not a candidate of the {d.what}"
+                )
             raise ContradictionError(
-                f"evidence says that {self.atom_text(d.name, row[:-1], classes)} is "
-                f"{str(row[-1]).lower()}, but its prior excludes that"
+                f"evidence says that {shown} is {str(truth).lower()}, but its prior excludes that"
             )
         listed = ", ".join(f"b.{a}" for a in args)
         return (
@@ -767,9 +790,10 @@ class Store:
         """The table of a symmetric predicate, both ways round."""
         if predicate.symmetric and predicate.open:
             a, rest = predicate.atoms, "* exclude (a0, a1, field)"  # no rule reads priors
-            self.con.execute(
-                f"create or replace table {predicate.table} as select a0, a1, {rest} from {a} "
-                f"union all select a1 as a0, a0 as a1, {rest} from {a} where a0 <> a1"
+            self.con.make(
+                predicate.table,
+                f"select a0, a1, {rest} from {a} union all select a1 as a0, a0 as a1, {rest} from "
+                f"{a} where a0 <> a1",
             )
 
     # ------------------------------------------------------------------ open atoms
@@ -814,17 +838,17 @@ class Store:
         for p in self.open_predicates:
             part = np.ascontiguousarray(numbers[p.first : p.first + p.n])
             ids = np.arange(p.first, p.first + p.n, dtype=np.int32)
-            self.con.register("replacing", {"id": ids, "x": part})
-            new = self.fresh("atoms")
-            there = column in columns_of(self.con, p.atoms)
-            every = f"a.* replace (q.x as {column})" if there else f"a.*, q.x as {column}"
-            self.con.execute(
-                f"create table {new} as select {every} from {p.atoms} a join replacing q on "
-                "q.id = a.id order by a.id"
+            self.con.register("replacing", {"rid": ids, "x": part})
+            if column in p.numbers:
+                every = f"* exclude (rid, x) replace (x as {column})"
+            else:
+                every, p.numbers = f"* exclude (rid, x), x as {column}", (*p.numbers, column)
+            made = self.con.make(  # rows are in the order of their ids
+                p.atoms, f"select {every} from {p.atoms} positional join replacing where id = rid"
             )
             self.con.unregister("replacing")
-            self.con.execute(f"drop table {p.atoms}")
-            self.con.execute(f"alter table {new} rename to {p.atoms}")
+            if made != p.n:
+                raise RuntimeError(f"the atoms of {visible(p.name)} are not in order")
             self._mirror(p)
 
     # ------------------------------------------------------------------ words
@@ -837,6 +861,12 @@ class Store:
             return [value_text(x) for x in codes.tolist()]
         if not len(codes):
             return []
+        if coding.n <= _FEW_TEXTS:
+            if number not in self._texts:
+                rows = self.con.execute(f"select id, v from {coding.table}").fetchall()
+                self._texts[number] = dict(rows)
+            known = self._texts[number]
+            return [known.get(x, "?") for x in codes.tolist()]
         different, places = np.unique(codes, return_inverse=True)
         self.con.register("codes", {"id": different.astype(np.int32)})
         rows = self.con.execute(
@@ -864,12 +894,13 @@ class Store:
             mine = np.unique(wanted[(wanted >= p.first) & (wanted < p.first + p.n)])
             if not len(mine):
                 continue
-            self.con.register("wanted", {"id": mine})
-            listed = ", ".join(f"a.{a}" for a in p.arguments)
-            got = self.con.execute(
-                f"select w.id, {listed} from wanted w join {p.atoms} a on a.id = w.id"
-            ).fetchnumpy()
-            self.con.unregister("wanted")
+            rows = f"select a.id, {', '.join(f'a.{a}' for a in p.arguments)} from {p.atoms} a"
+            if len(mine) < p.n:
+                self.con.register("wanted", {"id": mine})
+                rows += " join wanted w on w.id = a.id"
+            got = self.con.execute(rows).fetchnumpy()
+            if len(mine) < p.n:
+                self.con.unregister("wanted")
             words = [self.texts(got[a], k) for a, k in zip(p.arguments, p.classes)]
             for i, args in zip(np.asarray(got["id"]).tolist(), zip(*words)):
                 out[i] = f"{p.name}({', '.join(map(as_argument, args))})"

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from minfer.errors import RefusedError
 from minfer.rules.gains import SOFT, all_false, false_under, gains, widest
 from minfer.rules.ground import Block, Grounder, Grounding, Keys, Part
-from minfer.rules.messages import FLOOR, add_dense, add_messages, message_sql
+from minfer.rules.messages import FLOOR, add_dense, add_messages, messages_sql
 from minfer.rules.model import Model, block_weights, build, weight_of
 from minfer.rules.pieces import Piece, pieces_of
 from minfer.rules.plan import check_size, count_part
@@ -390,25 +390,16 @@ class Selector:
             self.store.set_messages_p(now)
             self._m = now.copy()
         literals = piece.join.literals
-        chances = [x.false_by("m" if cavity else "p") for x in literals]
-
-        def others(k: int, false: Sequence[str]) -> str:
-            return " * ".join(f for j, f in enumerate(false) if j != k)
-
-        if cavity:
-            factor = [message_sql(w, others(k, chances))[0] for k in range(len(literals))]
-            chances = [
-                f"({f} / greatest({f} + (1 - {f}) * {x}, 1e-300))" for f, x in zip(chances, factor)
-            ]
+        used = "m" if cavity else "p"
         columns = [
-            f"sum({message_sql(w, others(k, chances))[1]}) as m{k}" for k in range(len(literals))
+            f"{x.alias}.id as i{k}, {x.false_by(used)} as q{k}" for k, x in enumerate(literals)
         ]
-        ids = [f"{x.alias}.id" for x in literals]
-        rows = ", ".join(f"{i} as i{k}" for k, i in enumerate(ids))
-        sets = ", ".join(f"({i})" for i in ids)
-        where = piece.join.from_where(*piece.within(*interval))
+        rows = f"select {', '.join(columns)} {piece.join.from_where(*piece.within(*interval))}"
+        rows = messages_sql(w, rows, len(literals), cavity)
+        numbers = range(len(literals))
         got = self.store.con.execute(
-            f"select {rows}, {', '.join(columns)} {where} group by grouping sets ({sets})"
+            f"select {', '.join(f'i{k}, sum(l{k}) as m{k}' for k in numbers)} from ({rows}) "
+            f"group by grouping sets ({', '.join(f'(i{k})' for k in numbers)})"
         ).fetchnumpy()
         for k, x in enumerate(literals):
             here = np.flatnonzero(~np.ma.getmaskarray(got[f"i{k}"]))

@@ -3,6 +3,10 @@
 The database (DuckDB, inside this process) reads data frames and Arrow tables where they lie, CSV
 and Parquet files by itself, tables of DuckDB files through ATTACH; a table of SQLite is read by
 Python's own module, so that no extension need be fetched.
+
+Opening a database takes it 25 ms, more than all the joins of a small program. So the programs of a
+process have connections to one, whose temporary tables are theirs alone and go when they go; a
+program with a memory limit has a database of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import os
 import re
 import sqlite3
 import tempfile
+import threading
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
@@ -30,6 +35,9 @@ from minfer.words import counted
 _VALUES = (str, int, float, np.generic, datetime.date)
 _LONGEST_HEADER = 1 << 20  # bytes
 
+_shared: dict[tuple[int, int], Any] = {}  # databases, by the process and the threads they have
+_lock = threading.Lock()  # of what connections of one database have in common
+
 
 class Raw(NamedTuple):
     """A table as it was given, known to the database by ``name``."""
@@ -44,42 +52,56 @@ class Database:
 
     def __init__(self, con: Any) -> None:
         self.con = con
+        con.execute("set enable_progress_bar = false")
 
     def one(self, sql: str) -> Any:
         """The first row of an answer, or None."""
         rows = self.con.execute(sql).fetchall()
         return rows[0] if rows else None
 
+    def make(self, table: str, sql: str) -> int:
+        """Make a table of an answer, in place of the one of that name; its number of rows.
+
+        It is temporary: other connections have tables of the same names.
+        """
+        return self.one(f"create or replace temp table {table} as {sql}")[0]
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.con, name)
 
 
 def connect(memory_limit: str | None = None, threads: int = 1) -> Database:
-    """A database of one's own, in memory, spilling to a temporary folder where it must."""
+    """Room for tables of one's own, in memory, spilling to a temporary folder where it must."""
     try:
         import duckdb
     except ImportError:
         raise RefusedError(
             "rules need duckdb, which is not installed: pip install 'minfer[rules]'"
         ) from None
-    spill = os.path.join(tempfile.gettempdir(), f"minfer-{uuid.uuid4().hex}")  # made when needed
-    con = duckdb.connect(
-        config={
-            "threads": threads, "allow_unsigned_extensions": "false", "temp_directory": spill,
-        }
-    )  # fmt: skip
-    con.execute("set preserve_insertion_order = true")
-    con.execute("set enable_progress_bar = false")
-    if memory_limit is not None:
-        if not isinstance(memory_limit, str):
-            raise SettingsError(
-                f"memory_limit must be a string with a unit, such as '2GB', not {memory_limit!r}"
-            )
-        try:
-            con.execute(f"set memory_limit = {quoted(memory_limit)}")
-        except duckdb.Error as error:
-            raise ModelError(f"memory_limit: {str(error).splitlines()[0]}") from None
+    if memory_limit is None:
+        at = (os.getpid(), threads)  # a fork has no use for the threads and locks of its parent
+        with _lock:
+            if at not in _shared:
+                _shared[at] = duckdb.connect(config=_settings(threads))
+            return Database(_shared[at].cursor())
+    if not isinstance(memory_limit, str):
+        raise SettingsError(
+            f"memory_limit must be a string with a unit, such as '2GB', not {memory_limit!r}"
+        )
+    con = duckdb.connect(config=_settings(threads))
+    try:
+        con.execute(f"set memory_limit = {quoted(memory_limit)}")
+    except duckdb.Error as error:
+        raise ModelError(f"memory_limit: {str(error).splitlines()[0]}") from None
     return Database(con)
+
+
+def _settings(threads: int) -> dict[str, Any]:
+    spill = os.path.join(tempfile.gettempdir(), f"minfer-{uuid.uuid4().hex}")  # made when needed
+    return {
+        "threads": threads, "allow_unsigned_extensions": "false", "temp_directory": spill,
+        "preserve_insertion_order": "true",
+    }  # fmt: skip
 
 
 def quoted(text: str) -> str:
@@ -94,10 +116,11 @@ def named(text: str) -> str:
 
 def columns_of(con: Any, name: str) -> dict[str, str]:
     """Names and types of a relation's columns."""
-    return {row[0]: row[1] for row in con.execute(f"describe {name}").fetchall()}
+    relation = con.view(name)
+    return {column: str(kind) for column, kind in zip(relation.columns, relation.types)}
 
 
-def load(con: Any, name: str, source: Any, what: str, width: int | None = None) -> Raw:
+def load(con: Database, name: str, source: Any, what: str, width: int | None = None) -> Raw:
     """Make a source known to the database as ``name``. ``what`` begins messages about it."""
     import duckdb
 
@@ -105,9 +128,7 @@ def load(con: Any, name: str, source: Any, what: str, width: int | None = None) 
     home = type(source).__module__.partition(".")[0]
     try:
         if isinstance(source, str | os.PathLike):
-            con.execute(
-                f"create or replace temp table {name} as {_of_file(os.fspath(source), what)}"
-            )
+            con.make(name, _of_file(os.fspath(source), what))
         elif isinstance(source, tuple) and len(source) == 2 and _is_path(source[0]):
             _of_database(con, name, os.fspath(source[0]), source[1], what)
         elif home in ("pandas", "polars", "pyarrow"):
@@ -228,7 +249,7 @@ def _problem(error: Exception, source: Any) -> str:
     return place + (words[0] if words else text.splitlines()[0])
 
 
-def _of_database(con: Any, name: str, path: str, table: str, what: str) -> None:
+def _of_database(con: Database, name: str, path: str, table: str, what: str) -> None:
     if not isinstance(table, str):
         raise ModelError(f"{what}: a table of a database is given as ('file.duckdb', 'table')")
     if not os.path.exists(path):
@@ -250,16 +271,16 @@ def _of_database(con: Any, name: str, path: str, table: str, what: str) -> None:
         columns = list(zip(*rows)) if rows else [()] * len(names)
         con.register(name, {n: _array(c) for n, c in zip(names, columns)})
         return
-    con.execute(f"attach {quoted(path)} as source_db (read_only)")
-    try:
-        con.execute("use source_db")
+    with _lock:  # a file is attached once, and all connections see it
+        con.execute(f"attach {quoted(path)} as source_db (read_only)")
         try:
-            text = query or f"select * from {named(table)}"
-            con.execute(f"create or replace temp table {name} as {text}")
+            con.execute("use source_db")
+            try:
+                con.make(name, query or f"select * from {named(table)}")
+            finally:
+                con.execute("use memory")
         finally:
-            con.execute("use memory")
-    finally:
-        con.execute("detach source_db")
+            con.execute("detach source_db")
 
 
 def _of_values(source: Any, what: str, width: int | None) -> dict[str, np.ndarray]:
