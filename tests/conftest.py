@@ -46,3 +46,7 @@ def pytest_collection_finish() -> None:
     """Thousands of tests and the libraries they load stay: no collection of garbage need walk."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # some libraries look at what is left at the end
