@@ -8,7 +8,6 @@ from decimal import Decimal, getcontext
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp
 
 import naive
 import own_kind
@@ -540,7 +539,7 @@ def test_a_group_gives_all_its_messages(name, best):
     """Sums and maxima over a factor's own table, by enumeration of its cells."""
     graph = {**zoo.every_kind(), **zoo.graphs(), **zoo.higher_order()}[name]
     rng = np.random.default_rng(3)
-    over = (lambda x: x.max()) if best else logsumexp
+    over = (lambda x: x.max()) if best else naive.logsumexp
     for g in graph.groups:
         if not g.arity:
             continue

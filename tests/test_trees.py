@@ -8,7 +8,6 @@ import pickle
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp
 
 from draws import draws, few
 from minfer import BeliefPropagation, ContradictionError, FactorGraph, ModelError
@@ -23,6 +22,7 @@ from minfer.parsing.trees import (
     is_tree,
     tree_marginals,
 )
+from naive import logsumexp
 
 FACTORS = {True: ProjectiveTree, False: NonProjectiveTree}
 DECODERS = {True: eisner, False: chu_liu_edmonds}
