@@ -150,7 +150,7 @@ def test_reduced_it_is_the_general_engine(kind, seed_graph):
         graph = to_graph(arcs, gp=gp, sib=sib, **settings)
         n_seed = graph.n_variables + 1  # unary factors and the tree come first
         seed_mask = np.arange(graph.n_factors) < n_seed
-        for objective in few(OBJECTIVES, 5):
+        for objective in few(OBJECTIVES, 3):  # of each kind one every day
             if seed_graph == "tree":
                 theirs = infer(graph, objective, BeliefPropagation(tol=1e-13), seed=seed_mask)
                 keep, answer = theirs.keep[n_seed:], theirs.marginals
