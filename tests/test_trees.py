@@ -9,7 +9,7 @@ import pickle
 import numpy as np
 import pytest
 
-from draws import draws, few
+from draws import draws, few, thorough
 from minfer import BeliefPropagation, ContradictionError, FactorGraph, ModelError
 from minfer.factors import GlobalFactor
 from minfer.kernels import trees as kernels
@@ -137,7 +137,7 @@ def test_marginals_by_enumeration(n, density, projective, single_root):
 @kinds
 @pytest.mark.parametrize("spread", few([0.0, 0.5, 2.0, 8.0], 2))
 def test_long_sentences_agree_with_logs(projective, single_root, spread):
-    n = 200 if projective else 120
+    n = (200 if projective else 120) // (1 if thorough() else 2)
     rng = np.random.default_rng(3)
     words = np.arange(n + 1)
     distance = np.abs(words[:, None] - words)
