@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
-from functools import lru_cache
+from decimal import Decimal, localcontext
 
 import numpy as np
 
@@ -13,15 +12,7 @@ from minfer import ContradictionError, FactorGraph, Intervals
 from minfer.certified.bounds import Bounds, Meter, Method
 from minfer.certified.local import Local
 from minfer.conditioning import condition
-
-#: Fifty digits, and no end of the exponents.
-EXACT = Context(prec=50, Emin=MIN_EMIN, Emax=MAX_EMAX)
-
-
-@lru_cache(maxsize=1 << 16)
-def _exp(x: float) -> Decimal:
-    """exp of a plain number, taken as exact."""
-    return Decimal(x).exp()
+from refuting import EXACT, exponential
 
 
 def true_marginals(graph: FactorGraph) -> np.ndarray | None:
@@ -31,7 +22,7 @@ def true_marginals(graph: FactorGraph) -> np.ndarray | None:
     (:mod:`naive`): no arithmetic is shared with the package.
     """
     with localcontext(EXACT):
-        exp = np.frompyfunc(_exp, 1, 1)
+        exp = np.frompyfunc(exponential, 1, 1)
         shape = tuple(graph.n_states.tolist())
         weight = np.full(shape, Decimal(1), dtype=object)
         for scope, table in naive.factors_of(graph):

@@ -73,7 +73,6 @@ def batches(n: int, size: int) -> Iterator[range]:
 @pytest.mark.parametrize("method", [*ALONE, "all"])
 @pytest.mark.parametrize("numbers", [*batches(240, 60)], ids=lambda r: f"{r.start}-{r.stop - 1}")
 def test_the_truth_lies_inside(method, numbers):
-    pytest.importorskip("mpmath")
     methods = None if method == "all" else [method]
     once = len(refuting.FAMILIES) * numbers.start // 240  # of each family one every day
     for drawn in refuting.possible(numbers if thorough() else numbers[once:][:5]):
@@ -87,7 +86,6 @@ def test_the_truth_lies_inside(method, numbers):
 
 
 def test_the_oracle_notices_the_last_bit():
-    pytest.importorskip("mpmath")
     drawn = refuting.draw(0)
     exact = np.array([float(p) for p in drawn.digits])
     iv = made_up(drawn.graph, np.nextafter(exact, 0), np.nextafter(exact, 1))
@@ -116,7 +114,6 @@ def test_the_two_ways_of_drawing_agree(number):
 @pytest.mark.drawn
 @pytest.mark.parametrize("share", [0.0, 0.4, 0.8])
 def test_ignored_factors_may_be_anything_in_their_range(share):
-    pytest.importorskip("mpmath")
     for drawn in refuting.possible(range(draws(120))):
         kept = np.random.default_rng(drawn.number).random(drawn.graph.n_factors) < share
         iv = certify(drawn.graph, PLENTY, methods=["monotone"], kept=kept)  # the kept part first
