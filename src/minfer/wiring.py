@@ -816,5 +816,5 @@ def to_log(values: NDArray) -> NDArray:
 
 def ranges(starts: NDArray, sizes: NDArray) -> NDArray[np.int64]:
     """The ranges start..start+size one after the other."""
-    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.repeat(starts, sizes) + within
+    ends = np.cumsum(sizes)
+    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - ends + sizes, sizes)
