@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal, localcontext
 
-import mpmath
 import numpy as np
 
 import naive
@@ -12,33 +12,30 @@ from minfer import ContradictionError, FactorGraph, Intervals
 from minfer.certified.bounds import Bounds, Meter, Method
 from minfer.certified.local import Local
 from minfer.conditioning import condition
-
-DIGITS = 50
+from refuting import EXACT, exponential
 
 
 def true_marginals(graph: FactorGraph) -> np.ndarray | None:
-    """Marginals (sum of states,) as numbers of mpmath; None where everything is impossible.
+    """Marginals (sum of states,) as decimals; None where everything is impossible.
 
-    The logarithms of all assignments are added up from scopes and log-tables as plain numbers
+    The weights of all assignments are multiplied up from scopes and log-tables as plain numbers
     (:mod:`naive`): no arithmetic is shared with the package.
     """
-    with mpmath.workdps(DIGITS):
-        exact = np.frompyfunc(mpmath.mpf, 1, 1)
+    with localcontext(EXACT):
+        exp = np.frompyfunc(exponential, 1, 1)
         shape = tuple(graph.n_states.tolist())
-        total = np.full(shape, mpmath.mpf(0), dtype=object)
+        weight = np.full(shape, Decimal(1), dtype=object)
         for scope, table in naive.factors_of(graph):
-            by_variable = np.transpose(np.asarray(exact(table), dtype=object), np.argsort(scope))
+            by_variable = np.transpose(np.asarray(exp(table), dtype=object), np.argsort(scope))
             spread = by_variable.reshape([s if v in scope else 1 for v, s in enumerate(shape)])
-            total = np.asarray(total + spread, dtype=object)
-        best = max(total.ravel().tolist(), default=mpmath.mpf(0))
-        if best == mpmath.mpf("-inf"):
+            weight = np.asarray(weight * spread, dtype=object)
+        if not weight.any():
             return None
-        weight = np.asarray(np.frompyfunc(mpmath.exp, 1, 1)(total - best), dtype=object)
-        z = weight.sum()
         parts = [np.zeros(0, dtype=object)]
         for v in range(len(shape)):
             rest = tuple(u for u in range(len(shape)) if u != v)
-            parts.append((weight.sum(axis=rest) if rest else weight) / z)
+            mine = weight.sum(axis=rest) if rest else weight
+            parts.append(mine / mine.sum())
         return np.concatenate(parts)
 
 
@@ -59,13 +56,10 @@ def alone(
     return found
 
 
-def violations(bounds: Bounds | Intervals, truth: Iterable[mpmath.mpf]) -> list[int]:
+def violations(bounds: Bounds | Intervals, truth: Iterable[Decimal]) -> list[int]:
     """States whose true probability lies outside; not a digit is forgiven."""
-    with mpmath.workdps(DIGITS):
-        ends = zip(bounds.lo.tolist(), bounds.hi.tolist(), truth, strict=True)
-        return [
-            k for k, (lo, hi, p) in enumerate(ends) if not mpmath.mpf(lo) <= p <= mpmath.mpf(hi)
-        ]
+    ends = zip(bounds.lo.tolist(), bounds.hi.tolist(), truth, strict=True)
+    return [k for k, (lo, hi, p) in enumerate(ends) if not Decimal(lo) <= p <= Decimal(hi)]
 
 
 def drawn_edges(rng: np.random.Generator, n: int, tree: bool) -> np.ndarray:

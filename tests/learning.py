@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import logsumexp
 
 from minfer import FactorGraph
 from minfer.learn import Instance
-from naive import joint, log_scores
+from naive import joint, log_scores, logsumexp
 
 
 def drawn_instance(

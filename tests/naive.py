@@ -11,7 +11,6 @@ import math
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from scipy.special import logsumexp
 
 from minfer import FactorGraph, Globals
 
@@ -19,6 +18,15 @@ Factor = tuple[tuple[int, ...], np.ndarray]  # scope (A,) and log-table (S_1, ..
 
 #: What :func:`log_scores` has found of graphs that are still there: many solvers are held to one.
 _SCORES: WeakKeyDictionary[FactorGraph, np.ndarray] = WeakKeyDictionary()
+
+
+def logsumexp(x: np.ndarray | list[float], axis: int | None = None) -> np.ndarray:
+    """log of the sum of e^x; scipy's takes a quarter of a millisecond a call."""
+    top = np.max(x, axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        found = np.log(np.exp(x - top).sum(axis=axis, keepdims=True)) + top
+    return np.squeeze(found, axis)[()]
 
 
 def log_weights(n_states: tuple[int, ...], factors: list[Factor]) -> np.ndarray:

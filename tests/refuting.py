@@ -4,7 +4,7 @@
 of plain numpy, written down here (logical factors by what they mean). The oracle adds the tables up
 over all assignments, or, for long thin models, sums one variable after the other out of products;
 it shares no code with the package. It runs in long doubles; every interval that these cannot place
-for certain, because an end is too close to the truth, is judged again by mpmath with 50 digits.
+for certain, because an end is too close to the truth, is judged again by decimals of 50 digits.
 
 ``judge(drawn, iv)`` says which intervals are wrong. ``tests/test_certified.py`` runs some hundred
 models, ``benchmarks/certified.py --refute`` any number.
@@ -16,6 +16,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -26,7 +27,8 @@ from minfer import FactorGraph, Intervals
 Scope = tuple[int, ...]
 Factor = tuple[Scope, np.ndarray]  # variables, and their log-table
 
-DIGITS = 50
+#: Fifty digits, and no end of the exponents.
+EXACT = Context(prec=50, Emin=MIN_EMIN, Emax=MAX_EMAX)
 #: Intervals so narrow that all that is left is rounding.
 NARROW = 1e-9
 #: Long doubles, where the machine has them.
@@ -47,14 +49,14 @@ def _wide(table: np.ndarray) -> np.ndarray:
 
 
 def _digits(table: np.ndarray) -> np.ndarray:
-    """exp of a log-table as mpmath's numbers, exact but for 50 digits."""
-    from mpmath import mp
+    """exp of a log-table as decimals, exact but for 50 digits."""
+    return np.asarray(np.frompyfunc(exponential, 1, 1)(table), dtype=object)
 
-    mp.dps = DIGITS
-    flat = [mp.exp(mp.mpf(float(x))) if x > -np.inf else mp.mpf(0) for x in table.ravel()]
-    out = np.empty(table.size, dtype=object)
-    out[:] = flat
-    return out.reshape(table.shape)
+
+@lru_cache(maxsize=1 << 16)
+def exponential(x: float) -> Decimal:
+    """exp of a plain number, which is taken as exact."""
+    return Decimal(x).exp(EXACT)
 
 
 def _product(one: Factor, other: Factor) -> Factor:
@@ -145,7 +147,8 @@ class Drawn:
     @cached_property
     def digits(self) -> np.ndarray | None:
         """The marginals with 50 digits."""
-        return self._marginals(_digits)
+        with localcontext(EXACT):
+            return self._marginals(_digits)
 
     @cached_property
     def impossible(self) -> bool:
@@ -160,7 +163,7 @@ class Drawn:
 
 
 def unclear(drawn: Drawn, iv: Intervals) -> np.ndarray:
-    """Intervals for mpmath: with an end so close to the truth that long doubles cannot tell.
+    """Intervals for decimals: with an end so close to the truth that long doubles cannot tell.
 
     And, of every fourth model, all that are narrow.
     """
@@ -192,15 +195,13 @@ def judge(drawn: Drawn, iv: Intervals) -> np.ndarray:
     wrong = ~((iv.lo >= 0) & (iv.hi <= 1) & (iv.lo <= iv.hi))  # NaN, too
     unsure = np.flatnonzero(unclear(drawn, iv) & ~wrong)
     if len(unsure):
-        from mpmath import mp
-
-        mp.dps = DIGITS
         exact = drawn.digits
-        slip = mp.mpf(10) ** (12 - DIGITS)  # the oracle's own rounding
-        for k in unsure:
-            below = mp.mpf(float(iv.lo[k])) > exact[k] * (1 + slip)
-            above = mp.mpf(float(iv.hi[k])) < exact[k] * (1 - slip)
-            wrong[k] = below or above
+        with localcontext(EXACT) as context:
+            slip = Decimal(10) ** (12 - context.prec)  # the oracle's own rounding
+            for k in unsure:
+                below = Decimal(float(iv.lo[k])) > exact[k] * (1 + slip)
+                above = Decimal(float(iv.hi[k])) < exact[k] * (1 - slip)
+                wrong[k] = below or above
     return wrong
 
 

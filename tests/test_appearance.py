@@ -274,7 +274,7 @@ def test_forests_cover_a_dense_graph():
 
 @pytest.mark.parametrize("method", ["auto", "forests"])
 def test_large_graphs(method):
-    n, edges = 100_000, random_graph(100_000, 300_000, 5)
+    n, edges = 30_000, random_graph(30_000, 90_000, 5)
     rho = edge_appearance(n, edges, method)
     assert rho.min() > 0.0
     assert rho.max() == 1.0

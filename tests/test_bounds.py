@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 import naive
 import zoo
-from draws import draws
+from draws import draws, thorough
 from minfer import FactorGraph, LogZ, MeanField, TreeReweighted
 
 
@@ -28,7 +28,8 @@ def sandwich(graph: FactorGraph, weights="auto") -> bool:
 def test_thousands_of_cases():
     rng = np.random.default_rng(11)
     converged = 0
-    for case in range(draws(2500)):
+    cases = 2500 if thorough() else 240
+    for case in range(cases):
         n = int(rng.integers(2, 9))
         density = rng.choice([0.3, 0.5, 1.0])
         edges = [[a, b] for a in range(n) for b in range(a) if rng.random() < density]
@@ -42,7 +43,7 @@ def test_thousands_of_cases():
         edges = np.array(edges, dtype=np.int32).reshape(-1, 2)
         graph = FactorGraph.pairwise(rng.normal(size=n), edges, weights, feature="equal")
         converged += sandwich(graph, ["auto", "forests", "spanning-tree"][case % 3])
-    assert converged > draws(2000)
+    assert converged > 0.8 * cases
 
 
 @given(zoo.table_graphs(max_arity=2, max_states=3))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import mpmath
+from decimal import localcontext
+
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local
 from minfer.certified.whole import Whole
 from minfer.conditioning import condition
+from refuting import EXACT, exponential
 
 
 @pytest.mark.drawn
@@ -65,8 +67,8 @@ def test_many_messages_meet_in_one_clique():
 def test_intervals_have_some_width_and_hold_numbers_that_floats_do_not():
     graph = FactorGraph.from_tables([3], [[0]], [[0.1, 0.2, 0.3]])
     bounds = alone(Whole(), graph)
-    with mpmath.workdps(50):
-        w = [mpmath.exp(mpmath.mpf(x)) for x in (0.1, 0.2, 0.3)]
+    with localcontext(EXACT):
+        w = [exponential(x) for x in (0.1, 0.2, 0.3)]
         assert not violations(bounds, [x / sum(w) for x in w])
     assert (bounds.lo < bounds.hi).all()
     assert (bounds.hi - bounds.lo).max() < 1e-13
@@ -142,9 +144,9 @@ def test_only_what_is_wanted():
     assert fresh.width.tolist() == [1.0] * 4
 
 
-def test_a_hundred_thousand_small_components():
+def test_tens_of_thousands_of_small_components():
     rng = np.random.default_rng(0)
-    n = 100_000
+    n = 30_000
     edges = np.arange(2 * n).reshape(n, 2)
     theta, w = rng.normal(size=2 * n), rng.normal(size=n)
     graph = FactorGraph.pairwise(theta, edges, w)
@@ -174,10 +176,13 @@ def test_published_answers_lie_inside(path):
 @pytest.mark.parametrize("size", [1e12, 1e19, 1e30])
 def test_numbers_beyond_what_floats_can_tell_are_left_alone(size):
     # a field and a pair that cancel: whoever computes the sum has lost everything else
-    graph = FactorGraph.from_tables(
-        [2, 2, 2], [[0], [0, 1], [1, 2]],
-        [[0.0, size], [[0.0, 0.0], [-size, -size]], [[0.3, -0.2], [0.1, 0.4]]],
+    graph, same = (
+        FactorGraph.from_tables(
+            [2, 2, 2], [[0], [0, 1], [1, 2]],
+            [[0.0, w], [[0.0, 0.0], [-w, -w]], [[0.3, -0.2], [0.1, 0.4]]],
+        )
+        for w in (size, 0.0)
     )  # fmt: skip
-    p = true_marginals(graph)
+    p = true_marginals(same)
     assert not violations(alone(Whole(), graph), p)
     assert not violations(intervals(graph, None, tol=0.0, work=10**6), p)

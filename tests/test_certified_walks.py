@@ -66,9 +66,10 @@ def test_every_pair_of_signs_closes_its_cycles_by_the_order():
         assert np.abs(bounds.hi - truth).max() < 1e-12
 
 
+@pytest.mark.drawn
 def test_ignored_pairs_are_ranges():
     rng = np.random.default_rng(8)
-    for _ in range(100):
+    for _ in range(draws(100)):
         graph = certifying.drawn_binary(rng)
         ignored = (rng.random(graph.n_factors) < 0.3) & (np.array(graph.arity) == 2)
         truth = certifying.true_marginals(graph)

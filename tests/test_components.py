@@ -28,6 +28,7 @@ from minfer import (
     infer,
     relax,
 )
+from minfer.factors import group
 from minfer.reduction.recipes import Compensated, Iterated
 from minfer.solvers.components import pack
 
@@ -46,12 +47,25 @@ def union(*graphs: FactorGraph) -> FactorGraph:
     return out
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_components_of_few_links_are_those_of_many(monkeypatch, seed):
+    """A plain loop and scipy number them alike: by first appearance."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 40))
+    i, j = rng.integers(n, size=(2, int(rng.integers(0, n + 1))), dtype=np.int32)
+    few_links = group.components(n, i, j)
+    monkeypatch.setattr(group, "_FEW_LINKS", -1)
+    np.testing.assert_array_equal(few_links, group.components(n, i, j))
+    _, first = np.unique(few_links, return_index=True)
+    assert first.tolist() == sorted(first.tolist())
+
+
 @pytest.mark.drawn
 @pytest.mark.parametrize("solver", zoo.SOLVERS)
 def test_every_solver_apart_is_as_on_the_whole(solver):
     s = zoo.SOLVERS[solver]
     apart = Components(s, workers=2, size=4)
-    for name, graph in few(EVERY.items(), 7):
+    for name, graph in few(EVERY.items(), 5):
         try:
             whole = s(graph)
         except RefusedError:

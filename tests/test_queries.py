@@ -11,7 +11,7 @@ import pytest
 
 import asking
 import minfer
-from draws import few
+from draws import draws, few
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -406,6 +406,7 @@ def test_a_model_that_is_impossible_itself_is_a_contradiction_of_every_question(
             minfer.query(impossible, target, {"c": 1})
 
 
+@pytest.mark.drawn
 def test_questions_from_several_threads():
     import sys
 
@@ -418,7 +419,7 @@ def test_questions_from_several_threads():
 
     def work(seed: int) -> None:
         rng = np.random.default_rng(seed)
-        for _ in range(200):
+        for _ in range(draws(200)):
             k = rng.permutation(n)[:4].tolist()
             try:
                 float(minfer.query(g, k[0], dict.fromkeys(k[1:], 0)).log_evidence)

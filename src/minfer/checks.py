@@ -333,7 +333,7 @@ def edge_array(edges: ArrayLike) -> NDArray[np.int32]:
 
 def unique_rows(rows: NDArray) -> tuple[NDArray, NDArray]:
     """Distinct rows (K, A) and which of them each row is (F,); zero columns make one row."""
-    if rows.shape[1] == 0:
+    if rows.shape[1] == 0 or (rows == rows[:1]).all():
         return rows[:1], np.zeros(len(rows), dtype=np.int64)
     distinct, which = np.unique(rows, axis=0, return_inverse=True)
     return distinct, which.ravel()

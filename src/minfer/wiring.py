@@ -234,15 +234,16 @@ class Speakers:
     first: int
     entries: NDArray[np.int64]  # (F, sum S) where the entries of their messages lie
 
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """States of each variable, (A,)."""
-        return np.array(self.group.shape, dtype=np.int64)
-
-    @property
+    @cached_property
     def starts(self) -> NDArray[np.int64]:
         """Where each variable's states begin in a row of messages, (A,)."""
-        return np.cumsum(self.sizes) - self.sizes
+        sizes = np.array(self.group.shape, dtype=np.int64)
+        return np.cumsum(sizes) - sizes
+
+    @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """Of which of their variables each entry of a row of messages is, (sum S,)."""
+        return np.repeat(np.arange(self.group.arity), self.group.shape)
 
     def rows(self, factors: NDArray[np.int64]) -> NDArray[np.int64]:
         """Which of some general factors are of this group, as its rows."""
@@ -815,5 +816,5 @@ def to_log(values: NDArray) -> NDArray:
 
 def ranges(starts: NDArray, sizes: NDArray) -> NDArray[np.int64]:
     """The ranges start..start+size one after the other."""
-    within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.repeat(starts, sizes) + within
+    ends = np.cumsum(sizes)
+    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - ends + sizes, sizes)

@@ -41,6 +41,7 @@ from minfer.certified.rounding import EXP, U, down, gamma, up
 from minfer.certified.tabled import Tabled
 from minfer.elimination import CliqueTree, linked, tree_over
 from minfer.errors import ContradictionError
+from minfer.factors.group import components
 from minfer.layout import Scopes
 
 #: Cells of a tree (some seconds) and of its messages (a GiB), at most.
@@ -127,7 +128,8 @@ class Whole:
             return
         self._tabled = t = Tabled.of(local)
         n = len(t.card)
-        labels = components(n, t.fptr, t.scope)
+        first = np.repeat(t.scope[t.fptr[:-1]], np.diff(t.fptr))
+        labels = components(n, first, t.scope).astype(np.int64)
         count = int(labels.max(initial=-1)) + 1
         meter.spend(8 * (n + len(t.scope)))
         self._by_table = _sorted_by(labels[t.scope[t.fptr[:-1]]], count)
@@ -218,16 +220,6 @@ class Whole:
 def _planning(n: int) -> float:
     """What planning n variables costs, about."""
     return PLANNING * n * min(n, PACK)
-
-
-def components(n: int, fptr: NDArray[np.int64], scope: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The connected component of each of n variables."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    first = np.repeat(scope[fptr[:-1]], np.diff(fptr))
-    links = coo_array((np.ones(len(scope), dtype=np.int8), (first, scope)), shape=(n, n))
-    return connected_components(links, directed=False)[1].astype(np.int64)
 
 
 def _sorted_by(label: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

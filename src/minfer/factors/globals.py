@@ -101,6 +101,8 @@ class Globals(FactorGroup):
                 "max_messages(incoming, out) that answers as messages does, by maxima"
             )
         log_z = self._ask(rows, incoming.copy(), out, best)
+        if log_z.max(initial=-np.inf) < np.inf and out.max(initial=-np.inf) < np.inf:
+            return log_z  # no NaN, which would be the largest, and nothing infinite
         hard = incoming == -np.inf
         again = (np.isnan(log_z) | np.isnan(out).any(axis=1)) & hard.any(axis=1)
         if again.any():

@@ -40,6 +40,7 @@ MAX_LOG = 1e300  # of an entry of a log-table or a weight: larger ones overflow 
 #: Cells up to which a factor that is not a table may be written out as one.
 MAX_TABLE_CELLS = 1 << 16
 _CHUNK = 1 << 22  # cells of joints held at a time
+_FEW_LINKS = 300  # and variables: a plain loop takes less time than scipy
 
 #: Every kind of factor by the name files use.
 KINDS: dict[str, type[FactorGroup]] = {}
@@ -533,13 +534,31 @@ def dense(
 
 def connected(n_variables: int, groups: Iterable[FactorGroup]) -> NDArray[np.int32]:
     """The connected component of each variable, numbered by first appearance, shape (V,)."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     ends = [g._scope[:, [0, k]].T for g in groups for k in range(1, g.arity)]
     i, j = np.concatenate([np.zeros((2, 0), dtype=np.int32), *ends], axis=1)
-    links = coo_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n_variables, n_variables))
-    return connected_components(links, directed=False)[1].astype(np.int32)
+    return components(n_variables, i, j)
+
+
+def components(n: int, i: NDArray[np.int32], j: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The same of n variables from links (i, j)."""
+    if n + len(i) > _FEW_LINKS:
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        links = coo_array((np.ones(len(i), dtype=np.int8), (i, j)), shape=(n, n))
+        return connected_components(links, directed=False)[1].astype(np.int32)
+    root = list(range(n))  # a variable of the same component that comes before this one, or itself
+
+    def first(v: int) -> int:
+        while root[v] != v:
+            root[v] = v = root[root[v]]
+        return v
+
+    for a, b in zip(i.tolist(), j.tolist()):
+        a, b = first(a), first(b)
+        root[max(a, b)] = min(a, b)
+    number: dict[int, int] = {}
+    return np.array([number.setdefault(first(v), len(number)) for v in range(n)], dtype=np.int32)
 
 
 def patterns(rows: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:

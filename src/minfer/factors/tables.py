@@ -28,6 +28,8 @@ class Tables(FactorGroup):
     @property
     def log_psi(self) -> NDArray[np.float64]:
         """Log-tables, shape (F, S_1 * ... * S_A); a shared table is repeated without copying."""
+        if not self.shared:
+            return read_only(self._log_psi)
         return read_only(np.broadcast_to(self._log_psi, (len(self), self._log_psi.shape[1])))
 
     @property

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from minfer.graph import FactorGraph
 
 MAX_ASSIGNMENTS = 1 << 24  # enumeration refuses beyond
+MAX_KEPT = 1 << 20  # and beyond this adds scores up anew at every question
 
 
 @by_name
@@ -113,12 +114,15 @@ def _enumerate(solver: Exact, graph: FactorGraph) -> Marginals:
     """p(x_v = s) = sum of p(x) over all assignments x with x_v = s."""
     began = clock()
     deadline = deadline_of(solver.time_limit, began)
-    log_z = -math.inf
+    log_z, n, scores = -math.inf, 0, []
     for _, score in assignments(graph, deadline):
         log_z = float(np.logaddexp(log_z, np.logaddexp.reduce(score)))
+        n += len(score)
+        if n <= MAX_KEPT:
+            scores.append(score)
     if log_z == -math.inf:
         raise ContradictionError("every assignment has probability zero")
-    state = EnumeratedState(graph, log_z)
+    state = EnumeratedState(graph, log_z, scores if n <= MAX_KEPT else None)
     probs = np.zeros(int(graph._offsets[-1]))
     for x, p in state.probabilities(deadline):
         cells = graph._offsets[:-1] + x  # (N, V)
@@ -161,6 +165,11 @@ def assignments(
     graph: FactorGraph, deadline: float = math.inf
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """All assignments that the evidence allows, (N, V), with their log-scores (N,), in chunks."""
+    for x in _chunks(graph, deadline):
+        yield x, graph.log_score(x)
+
+
+def _chunks(graph: FactorGraph, deadline: float) -> Iterator[NDArray[np.int64]]:
     states = _allowed(graph)
     counts = [len(s) for s in states]
     n = math.prod(counts)
@@ -177,13 +186,14 @@ def assignments(
         for v in range(graph.n_variables - 1, -1, -1):  # the last variable fastest
             x[:, v] = states[v][number % counts[v]]
             number //= counts[v]
-        yield x, graph.log_score(x)
+        yield x
 
 
 @dataclass(frozen=True, eq=False)
 class EnumeratedState:
     graph: FactorGraph
     value: float
+    scores: list[NDArray[np.float64]] | None  # of all assignments, in chunks, unless too many
 
     def log_z(self) -> float:
         return self.value
@@ -191,7 +201,11 @@ class EnumeratedState:
     def probabilities(
         self, deadline: float = math.inf
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        for x, score in assignments(self.graph, deadline):
+        if self.scores is None:
+            found = assignments(self.graph, deadline)
+        else:
+            found = zip(_chunks(self.graph, deadline), self.scores)
+        for x, score in found:
             yield x, np.exp(score - self.value)
 
     def factor(self, factor: int) -> NDArray[np.float64]:

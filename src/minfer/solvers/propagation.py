@@ -343,8 +343,8 @@ class Propagation:
         s, entries = self.messages, speakers.entries[rows]
         with np.errstate(divide="ignore"):
             incoming = s.gq[entries] if self.mesh.log else np.log(s.gq[entries])
-        sizes, first = speakers.sizes, speakers.starts
-        incoming -= np.repeat(np.maximum.reduceat(incoming, first, axis=1), sizes, axis=1)
+        first, place = speakers.starts, speakers.places
+        incoming -= np.maximum.reduceat(incoming, first, axis=1)[:, place]
         out = np.empty_like(incoming)
         log_z = speakers.group.messages(rows, incoming, out)
         if (log_z == -np.inf).any():
@@ -352,13 +352,13 @@ class Propagation:
             raise ContradictionError(
                 f"{speakers.group.noun} {number} forbids every assignment that is left"
             )
-        out -= np.repeat(np.maximum.reduceat(out, first, axis=1), sizes, axis=1)
-        if not self.mesh.log and (out[out > -np.inf] < -345.0).any():
+        out -= np.maximum.reduceat(out, first, axis=1)[:, place]
+        if not self.mesh.log and ((out < -345.0) & (out > -np.inf)).any():
             s.flag[0] = 1
             self._look_at_flags()
-        old = s.gm[entries]
-        moved = _distance(np.exp(out), np.exp(old) if self.mesh.log else old, first, sizes)
-        new = out if self.mesh.log else np.exp(out)
+        old, linear = s.gm[entries], np.exp(out)
+        moved = _distance(linear, np.exp(old) if self.mesh.log else old, first, place)
+        new = out if self.mesh.log else linear
         if damping:
             alive = (out > -np.inf) & np.isfinite(old)
             new[alive] += damping * (old[alive] - new[alive])
@@ -366,8 +366,7 @@ class Propagation:
         return moved
 
 
-def _distance(new: NDArray, old: NDArray, first: NDArray, sizes: NDArray) -> float:
-    """The largest difference of messages, each of ``sizes`` entries and taken to sum 1."""
+def _distance(new: NDArray, old: NDArray, first: NDArray, place: NDArray) -> float:
+    """The largest difference of messages, taken to sum 1: entries from ``first`` on, by place."""
     a, b = np.add.reduceat(new, first, axis=1), np.add.reduceat(old, first, axis=1)
-    a, b = np.repeat(a, sizes, axis=1), np.repeat(b, sizes, axis=1)
-    return float(np.abs(new / a - old / b).max())
+    return float(np.abs(new / a[:, place] - old / b[:, place]).max())

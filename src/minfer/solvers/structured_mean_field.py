@@ -204,8 +204,9 @@ class _Climb:
                 continue
             first = (of[touching][:, :, None] == of[touching][:, None, :]).argmax(axis=2)
             key = np.concatenate([first, of[touching] == b], axis=1)
-            for p, pattern in enumerate(unique_rows(key)[0]):
-                rows = touching[unique_rows(key)[1].ravel() == p]
+            patterns, which = unique_rows(key)
+            for p, pattern in enumerate(patterns):
+                rows = touching[which == p]
                 where, inside = pattern[: g.arity], pattern[g.arity :].astype(bool)
                 sets = defaultdict(list)
                 for a in np.flatnonzero(~inside).tolist():
