@@ -655,7 +655,7 @@ def test_ctrl_c_leaves_nothing_behind(grid: Path, tmp_path: Path) -> None:
     process = start("run", grid, *words, code=SAYS_WHEN_IT_SAMPLES)
     assert process.stderr is not None
     assert "sampling\n" in iter(process.stderr.readline, "")  # its end, if it ends before that
-    time.sleep(0.5)  # in the midst of it, then
+    time.sleep(0.2)  # in the midst of it, then
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)

@@ -382,7 +382,7 @@ def test_ctrl_c_leaves_nothing_behind(files, tmp_path):
     out = tmp_path / "out.conllu"
     process = start("parse", "run", model, "-", "-o", out, "--workers", 2, stdin=-1)
     assert process.stdin is not None
-    process.stdin.write(tiny.read_text() * 200)
+    process.stdin.write(tiny.read_text() * 50)  # more than pipes hold
     process.stdin.flush()
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
