@@ -13,6 +13,8 @@ import select
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -56,13 +58,18 @@ class Browser:
         )  # fmt: skip
         os.close(read_command)
         os.close(write_answer)
-        self._session = ""
-        target = self.send("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._tab(hidden=True)
+        return self
+
+    def _tab(self, hidden: bool) -> str:
+        """The session of a new page."""
+        self._session, self._shows = "", ""
+        target = self.send("Target.createTarget", url="about:blank", hidden=hidden)["targetId"]
         attached = self.send("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
-        return self
+        return self._session
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
@@ -116,14 +123,29 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
 
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Another page, in a window, which is drawn frame by frame: four times the work, and only
+        for what waits for a frame. The usual one is laid out and never drawn."""
+        usual = self._session
+        try:
+            self._tab(hidden=False)
+            yield
+            self.send("Page.close")
+        finally:
+            self._session, self._shows = usual, ""
+
     def open(self, path: Path, fragment: str = "") -> None:
         """Load a file; what was heard of the page before is forgotten."""
+        address = path.resolve().as_uri()
+        if address == self._shows:  # another fragment would not load
+            self.events.clear()
+            self.send("Page.navigate", url="about:blank")
+            self.wait("Page.loadEventFired")
         self.events.clear()
-        self.send("Page.navigate", url="about:blank")  # else another fragment would not load
+        self.send("Page.navigate", url=address + fragment)
         self.wait("Page.loadEventFired")
-        self.events.clear()
-        self.send("Page.navigate", url=path.resolve().as_uri() + fragment)
-        self.wait("Page.loadEventFired")
+        self._shows = address
 
     def reload(self) -> None:
         """The same page, anew."""

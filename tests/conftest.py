@@ -12,6 +12,8 @@ import pytest
 import typer.testing
 from hypothesis import settings
 
+from draws import thorough
+
 settings.register_profile("thorough", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("everyday", settings.get_profile("thorough"), max_examples=20)
 settings.load_profile("everyday")  # --hypothesis-profile=thorough draws five times as many
@@ -27,6 +29,23 @@ typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
+    _read_no_sources()
+    _load_in_turn(session)
+
+
+def _read_no_sources() -> None:
+    """Every day Hypothesis does not read the sources of all that is loaded, for numbers to try.
+
+    That takes seconds in each process, and makes examples depend on which tests are loaded.
+    """
+    if not thorough():
+        with contextlib.suppress(ImportError, AttributeError):  # another Hypothesis: it may
+            providers = importlib.import_module("hypothesis.internal.conjecture.providers")
+            nothing = providers.Constants()
+            providers._get_local_constants = lambda: nothing
+
+
+def _load_in_turn(session: pytest.Session) -> None:
     """Of several processes each loads another part of the files first, all of them later on.
 
     pytest rewrites the assertions of each file that it meets for the first time, which takes as

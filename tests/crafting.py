@@ -372,7 +372,7 @@ def _npz(r: random.Random, folder: Path) -> bytes:
             if r.random() < 0.5:
                 shape = tuple(r.choice((0, 1, 2, 3, 2**20, 2**34, 2**62)) for _ in "abc")
                 data = data.replace(b"(2, 3, 3), }", (str(shape) + ", }").encode(), 1)
-            packed.writestr(f"{name}.npy", data)
+            packed.writestr(zipfile.ZipInfo(f"{name}.npy"), data)  # of 1980, and not of now
     data = file.getvalue()
     return r.choice(BYTES)(r, data) if r.random() < 0.3 else data
 

@@ -196,7 +196,7 @@ def test_ctrl_c_prints_the_best_so_far(tmp_path: Path) -> None:
     process = start("intervals", *words, code=SAYS_WHEN_IT_HAS_SOME)
     assert process.stderr is not None
     assert "some\n" in iter(process.stderr.readline, "")  # its end, if it ends before that
-    time.sleep(0.5)  # in the midst of it, then
+    time.sleep(0.2)  # in the midst of it, then
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

@@ -20,6 +20,7 @@ from minfer.parsing import Parser, read_conllu
 from minfer.parsing.calibration import arc_probs
 from minfer.parsing.conllu import tree_fault
 from minfer.parsing.learn import Recipe
+from minfer.parsing.model import pack, unpack
 from minfer.parsing.stream import Totals, parse_file
 from minfer.parsing.tiny import tiny_treebank
 from test_cli import call, fails, start
@@ -132,6 +133,21 @@ def test_an_interrupted_training_goes_on(files, tmp_path, monkeypatch):
     assert refused.exit_code == 3
     assert Path(f"{out}.checkpoint").exists()  # nothing goes before all is checked
     assert call(*words, "--fresh").exit_code == 0
+
+
+@pytest.mark.parametrize("shape", [(64,), (6, 5)])
+def test_weights_are_rounded_line_by_line(shape):
+    """To 127 steps of the largest on each line of 16, or row; lines of zeros stay zeros."""
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=shape).astype(np.float32)
+    lines = table.reshape(-1, 16) if len(shape) == 1 else table
+    lines[1], lines[2], lines[3, 1:] = 0.0, 1e-9 * lines[2], 0.0
+    found = unpack(pack({"t": table}), ["t"])["t"].reshape(lines.shape)
+    assert not found[1:3].any()  # 1e-9 is nothing to a float16
+    most = np.abs(lines).max(axis=1, keepdims=True)
+    kept = [0, *range(3, len(lines))]
+    assert (np.abs(found - lines)[kept] <= most[kept] / 250).all()
+    assert found[3, 0] == pytest.approx(lines[3, 0], rel=1e-3)
 
 
 def test_defaults_in_the_help_are_those_of_the_recipe():
@@ -382,7 +398,7 @@ def test_ctrl_c_leaves_nothing_behind(files, tmp_path):
     out = tmp_path / "out.conllu"
     process = start("parse", "run", model, "-", "-o", out, "--workers", 2, stdin=-1)
     assert process.stdin is not None
-    process.stdin.write(tiny.read_text() * 200)
+    process.stdin.write(tiny.read_text() * 50)  # more than pipes hold
     process.stdin.flush()
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)

@@ -431,8 +431,13 @@ SCALE = "Number(document.getElementById('world').style.transform.match(/scale\\(
 
 
 def test_wheel_drag_and_pinch(browser: Browser, tmp_path: Path) -> None:
+    with browser.shown():
+        move_about(browser, written(SPRINKLER, tmp_path / "page.html"))
+
+
+def move_about(browser: Browser, path: Path) -> None:
     browser.view(1400, 900)
-    browser.open(written(SPRINKLER, tmp_path / "page.html"))
+    browser.open(path)
     box = "(b => [b.x + b.width / 2, b.y + b.height / 2])({}.getBoundingClientRect())"
     bar = box.format("document.querySelector('#world .state')")
     x, y = browser.do(bar)

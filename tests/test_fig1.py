@@ -8,12 +8,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from draws import thorough
 from minfer import FormatError
 from minfer.experiments import fig1
 from minfer.experiments.fig1 import Case, Curves, Setting, claims, page, records, settings, tasks
 
+pytestmark = pytest.mark.drawn  # with two versions of each picture
 ALPHAS = (1.0, 3.0, 5.0, 8.0, 12.0)
-SMALL = Setting("main", versions=2, side=32)
+SMALL = Setting("main", versions=2 if thorough() else 1, side=32)
 STRIPS = Setting("strips", versions=1, strip=True, solver="bp")
 
 

@@ -40,6 +40,7 @@ from minfer.io import text as text_module
 from minfer.io.fg import format_fg, parse_fg
 from minfer.io.native import _PREFIX, VERSION, format_native, lay_out, parse_native, seal
 from minfer.io.npz import read_npz
+from minfer.io.tables import DECLARED
 from minfer.io.text import write_bytes
 from minfer.io.uai import format_uai, parse_uai
 from minfer.solvers.base import Marginals
@@ -535,14 +536,15 @@ def test_states_without_a_table_are_legal_up_to_a_size(tmp_path):
         path = tmp_path / f"m.{suffix}"
         write(FactorGraph.empty([100_000, 2]), path)
         assert read(path).n_states.tolist() == [100_000, 2]
+    too_many = DECLARED + 1
     for suffix in ("uai", "minfer"):  # .fg writes a table of ones
         with pytest.raises(RefusedError, match="could not be read back"):
-            write(FactorGraph.empty([10**7]), tmp_path / f"no.{suffix}")
-    table = np.full(1 << 23, -np.inf)
+            write(FactorGraph.empty([too_many]), tmp_path / f"no.{suffix}")
+    table = np.full(too_many, -np.inf)
     table[5] = 0.0
     with pytest.raises(RefusedError, match=r"nearly all of them zeros: write .*\.minfer"):
-        write(FactorGraph.from_tables([1 << 23], [[0]], [table]), tmp_path / "no.fg")
-    wide = FactorGraph.empty([10**7]).with_evidence({0: 3})  # its field is written down
+        write(FactorGraph.from_tables([too_many], [[0]], [table]), tmp_path / "no.fg")
+    wide = FactorGraph.empty([too_many]).with_evidence({0: 3})  # its field is written down
     write(wide, tmp_path / "m.minfer")
     assert read(tmp_path / "m.minfer").n_observed == 1
 

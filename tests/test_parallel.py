@@ -6,51 +6,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from itertools import count, islice
 from pathlib import Path
 
 import pytest
 
+from draws import thorough
 from minfer.errors import MinferError, RefusedError, SettingsError, WorkerError
 from minfer.parallel import cores, ordered_map
+from parallel_jobs import broken_setup, counted, state, work
 from processes import all_end, looks_at_processes
 
 
-class OddError(Exception):
-    """An error that pickles and does not come back."""
-
-    def __init__(self, a, b):
-        super().__init__(f"{a} {b}")
-
-
-def work(item):
-    """Slow for some items, wrong for others."""
-    if item == "die":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if item == "refuse":
-        raise RefusedError("too large")
-    if item == "odd":
-        raise OddError("two", "words")
-    time.sleep(0.02 * (item % 3))
-    return item * item
-
-
-def state():
-    return os.getpid(), []
-
-
-def counted(worker, item):
-    process, seen = worker
-    seen.append(item)
-    return process, len(seen), b"x" * item
-
-
-def broken_setup():
-    raise SettingsError("no such model")
-
-
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.drawn
+@pytest.mark.parametrize("workers", [1, 3 if thorough() else 2])
 def test_order_state_and_a_stream_of_any_length(workers):
     drawn = []
 

@@ -219,19 +219,20 @@ def test_picture_pairs_and_answers() -> None:
     assert found["rows"][0]["name"].startswith("row ")
 
 
-def test_large_pictures_are_shown_in_blocks() -> None:
-    noisy = gaussian(base_pictures(210)["rings"], 0.4, np.random.default_rng(3))[:, :205]
+def test_large_pictures_are_shown_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minfer.report.drawings.MOST_BLOCKS", 70)
+    noisy = gaussian(base_pictures(132)["rings"], 0.4, np.random.default_rng(3))[:, :129]
     found = data_of(denoise_report(noisy, steps=2))
     drawing = found["drawing"]
-    assert (drawing["block"], drawing["height"], drawing["width"]) == (2, 105, 103)
+    assert (drawing["block"], drawing["height"], drawing["width"]) == (2, 66, 65)
     share = np.frombuffer(b64decode(found["steps"][-1]["drawing"]["share"]), np.uint8)
-    assert len(share) == 105 * 103
+    assert len(share) == 66 * 65
     assert share.min() == 255  # all pairs are kept at the last step
     part = drawing["part"]
     assert (part["height"], part["width"]) == (64, 64)
     step = found["steps"][found["start"]]
     keep = minfer.denoise(noisy, objective=MinJoint(step["value"])).result.keep[noisy.size :]
-    down = keep[210 * 204 :].reshape(209, 205)[part["top"] :, part["left"] :][:63, :64]
+    down = keep[132 * 128 :].reshape(131, 129)[part["top"] :, part["left"] :][:63, :64]
     bits = np.unpackbits(np.frombuffer(b64decode(step["drawing"]["kept"]), np.uint8))
     assert np.array_equal(bits[64 * 63 :].astype(bool), down.ravel())
     assert "blocks of 2x2 pixels" in " ".join(found["notes"])

@@ -355,16 +355,25 @@ def empty_table(size: int) -> NDArray[np.float32]:
 
 
 def _packed(table: NDArray[np.float32]) -> _Packed:
+    """The table, from its lines that are not all zeros: after a small treebank these are few."""
     lines = table.reshape(-1, _LINE) if table.ndim == 1 else table
+    used = lines.any(axis=1)
+    scale = np.zeros(len(lines), dtype=np.float16)
+    whole = np.zeros(lines.shape, dtype=np.int8)
+    scale[used], whole[used] = _quantised(lines[used])
+    there = whole != 0
+    return _Packed(np.array(table.shape), scale, np.packbits(there), whole[there])
+
+
+def _quantised(lines: NDArray[np.float32]) -> tuple[NDArray[np.float16], NDArray[np.int8]]:
+    """A scale for each line, and its weights in steps of that."""
     most = np.maximum(lines.max(axis=1), -lines.min(axis=1))
     scale = np.minimum(most / 127 * _UNIT, 6e4).astype(np.float16)
     scale[scale < np.finfo(np.float16).smallest_normal] = 0  # such weights are nothing
     step = np.where(scale > 0, scale, np.inf).astype(np.float32) / _UNIT
     steps = lines / step[:, None]
     np.clip(np.rint(steps, out=steps), -127, 127, out=steps)
-    whole = steps.astype(np.int8).ravel()
-    there = whole != 0
-    return _Packed(np.array(table.shape), scale, np.packbits(there), whole[there])
+    return scale, steps.astype(np.int8)
 
 
 def _unpacked(name: str, packed: _Packed) -> NDArray[np.float32]:

@@ -148,10 +148,13 @@ def duplicate_people(n: int = 60, copies: float = 0.5, seed: int = 0) -> dict[st
                 year = born if rng.random() < 0.8 else born + rng.choice([-1, 1, 10])
             records.append((f"R{len(records):04d}", said, place, year, person))
     pairs, truth = [], []
-    for k, a in enumerate(records):
-        for b in records[k + 1 :]:
-            if {w[0] for w in a[1].split()} & {w[0] for w in b[1].split()} or a[3] == b[3]:
-                likeness = SequenceMatcher(None, a[1].lower(), b[1].lower()).ratio()
+    initials = [{word[0] for word in r[1].split()} for r in records]
+    matchers = [SequenceMatcher(None, "", r[1].lower()) for r in records]  # each indexed once
+    for i, a in enumerate(records):
+        for j, b in enumerate(records[i + 1 :], i + 1):
+            if initials[i] & initials[j] or a[3] == b[3]:
+                matchers[j].set_seq1(a[1].lower())
+                likeness = matchers[j].ratio()
                 if likeness > 0.4:
                     pairs.append((a[0], b[0], round(likeness, 3)))
             if a[4] == b[4]:
