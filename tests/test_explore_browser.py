@@ -29,6 +29,13 @@ if find_chromium() is None and os.environ.get("MINFER_BROWSER_TESTS") != "1":
     pytest.skip("there is no Chromium here", allow_module_level=True)
 
 
+@pytest.fixture
+def window(browser: Browser) -> Iterator[Browser]:
+    """The same with its page in a window, for real clicks; they wait for frames."""
+    with browser.shown():
+        yield browser
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     program = find_chromium()
@@ -271,17 +278,17 @@ def test_information_is_that_of_all_assignments(browser: Browser, tmp_path: Path
 
 
 def test_evidence_of_the_model_is_set_and_can_be_taken_back(
-    browser: Browser, tmp_path: Path
+    window: Browser, tmp_path: Path
 ) -> None:
-    browser.view(1400, 900)
+    window.view(1400, 900)
     path = written(SPRINKLER.with_evidence({"wet": "yes"}), tmp_path / "page.html")
-    browser.open(path)
-    assert check(browser, SPRINKLER, {2: 1})
-    browser.click(".chip")
-    assert check(browser, SPRINKLER, {})
-    browser.reload()
-    assert browser.do("location.hash") == "#none"
-    assert check(browser, SPRINKLER, {})
+    window.open(path)
+    assert check(window, SPRINKLER, {2: 1})
+    window.click(".chip")
+    assert check(window, SPRINKLER, {})
+    window.reload()
+    assert window.do("location.hash") == "#none"
+    assert check(window, SPRINKLER, {})
 
 
 def test_soft_evidence_is_part_of_the_model(browser: Browser, tmp_path: Path) -> None:
@@ -296,24 +303,22 @@ def test_soft_evidence_is_part_of_the_model(browser: Browser, tmp_path: Path) ->
     assert "rain = no" in browser.do("document.getElementById('alarm').textContent")
 
 
-def test_impossible_evidence_names_the_clash_and_goes_back(
-    browser: Browser, tmp_path: Path
-) -> None:
-    browser.view(1400, 900)
-    browser.open(written(SPRINKLER, tmp_path / "page.html"))
-    click(browser, 3, 1)  # slippery
-    click(browser, 1, 1)
-    before = browser.do(STATE)
-    click(browser, 2, 0)  # but not wet
-    assert not check(browser, SPRINKLER, {1: 1, 2: 0, 3: 1})
-    text = browser.do("document.getElementById('alarm').textContent")
+def test_impossible_evidence_names_the_clash_and_goes_back(window: Browser, tmp_path: Path) -> None:
+    window.view(1400, 900)
+    window.open(written(SPRINKLER, tmp_path / "page.html"))
+    click(window, 3, 1)  # slippery
+    click(window, 1, 1)
+    before = window.do(STATE)
+    click(window, 2, 0)  # but not wet
+    assert not check(window, SPRINKLER, {1: 1, 2: 0, 3: 1})
+    text = window.do("document.getElementById('alarm').textContent")
     assert "wet = no and slippery = 1" in text
     assert "sprinkler" not in text
-    browser.click("#alarm button")
-    assert browser.do(STATE) == before
-    click(browser, 2, 0)
-    browser.do("[...document.querySelectorAll('#alarm button')].at(-1).click()")
-    assert check(browser, SPRINKLER, {1: 1, 2: 0})
+    window.click("#alarm button")
+    assert window.do(STATE) == before
+    click(window, 2, 0)
+    window.do("[...document.querySelectorAll('#alarm button')].at(-1).click()")
+    assert check(window, SPRINKLER, {1: 1, 2: 0})
 
 
 def test_evidence_far_below_what_numbers_hold(browser: Browser, tmp_path: Path) -> None:
@@ -430,41 +435,40 @@ def test_the_keyboard_does_everything(browser: Browser, tmp_path: Path) -> None:
 SCALE = "Number(document.getElementById('world').style.transform.match(/scale\\((.*)\\)/)[1])"
 
 
-def test_wheel_drag_and_pinch(browser: Browser, tmp_path: Path) -> None:
-    with browser.shown():
-        move_about(browser, written(SPRINKLER, tmp_path / "page.html"))
-
-
-def move_about(browser: Browser, path: Path) -> None:
-    browser.view(1400, 900)
-    browser.open(path)
+def test_wheel_drag_and_pinch(window: Browser, tmp_path: Path) -> None:
+    window.view(1400, 900)
+    window.open(written(SPRINKLER, tmp_path / "page.html"))
     box = "(b => [b.x + b.width / 2, b.y + b.height / 2])({}.getBoundingClientRect())"
     bar = box.format("document.querySelector('#world .state')")
-    x, y = browser.do(bar)
-    before = browser.do(SCALE)
-    browser.mouse("wheel", x, y, deltaX=0, deltaY=-200)
-    browser.do("new Promise(requestAnimationFrame)")
-    assert browser.do(SCALE) > before
-    np.testing.assert_allclose(browser.do(bar), (x, y), atol=6)  # what is under the cursor stays
-    x, y = browser.do(bar)
-    browser.mouse("moved", x, y)
-    browser.mouse("pressed", x, y)
+    x, y = window.do(bar)
+    before = window.do(SCALE)
+    window.mouse("wheel", x, y, deltaX=0, deltaY=-200)
+    window.do("new Promise(requestAnimationFrame)")
+    assert window.do(SCALE) > before
+    np.testing.assert_allclose(window.do(bar), (x, y), atol=6)  # what is under the cursor stays
+    x, y = window.do(bar)
+    window.mouse("moved", x, y)
+    window.mouse("pressed", x, y)
     for k in range(1, 6):
-        browser.mouse("moved", x + 12 * k, y + 8 * k, buttons=1)
-    browser.mouse("released", x + 60, y + 40)
-    np.testing.assert_allclose(browser.do(bar), (x + 60, y + 40), atol=1)
-    assert check(browser, SPRINKLER, {})  # a drag is not a click
-    browser.click("#world .state")
-    assert check(browser, SPRINKLER, {0: 0})
-    browser.click("#fit")
-    assert browser.do(SCALE) == pytest.approx(before)
-    before = browser.do(SCALE)
+        window.mouse("moved", x + 12 * k, y + 8 * k, buttons=1)
+    window.mouse("released", x + 60, y + 40)
+    np.testing.assert_allclose(window.do(bar), (x + 60, y + 40), atol=1)
+    assert check(window, SPRINKLER, {})  # a drag is not a click
+    window.click("#world .state")
+    assert check(window, SPRINKLER, {0: 0})
+    window.click("#fit")
+    assert window.do(SCALE) == pytest.approx(before)
+    before = window.do(SCALE)
     for kind, gap in (("touchStart", 40), ("touchMove", 60), ("touchMove", 80)):
         points = [{"x": 600 - gap, "y": 300, "id": 0}, {"x": 600 + gap, "y": 300, "id": 1}]
-        browser.send("Input.dispatchTouchEvent", type=kind, touchPoints=points)
-    browser.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
-    assert browser.do(SCALE) == pytest.approx(2 * before, rel=0.2)
-    assert browser.complaints() == []
+        window.send("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+    window.send("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    assert window.do(SCALE) == pytest.approx(2 * before, rel=0.2)
+    for view in ("list", "map"):
+        window.click(f"#as-{view}")
+        pressed = "[...document.querySelectorAll('[aria-pressed=true]')].map(b => b.id)"
+        assert f"as-{view}" in window.do(pressed)
+    assert window.complaints() == []
 
 
 def many_states() -> FactorGraph:
@@ -489,7 +493,7 @@ def test_no_window_scrolls_sideways(browser: Browser, tmp_path: Path, view: str)
         path = written(graph, tmp_path / f"{name}.html", title="A rather long title " * 5)
         browser.view(width, height, dark)
         browser.open(path)
-        browser.click(f"#as-{view}")
+        browser.do(f"document.getElementById('as-{view}').click()")
         browser.do("document.querySelector('.node').click()")
         click(browser, 1, 0)
         for question in ("explanation", "information"):
