@@ -305,6 +305,8 @@ def test_models_with_evidence(tmp_path):
         state = run(RunModels(solver=Fussy()), [models], models / "o", format="jsonl", workers=1)
         assert (state.rows, state.errors) == (1, 2)
     assert "ZeroDivisionError" in (models / "o" / "part-000000.errors.jsonl").read_text()
+    with pytest.raises(FormatError, match="models: this is in the output folder"):
+        run(RunModels(solver=Fussy()), [models], models, format="jsonl", workers=1)
     reduced = RunModels(
         None, solver=BeliefPropagation(), objective=MinJoint(0.05), recipe=Compensated(refreshes=0)
     )

@@ -373,6 +373,8 @@ def test_models_are_saved_without_pickle(tmp_path):
     with np.load(tmp_path / "model.npz", allow_pickle=False) as file:
         assert file["weights"].dtype == np.float64
     np.testing.assert_array_equal(again.predict(data[0]), fitted.predict(data[0]))
+    with pytest.raises(ModelError, match="one Instance at a time, not list"):
+        fitted.predict(data)
 
 
 @pytest.mark.drawn

@@ -218,6 +218,17 @@ def test_hard_rules_about_what_is_no_candidate(rule):
         program.rule(rule).infer()
 
 
+@pytest.mark.parametrize("rule", ["a(x).", "a(x) v b(x).", "c(x) v a(x)."])
+@pytest.mark.parametrize("setting", [{}, {"grounding": "lazy", "threshold": 1e-3}])
+def test_a_hard_rule_without_negations_that_evidence_breaks(rule, setting):
+    program = Rules().open("a", ["A", "B"], types=("t",)).open("b", ["A", "B"], types=("t",))
+    program.closed("c", ["B"], types=("t",)).evidence("b", {"t": ["A"], "y": [0]}, truth="y")
+    program.rule(rule)
+    assert program.infer(**setting).probability("a(A)") == 1.0
+    with pytest.raises(ContradictionError, match="breaks this hard rule at x = A"):
+        program.condition("!a(A)").infer(**setting)
+
+
 def test_nested_equivalences_are_refused_before_they_are_written_out():
     program = Rules().open("a", [f"K{i}" for i in range(40)])
     program.rule("1: " + " <=> ".join(f"a(K{i})" for i in range(40)))

@@ -116,6 +116,8 @@ def find_inputs(
             raise FormatError(f"{path}: there is no such file or folder")
         if os.path.isdir(path):
             below = sorted(p for p in Path(path).rglob("*") if p.is_file())
+            if own in (folder := Path(path).resolve(), *folder.parents):
+                raise FormatError(f"{path}: this is in the output folder; name another one")
             below = [p for p in below if own not in p.resolve().parents]
             earlier = _runs(below, Path(path))
             below = [p for p in below if not earlier & {*p.parents}]
@@ -123,13 +125,13 @@ def find_inputs(
             unread += [str(p) for p in below if _suffix(str(p)) == job.evidence_suffix]
             fitting = [(str(p), str(p.relative_to(path))) for p in below if _kind(str(p), job)]
             if not fitting:
-                raise FormatError(f"{path}: no file below this folder is one of {_known(job)}")
+                raise FormatError(f"{path}: no file below this folder ends in {_known(job)}")
         else:
             fitting = [(path, os.path.basename(path))]
         for file, name in fitting:
             kind = _kind(file, job)
             if kind is None:
-                raise FormatError(f"{file}: its name must end in one of {_known(job)}")
+                raise FormatError(f"{file}: the name must end in {_known(job)}")
             _check_utf8(file)
             try:
                 facts = os.stat(file)
@@ -188,7 +190,7 @@ def _kind(file: str, job: Job) -> str | None:
 
 def _known(job: Job) -> str:
     known = sorted([s for s, kind in TABLES.items() if kind in job.tables] + list(job.suffixes))
-    return ", ".join(known)
+    return f"{', '.join(known[:-1])} or {known[-1]}"
 
 
 def cut(inputs: Sequence[Input], job: Job, shard_bytes: int = SHARD_BYTES) -> list[Shard]:

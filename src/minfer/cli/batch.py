@@ -49,7 +49,7 @@ class Where(Options):
 class How(Where):
     """The options that all jobs share."""
 
-    format_: str | None = output("WORD  Output format.")
+    format_: str | None = output("WORD  Output format, one of those above.")
     on_error: str = option(
         "skip|fail  Log bad records in errors files and continue, or stop at the first.", "skip"
     )
@@ -82,7 +82,7 @@ def parse(
     Examples:
       minfer batch parse en.model corpus/ -o parsed
       minfer batch parse en.model wiki.conllu.gz -o parsed --workers 8 --marginals
-      minfer batch parse en.model s3/*.parquet -o parsed --format parquet --engine ray
+      minfer batch parse en.model corpus/*.parquet -o parsed --format parquet --engine ray
     """
     from minfer.batch import ParseSentences
 

@@ -250,7 +250,7 @@ def show(
     with noted():
         chosen = sentence_meant(text, sentence, heads=gold)
     if gold and chosen.heads is None:
-        raise SettingsError("--gold compares with heads, and this sentence has none")
+        raise SettingsError("--gold compares with heads, and this text has none: give CoNLL-U")
     parser = wait_for("loading the parser", lambda: Parser.load(model))
     drawn = wait_for("parsing", lambda: Drawn.of(parser, chosen, tags["tags"], inference))
     written(svg, lambda path: write_bytes(path, picture_of(drawn).encode()))

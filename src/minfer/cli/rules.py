@@ -62,9 +62,9 @@ class Database(Asked):
     """The same, and what grounding may take."""
 
     max_groundings: float = option(
-        "N  Refuse programs with more groundings, before any is built.",
+        "N  Refuse programs with more groundings, before any is built. Default: 30,000,000.",
         30000000.0,
-        show_default="30,000,000",
+        show_default=False,
     )
     memory_limit: str | None = option("2GB  Memory of the database; beyond that it spills to disk.")
     threads: int = option("N  Threads of the database.", 1, min=1)

@@ -1,4 +1,4 @@
-"""An example worth copying: denoising with a learnt CRF, against weights set by hand.
+"""An example worth copying: denoising with a learned CRF, against weights set by hand.
 
     python -m minfer.learn.denoising                  # a table
     python -m minfer.learn.denoising -o learned.png   # and a picture (the extra "plot")
@@ -80,9 +80,9 @@ def learned_denoising(
 
 def main() -> None:
     """The example as a command."""
-    parser = argparse.ArgumentParser(description="denoising: a learnt CRF against one set by hand")
+    parser = argparse.ArgumentParser(description="denoising: a learned CRF against one set by hand")
     parser.add_argument("-o", "--out", help="a picture to write")
-    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--epochs", type=int, default=60, help="passes over the pictures")
     parser.add_argument("--train", type=int, default=10, help="pictures to train with")
     parser.add_argument("--side", type=int, help="cut out the middle, so many pixels wide and high")
     args = parser.parse_args()

@@ -130,6 +130,8 @@ class Fitted:
 
     def graph(self, instance: Instance) -> FactorGraph:
         """An instance's graph with these weights."""
+        if not isinstance(instance, Instance):
+            raise ModelError(f"give one Instance at a time, not {type(instance).__name__}")
         return instance.graph_at(self.weights)
 
     def marginals(self, instance: Instance, solver: Any = None) -> Marginals:

@@ -287,7 +287,7 @@ def read_tensors(
     load = require_safetensors().load
     data = read_bytes(path)
     if json.dumps(header).encode() not in data:
-        raise FormatError(f"{shown(path)}: not a {what} that minfer saved")
+        raise FormatError(f"{shown(path)}: not a {what} that minfer saved; is it the right file?")
     try:
         size = int.from_bytes(data[:8], "little")
         content = json.loads(json.loads(data[8 : 8 + size])["__metadata__"][header])

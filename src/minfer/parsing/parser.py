@@ -321,7 +321,7 @@ class Parser:
                 "leave out full inference (Inference.full)"
             )
         if (tags or s.tags) == "gold" and {"_"}.issuperset(sentence.upos + sentence.xpos):
-            raise ModelError("the sentence has no tags: let them be predicted")
+            raise ModelError("the sentence has no tags: use predicted ones (tags='predicted')")
 
     def marginals(
         self,

@@ -55,7 +55,7 @@ class Model:
 def weight_of(rule: Rule, keys: Sequence[tuple[str, ...]] | None = None) -> NDArray[np.float64]:
     """The weight of a rule, shape (1,), or those of its keys."""
     if rule.weight is None and rule.weights is None:
-        raise ModelError(f"{rule.name}: it has no weight; give one, or learn it")
+        raise ModelError(f"{rule.name}: it has no weight; give one, or learn it (Rules.learn)")
     if keys is None or rule.weights is None:
         base = 0.0 if rule.weight is None else rule.weight
         return np.full(1 if keys is None else max(len(keys), 1), base)

@@ -56,7 +56,7 @@ class BPLayer(nn.Module):
             own = np.array(run.graph.weights)
             if not np.isfinite(own).all():
                 raise ModelError(
-                    "BPLayer: a weight of the model is infinite, which cannot be learnt: pass "
+                    "BPLayer: a weight of the model is infinite, which cannot be learned: pass "
                     "weights to the call instead"
                 )
             self.weights = nn.Parameter(torch.from_numpy(own))

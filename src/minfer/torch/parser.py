@@ -454,10 +454,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="a neural parser against the linear one")
     parser.add_argument("treebank", help="a folder with train, dev and test in CoNLL-U")
     parser.add_argument("-o", "--out", help="a picture to write")
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--epochs", type=int, default=5, help="passes over the data")
+    parser.add_argument("--seed", type=int, default=0, help="of the random generator")
     parser.add_argument("--every", type=int, default=1, help="train on every k-th sentence")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="of PyTorch")
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
     try:
