@@ -363,15 +363,16 @@ class Grounder:
 
     def check_violated(self, part: Part) -> None:
         """A hard clause that evidence makes false, no atom left to mend it."""
-        builder = self.builder(part)
+        builder, everything = self.builder(part), True
         if not builder.whole_domains and not _bound_without_heads(part.literals, self.store):
             if any(self._has_candidates(builder, x) for x in part.literals):
-                return  # its variables have the values of candidates
-            size = math.prod(self.store.domain(k)[1] for k in builder.classes.values())
-            if size > MAX_WRITTEN_OUT:
-                return
-            builder = Builder(self.store, builder.rule, builder.classes, True)
-        for join in builder.joins(part.literals, everything=True, merging=False):
+                everything = False  # its variables have the values of candidates
+            else:
+                size = math.prod(self.store.domain(k)[1] for k in builder.classes.values())
+                if size > MAX_WRITTEN_OUT:
+                    return
+                builder = Builder(self.store, builder.rule, builder.classes, True)
+        for join in builder.joins(part.literals, everything=everything, merging=False):
             false = [f"{x.id} = -1" for x in join.literals]
             names = [n for n in join.variables if n in builder.classes]
             listed = ", ".join(join.variables[n] for n in names) or "1"
