@@ -8,6 +8,8 @@ import json
 import math
 import os
 import random
+import subprocess
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -218,6 +220,15 @@ def test_hard_rules_about_what_is_no_candidate(rule):
         program.rule(rule).infer()
 
 
+@pytest.mark.parametrize("grounding", ["full", "lazy"])
+@pytest.mark.parametrize("rule", ["a(x).", "a(x) v a(x).", "a(x) v b(x).", "b(x) v a(x)."])
+def test_hard_rules_about_candidates_that_are_known_to_be_false(rule, grounding):
+    program = Rules().open("a", ["A", "B"], types=("t",)).open("b", ["B"], types=("t",)).rule(rule)
+    assert program.condition("a(A)").infer(grounding=grounding).probability("a(A)") == 1
+    with pytest.raises(ContradictionError, match="breaks this hard rule at x = A"):
+        program.condition("!a(A)").infer(grounding=grounding)
+
+
 def test_nested_equivalences_are_refused_before_they_are_written_out():
     program = Rules().open("a", [f"K{i}" for i in range(40)])
     program.rule("1: " + " <=> ".join(f"a(K{i})" for i in range(40)))
@@ -347,6 +358,37 @@ def test_programs_in_one_process_are_apart(tmp_path):
     last.store.set_p(alone[-1])
     found = last.store.con.execute(f"select p from {last.store.predicates['s'].table}").fetchall()
     assert [p for (p,) in found] == alone[-1]
+
+
+def test_tables_of_files_may_be_called_as_those_here(tmp_path):
+    import duckdb
+
+    path = tmp_path / "t.duckdb"
+    with duckdb.connect(str(path)) as con:
+        for name in ("raw_1", "closed_3", "dict_0"):
+            con.execute(f"create table {name} as select 'C' as a")
+    for table in ("raw_1", "select a from raw_1", "closed_3", "dict_0"):
+        program = Rules().closed("p", ["A", "B"], types=("t",)).open("o", types=("t",))
+        program.closed("q", (path, table), types=("t",)).rule("1: q(x) ^ o(x)")
+        assert program.infer().query("o(x)")[0][0] == "o(C)"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_fork_ends_as_any_process_does():
+    """It closes no database of its parent, whose threads it does not have, and has its own."""
+    text = """
+import os, sys
+from minfer import Rules
+def asked():
+    return Rules().open("s", ["A"], probability=0.5).infer().probability("s(A)")
+assert asked() == 0.5
+for ask in (False, True):
+    child = os.fork()
+    if not child:
+        sys.exit(ask and asked() != 0.5)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=60, stderr=subprocess.DEVNULL)
 
 
 def test_whether_an_atom_is_known_from_the_start():
