@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import signal
 import subprocess
 import sys
 import warnings
@@ -371,6 +372,20 @@ def test_tables_of_files_may_be_called_as_those_here(tmp_path):
         program = Rules().closed("p", ["A", "B"], types=("t",)).open("o", types=("t",))
         program.closed("q", (path, table), types=("t",)).rule("1: q(x) ^ o(x)")
         assert program.infer().query("o(x)")[0][0] == "o(C)"
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
+def test_an_interrupt_within_a_query_is_one():
+    con = Rules().open("s", ["A"]).store.con
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            con.one("select sum(a.range) from range(100_000_000) a, range(100) b")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert con.one("select 1") == (1,)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

@@ -71,9 +71,18 @@ class Database:
         self.con = con
         con.execute("set enable_progress_bar = false")
 
+    def execute(self, sql: str) -> Any:
+        """Run a statement; the database calls Ctrl-C a RuntimeError."""
+        try:
+            return self.con.execute(sql)
+        except RuntimeError as error:
+            if str(error) == "Query interrupted":
+                raise KeyboardInterrupt from None
+            raise
+
     def one(self, sql: str) -> Any:
         """The first row of an answer, or None."""
-        rows = self.con.execute(sql).fetchall()
+        rows = self.execute(sql).fetchall()
         return rows[0] if rows else None
 
     def make(self, table: str, sql: str) -> int:
