@@ -8,6 +8,9 @@ import json
 import math
 import os
 import random
+import signal
+import subprocess
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -229,6 +232,15 @@ def test_a_hard_rule_without_negations_that_evidence_breaks(rule, setting):
         program.condition("!a(A)").infer(**setting)
 
 
+@pytest.mark.parametrize("grounding", ["full", "lazy"])
+@pytest.mark.parametrize("rule", ["a(x).", "a(x) v a(x).", "a(x) v b(x).", "b(x) v a(x)."])
+def test_hard_rules_about_candidates_that_are_known_to_be_false(rule, grounding):
+    program = Rules().open("a", ["A", "B"], types=("t",)).open("b", ["B"], types=("t",)).rule(rule)
+    assert program.condition("a(A)").infer(grounding=grounding).probability("a(A)") == 1
+    with pytest.raises(ContradictionError, match="breaks this hard rule at x = A"):
+        program.condition("!a(A)").infer(grounding=grounding)
+
+
 def test_nested_equivalences_are_refused_before_they_are_written_out():
     program = Rules().open("a", [f"K{i}" for i in range(40)])
     program.rule("1: " + " <=> ".join(f"a(K{i})" for i in range(40)))
@@ -358,6 +370,51 @@ def test_programs_in_one_process_are_apart(tmp_path):
     last.store.set_p(alone[-1])
     found = last.store.con.execute(f"select p from {last.store.predicates['s'].table}").fetchall()
     assert [p for (p,) in found] == alone[-1]
+
+
+def test_tables_of_files_may_be_called_as_those_here(tmp_path):
+    import duckdb
+
+    path = tmp_path / "t.duckdb"
+    with duckdb.connect(str(path)) as con:
+        for name in ("raw_1", "closed_3", "dict_0"):
+            con.execute(f"create table {name} as select 'C' as a")
+    for table in ("raw_1", "select a from raw_1", "closed_3", "dict_0"):
+        program = Rules().closed("p", ["A", "B"], types=("t",)).open("o", types=("t",))
+        program.closed("q", (path, table), types=("t",)).rule("1: q(x) ^ o(x)")
+        assert program.infer().query("o(x)")[0][0] == "o(C)"
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there are no timers")
+def test_an_interrupt_within_a_query_is_one():
+    con = Rules().open("s", ["A"]).store.con
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            con.one("select sum(a.range) from range(100_000_000) a, range(100) b")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert con.one("select 1") == (1,)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_fork_ends_as_any_process_does():
+    """It closes no database of its parent, whose threads it does not have, and has its own."""
+    text = """
+import os, sys
+from minfer import Rules
+def asked():
+    return Rules().open("s", ["A"], probability=0.5).infer().probability("s(A)")
+assert asked() == 0.5
+for ask in (False, True):
+    child = os.fork()
+    if not child:
+        sys.exit(ask and asked() != 0.5)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", text], check=True, timeout=60, stderr=subprocess.DEVNULL)
 
 
 def test_whether_an_atom_is_known_from_the_start():

@@ -133,7 +133,7 @@ class Coding:
 
     @property
     def table(self) -> str:
-        return f"dict_{self.number}"
+        return f"minfer_dict_{self.number}"
 
     @property
     def sql_type(self) -> str:
@@ -194,9 +194,9 @@ class Store:
     # ------------------------------------------------------------------ loading
 
     def fresh(self, stem: str) -> str:
-        """A name that the database does not have yet."""
+        """A name that the database does not have yet, nor a file that is read from there."""
         self._numbers += 1
-        return f"{stem}_{self._numbers}"
+        return f"minfer_{stem}_{self._numbers}"
 
     def _load(self) -> None:
         for d in self.declarations.values():
@@ -507,7 +507,7 @@ class Store:
 
     def domain(self, number: int) -> tuple[str, int]:
         """The table (column v) of all values of a class, and how many they are."""
-        coding, name = self.coding(number), f"domain_{number}"
+        coding, name = self.coding(number), f"minfer_domain_{number}"
         if number not in self._domains:
             if coding.kind == "text":
                 self.con.execute(f"create temp view {name} as select id as v from {coding.table}")

@@ -11,6 +11,7 @@ program with a memory limit has a database of its own.
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import glob
 import gzip
@@ -35,8 +36,24 @@ from minfer.words import counted
 _VALUES = (str, int, float, np.generic, datetime.date)
 _LONGEST_HEADER = 1 << 20  # bytes
 
-_shared: dict[tuple[int, int], Any] = {}  # databases, by the process and the threads they have
+_shared: dict[int, Any] = {}  # databases, by the threads they have
 _lock = threading.Lock()  # of what connections of one database have in common
+
+
+def _begin_anew() -> None:
+    """In a fork: it has no use for the databases and locks of its parent.
+
+    To close one would wait for threads that are not there, so that they are kept to its end.
+    """
+    global _lock
+    for database in _shared.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(database))
+    _shared.clear()
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 class Raw(NamedTuple):
@@ -54,9 +71,18 @@ class Database:
         self.con = con
         con.execute("set enable_progress_bar = false")
 
+    def execute(self, sql: str) -> Any:
+        """Run a statement; the database calls Ctrl-C a RuntimeError."""
+        try:
+            return self.con.execute(sql)
+        except RuntimeError as error:
+            if str(error) == "Query interrupted":
+                raise KeyboardInterrupt from None
+            raise
+
     def one(self, sql: str) -> Any:
         """The first row of an answer, or None."""
-        rows = self.con.execute(sql).fetchall()
+        rows = self.execute(sql).fetchall()
         return rows[0] if rows else None
 
     def make(self, table: str, sql: str) -> int:
@@ -79,11 +105,10 @@ def connect(memory_limit: str | None = None, threads: int = 1) -> Database:
             "rules need duckdb, which is not installed: pip install 'minfer[rules]'"
         ) from None
     if memory_limit is None:
-        at = (os.getpid(), threads)  # a fork has no use for the threads and locks of its parent
         with _lock:
-            if at not in _shared:
-                _shared[at] = duckdb.connect(config=_settings(threads))
-            return Database(_shared[at].cursor())
+            if threads not in _shared:
+                _shared[threads] = duckdb.connect(config=_settings(threads))
+            return Database(_shared[threads].cursor())
     if not isinstance(memory_limit, str):
         raise SettingsError(
             f"memory_limit must be a string with a unit, such as '2GB', not {memory_limit!r}"

@@ -439,7 +439,7 @@ class _Labelled:
                     values.append(difference)
         finally:
             for p in self.store.open_predicates:
-                self.store.con.execute(f"drop table if exists truth_{p.first}")
+                self.store.con.execute(f"drop table if exists minfer_truth_{p.first}")
         none = [np.zeros(0, dtype=np.int64)]
         counts = sparse.coo_array(
             (
@@ -458,8 +458,8 @@ class _Labelled:
                 "labelled", {"id": ids, "y": np.ascontiguousarray(self.y[p.first : p.first + p.n])}
             )
             self.store.con.execute(
-                f"create or replace temp table truth_{p.first} as select t.*, l.y from {p.table} t "
-                "join labelled l on l.id = t.id"
+                f"create or replace temp table minfer_truth_{p.first} as select t.*, l.y from "
+                f"{p.table} t join labelled l on l.id = t.id"
             )
             self.store.con.unregister("labelled")
 
@@ -504,9 +504,8 @@ class _Labelled:
         mine = join.literals[j]
         p = self.store.predicates[mine.predicate]
         where = [f"{mine.alias}.known = 2"]
-        replaced = {
-            x.alias: f"truth_{self.store.predicates[x.predicate].first}" for x in join.literals
-        }
+        firsts = {x.alias: self.store.predicates[x.predicate].first for x in join.literals}
+        replaced = {alias: f"minfer_truth_{first}" for alias, first in firsts.items()}
         for k, x in enumerate(join.literals):
             if k == j:
                 continue
