@@ -539,8 +539,8 @@ def connected(n_variables: int, groups: Iterable[FactorGroup]) -> NDArray[np.int
     return components(n_variables, i, j)
 
 
-def components(n: int, i: NDArray[np.int32], j: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The same of n variables from links (i, j)."""
+def components(n: int, i: NDArray, j: NDArray) -> NDArray[np.int32]:
+    """The same of n things with links (i, j)."""
     if n + len(i) > _FEW_LINKS:
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components

@@ -4,7 +4,7 @@ The database (DuckDB, inside this process) reads data frames and Arrow tables wh
 and Parquet files by itself, tables of DuckDB files through ATTACH; a table of SQLite is read by
 Python's own module, so that no extension need be fetched.
 
-Opening a database takes it 25 ms, more than all the joins of a small program. So the programs of a
+Opening a database takes longer than all the joins of a small program. So the programs of a
 process have connections to one, whose temporary tables are theirs alone and go when they go; a
 program with a memory limit has a database of its own.
 """

@@ -23,7 +23,7 @@ from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
 from minfer.errors import ModelError, RefusedError
-from minfer.factors.group import MAX_TABLE_CELLS
+from minfer.factors.group import MAX_TABLE_CELLS, components
 from minfer.graph import FactorGraph
 from minfer.joint import Joint
 from minfer.message_state import MessageState
@@ -169,7 +169,7 @@ class _Bipartite:
         self.f = np.concatenate([np.zeros(0, np.int64), *factors])
         self.v = np.concatenate([np.zeros(0, np.int64), *members])
         n, total = graph.n_variables, graph.n_variables + graph.n_factors
-        self.labels = _components(self.v, self.f + n, total)
+        self.labels = components(total, self.v, self.f + n)
         order = np.argsort(self.v, kind="stable")
         self.ptr = np.searchsorted(self.v[order], np.arange(n + 1))
         self.of_variable = self.f[order]
@@ -218,14 +218,6 @@ class _Bipartite:
         n = self.graph.n_variables
         cut = np.array([v * (1 << 32) + f for v, f in edges], dtype=np.int64)
         rest = ~np.isin(self.v * (1 << 32) + self.f, cut)
-        labels = _components(self.v[rest], self.f[rest] + n, len(self.labels))
+        labels = components(len(self.labels), self.v[rest], self.f[rest] + n)
         ends = labels[[*inner, *(f + n for f in factors)]]
         return (sorted(factors), inner) if len(np.unique(ends)) == len(ends) else None
-
-
-def _components(a: NDArray[np.int64], b: NDArray[np.int64], n: int) -> NDArray[np.int32]:
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    links = coo_array((np.ones(len(a), dtype=np.int8), (a, b)), shape=(n, n))
-    return connected_components(links, directed=False)[1]

@@ -36,7 +36,7 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.factors.group import FactorGroup
+from minfer.factors.group import FactorGroup, components
 from minfer.graph import FactorGraph
 from minfer.layout import Places, Scopes, places, scopes
 from minfer.limits import clock, deadline_of, start_clock
@@ -44,7 +44,6 @@ from minfer.message_state import MessageState, Told
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import check_tree, pass_messages
-from minfer.solvers.joints import _components
 from minfer.solvers.prepared import solve
 from minfer.solvers.status import LogZ, Status
 from minfer.wiring import ranges
@@ -302,7 +301,7 @@ class Rounds:
         variable = local[np.repeat(inside, size)].astype(np.int64)
         factor = np.repeat(np.arange(int(inside.sum())), size[inside])
         nodes = n + int(inside.sum())
-        parts = len(np.unique(_components(variable, factor + n, nodes)))
+        parts = len(np.unique(components(nodes, variable, factor + n)))
         return len(variable) == nodes - parts
 
     def _grow(

@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.factors.group import components
+
 if TYPE_CHECKING:
     from minfer.queries.map.problem import Problem
 
@@ -51,17 +53,13 @@ class Ising:
         With i and not-i as two nodes, pairs say which of them agree; no variable may agree with its
         own opposite.
         """
-        from scipy.sparse import coo_matrix
-        from scipy.sparse.csgraph import connected_components
-
         n = len(self.unary)
         i, j = self.pairs.T
         other = np.where(self.price < 0.0, n, 0)
         use = self.price != 0.0
         row = np.concatenate([i[use], (i + n)[use]])
         col = np.concatenate([(j + other)[use], (j + n - other)[use]])
-        links = coo_matrix((np.ones(len(row), np.int8), (row, col)), shape=(2 * n, 2 * n))
-        label = connected_components(links, directed=False)[1]
+        label = components(2 * n, row, col)
         if (label[:n] == label[n:]).any():
             return None
         return label[:n] > label[n:]
