@@ -38,7 +38,7 @@ import numba
 from numba.core import config as _config
 from numba.core import event
 
-from minfer.kernels import _frugal, _inner, _keys
+from minfer.kernels import _frugal, _inner, _keys, _symbols
 from minfer.kernels._cache import LOADING, KernelCache
 from minfer.kernels._ready import FOLDER, Ready
 
@@ -78,7 +78,8 @@ def _writable(folder: Path) -> bool:
 
 def cache_dir() -> Path:
     """The folder that holds the compiled kernels of this numba and Python, by module."""
-    made_by = f"{numba.__version__} {platform.python_version()} {OPTIONS} {_frugal.EDITION}"
+    editions = f"{_frugal.EDITION} {_symbols.EDITION}"
+    made_by = f"{numba.__version__} {platform.python_version()} {OPTIONS} {editions}"
     name = f"kernels-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
     asked = os.environ.get("MINFER_CACHE_DIR")
     for place in _candidates():
