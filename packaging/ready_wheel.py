@@ -1,12 +1,15 @@
-"""Build a wheel with machine code inside, for this system, Python and numba.
+"""Build a wheel with machine code inside, for this system, Python and numba, and test it.
 
     python packaging/ready_wheel.py -o dist
-    python packaging/ready_wheel.py -o dist --units "bp abreast" estimators     a small one
+    python packaging/ready_wheel.py -o dist --units "bp abreast" --tests tests/test_bp.py
 
-Every kernel is compiled for a generic processor of this machine's kind (x86-64-v3 on x86-64), into
-an empty cache. A second run, which finds all of them there, tells which ones Python calls itself:
-only these go into the wheel, since each holds what it calls. What happens with them on the other
-side is told in src/minfer/kernels/_ready.py.
+For each kind of processor in :data:`VARIANTS`, one process compiles every kernel that Python calls
+into an empty cache; that cache is what goes into the wheel. Then the wheel is installed into an
+empty folder, and the whole suite runs on exactly that machine code, once for each variant that
+this processor can run. Only a wheel that passes is put into the output folder; of variants that
+could not be run here, it has none.
+
+What happens with them on the other side is told in src/minfer/kernels/_ready.py.
 """
 
 from __future__ import annotations
@@ -20,78 +23,154 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 READY = ROOT / "src" / "minfer" / "kernels" / "ready"
+
+
+class Variant(NamedTuple):
+    """A kind of processor: LLVM's name, and what one must be able to do."""
+
+    name: str
+    cpu: str
+    needs: str = ""
+
+
+_V3 = "avx avx2 bmi bmi2 f16c fma lzcnt movbe popcnt sse4.2"
+_V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
+#: By machine, the best first. What x86-64-v4 would give is in docs/speed.md.
+VARIANTS = {
+    "x86_64": [Variant("x86-64-v3", "x86-64-v3", _V3), Variant("x86-64", "x86-64")],
+    "aarch64": [Variant("aarch64", "generic")],
+}
+#: Known, and built only when asked for.
+MORE = {"x86-64-v4": Variant("x86-64-v4", "x86-64-v4", _V4)}
 
 #: Run in a process of its own, with numba told what to compile for.
 COMPILE = """
 import json, sys
 from minfer.exercise import units
-from minfer.kernels import _jit, _ready
-from minfer.kernels._cache import LOADED, UNSAVED
+from minfer.kernels import _cache, _frugal, _jit, _ready, _symbols
 
 _jit.be_quiet()
+assert not (_cache.UNAVAILABLE or _frugal.UNAVAILABLE or _symbols.UNAVAILABLE)
 chosen = sys.argv[1:]
 for unit in units():
     if not chosen or unit.title in chosen:
+        print(unit.title, file=sys.stderr, flush=True)
         unit.work()
-assert not UNSAVED, UNSAVED
-from numba.core.registry import cpu_target
-
-target = cpu_target.target_context.codegen().magic_tuple()
-about = {**_ready.described(), "target": target}
-json.dump([about, sorted(LOADED), str(_jit.CACHE_DIR)], sys.stdout)
+assert not _cache.UNSAVED, _cache.UNSAVED
+target = _jit._KERNELS[0].targetctx.codegen().magic_tuple()
+json.dump([_ready.described(), target, str(_jit.CACHE_DIR)], sys.stdout)
 """
 
 
-def collect(cache: Path, units: list[str]) -> int:
-    """Compile everything, or some units of it, and copy what is called to the package; how many."""
-    machine = platform.machine()
+def collect(variants: list[Variant], scratch: Path, units: list[str], workers: int) -> int:
+    """Compile everything, or some units of it, into the package; how many versions of kernels."""
+    shutil.rmtree(READY, ignore_errors=True)
+    READY.mkdir()
+
+    def work(variant: Variant) -> Any:
+        return _compile(variant, scratch / f"cache-{variant.name}", units)
+
+    with ThreadPoolExecutor(workers) as pool:
+        found = list(pool.map(work, variants))
+    about: dict[str, Any] = {"variants": []}
+    for variant, (described, target, cache) in zip(variants, found, strict=True):
+        about |= described
+        needs = variant.needs.split()
+        about["variants"].append({"name": variant.name, "target": target, "needs": needs})
+        for path in Path(cache).glob("*/*.nbc"):
+            place = READY / variant.name / path.parent.name
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, place)
+    tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    about["tag"] = f"cp{sys.version_info.major}{sys.version_info.minor}-none-{tag}"
+    (READY / "about.json").write_text(json.dumps(about, indent=1) + "\n")
+    return sum(1 for _ in READY.rglob("*.nbc"))
+
+
+def _compile(variant: Variant, cache: Path, units: list[str]) -> Any:
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "src"),
         "MINFER_CACHE_DIR": str(cache),
-        "NUMBA_CPU_NAME": {"x86_64": "x86-64-v3"}.get(machine, "generic"),
+        "MINFER_READY": "0",
+        "NUMBA_CPU_NAME": variant.cpu,
         "NUMBA_CPU_FEATURES": "",
         "NUMBA_DISABLE_INTEL_SVML": "1",
     }
     call = [sys.executable, "-c", COMPILE, *units]
-    warm = call if units else [sys.executable, "-m", "minfer", "warmup"]
-    subprocess.run(warm, env=environment, check=True, stdout=subprocess.DEVNULL)
-    done = subprocess.run(call, env=environment, check=True, capture_output=True, text=True)
-    about, loaded, folder = json.loads(done.stdout)
-    tag = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-    about["tag"] = f"cp{sys.version_info.major}{sys.version_info.minor}-none-{tag}"
-    needs = {"x86_64": "avx avx2 bmi bmi2 f16c fma lzcnt movbe popcnt sse4.2"}.get(machine, "")
-    about["needs"] = needs.split()
-    shutil.rmtree(READY, ignore_errors=True)
-    READY.mkdir()
-    for name in loaded:  # folder/file, without the ending
-        (READY / name).parent.mkdir(exist_ok=True)
-        for path in Path(folder).glob(f"{name}.*"):
-            if path.suffix in (".nbi", ".nbc"):
-                shutil.copy(path, READY / path.parent.name)
-    (READY / "about.json").write_text(json.dumps(about, indent=1) + "\n")
-    return len(loaded)
+    done = subprocess.run(call, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def build(folder: Path) -> Path:
+    """The wheel of the package as it is now."""
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder)]
+    if find_spec("hatchling") is not None:  # where nothing can be downloaded
+        command.append("--no-build-isolation")
+    subprocess.run([*command, str(ROOT)], check=True)
+    [wheel] = folder.glob("minfer-*.whl")
+    return wheel
+
+
+def check(wheel: Path, variants: list[Variant], scratch: Path, tests: list[str]) -> None:
+    """Run the tests on the machine code of a wheel, and nothing else."""
+    site = scratch / "site"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
+    subprocess.run([*install, "--target", str(site), str(wheel)], check=True)
+    for variant in variants:
+        print(f"the tests, on machine code for {variant.name}", file=sys.stderr, flush=True)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(site),
+            "MINFER_CACHE_DIR": str(scratch / f"tested-{variant.name}"),
+            "MINFER_READY": variant.name,
+        }
+        code = "from minfer.kernels._jit import READY; assert not READY.missing, READY.missing"
+        subprocess.run([sys.executable, "-c", code], env=environment, cwd=scratch, check=True)
+        call = [sys.executable, "-m", "pytest", "-n", "auto", "--dist", "worksteal", *tests]
+        subprocess.run(call, env=environment, cwd=ROOT, check=True)
+
+
+def runs_here(variant: Variant) -> bool:
+    from llvmlite.binding import get_host_cpu_features
+
+    here = get_host_cpu_features()
+    return all(here.get(need, False) for need in variant.needs.split())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--out", type=Path, default=ROOT / "dist", help="folder of the wheel")
-    parser.add_argument("--cache", type=Path, help="keep the compiled kernels here, to go on from")
+    parser.add_argument("--variants", nargs="+", help="names of kinds of processors")
     parser.add_argument("--units", nargs="+", default=[], help="of `minfer warmup`, by title")
+    parser.add_argument("--tests", nargs="+", default=[], help="files of tests; default: all")
+    parser.add_argument("--workers", type=int, default=1, help="variants compiled at once")
     options = parser.parse_args()
-    try:
-        with tempfile.TemporaryDirectory() as scratch:
-            count = collect(options.cache or Path(scratch), options.units)
-        command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", options.out, ROOT]
-        subprocess.run([str(word) for word in command], check=True)
-    finally:
-        shutil.rmtree(READY, ignore_errors=True)
-    wheel = max(options.out.glob("minfer-*-none-*.whl"), key=lambda path: path.stat().st_mtime)
-    print(f"{wheel}: {count} kernels, {wheel.stat().st_size / 2**20:.1f} MiB")
+    usual = VARIANTS.get(platform.machine(), [])
+    known = {variant.name: variant for variant in usual} | MORE
+    chosen = [known[name] for name in options.variants] if options.variants else usual
+    variants = [variant for variant in chosen if runs_here(variant)]
+    if not variants:
+        sys.exit(f"no variant for {platform.machine()} can be tested on this processor")
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        try:
+            count = collect(variants, scratch, options.units, options.workers)
+            wheel = build(scratch)
+        finally:
+            shutil.rmtree(READY, ignore_errors=True)
+        check(wheel, variants, scratch, options.tests)
+        options.out.mkdir(parents=True, exist_ok=True)
+        done = Path(shutil.copy(wheel, options.out))
+    names = ", ".join(variant.name for variant in variants)
+    print(f"{done}: {count} kernels for {names}, tested, {done.stat().st_size / 2**20:.1f} MiB")
 
 
 if __name__ == "__main__":

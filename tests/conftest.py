@@ -5,6 +5,7 @@ import functools
 import gc
 import importlib
 import os
+import random
 import signal
 from pathlib import Path
 
@@ -26,6 +27,19 @@ os.environ.pop("COLUMNS", None)  # which processes of pytest-xdist have, and tab
 
 # The command line is built from its functions once, and not at each of a thousand calls.
 typer.testing._get_command = functools.cache(typer.testing._get_command)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "backwards or shuffled: what is compiled first differs, and answers must not"
+    parser.addoption("--order", choices=["backwards", "shuffled"], help=text)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    order = config.getoption("--order")
+    if order == "backwards":
+        items.reverse()
+    elif order == "shuffled":  # the same in all processes
+        random.Random(0).shuffle(items)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

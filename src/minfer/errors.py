@@ -55,6 +55,7 @@ class EvidenceError(MinferError, ValueError):
 class ContradictionError(MinferError, ValueError):
     """Every assignment has probability zero: the model contradicts itself or the evidence.
 
+    A proof from zeros of the model and the evidence; numbers that are too small raise none.
     Finding which observations are to blame takes time, so the text may be made on first use.
     """
 
@@ -98,6 +99,12 @@ class NotFittedError(MinferError, ValueError, AttributeError):
 
 class WorkerError(MinferError):
     """A worker process died, of its own accord or because the system killed it."""
+
+    exit_code = 1
+
+
+class MiscompiledError(MinferError):
+    """Machine code of a kernel gives wrong answers on this machine, and was not used."""
 
     exit_code = 1
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from minfer.errors import RefusedError, SettingsError
+from minfer.errors import MiscompiledError, RefusedError, SettingsError
 from minfer.parallel import cores, ordered_map
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("MeanField", {}),
     ("StructuredMeanField", {}),
     ("Gibbs", {"n_sweeps": 20, "burn_in": 5}),
-    ("Tempering", {"n_sweeps": 20, "burn_in": 5}),
+    ("Tempering", {"n_sweeps": 4, "burn_in": 2, "n_replicas": 3, "n_chains": 2}),
     ("JoinGraph", {"max_cells": 64}),
     ("JoinGraph", {}),
     ("Exact", {"method": "clique-tree"}),
@@ -85,6 +85,8 @@ class Compiled(NamedTuple):
     title: str
     seconds: float
     unsaved: str  # why a kernel was not kept in the cache, if one was not
+    asked: int  # kernels that were compiled, and asked what plain Python has answered
+    wrong: str  # the first whose answer was wrong, if there is one
 
     def __str__(self) -> str:
         return f"{self.number:>2}/{self.of}  {self.title:<30}{self.seconds:6.1f} s"
@@ -104,18 +106,23 @@ def warmed_up(part: str | None = None, workers: int | None = None) -> Iterator[C
     chosen = [unit for unit in units() if part in (None, unit.part)]
     workers = min(workers or cores(), len(chosen))
     done = ordered_map(_compile, chosen, workers, in_flight=len(chosen))
-    for k, (unit, (seconds, unsaved)) in enumerate(zip(chosen, done), 1):
-        yield Compiled(k, len(chosen), unit.title, seconds, unsaved)
+    for k, (unit, found) in enumerate(zip(chosen, done), 1):
+        yield Compiled(k, len(chosen), unit.title, *found)
 
 
-def _compile(unit: Unit) -> tuple[float, str]:
+def _compile(unit: Unit) -> tuple[float, str, int, str]:
+    from minfer.kernels._answers import ASKED
     from minfer.kernels._cache import UNSAVED
     from minfer.kernels._jit import be_quiet
 
     be_quiet()
-    began = time.perf_counter()
-    unit.work()
-    return time.perf_counter() - began, UNSAVED[0] if UNSAVED else ""
+    began, before, wrong = time.perf_counter(), ASKED[0], ""
+    try:
+        unit.work()
+    except MiscompiledError as error:
+        wrong = str(error)
+    took = time.perf_counter() - began
+    return took, UNSAVED[0] if UNSAVED else "", ASKED[0] - before, wrong
 
 
 def _use_solver(name: str, settings: dict[str, Any]) -> None:
@@ -174,8 +181,9 @@ def _use_abreast() -> None:
     from minfer.graph import FactorGraph
     from minfer.solvers.bp import BeliefPropagation
 
+    rng = np.random.default_rng(4)
     for shape in ((3, 3), (1, 3)):
-        graph = FactorGraph.grid(np.zeros(shape), 0.5)
+        graph = FactorGraph.grid(rng.normal(size=shape), 0.5)
         run = BeliefPropagation().prepare(graph)
         for dtype in ("float64", "float32"):
             run.batch(weights=np.tile(graph.weights, (2, 1)), dtype=dtype, statistics=True)
@@ -186,24 +194,30 @@ def _use_gradients() -> None:
     import numpy as np
 
     from minfer.graph import FactorGraph
+    from minfer.kernels.adjoint import joint_slopes
     from minfer.solvers.bp import BeliefPropagation
     from minfer.solvers.gradients import pull_back
     from minfer.solvers.recorded import record
 
+    rng = np.random.default_rng(5)
     labels = FactorGraph.empty([3] * 3).add_potts([[0, 1], [1, 2], [0, 2]], 0.5)
-    triple = FactorGraph.from_tables([2] * 4, [[0, 1, 2], [2, 3], [3, 0]], [np.zeros((2, 2, 2)),
-                                     np.eye(2), np.eye(2)])  # fmt: skip
-    plain = FactorGraph.from_tables([3] * 3, [[0, 1], [1, 2], [0, 2]], [np.eye(3)] * 3)
+    labels = labels.tilt(rng.normal(size=9))
+    tables = [rng.normal(size=(2, 2, 2)), np.eye(2), np.eye(2)]
+    triple = FactorGraph.from_tables([2] * 4, [[0, 1, 2], [2, 3], [3, 0]], tables)
+    plain = FactorGraph.from_tables([3] * 3, [[0, 1], [1, 2], [0, 2]], rng.normal(size=(3, 3, 3)))
     ends = np.arange(300)
     many = FactorGraph.empty([4] * 300).add_potts(np.stack([ends, (ends + 1) % 300], 1), 0.5)
-    for graph in (FactorGraph.grid(np.zeros((24, 24)), 0.5), labels, many, triple, plain):
+    for graph in (FactorGraph.grid(rng.normal(size=(4, 4)), 0.5), labels, many, triple, plain):
         for damping in (0.0, 0.3):
             answer = BeliefPropagation(damping=damping)(graph)
             pull_back(answer, np.arange(len(answer.probs)))
-    grid = FactorGraph.grid(np.zeros((3, 3)), 0.5)
+    grid = FactorGraph.grid(rng.normal(size=(3, 3)), 0.5)
     run = BeliefPropagation().prepare(grid)
     rows = record(run, None, np.tile(grid.weights, (2, 1)), None)
-    rows.pull_back(np.ones_like(rows.batch.probs), tol=1e-6, max_iters=9, weights=True)
+    ask = rng.normal(size=rows.batch.probs.shape)
+    rows.pull_back(ask, tol=1e-6, max_iters=9, weights=True)
+    joint = np.array([[0.1, 0.2, 0.3, 0.4]])
+    joint_slopes(np.array([[0, 1]], np.int32), joint, *np.empty((2, 2)))  # for rows that are slow
 
 
 def _use(solver: Any) -> None:
@@ -241,7 +255,8 @@ def _use_rows() -> None:
         plan = RowPlan.make(flat, clique_tree(model))
         plan.load(flat.log_psi, flat.field, model.constant)
         plan.run(log_psi=flat.log_psi[None, :], joints=True)
-        plan.run(evidence=np.full((10_000, len(model.fixed)), -1, dtype=np.int32))
+        rows = _size(10_000, 90)
+        plan.run(evidence=np.full((rows, len(model.fixed)), -1, dtype=np.int32))
     _use_cases()
 
 
@@ -259,7 +274,8 @@ def _use_cases() -> None:
         dict.fromkeys(names, 2),
         {"a": [0.6, 0.4], "b": ("a", rows), "c": ("b", rows), "d": ("c", rows)},
     )
-    cases = {"a": np.arange(5_000) % 2, "c": np.arange(5_000) // 2 % 2}
+    case = np.arange(_size(5_000, 500))
+    cases = {"a": case % 2, "c": case // 2 % 2}
     for targets in (["d"], ["b", "d"], None):
         predict(chain, cases, targets)
     query(chain, "d", {"b": 1})
@@ -297,21 +313,21 @@ def _use_method() -> None:
 
 
 def _use_values(solver: Solver) -> None:
-    """Lists of values, their bound, and a seed large enough for a kernel."""
+    """Lists of values, their bound, and probabilities of a seed."""
     import numpy as np
 
     from minfer.graph import FactorGraph
+    from minfer.kernels.values import softmax
     from minfer.reduction.infer import infer
     from minfer.reduction.objectives import MinDivergence
     from minfer.reduction.values import Values
-    from minfer.solvers.independent import MANY
 
     ring = FactorGraph.empty([4] * 4).tilt([9.0, 0.0, 0.0, 0.0] * 4)
     ring = ring.add_potts([[0, 1], [1, 2], [2, 3], [3, 0]], 0.1)
     found = infer(ring, None, solver, values=Values(dense=False))
     _ = found.values.outside_bound, found.marginals.log_z  # type: ignore[union-attr]
     infer(ring, MinDivergence(3), solver, values=Values(dense=False))  # factors are chosen too
-    solver(FactorGraph.empty([4] * (MANY // 4)).tilt(np.zeros(MANY)))
+    softmax(np.array([0.5, 1.0, -9.0, 2.0, 0.0]), np.array([0, 3, 5]), np.empty(5))  # if many
 
 
 def _use_source(solver: Solver) -> None:
@@ -346,8 +362,8 @@ def _use_intervals() -> None:
     for graph in [*small_graphs(), *grids]:
         for method in [None, *([name] for name in all_methods())]:
             with suppress(RefusedError):
-                intervals(graph, None, tol=0.0, work=100_000, methods=method)
-        intervals(graph, None, work=100_000, kept=np.arange(graph.n_factors) % 3 > 0)
+                intervals(graph, None, tol=0.0, work=_size(100_000, 5_000), methods=method)
+        intervals(graph, None, work=_size(100_000, 5_000), kept=np.arange(graph.n_factors) % 3 > 0)
 
 
 def _use_trees() -> None:
@@ -373,7 +389,7 @@ def _use_trees() -> None:
             for tree in (trees.ProjectiveTree, trees.NonProjectiveTree):
                 whole = model.add_global(np.arange(len(arcs[0])), tree(*arcs, 8))
                 BeliefPropagation(max_iters=2)(whole)
-        many = scale * rng.normal(size=(8, 6, 6))
+        many = scale * rng.normal(size=(8, 9, 9))
         trees.tree_marginals(many, projective=False)
         trees.tree_marginals(many.astype(np.float32), projective=False)
 
@@ -385,6 +401,7 @@ def _use_parser() -> None:
     from minfer.kernels.select import SIZE, choose
     from minfer.parsing.conllu import Sentence
     from minfer.parsing.inference import marginals
+    from minfer.parsing.kernels.seeds import unary_seed
     from minfer.parsing.learn import Recipe
     from minfer.parsing.parser import Parser
 
@@ -392,15 +409,25 @@ def _use_parser() -> None:
     relations = ["det", "nsubj", "root", "det", "obj"]
     sentence = Sentence.from_forms(words, tags, tags).with_parse([2, 3, 0, 5, 3], relations)
     recipe = Recipe(epochs=1, tag_epochs=1, label_epochs=1, bits=8, tag_bits=8, folds=2)
+    rng = np.random.default_rng(6)
     for projective in (True, False):
         parser = Parser.train([sentence] * 4, projective=projective, recipe=recipe)
         list(parser.parse([sentence], marginals=True))
-        pairs = np.zeros((6, 6, 6))
-        marginals(np.zeros((6, 6)), sib=pairs, gp=pairs, projective=projective)
+        parser.scores(sentence)
+        arcs, sib, gp = (rng.normal(size=(6,) * k) for k in (2, 3, 3))
+        marginals(arcs, sib=sib, gp=gp, projective=projective)
+    unary_seed(True, arcs, np.empty((6, 6)))  # for reports
     choose(SIZE, 1.0, True, np.ones(3), np.ones(3, dtype=bool))  # by sorting: for Table 1 alone
 
 
-def small_graphs() -> list[FactorGraph]:
+def _size(usual: int, plain: int) -> int:
+    """How large to make something: smaller where kernels run as plain Python, a test."""
+    from minfer.kernels._plain import OFF
+
+    return plain if OFF else usual
+
+
+def small_graphs(n_labels: int | None = None) -> list[FactorGraph]:
     """One graph per kind of kernel: binary features, pairs, larger tables, zeros, evidence."""
     import numpy as np
 
@@ -419,11 +446,12 @@ def small_graphs() -> list[FactorGraph]:
     ruled = binary.add_clauses([[0, 1, 2]], 1.0).add_cardinality([[3, 4, 5, 6]], [0.0, 1.0, 0.5])
     forced = ruled.add_exactly_one([[0, 4, 5, 6, 7, 8]]).add_parity([[1, 2, 3]], 800.0)
     sparse = binary.add_at_most_one([[0, 1, 2, 3]])  # hard, but Gibbs can show that it is safe
-    labels = FactorGraph.empty([30] * 4).add_tables(np.arange(4)[:, None], rng.normal(size=(4, 30)))
+    K = n_labels or _size(30, 9)
+    labels = FactorGraph.empty([K] * 4).add_tables(np.arange(4)[:, None], rng.normal(size=(4, K)))
     around = [[0, 1], [1, 2], [2, 3], [3, 0]]
     near = labels.add_potts(around[:2], 1.0).add_truncated_linear(around[2:], 0.3, 26.0)
     near = near.add_truncated_quadratic([[0, 2]], 0.3, 3.0)
-    lean = labels.add_tables(around, rng.normal(size=(4, 30, 30)))
+    lean = labels.add_tables(around, rng.normal(size=(4, K, K)))
     return [
         binary, pairs, mixed, hard, observed, _extreme_star(), ruled, forced, sparse, near,
         near.add_truncated_linear([[1, 3]], 1.0, 2.0, hard=True), lean,

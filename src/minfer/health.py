@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from importlib import util
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +13,7 @@ from minfer.errors import visible
 from minfer.words import counted
 
 if TYPE_CHECKING:
-    from minfer.kernels._cache import Fault
+    from minfer.kernels._cache import Fault, Version
 
 
 class Finding(NamedTuple):
@@ -70,15 +70,25 @@ def _versions() -> Iterator[Finding]:
     yield Finding("cores", f"{usable} usable of {os.cpu_count()}")
 
 
+@cache
+def _loaded() -> list[Version]:
+    """Every compiled kernel, loaded once for all checks; what is damaged is removed."""
+    from minfer.kernels import _jit
+    from minfer.kernels._cache import load_all
+
+    return load_all(_jit.CACHE_DIR, _jit.kernels())
+
+
 def _cache() -> Finding:
     """Loads every compiled kernel; what is damaged is removed, as any run would do."""
     from minfer.kernels import _jit
-    from minfer.kernels._cache import FAULTS, load_all
+    from minfer.kernels._cache import FAULTS
 
+    _loaded.cache_clear()
     if not os.access(_jit.CACHE_DIR, os.W_OK):
         return Finding("cache", f"{_jit.CACHE_DIR} (not writable)", False)
     before = len(FAULTS)
-    loaded = load_all(_jit.CACHE_DIR, _jit.kernels())
+    loaded = sum(version.origin == "the cache" for version in _loaded())
     faults = {fault.path: fault for fault in FAULTS[before:]}.values()
     removed = [fault for fault in faults if fault.removed]
     stuck = [fault for fault in faults if not fault.removed]
@@ -93,6 +103,34 @@ def _cache() -> Finding:
     if stuck:
         parts.append(f"damaged and cannot be removed, remove by hand: {_shown(stuck, whole=True)}")
     return Finding("cache", f"{_jit.CACHE_DIR} ({'; '.join(parts)})", not stuck)
+
+
+def _kernels() -> Finding:
+    """Asks every compiled kernel what plain Python has answered; a wrong one is not used again."""
+    from minfer.kernels import _answers
+
+    asked, silent, wrong = 0, 0, []
+    for version in _loaded():
+        types = version.signature
+        verdict = _answers.ask(version.kernel, types, version.made.entry_point)
+        asked += verdict.asked > 0
+        silent += verdict.asked == 0
+        if verdict.wrong:
+            wrong.append(_refused(version, _answers.report(version.kernel, types, verdict)))
+    text = f"{counted(asked, 'compiled kernel')} asked, {len(wrong) or 'none'} wrong"
+    if silent:
+        text += f"; {silent:,} have no question"
+    return Finding("kernels", "; ".join([text, *wrong]), not wrong)
+
+
+def _refused(version: Version, report: str) -> str:
+    """See to it that wrong code is not loaded again, and say what to report."""
+    context = version.kernel.targetctx
+    done = version.kernel._cache.refuse(version.signature, context, report)
+    what = "it will be compiled anew and asked again when needed"
+    if not done:
+        what = f"it is still in use: {version.kernel._cache.folder} cannot be written to"
+    return f"{version.origin} holds {report}; {what}. Please report this"
 
 
 def _shown(faults: list[Fault], whole: bool = False, most: int = 3) -> str:
@@ -126,13 +164,13 @@ def _ready() -> Finding:
 
     if READY.missing:
         return Finding("ready code", f"not in use: {READY.missing}; kernels are compiled here")
-    target = READY.about["target"][1]
     used = f"{counted(READY.loaded, 'kernel')} taken from it just now"
-    return Finding("ready code", f"in use, for any {target} processor; {used}", True)
+    return Finding("ready code", f"in use, for any {READY.name} processor; {used}", True)
 
 
 CHECKS: dict[str, Callable[[], Finding]] = {
     "cache": _cache,
+    "kernels": _kernels,
     "exact": partial(_right, "exact", "Exact", 1e-9, method="clique-tree"),  # what is compiled
     "bp": partial(_right, "bp", "BeliefPropagation", 1e-5),
     "ready code": _ready,

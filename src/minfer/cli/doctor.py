@@ -13,7 +13,8 @@ from minfer.health import examine
 def doctor(json: bool = option("One JSON object on standard output.")) -> None:
     """Check the installation: versions, the compiled kernels, and whether they are correct.
 
-    Every kernel in the cache is loaded; a damaged one is removed and will be compiled again.
+    Every compiled kernel is loaded; a damaged one is removed and will be compiled again. Each is
+    asked questions that plain Python has answered; one that is wrong is not used again.
 
     Exits with code 1 if something is broken. Include its output in bug reports.
 

@@ -21,6 +21,7 @@ def warmup(
 ) -> None:
     """Compile every kernel, so that no later run has to wait for it.
 
+    Each is asked at once whether it says what plain Python has said; one that does not is not used.
     Compiled kernels stay in a cache folder until minfer, numba or Python changes. Those of other
     versions that nobody has used for a month are removed. `minfer parse` needs the part `parser`.
 
@@ -34,11 +35,17 @@ def warmup(
     from minfer.kernels._jit import CACHE_DIR, folders
 
     began = time.perf_counter()
-    done, unsaved = warmed_up(part, workers), ""
+    done, unsaved, asked, wrong = warmed_up(part, workers), "", 0, set()
     while step := wait_for("compiling", lambda: next(done, None)):
         typer.echo(str(step), err=True)
         unsaved = unsaved or step.unsaved
+        asked += step.asked
+        wrong |= {step.wrong} - {""}
     took = f"{time.perf_counter() - began:.1f} s"
+    if wrong:
+        for text in sorted(wrong):
+            typer.echo(visible(text), err=True)
+        raise typer.Exit(1)
     if unsaved:
         text = f"Compiled in {took}, but not kept in {CACHE_DIR}: {unsaved}"
         typer.echo(visible(text), err=True)
@@ -47,4 +54,5 @@ def warmup(
     if gone:
         text = f"Removed {counted(gone, 'folder')} of old kernels, {freed / 2**20:,.0f} MiB"
         typer.echo(text, err=True)
-    typer.echo(visible(f"Ready after {took}. The cache is {CACHE_DIR}"))
+    checked = f" {counted(asked, 'kernel')} compiled, all answer right." if asked else ""
+    typer.echo(visible(f"Ready after {took}.{checked} The cache is {CACHE_DIR}"))

@@ -1,13 +1,14 @@
-"""A kernel cache that survives damage: numba's, with a seal on every file.
+"""A kernel cache that survives damage: a file for each version of a kernel, with a seal.
 
 numba trusts its files. One that was cut short ends the run with an UnpicklingError, and machine
-code with a flipped bit is run. Here each file ends with the SHA-256 of what is before it, and data
-carry their key:
+code with a flipped bit is run. Here each file ends with the SHA-256 of what is before it, and
+begins with its key (kernel, sources, types of arguments, processor):
 
 * a file that is damaged or cannot be read is removed, and its kernel is compiled anew;
-* two processes that save two versions of a kernel at once may choose one file name for both (numba
-  numbers them): neither version is ever taken for the other;
-* a kernel that cannot be written, to a full disk say, is used and not kept.
+* there is no index: a version has a file name of its own, so processes that save at once do not
+  meet, and neither version is ever taken for the other;
+* a kernel that cannot be written, to a full disk say, is used and not kept;
+* nor is one that holds a function with a counted name (:mod:`minfer.kernels._symbols`).
 
 Kernels of one module of this package are kept in one folder, named after a hash of the sources they
 are made of: it serves every copy of the same code, wherever it lies and whenever it was written.
@@ -15,7 +16,10 @@ What nobody has used for a month is removed by ``minfer warmup`` (:func:`prune`)
 
 Each is said once on stderr. Any number of processes may do all this at once: a file that another
 one has removed or replaced meanwhile is a miss, nothing worse. Nothing but files that have the name
-of an index (.nbi) or of compiled code (.nbc) is ever removed.
+of compiled code (.nbc, and .nbi of earlier versions) is ever removed.
+
+Names of numba that are not promised to stay are used here. Where one is missing
+(:data:`UNAVAILABLE`), kernels are kept by numba's own cache, and the first compilation says so.
 """
 
 from __future__ import annotations
@@ -26,17 +30,32 @@ import pickle
 import re
 import sys
 import time
+import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from numba.core.caching import FunctionCache, IndexDataCacheFile
-
+from minfer.kernels import _symbols
 from minfer.kernels._ready import Ready
 
+#: Why numba's own cache is used; empty where it is not.
+UNAVAILABLE = ""
+try:
+    _dumps: Any = import_module("numba.core.serialize").dumps
+    _Result: Any = import_module("numba.core.compiler").CompileResult
+    _NAMES = _Result._reduce, _Result._rebuild
+    _CPU: Any = import_module("numba.core.registry").cpu_target
+    _CPU.target_context.codegen().magic_tuple()
+except (ImportError, AttributeError) as error:  # another numba
+    UNAVAILABLE = str(error)
+if "cache" in _symbols.WITHOUT:
+    UNAVAILABLE = "MINFER_WITHOUT has it"
+
 _SEAL = 32  # bytes
+SUFFIX, REFUSED = ".nbc", ".refused"
 
 
 class Fault(NamedTuple):
@@ -50,152 +69,184 @@ class Fault(NamedTuple):
 #: What this process came upon, in order: damaged files, and why kernels were not kept.
 FAULTS: list[Fault] = []
 UNSAVED: list[str] = []
-#: Kernels this process has loaded from the user's cache: folder/file, without the ending.
-LOADED: set[str] = set()
 #: Seconds this process has spent loading kernels.
 LOADING = [0.0]
 
 
-class KernelCache(FunctionCache):
-    """The cache of one kernel, all its versions.
+class KernelCache:
+    """The cache of one kernel, all its versions: what numba asks of a cache.
 
-    ``folder`` and ``ready``: of a kernel of this package, where its sources are kept, and what came
-    with the wheel. Anyone else's are kept where numba would keep them, by path and time.
+    Parameters
+    ----------
+    function : the kernel as it was written
+    folder : where its versions are kept
+    ready : what came with the wheel, if it may be used
+
+    Attributes
+    ----------
+    loaded : the latest version that was taken from it, or from the wheel
     """
 
-    _cache_file: SealedFiles
-    inner = False  # what is looked for or saved now is for kernels only (:mod:`._inner`)
-    rebuild: Callable[[Any, Any], Any]  # such a kernel, as it was saved
+    loaded: Any = None
 
-    def __init__(self, function: Any, folder: Path | None = None, ready: Ready | None = None):
-        super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp()
-        if folder is not None:
-            self._cache_path, stamp = str(folder), None
-        name = self._impl.filename_base
-        self._cache_file = SealedFiles(self._cache_path, name, stamp)
-        self._ready = ready
-        self._ready_file = None
-        if folder is not None and ready is not None:
-            self._ready_file = ShippedFiles(str(ready.folder / folder.name), name, None)
+    def __init__(self, function: Any, folder: Path, ready: Ready | None = None) -> None:
+        self.folder, self._ready = folder, ready
+        self._name = f"{function.__qualname__}-{function.__code__.co_firstlineno}"
+
+    @property
+    def cache_path(self) -> str:
+        return str(self.folder)
+
+    def enable(self) -> None:
+        pass
+
+    def disable(self) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """A version as it was compiled by this user, or else for the wheel; None without one."""
         began = time.perf_counter()
+        target_context.refresh()
+        found = self._load_own(sig, target_context)
+        if found is None:
+            found = self._load_ready(sig, target_context)
+        LOADING[0] += time.perf_counter() - began
+        self.loaded = found
+        return found
+
+    def _load_own(self, sig: Any, target_context: Any) -> Any:
+        key = self.key(sig, target_context)
+        path = self.path(key)
+        content = read(path)
+        if content is None or content[0] != key:
+            return None
+        _touch(self.folder)
         try:
-            found = super().load_overload(sig, target_context)
+            return _Result._rebuild(target_context, *content[1])
         except MemoryError:
             raise
         except Exception as error:  # as it was written, and yet of no use to this numba
-            key = self._index_key(sig, target_context.codegen())
-            self._cache_file.discard(key, error)
-            found = None
-        if found is None:
-            found = None if self.inner else self._load_ready(sig, target_context)
-        else:
-            folder = Path(self._cache_path)
-            if not self.inner:
-                LOADED.add(f"{folder.name}/{self._impl.filename_base}")
-            _touch(folder)
-        LOADING[0] += time.perf_counter() - began
-        return found
-
-    def _index_key(self, sig: Any, codegen: Any) -> Any:
-        return (*super()._index_key(sig, codegen), *(("inner",) if self.inner else ()))
-
-    def _load_overload(self, sig: Any, target_context: Any) -> Any:
-        if not self.inner:
-            return super()._load_overload(sig, target_context)
-        data = self._cache_file.load(self._index_key(sig, target_context.codegen()))
-        return None if data is None else self.rebuild(target_context, data)
+            discard(path, error)
+            return None
 
     def _load_ready(self, sig: Any, target_context: Any) -> Any:
         """From the wheel; None where it has nothing that fits, or numba has changed its ways."""
         ready = self._ready
-        files = self._ready_file
-        if ready is None or files is None or ready.missing:
+        if ready is None or ready.missing or self._refusal(sig, target_context).exists():
+            return None
+        key = self.key(sig, target_context, ready.target)
+        content = read(self.path(key, ready.place / self.folder.name), remove=False)
+        if content is None or content[0] != key:
             return None
         try:
-            data = files.load(ready.key(self._index_key(sig, target_context.codegen())))
-            found = None if data is None else self._impl.rebuild(target_context, data)
+            found = _Result._rebuild(target_context, *content[1])
         except MemoryError:
             raise
         except Exception as error:
             ready.missing = _reason(error)
             return None
-        ready.loaded += found is not None
+        ready.loaded += 1
         return found
 
-    def _save_overload(self, sig: Any, data: Any) -> None:
-        """As numba does it, to the folder that was chosen; without the annotated source."""
-        if self._enabled and self._impl.check_cachable(data):
-            data = data._replace(type_annotation="")
-            Path(self._cache_path).mkdir(parents=True, exist_ok=True)
-            self._cache_file.save(self._index_key(sig, data.codegen), self._impl.reduce(data))
-
-    def has_any(self, target_context: Any) -> bool:
-        """Whether there is a version for this processor."""
-        codegen = target_context.codegen()
-        keys = self._cache_file._load_index()
-        if any(key == self._index_key(key[0], codegen) for key in keys):
-            return True
-        ready, files = self._ready, self._ready_file
-        return bool(files and ready and not ready.missing and files._load_index())
-
     def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a version, without its annotated source; say so once if that cannot be done."""
         try:
-            super().save_overload(sig, data)
-        except OSError as error:
+            content = data._replace(type_annotation="")._reduce()
+            self._check(data, content)
+            write(self.path(self.key(sig, data)), (self.key(sig, data), content))
+        except (OSError, _NotKept) as error:
             why = _reason(error)
             if not UNSAVED:
                 _say(
-                    f"compiled kernels cannot be kept in {self._cache_path} ({why}): this run goes "
-                    "on, the next compiles them again"
+                    f"compiled kernels cannot be kept in {self.folder} ({why}): this run goes on, "
+                    "the next compiles them again"
                 )
             UNSAVED.append(why)
 
+    def _check(self, data: Any, content: Any) -> None:
+        """Refuse what another process could not use, or would take for something else."""
+        name = data.fndesc.qualname
+        if data.lifted or data.library.has_dynamic_globals:
+            raise _NotKept(f"{name} holds addresses of this process")
+        counted = _symbols.counted(content[0][2][0])
+        if counted:
+            raise _NotKept(f"{name} holds a function that was compiled before: {counted}")
 
-class SealedFiles(IndexDataCacheFile):
-    """The index of a kernel and the compiled code of each of its versions.
+    def key(self, sig: Any, home: Any, target: Any = None) -> tuple[str, Any, Any]:
+        """What tells versions apart: kernel and sources, types of arguments, processor.
 
-    ``ours``: it is for us to remove what is damaged.
-    """
+        ``home``: something with a code generator.
+        """
+        codegen = home.codegen() if callable(home.codegen) else home.codegen
+        types = tuple(getattr(sig, "args", sig))
+        processor = tuple(target or codegen.magic_tuple())
+        return f"{self.folder.name}/{self._name}", types, processor
 
-    ours = True
+    def path(self, key: Any, folder: Path | None = None) -> Path:
+        """The file of one version."""
+        types, target = (hashlib.sha256(str(part).encode()).hexdigest() for part in key[1:])
+        return (folder or self.folder) / f"{self._name}-{target[:8]}-{types[:16]}{SUFFIX}"
 
-    def load(self, key: Any) -> Any:
-        name = self._load_index().get(key)
-        found = None if name is None else read(Path(self._data_path(name)), self.ours)
-        return found[1] if found is not None and found[0] == key else None
+    def versions(self, target_context: Any) -> Iterator[Path]:
+        """The files of all versions for this processor, here and in the wheel."""
+        yield from self._files(self.key((), target_context), self.folder)
+        ready = self._ready
+        if ready is not None and not ready.missing:
+            key = self.key((), target_context, ready.target)
+            yield from self._files(key, ready.place / self.folder.name)
 
-    def save(self, key: Any, data: Any) -> None:
-        super().save(key, (key, data))
+    def _files(self, key: Any, folder: Path) -> Iterator[Path]:
+        mark = self.path(key).name.rpartition("-")[0]
+        with suppress(OSError):
+            names = sorted(entry.name for entry in os.scandir(folder))
+            yield from (folder / n for n in names if n.startswith(mark) and n.endswith(SUFFIX))
 
-    def discard(self, key: Any, error: Exception) -> None:
-        """Remove one version."""
-        name = self._load_index().get(key)
-        if name is not None:
-            discard(Path(self._data_path(name)), error)
+    def has_any(self, target_context: Any) -> bool:
+        """Whether there is a version for this processor."""
+        return any(True for _ in self.versions(target_context))
 
-    def _load_index(self) -> dict[Any, str]:
-        found = read(Path(self._index_path), self.ours)
-        return found[1] if found is not None and found[0] == self._source_stamp else {}
+    def signatures(self, target_context: Any) -> list[Any]:
+        """The types of arguments of all versions for this processor, here and in the wheel."""
+        found = [read(p, p.parent == self.folder) for p in self.versions(target_context)]
+        return list(dict.fromkeys(content[0][1] for content in found if content is not None))
 
-    def _save_index(self, overloads: dict[Any, str]) -> None:
-        self._write(self._index_path, (self._source_stamp, overloads))
+    def refuse(self, sig: Any, target_context: Any, why: str) -> bool:
+        """Load a version no more: remove it, and pass over that of the wheel; whether it is done.
 
-    def _save_data(self, name: str, data: Any) -> None:
-        self._write(self._data_path(name), data)
+        What is compiled in its place is kept as ever.
+        """
+        try:
+            key = self.key(sig, target_context)
+            self.path(key).unlink(missing_ok=True)
+            write(self._refusal(sig, target_context), (key, why))
+        except OSError:
+            return False
+        return True
 
-    def _write(self, path: str, content: Any) -> None:
-        body = self._dump(content)
-        with self._open_for_write(path) as file:  # beside it, then renamed
-            file.write(body + hashlib.sha256(body).digest())
+    def _refusal(self, sig: Any, target_context: Any) -> Path:
+        """The file that says that the wheel's version is wrong."""
+        return self.path(self.key(sig, target_context)).with_suffix(REFUSED)
 
 
-class ShippedFiles(SealedFiles):
-    """Those of a wheel: nothing there is ours to change."""
+class _NotKept(Exception):
+    """Why a kernel stays in this process."""
 
-    ours = False
+
+def write(path: Path, content: Any) -> None:
+    """Seal a file: beside its place, then renamed."""
+    body = _dumps(content)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex[:16]}")
+    try:
+        beside.write_bytes(body + hashlib.sha256(body).digest())
+        os.replace(beside, path)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink()
+        raise
 
 
 def read(path: Path, remove: bool = True) -> Any:
@@ -234,19 +285,34 @@ def discard(path: Path, error: Exception) -> None:
     FAULTS.append(fault)
 
 
-def load_all(folder: Path, kernels: Iterable[Any]) -> int:
-    """Read every file of a cache, and load what it holds for these kernels; how many versions.
+class Version(NamedTuple):
+    """A compiled version of a kernel."""
+
+    kernel: Any
+    signature: Any
+    made: Any  # numba's result of the compilation
+    origin: str  # "the cache" or "the wheel"
+
+
+def load_all(folder: Path, kernels: Iterable[Any]) -> list[Version]:
+    """Read every file of a cache, and load all that there is for these kernels, in a wheel too.
 
     Files that are damaged are discarded, and added to ``FAULTS``.
     """
-    for path in sorted(folder.rglob("*.nb[ic]")):
+    for path in sorted(folder.rglob(f"*{SUFFIX}")):
         read(path)
-    loaded = 0
+    loaded = []
     for kernel in kernels:
         cache, context = kernel._cache, kernel.targetctx
-        for key in cache._cache_file._load_index():
-            if key == cache._index_key(key[0], context.codegen()):  # for this processor
-                loaded += cache.load_overload(key[0], context) is not None
+        if not isinstance(cache, KernelCache):  # numba's own
+            continue
+        for signature in cache.signatures(context):
+            before = cache._ready.loaded if cache._ready else 0
+            made = cache.load_overload(signature, context)
+            if made is not None:
+                shipped = cache._ready and cache._ready.loaded > before
+                origin = "the wheel" if shipped else "the cache"
+                loaded.append(Version(kernel, signature, made, origin))
     return loaded
 
 
@@ -254,7 +320,7 @@ def load_all(folder: Path, kernels: Iterable[Any]) -> int:
 _OLD, _GENERATIONS = 30 * 86_400, 10
 _CACHE = re.compile(r"kernels-[0-9a-f]{12}")  # of one numba and Python, or of sources, once
 _MODULE = re.compile(r"(\w+)[-_][0-9a-f]{16,40}")  # in one of them
-_FILE = re.compile(r".*\.nb[ic](\.tmp\.[0-9a-f]+)?")
+_FILE = re.compile(r".*\.(nb[ic]|refused)(\.tmp\.[0-9a-f]+)?")
 
 
 def prune(current: Path, keep: Iterable[Path]) -> tuple[int, int]:

@@ -8,8 +8,13 @@
   written to still works, from a temporary folder if need be;
 * a damaged file in it costs a compilation, not the run (:mod:`minfer.kernels._cache`), and a wheel
   may bring machine code along (:mod:`minfer.kernels._ready`);
-* a kernel that only kernels call is not compiled by itself (:mod:`minfer.kernels._inner`), and
-  none counts references without need (:mod:`minfer.kernels._frugal`);
+* no two functions ever have one name (:mod:`minfer.kernels._symbols`), and a kernel that only
+  kernels call is not compiled by itself (:mod:`minfer.kernels._frugal`);
+* what is compiled is asked what plain Python has answered, before anyone gets a result of it
+  (:mod:`minfer.kernels._answers`);
+* where numba lacks a name that one of these needs, it does its own work as ever, or is not asked
+  to keep anything (``UNAVAILABLE`` in each; ``MINFER_WITHOUT=symbols,cache,frugal,event`` forces
+  it);
 * the first real compilation says so once on stderr, because silence for ten seconds looks like a
   hang.
 
@@ -35,14 +40,12 @@ from pkgutil import iter_modules
 from typing import Any
 
 import numba
-from numba.core import config as _config
-from numba.core import event
 
-from minfer.kernels import _frugal, _inner, _keys, _symbols
+from minfer.kernels import _answers, _cache, _frugal, _keys, _symbols
 from minfer.kernels._cache import LOADING, KernelCache
 from minfer.kernels._ready import FOLDER, Ready
 
-config: Any = _config  # its settings are made at run time, unseen by type checkers
+config: Any = numba.config  # its settings are made at run time, unseen by type checkers
 
 #: Packages of kernels.
 HOMES = ("minfer.kernels", "minfer.parsing.kernels")
@@ -93,7 +96,17 @@ def cache_dir() -> Path:
 CACHE_DIR = cache_dir()
 
 
-class _SayOnce(event.Listener):
+#: Why compiling is neither announced nor timed; empty where it is.
+UNAVAILABLE = "MINFER_WITHOUT has it" if "event" in _symbols.WITHOUT else ""
+_Listener: Any = object
+try:
+    _event: Any = import_module("numba.core.event")
+    _Listener, _register = _event.Listener, _event.register
+except (ImportError, AttributeError) as error:  # another numba
+    UNAVAILABLE = str(error)
+
+
+class _SayOnce(_Listener):
     """Prints one line when a kernel of ours is compiled rather than loaded; keeps the time."""
 
     said = False
@@ -107,17 +120,25 @@ class _SayOnce(event.Listener):
         module = getattr(function, "__module__", None) or ""
         if not _SayOnce.said and module.startswith("minfer."):
             _SayOnce.said = True
-            print(
-                "minfer: compiling the kernels this needs, once for this version (3 to 15 s for a "
-                "solver, some 25 s for the parser; `minfer warmup` does all ahead of time)",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"minfer: {_notice()}", file=sys.stderr, flush=True)
 
     def on_end(self, event: Any) -> None:
         _SayOnce.depth -= 1
         if _SayOnce.depth == 0:
             _SayOnce.spent += _running()
+
+
+def _notice() -> str:
+    """What is said about compiling; also that kernels are kept in another way, or not at all."""
+    text = (
+        "compiling the kernels this needs, once for this version (5 to 25 s for a solver, some "
+        "40 s for the parser; `minfer warmup` does all ahead of time)"
+    )
+    if _symbols.UNAVAILABLE:
+        return f"{text}; they cannot be kept with this numba ({_symbols.UNAVAILABLE})"
+    if _cache.UNAVAILABLE:
+        return f"{text}; they are kept by numba's own cache, without checksums"
+    return text
 
 
 def _running() -> float:
@@ -138,7 +159,8 @@ def be_quiet() -> None:
     _SayOnce.said = True
 
 
-event.register("numba:compile", _SayOnce())
+if not UNAVAILABLE:
+    _register("numba:compile", _SayOnce())
 
 _KERNELS: list[Any] = []  # every one that was decorated
 
@@ -147,22 +169,44 @@ def jit(function: Callable | None = None, /, **options: Any) -> Any:
     """``numba.njit`` as every kernel here uses it; options such as ``fastmath={...}``."""
     if function is None:
         return lambda f: jit(f, **options)
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(CACHE_DIR)
-    try:
-        kernel = numba.njit(**{**OPTIONS, **options})(function)
-        kernel._cache = KernelCache(function, *_places(function.__module__))
-        _inner.adopt(kernel)
-    finally:
-        config.CACHE_DIR = before
+    kernel: Any = _dispatcher(function, {**OPTIONS, **options})
     _KERNELS.append(kernel)
     return kernel
 
 
-def _places(module: str) -> tuple[Path, Ready] | tuple[()]:
-    """Where the kernels of a module of ours are kept, and what came with the wheel."""
-    folder, _, name = module.rpartition(".")
-    return (CACHE_DIR / f"{name}-{_keys.key(module)[:16]}", READY) if folder in HOMES else ()
+def _dispatcher(function: Any, options: dict[str, Any]) -> Any:
+    """A kernel that is kept where it belongs, or not at all."""
+    folder = _place(function)
+    if config.DISABLE_JIT or folder is None or _symbols.UNAVAILABLE:
+        kernel = numba.njit(**options)(function)
+    elif _cache.UNAVAILABLE:
+        before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+        try:
+            kernel = numba.njit(cache=True, **options)(function)
+        finally:
+            config.CACHE_DIR = before
+    else:
+        kernel = numba.njit(**options)(function)
+        kernel._cache = KernelCache(function, folder, READY)
+    _frugal.adopt(kernel)
+    _answers.watch(kernel)
+    return kernel
+
+
+def _place(function: Any) -> Path | None:
+    """The folder of a kernel; None for one that depends on more than the text of its module."""
+    folder, _, name = function.__module__.rpartition(".")
+    if folder in HOMES:
+        return _folder(function.__module__)
+    file = Path(function.__code__.co_filename)
+    if function.__closure__ or not file.is_file():
+        return None
+    return CACHE_DIR / f"{name}-{hashlib.sha256(file.read_bytes()).hexdigest()[:16]}"
+
+
+def _folder(module: str) -> Path:
+    """Where the kernels of a module of ours are kept."""
+    return CACHE_DIR / f"{module.rpartition('.')[2]}-{_keys.key(module)[:16]}"
 
 
 def ready(kernel: Any) -> bool:
@@ -170,14 +214,15 @@ def ready(kernel: Any) -> bool:
 
     A call with arrays of other types compiles all the same; kernels here are called with few.
     """
-    here = kernel.overloads.values()
-    here = any(not isinstance(made.entry_point, _inner.Inner) for made in here)
-    return here or kernel._cache.has_any(kernel.targetctx)
+    if config.DISABLE_JIT:
+        return True
+    has_any = getattr(kernel._cache, "has_any", None)
+    return bool(kernel.overloads) or (has_any is not None and has_any(kernel.targetctx))
 
 
 def folders() -> list[Path]:
     """Where the kernels of each module are kept; nothing is imported for that."""
-    return [place[0] for module in _modules() if (place := _places(module))]
+    return [_folder(module) for module in _modules()]
 
 
 def kernels() -> list[Any]:

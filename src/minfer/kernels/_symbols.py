@@ -19,11 +19,12 @@ import re
 from importlib import import_module
 from typing import Any
 
-#: Why names are numba's own; empty where they are not. Nothing can be kept on disk then.
-UNAVAILABLE = ""
+#: What to do without: "symbols", "cache", "frugal" and "event", separated by commas. Tests force
+#: the ways that are taken where a name of numba is missing.
+WITHOUT = set(os.environ.get("MINFER_WITHOUT", "").split(","))
 
 #: A part of the name of the cache folder: what was kept under counted names is never read again.
-EDITION = "one name, one body"
+EDITION = "one name, one body, one key"
 
 #: The number in a mangled name, length and letter before it: B3v38B.
 _NUMBER = re.compile(rb"B(\d+)v(\d+)B")
@@ -64,4 +65,5 @@ def counted(code: bytes) -> str:
     return ""
 
 
-UNAVAILABLE = install()
+#: Why names are numba's own; empty where they are not. No kernel is kept on disk then.
+UNAVAILABLE = "MINFER_WITHOUT has it" if "symbols" in WITHOUT else install()

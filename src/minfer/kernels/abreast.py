@@ -20,7 +20,7 @@ import numpy as np
 from minfer.kernels._jit import jit
 from minfer.kernels.abreast_inverse import inverse_abreast
 from minfer.kernels.abreast_sums import MAX_HALVINGS, sums_abreast
-from minfer.kernels.lanes import lanes_of
+from minfer.kernels.lanes import aligned, lanes_of
 from minfer.kernels.nonprojective import LARGE_INVERSE
 
 MOST_NODES = 256  # beyond, one sentence fills the cache, and several of them much memory
@@ -28,15 +28,6 @@ FEWEST = 2  # fewer sentences are faster one by one
 RETRY = 8  # after a group with unsafe ones, the inverse is not tried for so many groups
 LARGE_INVERSE_32 = 16.0  # probabilities from a float32 inverse below this are good to about 1e-5
 LONG = 25  # words; with more of them inverses must be smaller
-
-
-@jit
-def _aligned(size, like):
-    """An empty array of the type of ``like`` that begins on a cache line."""
-    lanes = lanes_of(like)
-    out = np.empty(size + lanes, like.dtype)
-    first = (-(out.ctypes.data // out.itemsize)) & (lanes - 1)
-    return out[first : first + size]
 
 
 @jit
@@ -68,7 +59,7 @@ def abreast(single_root, n_nodes, start, order, scores, mu, log_z, like, frame):
         if n_nodes[order[i]] <= MOST_NODES:
             most = max(most, n_nodes[order[i]])
     size = lanes * most * most
-    work = _aligned(2 * size + 4 * lanes * most, like)
+    work = aligned(2 * size + 4 * lanes * most, like)
     more = work[:0]  # for sums_abreast
     squares = scores[:0]  # for sentences that are filled up
     which = np.empty(lanes, np.int64)
@@ -96,7 +87,7 @@ def abreast(single_root, n_nodes, start, order, scores, mu, log_z, like, frame):
         target = mu
         if not whole:
             if squares.size == 0:
-                squares = _aligned(2 * size, scores)
+                squares = aligned(2 * size, scores)
             source = squares[:size]
             target = squares[size:]
             for lane in range(lanes):
@@ -120,7 +111,7 @@ def abreast(single_root, n_nodes, start, order, scores, mu, log_z, like, frame):
                 layers = 2
                 while 1 << (layers - 2) < most:
                     layers += 1
-                more = _aligned((3 + layers) * size + (4 * most + MAX_HALVINGS) * lanes, like)
+                more = aligned((3 + layers) * size + (4 * most + MAX_HALVINGS) * lanes, like)
             sums_abreast(single_root, source, at, n, swap, target, found, more, frame)
             for lane in range(lanes):
                 log_z[which[lane]] = found[lane] if found[lane] > -np.inf else np.nan

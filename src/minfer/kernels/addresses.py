@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from minfer.kernels import _plain
 from minfer.kernels._plain import instead
-from minfer.kernels.lanes import _LANES
+from minfer.kernels.lanes import _LANES, _named
 
 L = 8  # lanes of a vector of doubles
 SPAN = 64  # bytes of them
@@ -98,16 +97,15 @@ def spread(context, x):
 
 
 def _of_two(name):
-    @intrinsic
     def of_two(context, x, y):
         def codegen(context, builder, signature, args):
             kind = ir.FunctionType(_KIND.vector, [_KIND.vector] * 2)
-            call = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{L}f64")
+            call = builder.module.declare_intrinsic(f"llvm.{name}.v{L}f64", fnty=kind)
             return builder.call(call, args, fastmath=("nnan", "nsz"))
 
         return _KIND(_KIND, _KIND), codegen
 
-    return of_two
+    return intrinsic(_named(of_two, f"_{name}_of_two"))
 
 
 #: Lane by lane, no NaN among them: one instruction each, unlike ``lanes.larger``, which knows NaN.
@@ -133,8 +131,7 @@ def total(context, x):
     return types.float64(_KIND), codegen
 
 
-def _extreme(sign):
-    @intrinsic
+def _extreme(sign, name):
     def extreme(context, x):
         def codegen(context, builder, signature, args):
             parts = [_lane(builder, args[0], i) for i in range(L)]
@@ -147,8 +144,8 @@ def _extreme(sign):
 
         return types.float64(_KIND), codegen
 
-    return extreme
+    return intrinsic(_named(extreme, name))
 
 
-most = instead(_plain.most)(_extreme(">"))  # of eight lanes, none of which is NaN
-least = instead(_plain.least)(_extreme("<"))
+most = instead(_plain.most)(_extreme(">", "most"))  # of eight lanes, none of which is NaN
+least = instead(_plain.least)(_extreme("<", "least"))

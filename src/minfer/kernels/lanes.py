@@ -12,13 +12,14 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 
 from minfer.kernels import _plain
 from minfer.kernels._jit import jit
+from minfer.kernels._plain import instead
 from minfer.kernels.powers import LN2_HI, LN2_LO, LOG2E, MAGIC, SQRT_HALF
 
 BITS = 512
@@ -57,6 +58,12 @@ _LONE = {dtype: Lanes(dtype, 1, True) for dtype in _FLOATS}
 class _Model(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, kind.vector)
+
+
+def _named(function, name):
+    """A function made by another one, under a name that says which: machine code has it, too."""
+    function.__name__ = function.__qualname__ = name
+    return function
 
 
 def _kind(like):
@@ -112,6 +119,7 @@ class _Memory:
         return self.builder.fpext(x, to) if wide else self.builder.fptrunc(x, to)
 
 
+@instead(_plain.lanes_of)
 @intrinsic
 def lanes_of(context, array):
     """How many lanes a value of this array has."""
@@ -123,8 +131,7 @@ def lanes_of(context, array):
     return types.intp(array), codegen
 
 
-def _zeros(kinds):
-    @intrinsic
+def _zeros(kinds, name):
     def zero(context, array):
         kind = kinds[array.dtype]
 
@@ -133,13 +140,15 @@ def _zeros(kinds):
 
         return kind(array), codegen
 
-    return zero
+    return intrinsic(_named(zero, name))
 
 
-strict = _zeros(_STRICT)  # 0 in all lanes of an array, strict: a ``like`` for what is below
-lone = _zeros(_LONE)  # the same for a single lane
+#: 0 in all lanes of an array, strict: a ``like`` for what is below. Then the same for a single one.
+strict = instead(_plain.strict)(_zeros(_STRICT, "strict"))
+lone = instead(_plain.lone)(_zeros(_LONE, "lone"))
 
 
+@instead(_plain.load_lanes)
 @intrinsic
 def load(context, array, at):
     """The lanes of a flat array from ``at`` on."""
@@ -150,6 +159,7 @@ def load(context, array, at):
     return _kind(array)(array, types.intp), codegen
 
 
+@instead(_plain.load_as)
 @intrinsic
 def load_as(context, like, array, at):
     """As many entries of an array as ``like`` has lanes, and of its kind."""
@@ -160,6 +170,7 @@ def load_as(context, like, array, at):
     return _kind(like)(like, array, types.intp), codegen
 
 
+@instead(_plain.store_lanes)
 @intrinsic
 def store(context, array, at, x):
     """array[at : at + lanes] = x."""
@@ -171,6 +182,7 @@ def store(context, array, at, x):
     return types.void(array, types.intp, x), codegen
 
 
+@instead(_plain.splat)
 @intrinsic
 def splat(context, like, x):
     """The same number in all lanes, of the kind of ``like``, an array or a value."""
@@ -184,7 +196,7 @@ def splat(context, like, x):
     return kind(like, kind.dtype), codegen
 
 
-@_plain.instead(_plain.choose)
+@instead(_plain.choose)
 @intrinsic
 def choose(context, a, b, yes, no):
     """``yes`` in the lanes where a > b, else ``no``."""
@@ -195,7 +207,7 @@ def choose(context, a, b, yes, no):
     return a(a, a, a, a), codegen
 
 
-@_plain.instead(_plain.magnitude)
+@instead(_plain.magnitude)
 @intrinsic
 def magnitude(context, x):
     """|x|."""
@@ -203,13 +215,12 @@ def magnitude(context, x):
     def codegen(context, builder, signature, args):
         name = f"llvm.fabs.v{x.count}f{x.dtype.bitwidth}"
         kind = ir.FunctionType(x.vector, [x.vector])
-        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
+        return builder.call(builder.module.declare_intrinsic(name, fnty=kind), args)
 
     return x(x), codegen
 
 
-def _rows(into):
-    @intrinsic
+def _rows(into, name):
     def move(context, x, start, m, line):
         def codegen(context, builder, signature, args):
             rows, columns = _both_ways(context, builder, signature, args)
@@ -221,14 +232,14 @@ def _rows(into):
 
         return types.void(x, start, types.intp, line), codegen
 
-    return move
+    return intrinsic(_named(move, name))
 
 
 # (x, start, m, line): as many columns from m on as there are lanes, of one row of each sentence,
 # between ``x``, where ``start`` i8 (lanes,) tells the rows' beginnings, and ``line``, where column
 # j is entry j and sentence l is in lane l
-rows_into_lanes = _rows(True)
-rows_out_of_lanes = _rows(False)
+rows_into_lanes = instead(_plain.rows_into_lanes)(_rows(True, "rows_into_lanes"))
+rows_out_of_lanes = instead(_plain.rows_out_of_lanes)(_rows(False, "rows_out_of_lanes"))
 
 
 def _both_ways(context, builder, signature, args):
@@ -246,6 +257,7 @@ def _both_ways(context, builder, signature, args):
     return rows, columns
 
 
+@instead(_plain.power_of_two)
 @intrinsic
 def _power_of_two(context, t):
     """2^k for t = k + MAGIC."""
@@ -262,28 +274,42 @@ def _power_of_two(context, t):
 
 
 def _operator(symbol, instruction):
-    @intrinsic
+    """An infix operator; each function of each operator has a name of its own."""
+    name = symbol.__name__
+
     def both(context, a, b):
         def codegen(context, builder, signature, args):
             return getattr(builder, instruction)(args[0], args[1], flags=a.flags)
 
         return a(a, a), codegen
 
-    @overload(symbol)
+    both = instead(symbol)(intrinsic(_named(both, f"_{name}_both")))
+
     def infix(a, b):
         if isinstance(a, Lanes) and isinstance(b, Lanes):
-            return lambda a, b: both(a, b)
+            return _named(lambda a, b: both(a, b), f"{name}_lanes_lanes")
         if isinstance(a, Lanes) and isinstance(b, types.Float):
-            return lambda a, b: both(a, splat(a, b))
+            return _named(lambda a, b: both(a, splat(a, b)), f"{name}_lanes_float")
         if isinstance(a, types.Float) and isinstance(b, Lanes):
-            return lambda a, b: both(splat(b, a), b)
+            return _named(lambda a, b: both(splat(b, a), b), f"{name}_float_lanes")
         return None
+
+    overload(symbol)(_named(infix, f"_{name}_infix"))
 
 
 _operator(operator.add, "fadd")
 _operator(operator.sub, "fsub")
 _operator(operator.mul, "fmul")
 _operator(operator.truediv, "fdiv")
+
+
+@jit
+def aligned(size, like):
+    """An empty array of the type of ``like``, an array, that begins on a cache line."""
+    lanes = lanes_of(like)
+    out = np.empty(size + lanes, like.dtype)
+    first = (-(out.ctypes.data // out.itemsize)) & (lanes - 1)
+    return out[first : first + size]
 
 
 @jit
@@ -339,7 +365,12 @@ def _exp_32(x):
     return choose(splat(x, ZERO_32), x, splat(x, 0.0), p * _power_of_two(t))
 
 
-@_plain.instead(_plain.exp)
+def _plain_exp(x):
+    """The twin of what ``_exp`` below chooses from."""
+    return _exp_64(x) if x.itemsize == 8 else _exp_32(x)
+
+
+@instead(_plain_exp)
 def exp(x):
     """e^x lane by lane for x <= 1 or so; relative error 5e-16, in float32 2e-7.
 
@@ -349,9 +380,12 @@ def exp(x):
 
 @overload(exp)
 def _exp(x):
-    return (lambda x: _exp_64(x)) if x.dtype == types.float64 else (lambda x: _exp_32(x))
+    if x.dtype == types.float64:
+        return _named(lambda x: _exp_64(x), "exp_lanes_64")
+    return _named(lambda x: _exp_32(x), "exp_lanes_32")
 
 
+@instead(_plain.taken_apart)
 @intrinsic
 def _taken_apart(context, x):
     """The mantissa of a normal float64, in [0.5, 1), and the exponent that goes with it."""

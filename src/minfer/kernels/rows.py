@@ -36,9 +36,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from minfer.kernels import _plain
 from minfer.kernels._jit import jit
-from minfer.kernels.abreast import _aligned
-from minfer.kernels.lanes import choose, exp, larger, load, smaller, splat, store
+from minfer.kernels._plain import instead
+from minfer.kernels.lanes import aligned, choose, exp, larger, load, smaller, splat, store
 from minfer.kernels.vexp import exp_in_place
 
 L = 8  # lanes of a vector of doubles
@@ -69,6 +70,7 @@ UNUSED = 2  # in ``cut``: a variable whose field is zero and is not an input
 # ---------------------------------------------------------------- structure
 
 
+@instead(_plain.at)
 @intrinsic
 def _at(context, array, i):
     """array[i] for i >= 0, as an int64 or a float64: no look at whether i counts from the end."""
@@ -670,19 +672,19 @@ def run_rows(
     like = np.zeros(L)
     own = log_psi.shape[0] > 0
     bound0 = n_variables + n_slices
-    values = _aligned(n_values * L, like)
-    out = _aligned(n_values * L if keep else 0, like)
-    belief = _aligned(n_cells * L if keep else 0, like)
-    scale = _aligned(n * L, like)
-    logs = _aligned(n * L, like)
-    biggest = _aligned((bound0 + n) * L, like)
-    small = _aligned((bound0 + n) * L, like)
-    miss = _aligned((bound0 + n) * L, like)
-    low = _aligned(n * L, like)
-    most = _aligned(n * L, like)
-    sums = _aligned(largest * L if joints.shape[0] else 0, like)
-    linear = _aligned(log_psi.shape[1] * L if own else 0, like)
-    tops = _aligned(2 * tables.shape[0] * L if own else 0, like)
+    values = aligned(n_values * L, like)
+    out = aligned(n_values * L if keep else 0, like)
+    belief = aligned(n_cells * L if keep else 0, like)
+    scale = aligned(n * L, like)
+    logs = aligned(n * L, like)
+    biggest = aligned((bound0 + n) * L, like)
+    small = aligned((bound0 + n) * L, like)
+    miss = aligned((bound0 + n) * L, like)
+    low = aligned(n * L, like)
+    most = aligned(n * L, like)
+    sums = aligned(largest * L if joints.shape[0] else 0, like)
+    linear = aligned(log_psi.shape[1] * L if own else 0, like)
+    tops = aligned(2 * tables.shape[0] * L if own else 0, like)
     biggest[:] = 1.0
     tmp = np.empty(L)
     const = np.empty(L)

@@ -13,12 +13,13 @@ from numba.extending import intrinsic
 
 from minfer.kernels import _plain
 from minfer.kernels._jit import jit
+from minfer.kernels._plain import instead
 from minfer.kernels.powers import EXP_MIN, LN2_HI, LN2_LO, LOG2E, MAGIC, SQRT_HALF
 
 TINY = 2.2250738585072014e-308
 
 
-@_plain.instead(_plain.bits_of)
+@instead(_plain.bits_of)
 @intrinsic
 def bits_of(context, x):
     """The bits of a float64 as an int64."""
@@ -29,7 +30,7 @@ def bits_of(context, x):
     return types.int64(types.float64), codegen
 
 
-@_plain.instead(_plain.double_of)
+@instead(_plain.double_of)
 @intrinsic
 def double_of(context, bits):
     """The float64 with these bits."""
