@@ -1,12 +1,16 @@
 """The best assignments, the k best and marginal MAP, against all assignments."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import asking
+import drawn_best
 import minfer
+import naive
+from draws import draws
 from minfer import ContradictionError, EvidenceError, FactorGraph, ModelError, RefusedError
 from test_states import sprinkler
 
@@ -36,6 +40,32 @@ def test_the_k_best(kind, seed):
         assert a.log_probability == pytest.approx(a.log_score - math.log(w.sum()), abs=1e-10)
         assert [graph.state(v, a[v]) for v in range(graph.n_variables)] == a.numbers.tolist()
     assert len({tuple(a.numbers) for a in best}) == len(best)
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("max_gib", [1.0, drawn_best.NO_TREE])
+def test_no_score_is_above_the_upper_bound(max_gib):
+    """Scores as fractions: the best one's rounded sum is too low half of the time."""
+    rng = np.random.default_rng(0)
+    for _ in range(draws(200)):
+        n = int(rng.integers(1, 7))
+        graph = FactorGraph.empty(rng.integers(1, 4, size=n))
+        size = float(rng.choice([1e-3, 1.0, 30.0, 1e6, 1e12]))
+        if rng.random() < 0.5:
+            graph = graph.tilt(size * rng.normal(size=len(graph.field)))
+        for _ in range(int(rng.integers(1, 12))):
+            scope = rng.choice(n, size=int(rng.integers(1, min(n, 3) + 1)), replace=False)
+            graph = graph.add_tables([scope], [size * rng.normal(size=graph.n_states[scope])])
+        top = max(
+            sum(Fraction(float(table[tuple(x[list(scope)])])) for scope, table in factors)
+            for factors in [naive.factors_of(graph)]
+            for x in naive.assignments(graph)
+        )
+        best = minfer.mpe(graph, max_gib=max_gib)
+        assert Fraction(best.upper) >= top
+        assert best.log_score <= best.upper
+        assert best.proven
+        assert best.gap <= 1e-8 + 1e-11 * size
 
 
 @pytest.mark.parametrize(("kind", "seed"), CASES)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import minfer
+import naive
 import refuting
 from draws import draws, thorough
 from minfer import (
@@ -454,3 +455,55 @@ print([m for m in {*sys.modules} - before if m.split(".")[0] in ("minfer", "scip
 def test_what_is_imported_is_not_on_the_clock() -> None:
     words = [sys.executable, "-c", IMPORTED]
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def logs_of(graph: FactorGraph) -> np.ndarray:
+    """Logarithms of the true marginals, however small, (sum of states,)."""
+    score, x = naive.log_scores(graph), naive.assignments(graph)
+    each = [
+        float(naive.logsumexp(score[x[:, v] == s])) if (x[:, v] == s).any() else -np.inf
+        for v, size in enumerate(graph.n_states)
+        for s in range(size)
+    ]
+    return np.array(each) - float(naive.logsumexp(score))
+
+
+def extreme(rng: np.random.Generator) -> FactorGraph:
+    """Numbers of hundreds and thousands, some zeros."""
+    n = int(rng.integers(2, 7))
+    size = float(rng.choice([100.0, 400.0, 1000.0, 10000.0]))
+    graph = FactorGraph.empty(rng.integers(1, 4, size=n) if rng.random() < 0.6 else [2] * n)
+    graph = graph.tilt(size * float(rng.choice([0.0, 1.0])) * rng.normal(size=len(graph.field)))
+    for _ in range(int(rng.integers(1, 2 * n))):
+        scope = rng.choice(n, size=min(n, int(rng.choice([2, 2, 3]))), replace=False)
+        shape = graph.n_states[scope]
+        if len(scope) == 2 and shape[0] == shape[1] and rng.random() < 0.3:
+            graph = graph.add_potts([scope], [abs(size * rng.normal())])
+            continue
+        table = size * rng.normal(size=shape)
+        table[rng.random(shape) < float(rng.choice([0.0, 0.2]))] = -np.inf
+        graph = graph.add_tables([scope], table[None])
+    return graph
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("method", [*ALONE, "all"])
+def test_what_is_possible_has_an_upper_end_above_zero(method):
+    """[0, 0] by boxes for e^-1400: an exponential rounded to 0 meant impossible."""
+    never = -np.inf
+    chain = FactorGraph.empty([2, 2, 2]).add_tables(
+        [[0, 1], [1, 2]], [[[0, 0], [never, 0]], [[0, 0.3], [-1400, -1400.2]]]
+    )
+    rng = np.random.default_rng(0)
+    for graph in [chain, *(extreme(rng) for _ in range(draws(100)))]:
+        if naive.log_z(graph) == never:
+            continue
+        truth = logs_of(graph)
+        for work in (1, 1000, 100_000):
+            found = certify(graph, work, methods=None if method == "all" else [method])
+            assert (found.hi[truth > never] > 0.0).all()
+            with np.errstate(divide="ignore"):
+                low, high = np.log(found.lo), np.log(found.hi)
+            slip = 1e-9 * (1 + np.abs(np.where(truth > never, truth, 0.0)))
+            assert (low <= truth + slip).all()
+            assert (high >= truth - slip).all()

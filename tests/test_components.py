@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from draws import draws, few
 from minfer import (
     Auto,
     BeliefPropagation,
+    Clamped,
     Components,
     ContradictionError,
     Exact,
@@ -24,8 +25,10 @@ from minfer import (
     ModelError,
     RefusedError,
     SettingsError,
+    StructuredMeanField,
     TreeReweighted,
     infer,
+    query,
     relax,
 )
 from minfer.factors import group
@@ -224,6 +227,60 @@ def test_lent_weights_are_those_of_the_call_whatever_it_starts_from():
         np.testing.assert_allclose(own(left, m).probs, one.probs, atol=1e-8)
         np.testing.assert_allclose(lending(left, m).probs, two.probs, atol=1e-8)
     assert lending(left, two).iterations < two.iterations
+
+
+def named(graph: FactorGraph) -> FactorGraph:
+    return replace(graph, names=tuple(f"n{v}" for v in range(graph.n_variables)))
+
+
+@pytest.mark.parametrize("clamped", [False, True])
+def test_blocks_and_weights_are_in_numbers_of_the_whole(clamped):
+    """Blocks of variables 8 to 11 were looked up in a part that has four variables."""
+
+    def wrap(solver):
+        return Clamped(solver, k=1, restarts=0) if clamped else solver
+
+    rng = np.random.default_rng(5)
+    graph = union(*(FactorGraph.grid(rng.normal(size=(2, 2)), 1.5, "equal") for _ in range(3)))
+    blocks = [[9, 0, 3], [6, 10, 11, 8], [2, 5]]  # with variables of several parts, and not all
+    for model, told in (
+        (graph, blocks),
+        (named(graph), [[f"n{v}" for v in block] for block in blocks]),
+    ):
+        solver = wrap(StructuredMeanField(told, tol=1e-12))
+        whole, apart = solver(model), Components(solver, size=1)(model)
+        assert "3 parts" in apart.note
+        if not clamped:
+            np.testing.assert_allclose(apart.probs, whole.probs, atol=1e-9)
+            assert apart.log_z == pytest.approx(whole.log_z, abs=1e-9)
+        assert apart.log_z <= naive.log_z(graph)
+    rho = rng.uniform(0.3, 0.7, size=graph.n_factors)
+    solver = wrap(TreeReweighted(weights=rho, tol=1e-12))
+    whole, apart = solver(graph), Components(Components(solver, size=1), size=1)(graph)
+    if not clamped:
+        np.testing.assert_allclose(apart.probs, whole.probs, atol=1e-9)
+        assert apart.log_z == pytest.approx(whole.log_z, abs=1e-8)
+    with pytest.raises(SettingsError, match="11 numbers for 24 factors"):
+        Components(wrap(TreeReweighted(weights=rho[:11])), size=1)(graph)
+    with pytest.raises(ModelError, match="12"):
+        Components(wrap(StructuredMeanField([[12]])), size=1)(graph)
+    with pytest.raises(SettingsError, match="x3 is in two of them"):
+        Components(wrap(StructuredMeanField([[3], [0, 3]])), size=1)(graph)
+
+
+def test_blocks_and_weights_of_a_question_are_in_numbers_of_the_whole():
+    """A question is asked of the part that matters to it, numbered anew."""
+    rng = np.random.default_rng(5)
+    graph = union(*(FactorGraph.grid(rng.normal(size=(2, 2)), 1.5, "equal") for _ in range(3)))
+    solver = StructuredMeanField([[9, 0, 3], [6, 10, 11, 8], [2, 5]], tol=1e-12)
+    weighed = TreeReweighted(weights=rng.uniform(0.3, 0.7, size=graph.n_factors), tol=1e-12)
+    for s in (solver, weighed):
+        for v in (0, 5, 10):
+            np.testing.assert_allclose(
+                query(graph, v, {(v + 3) % 12: 1}, solver=s),
+                s(graph.with_evidence({(v + 3) % 12: 1}))[v],
+                atol=1e-9,
+            )
 
 
 def test_a_time_limit_reaches_the_solver_inside():

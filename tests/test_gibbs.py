@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from itertools import pairwise
 
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 import naive
 from draws import draws
-from minfer import ContradictionError, FactorGraph, RefusedError
+from minfer import Components, ContradictionError, FactorGraph, RefusedError
+from minfer.solvers import telling
 from minfer.solvers.base import LogZ, Marginals, Status
 from minfer.solvers.gibbs import Gibbs
 
@@ -117,16 +119,90 @@ def test_error_estimate_shrinks_with_sweeps():
     assert Gibbs(n_chains=1)(graph).error_estimate is None
 
 
+EQUAL = np.array([[0, -np.inf], [-np.inf, 0]])
+ALL_EQUAL = np.full((2, 2, 2), -np.inf)
+ALL_EQUAL[0, 0, 0] = ALL_EQUAL[1, 1, 1] = 0.0
+
+
 def test_islands_show_in_the_error_estimate():
     """All variables equal, and hard: a chain never leaves the side it starts on."""
-    equal = [[0, -np.inf], [-np.inf, 0]]
-    graph = FactorGraph.from_tables([2] * 5, [[i, i + 1] for i in range(4)], [equal] * 4)
+    graph = FactorGraph.from_tables([2] * 5, [[i, i + 1] for i in range(4)], [EQUAL] * 4)
     m = Gibbs(n_sweeps=100, n_chains=8)(graph)
     sides = m.state.chain_probs[:, 1]
     assert set(sides) == {0.0, 1.0}
-    assert m.error_estimate == pytest.approx(sides.std(ddof=1) / np.sqrt(8))
-    assert m.error_estimate > 0.1
+    assert m.error_estimate == np.inf
+    assert not m.converged
+    assert f"differ by {sides.std(ddof=1) / np.sqrt(8):.2g}" in m.note
+    assert "Tempering" in m.advice
+    assert "error unknown" in telling.status(m)
+    assert json.loads(json.dumps(m.to_dict(), allow_nan=False))["error_estimate"] is None
     assert np.isfinite(graph.log_score(m.state.states)).all()
+    both = Components(Gibbs(n_sweeps=100), size=1)(
+        FactorGraph.from_tables([2] * 4, [[0, 1], [2, 3]], [EQUAL, np.zeros((2, 2))])
+    )
+    assert both.error_estimate == np.inf
+    assert not both.converged
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        FactorGraph.empty([2, 2]).add_tables([[0, 1]], [EQUAL]),
+        FactorGraph.empty([2, 2]).add_potts([[0, 1]], np.inf),
+        FactorGraph.empty([2, 2, 2]).add_tables([[0, 1, 2]], [ALL_EQUAL]),
+        FactorGraph.empty([2] * 20).add_tables([[i, i + 1] for i in range(19)], [EQUAL] * 19),
+    ],
+)
+@pytest.mark.parametrize("prepared", [False, True])
+def test_chains_that_began_on_one_side_have_not_converged(graph, prepared):
+    """With seeds 12, 14 and 18 all four chains did, and [0, 1] had an error of 0."""
+    for seed in range(24):
+        solver = Gibbs(rng=seed, n_sweeps=20, burn_in=2)
+        m = solver.prepare(graph)() if prepared else solver(graph)
+        assert m.error_estimate == np.inf
+        assert not m.converged
+    seen = solver.prepare(graph)({0: 1}) if prepared else solver(graph.with_evidence({0: 1}))
+    assert seen.converged == (graph.n_variables < 20 or not prepared)
+    assert seen[1][1] == 1.0
+
+
+def islands(graph: FactorGraph) -> int:
+    """How many sets of allowed assignments there are that single moves do not join: by flooding."""
+    score = naive.log_scores(graph)
+    left = {tuple(x) for x in naive.assignments(graph)[score > -np.inf].tolist()}
+    found = 0
+    while left:
+        found, todo = found + 1, [left.pop()]
+        while todo:
+            x = todo.pop()
+            for v, s in enumerate(graph.n_states.tolist()):
+                near = {(*x[:v], k, *x[v + 1 :]) for k in range(s)} & left
+                left -= near
+                todo += near
+    return found
+
+
+@pytest.mark.drawn
+def test_trapped_is_what_flooding_says():
+    """Small parts are decided either way; a haven is a proof."""
+    rng = np.random.default_rng(0)
+    seen = set()
+    for _ in range(draws(400)):
+        n = int(rng.integers(2, 6))
+        graph = FactorGraph.empty(rng.integers(1, 4, size=n))
+        for _ in range(int(rng.integers(1, 5))):
+            scope = rng.choice(n, size=min(n, int(rng.integers(1, 4))), replace=False)
+            table = np.where(rng.random(graph.n_states[scope]) < 0.3, -np.inf, 0.0)
+            graph = graph.add_tables([scope], table[None])
+        n_islands = islands(graph)
+        try:
+            m = Gibbs(n_sweeps=5, burn_in=0)(graph)
+        except (ContradictionError, RefusedError):
+            assert n_islands == 0
+            continue
+        assert (m.error_estimate == np.inf) == (n_islands > 1)
+        seen.add(n_islands)
+    assert {1, 2, 3} <= seen
 
 
 def test_feasible_start_in_a_tight_model():

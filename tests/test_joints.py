@@ -1,9 +1,12 @@
 """Joint marginals of any variables: exact through a clique tree, of BP by factors and trees."""
 
+import pickle
+
 import numpy as np
 import pytest
 
 import asking
+import naive
 from minfer import (
     BeliefPropagation,
     Components,
@@ -96,6 +99,23 @@ def test_bp_by_a_factor_or_a_path_beside_a_loop():
     assert np.abs(known.joint(4, 5).table.sum() - 1.0) < 1e-12  # evidence cuts the loop
 
 
+@pytest.mark.parametrize(("degree", "weight"), [(3, 360), (5, 200), (9, 100), (9, 700), (12, 45)])
+def test_around_a_hub_with_a_very_unlikely_state(degree, weight):
+    """1 / p^(degree - 1) was infinite."""
+    rng = np.random.default_rng(degree)
+    links = rng.normal(size=(degree, 3, 2))
+    edges = [[0, i] for i in range(1, degree + 1)]
+    graph = FactorGraph.empty([3] + [2] * degree).tilt([0.0, -weight, 0.0] + [0.0] * 2 * degree)
+    graph = graph.add_tables(edges, links)
+    m = BeliefPropagation()(graph)
+    _, p = naive.joint(graph)
+    p = p.reshape(graph.n_states)
+    leaves = m.joint(*range(1, degree + 1)).table
+    np.testing.assert_allclose(leaves, p.sum(axis=0), atol=0, rtol=1e-9)
+    whole = m.joint(*range(degree, -1, -1)).table.transpose()
+    np.testing.assert_allclose(whole[1], p[1], atol=1e-300, rtol=1e-8)
+
+
 def test_other_solvers():
     g = FactorGraph.pairwise([0.1, 0.2, 0.3], [[0, 1], [1, 2]], [1.0, 0.5])
     field = MeanField()(g)
@@ -117,6 +137,12 @@ def test_refused_and_wrong():
     for wrong in ((), (0, 0), (145,)):
         with pytest.raises(ModelError):
             m.joint(*wrong)
+
+
+def test_a_joint_pickles():
+    graph = FactorGraph.from_tables([2, 2], [[0, 1]], [[[0.0, -800.0], [-2000.0, -1500.0]]])
+    j = pickle.loads(pickle.dumps(Exact()(graph).joint(0, 1)))
+    np.testing.assert_allclose(j.conditional(0).table[1], [0.0, 1.0], atol=1e-12)
 
 
 def test_entropy():

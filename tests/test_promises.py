@@ -19,6 +19,7 @@ from minfer import (
     MinDivergence,
     ModelError,
     Status,
+    StructuredMeanField,
     TreeReweighted,
     infer,
 )
@@ -183,6 +184,27 @@ def test_mean_field_settles_in_both_directions():
     further = MeanField(tol=1e-12)(hub)
     assert answer.converged
     np.testing.assert_allclose(answer.probs, further.probs, atol=5e-3)
+
+
+@pytest.mark.parametrize("weight", [30.0, 300.0, 2740.0])
+@pytest.mark.parametrize("table", [False, True])
+def test_mean_field_has_not_converged_if_one_update_would_move_it(weight, table):
+    """Beside a saddle point two sweeps move next to nothing, and the next one moves a lot."""
+    told = 0
+    for field in 10.0 ** np.arange(-17.0, -5.0):
+        graph = FactorGraph.pairwise([field, field], [[0, 1]], [weight], feature="equal")
+        if table:  # a third state that is never taken keeps the pair from its short form
+            graph = FactorGraph.empty([3, 3]).tilt([0.0, field, -2e4] * 2)
+            graph = graph.add_tables([[0, 1]], weight * np.eye(3)[None])
+        joint = naive.log_scores(graph).reshape(graph.n_states)
+        for solver in (MeanField(tol=1e-6), StructuredMeanField([], tol=1e-6)):
+            answer = solver(graph)
+            told += answer.converged
+            for v in range(2):
+                energy = (joint if v == 0 else joint.T) @ answer[1 - v]
+                new = np.exp(energy - naive.logsumexp(energy))
+                assert np.abs(new - answer[v]).max() <= 1e-6 + 1e-11 or not answer.converged
+    assert told > 12
 
 
 def test_invalid_weights_bound_nothing():

@@ -4,6 +4,7 @@ import gc
 import math
 import threading
 import weakref
+from decimal import Decimal, localcontext
 from importlib import import_module
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import asking
 import minfer
+import naive
 from draws import draws, few
 from minfer import (
     BeliefPropagation,
@@ -157,6 +159,88 @@ def test_a_contradiction_elsewhere_is_found_unless_waived():
         minfer.query(g, "a", seen)
     assert minfer.query(g, "a", seen, check=False).tolist() == [0.5, 0.5]
     assert minfer.query(g, "a", seen, check=False).log_evidence == -math.inf
+
+
+def digits(graph: FactorGraph, seen: dict) -> dict:
+    """Every allowed assignment's weight with 60 digits and any exponent."""
+    out = {}
+    factors = naive.factors_of(graph)
+    for x in naive.assignments(graph).tolist():
+        logs = [table[tuple(x[v] for v in scope)] for scope, table in factors]
+        for v, s in seen.items():
+            logs.append(math.log(s[x[v]]) if np.ndim(s) and s[x[v]] else 0.0)
+            if (s[x[v]] == 0.0) if np.ndim(s) else (x[v] != s):
+                logs.append(-math.inf)
+        if min(logs, default=0.0) > -math.inf:
+            out[tuple(x)] = sum(map(Decimal, logs), Decimal(0)).exp()
+    return out
+
+
+def summed(weights: dict, which: list) -> dict:
+    out: dict = {}
+    for x, w in weights.items():
+        key = tuple(x[v] for v in which)
+        out[key] = out.get(key, Decimal(0)) + w
+    return out
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("scale", [1.0, 30.0, 400.0, 3000.0])
+def test_conditions_less_probable_than_any_number(scale):
+    """NaN where the condition's probability is below 1e-308, and digits lost well above that."""
+    rng = np.random.default_rng(int(scale))
+    seen_rare = 0
+    with localcontext() as context:
+        context.prec = 60
+        for _ in range(draws(60)):
+            n = int(rng.integers(2, 6))
+            graph = FactorGraph.empty(rng.integers(1, 4, size=n))
+            for _ in range(int(rng.integers(1, 7))):
+                scope = rng.choice(n, size=int(rng.integers(1, min(n, 3) + 1)), replace=False)
+                table = np.round(scale * rng.normal(size=graph.n_states[scope]), 3)
+                table[rng.random(table.shape) < 0.1] = -np.inf
+                graph = graph.add_tables([scope], table[None])
+            seen: dict = {}
+            for v in range(n):
+                if rng.random() < 0.2:
+                    seen[v] = int(rng.integers(graph.n_states[v]))
+                elif rng.random() < 0.1:
+                    seen[v] = rng.random(graph.n_states[v])
+            weights = digits(graph, seen)
+            if not weights:
+                continue
+            which = [int(v) for v in rng.choice(n, size=2, replace=False)]
+            both, of = summed(weights, which), summed(weights, which[1:])
+            total = sum(weights.values())
+            hard = {v: s for v, s in seen.items() if not np.ndim(s)}
+            soft = np.zeros(int(graph.n_states.sum()))
+            for v in seen.keys() - hard.keys():
+                soft[graph.offsets[v] : graph.offsets[v + 1]] = np.log(seen[v])
+            answers = [minfer.query(graph, which, seen)]
+            observed = graph.tilt(soft).with_evidence(hard)
+            answers += [s(observed).joint(*which) for s in (Exact(), Exact(method="clique-tree"))]
+            answers += [minfer.query(graph, which, seen, solver=Exact())]
+            want = np.full([int(graph.n_states[v]) for v in which], np.nan)
+            for b, w in of.items():
+                seen_rare += w / total < Decimal("1e-308")
+                for a in range(len(want)):
+                    want[a, b[0]] = both.get((a, *b), Decimal(0)) / w
+            for j in answers:
+                np.testing.assert_allclose(j.conditional(1).table, want, rtol=0, atol=1e-9)
+                for b in of:
+                    found = j.conditional({1: b[0]}).table
+                    np.testing.assert_allclose(found, want[:, b[0]], rtol=0, atol=1e-9)
+            first, information = summed(weights, which[:1]), Decimal(0)
+            for (a, b), w in both.items():
+                information += w / total * (w * total / (first[a,] * of[b,])).ln()
+            for j in answers:
+                got = j.mutual_information()
+                assert got == pytest.approx(float(information), rel=1e-9, abs=1e-13)
+            if which[0] not in hard and which[1] not in hard:
+                found = minfer.information(graph, which[0], seen)[graph.name(which[1])]
+                assert found.mutual_information == pytest.approx(float(information), abs=1e-10)
+                assert np.isfinite([found.share, found.entropy]).all()
+    assert seen_rare > 0 or scale < 1000.0
 
 
 def test_a_joint_by_names():

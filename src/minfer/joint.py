@@ -17,6 +17,9 @@ from minfer.states import state_number
 from minfer.words import and_more, counted, probability
 
 _SHOWN = 20
+#: Conditions less probable than this are looked at in logarithms: sums of a table that is right to
+#: 1e-14 of the whole are not right to 1e-9 of themselves, and below 1e-308 there are no numbers.
+RARE = 1e-5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,6 +51,9 @@ class Joint:
     states: tuple[tuple[str, ...], ...]
     given: tuple[str, ...] = ()
     _log_evidence: Callable[[], float] | None = field(default=None)
+    #: Logarithms of entries, less a constant, from their states (n, k); None where they are not
+    #: known better than from the table.
+    _logs: Callable[[NDArray[np.int64]], NDArray[np.float64]] | None = field(default=None)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -115,8 +121,8 @@ class Joint:
         """P(the others | given).
 
         By names, ``j.conditional("B")``: the same axes, each slice of B summing to one, NaN where
-        the condition has probability zero. By states, ``j.conditional({"B": "yes"})``: the table of
-        the others.
+        the condition is impossible. By states, ``j.conditional({"B": "yes"})``: the table of the
+        others. Of exact answers, conditions may be less probable than any number.
         """
         known: dict[int, int] = {}
         axes: list[int] = []
@@ -135,8 +141,32 @@ class Joint:
         total = part.sum(axis=rest, keepdims=True)
         with np.errstate(invalid="ignore", divide="ignore"):
             table = np.where(total > 0.0, part / total, np.nan)
+        rare = total < RARE
+        if self._logs is not None and rare.any():
+            table = np.where(rare, self._from_logs(rare, known, kept, rest), table)
         names = tuple(self.variables[a] for a in kept if a in axes)
         return self._over(table, kept, names)
+
+    def _from_logs(
+        self,
+        rare: NDArray[np.bool_],
+        known: dict[int, int],
+        kept: list[int],
+        rest: tuple[int, ...],
+    ) -> NDArray[np.float64]:
+        """The conditional table where the condition is ``rare``."""
+        assert self._logs is not None
+        logs = np.full([self.table.shape[a] for a in kept], -np.inf)
+        chosen = np.broadcast_to(rare, logs.shape)
+        cells = np.empty((int(chosen.sum()), self.table.ndim), dtype=np.int64)
+        cells[:, kept] = np.argwhere(chosen)
+        for a, state in known.items():
+            cells[:, a] = state
+        logs[chosen] = self._logs(cells)
+        top = logs.max(axis=rest, keepdims=True)
+        weights = np.exp(logs - np.where(top > -np.inf, top, 0.0))
+        with np.errstate(invalid="ignore"):
+            return weights / weights.sum(axis=rest, keepdims=True)
 
     def _over(self, table: ArrayLike, axes: list[int], given: tuple[str, ...] = ()) -> Joint:
         return Joint(
@@ -145,6 +175,7 @@ class Joint:
             tuple(self.states[a] for a in axes),
             given,
             self._log_evidence,
+            self._logs if axes == list(range(self.table.ndim)) else None,
         )
 
     # ------------------------------------------------------------------ information
@@ -164,9 +195,10 @@ class Joint:
         )
         if set(first) & set(second):
             raise ModelError("mutual_information: the two have a variable in common")
-        both = self.marginal(*first, *second)
-        found = self.marginal(*first).entropy() + self.marginal(*second).entropy() - both.entropy()
-        return max(found, 0.0)
+        both = self.marginal(*first, *second).table.reshape(
+            math.prod(self.table.shape[a] for a in first), -1
+        )
+        return mutual_information(both)
 
     # ------------------------------------------------------------------ showing
 
@@ -233,6 +265,19 @@ class Joint:
         more = max(self.table.size - _SHOWN, 0)
         last = f"and {more:,} more, none larger" if more else ""
         return card(self._title, repr(self), ("states", "probability"), self._rows(), last)
+
+
+def mutual_information(both: NDArray[np.float64]) -> float:
+    """I(A; B) in nats of a joint table (S_A, S_B): sum of p log(p / (a b)) - p + a b.
+
+    No term is negative, so what unlikely states say is not lost beside the others.
+    """
+    a, b = both.sum(axis=1, keepdims=True), both.sum(axis=0, keepdims=True)
+    some = both > 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(both) - np.log(a) - np.log(b)
+    terms = np.where(some, both * np.where(some, ratio, 0.0), 0.0) - both + a * b
+    return max(float(terms.sum()), 0.0)
 
 
 def _listed(variables: Any) -> list[Any]:

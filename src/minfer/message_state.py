@@ -115,7 +115,7 @@ def start_messages(mesh: Mesh, start: Marginals | None, blank: bool = False) -> 
         if before.lineage == graph.lineage and old.mesh.reweighted == mesh.reweighted:
             if mesh.slot is old.mesh.slot:
                 k.take_over(old.messages.m, old.messages.rl, w.W, w.rho, s.m, s.rl)
-                done = mesh.known is None
+                done = mesh.known is None and w.rho is old.mesh.wiring.rho
             else:
                 _copy_pairs(mesh, s, old, graph.origin, before.origin)
             _copy_general(mesh, s, old, graph.origin, before.origin)

@@ -161,10 +161,11 @@ def exact_seconds(graph: FactorGraph, cells: float | None = SOON) -> float | Non
     try:
         model = condition(graph)
         free = int((model.fixed < 0).sum())
-        most = float(cheap_cells(model)) if cells is None else cells
+        allowed = float(cheap_cells(model))
+        most = allowed if cells is None else cells
         if free > MOST_SEARCHED or 2 * free > most:
             return None
-        tree = clique_tree(only_tables(model), most)
+        tree = clique_tree(only_tables(model), max(allowed, most))  # the first order is not best
         if not tree.complete or tree.cells > most:
             return None
         Exact().check(tree)

@@ -321,6 +321,7 @@ def refill(
     model: Conditioned,
     known: NDArray[np.int32] | None = None,
     first: bool = True,
+    rho: NDArray[np.float64] | None = None,
 ) -> Mesh | None:
     """The same wiring with other numbers: weights, field, evidence. None where it does not fit.
 
@@ -335,6 +336,8 @@ def refill(
         what they tell the others.
     first : bool
         Whether first messages are needed; not where all are taken over from an earlier run.
+    rho : float array (F of the graph,), optional
+        Other edge appearance probabilities than those it was wired with.
     """
     from minfer.kernels.wiring import MAX_PAIR_WEIGHT
 
@@ -353,8 +356,13 @@ def refill(
     w, weighed, left_over = mesh.wiring, mesh.weighed, mesh.left_over
     tab, machines, speakers, log = w.tab, mesh.machines, mesh.speakers, mesh.log
     begin, lowest = mesh.first, mesh.lowest
-    if any(moved):
-        rho = _rho_by_factor(mesh) if mesh.reweighted else None
+    slot_rho, grho = w.rho, w.grho
+    if rho is not None:
+        slot_rho, grho = np.empty(len(w.rho)), rho[mesh.general_ids[w.gslot[:, 0]]]
+        slot_rho[mesh.slot.ravel()] = np.repeat(rho[mesh.pair_ids], 2)
+    elif mesh.reweighted:
+        rho = _rho_by_factor(mesh) if any(moved) else None
+    if any(moved) or slot_rho is not w.rho:
         pairs = [Pairs(model.groups[i], *model.groups[i].pair_values()) for i in mesh.odds]
         if not all((np.abs(pair_weight(p, rho)) <= MAX_PAIR_WEIGHT).all() for p in pairs):
             return None
@@ -368,7 +376,8 @@ def refill(
     seen = _absorb(model, weighed, left_over, w.gptr, mesh.reweighted, log, known)
     tab, machines = _in_space(tab, machines, log, seen.log)
     wiring = w._replace(
-        cls=seen.cls, prior=seen.prior, field=seen.field, W=weighed.W, tab=tab
+        cls=seen.cls, prior=seen.prior, field=seen.field, W=weighed.W, tab=tab, rho=slot_rho,
+        grho=grho,
     )  # fmt: skip
     return mesh.changed(
         model=model, wiring=wiring, log=seen.log, constant=seen.constant, first=begin,

@@ -73,6 +73,9 @@ class Intervals:
     work : int
         Nodes and cells visited.
     seconds : float
+    satisfiable : bool
+        Whether it is proven that the model allows some assignment. If it allows none there are no
+        marginals, and intervals say nothing: a search that ends early may not find that out.
     """
 
     graph: FactorGraph
@@ -84,6 +87,7 @@ class Intervals:
     trace: list[Step] = field(default_factory=list)
     work: int = 0
     seconds: float = 0.0
+    satisfiable: bool = True
 
     def __post_init__(self) -> None:
         for name in ("lo", "hi", "codes"):
@@ -193,6 +197,7 @@ class Intervals:
         width = self.width
         return {
             "stopped": self.stopped,
+            "satisfiable": True if self.satisfiable else None,
             "tol": self.tol,
             "work": self.work,
             "seconds": self.seconds,
@@ -216,11 +221,12 @@ class Intervals:
         width = self.width
         if not len(width):
             return "Intervals(no variables)"
-        return (
+        text = (
             f"Intervals({counted(len(self), 'variable')}; mean width {width.mean():.2g}, largest "
             f"{width.max():.2g}; {int(self.decided().sum()):,} decided; stopped by {self.stopped} "
-            f"after {self.seconds:.3g} s)"
+            f"after {self.seconds:.3g} s"
         )
+        return f"{text})" if self.satisfiable else f"{text}; if the model allows anything at all)"
 
     def _repr_html_(self) -> str:
         """The widest intervals."""

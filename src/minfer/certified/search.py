@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 import numpy as np
@@ -43,6 +43,9 @@ PAYS = 0.05
 
 #: Variables that are known so well and still undecided are ties.
 TIE = 1e-9
+
+#: Methods that bound binary variables alone.
+BINARY = ("walks", "monotone")
 
 #: What the methods import when they first run.
 LOADED = (
@@ -78,6 +81,12 @@ def all_methods() -> dict[str, tuple[Callable[[], Method], ...]]:
         "boxes": (Boxes,),
         "hull": (Hull,),
     }
+
+
+def applicable(model: Conditioned) -> list[str]:
+    """The names of the methods that have something to work on in a model."""
+    binary = (model.graph._n_states == 2) & (model.fixed < 0)
+    return [name for name in all_methods() if name not in BINARY or binary.any()]
 
 
 def intervals(
@@ -310,4 +319,20 @@ class Search:
 
     def answer(self) -> Intervals:
         """The intervals as they are."""
-        return self._result(self.meter.stopped)
+        return replace(self._result(self.meter.stopped), satisfiable=self._satisfiable())
+
+    def _satisfiable(self) -> bool:
+        """Whether it is proven that the model allows some assignment.
+
+        It does without zeros, or where a network of conditional probabilities has no evidence. A
+        part with zeros does where exact inference went through it; and one assignment that is
+        allowed, such as that of the intervals' middles may be, is a proof for all of it.
+        """
+        graph = self.model.graph
+        if graph.directed and not np.isneginf(graph.field).any():
+            return True
+        exact = self.bounds.codes == CODE["exact"]
+        if all(exact[g._scope[g.forbids()]].any(axis=1).all() for g in self.model.groups):
+            return True
+        likely = self._result("").midpoint().mpm()
+        return bool(np.isfinite(graph.log_score(likely[None])).all())

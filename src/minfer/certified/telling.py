@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,11 @@ def ending(iv: Intervals) -> str:
     return f"{ENDINGS[iv.stopped]} {duration(iv.seconds)}"
 
 
-def advice(iv: Intervals, chosen: list[int] | None = None, undecided: bool = False) -> str:
-    """What to do about intervals that are too wide; empty where nothing needs doing."""
+def progress(iv: Intervals, chosen: list[int] | None = None, undecided: bool = False) -> str:
+    """Of intervals that are too wide: what is left to try, or when they last became narrower.
+
+    Whether more time would narrow them further nobody knows, so nothing is promised.
+    """
     which = slice(None) if chosen is None else chosen
     left = iv.width[which] > iv.tol
     if undecided:
@@ -69,25 +73,27 @@ def advice(iv: Intervals, chosen: list[int] | None = None, undecided: bool = Fal
         return ""
     if iv.stopped == "exhausted":
         return "only exact inference is left: `minfer plan` says what it would cost"
-    more = {
-        "time": f"time_limit={float(f'{4 * iv.seconds:.1g}'):g}",
-        "work": f"work={4 * max(iv.work, 1)}",
-    }.get(iv.stopped, "a longer run")
-    if iv.trace and len(iv.trace) > 8 and not any(step.improved for step in iv.trace[-5:]):
-        return f"{more} may not help: the last five steps narrowed nothing (`minfer plan`: exact?)"
-    narrower = "" if chosen is not None else ", or fewer variables (variables=...),"
-    return f"{more}{narrower} would narrow what is left"
+    narrower = [
+        after.seconds
+        for before, after in pairwise(iv.trace)
+        if after.mean_width < before.mean_width
+    ]
+    if not narrower:
+        return "no step narrowed anything"
+    return f"the last step that narrowed anything ended after {duration(narrower[-1])}"
 
 
-def sentence(
-    iv: Intervals,
-    chosen: list[int] | None = None,
-    undecided: bool = False,
-    wording: Callable[[str], str] = str,
-) -> str:
-    """What is certain, why the search ended and what to do next; ``wording`` is for the last."""
-    next_step = wording(advice(iv, chosen, undecided))
-    return f"{certain(iv, chosen)}. {ending(iv)}{f'; {next_step}' if next_step else ''}."
+UNDECIDED = (
+    "It was not decided whether the model allows any assignment at all; the intervals hold if it "
+    "does"
+)
+
+
+def sentence(iv: Intervals, chosen: list[int] | None = None, undecided: bool = False) -> str:
+    """What is certain, why the search ended, and how far it had come."""
+    more = progress(iv, chosen, undecided)
+    text = f"{certain(iv, chosen)}. {ending(iv)}{f'; {more}' if more else ''}."
+    return text if iv.satisfiable else f"{text} {UNDECIDED}."
 
 
 def widest(iv: Intervals, chosen: list[int] | None = None, most: int | None = None) -> list[int]:
@@ -113,10 +119,9 @@ def judged(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None)
     return f"{text}; no probability is off by more than {upwards(float(most.max()))} (rigorous)"
 
 
-def colours(iv: Intervals, answer: NDArray[np.int64]) -> str:
-    """For how many pixels the colour is proven; ``answer`` (V,) are the colours that were found."""
-
-    states = iv.states()
+def judged_colours(iv: Intervals, marginals: Marginals) -> str:
+    """For how many pixels the colour is proven, and how many estimates are refuted."""
+    states, answer = iv.states(), marginals.mpm()
     sure, wrong = int((states >= 0).sum()), int(((states >= 0) & (states != answer)).sum())
     n = len(states)
     text = (
@@ -125,15 +130,10 @@ def colours(iv: Intervals, answer: NDArray[np.int64]) -> str:
     )
     if wrong:
         text += f"; {wrong:,} of them should have the other colour"
+    if refuted := int(iv.refuted(marginals, REFUTED).sum()):
+        what = counted(refuted, "estimate")
+        text += f"; {what} refuted: provably off by more than {REFUTED:g}"
     return f"{text} (rigorous; {duration(iv.seconds)})"
-
-
-def proven(iv: Intervals, answer: Marginals) -> str:
-    """For certain, unlike the estimates: how many pixels are proven, and how many are refuted."""
-    text = f"For certain: {colours(iv, answer.mpm())}."
-    if refuted := int(iv.refuted(answer, REFUTED).sum()):
-        text += f" {refuted:,} estimates are provably off by more than {REFUTED:g}."
-    return text
 
 
 def to_dict(
@@ -272,6 +272,7 @@ def summary(iv: Intervals, chosen: list[int] | None = None) -> dict[str, str]:
     return {
         "width": f"{width.mean():.2g} on average, {width.max():.2g} at most" if len(iv) else "none",
         "method": ", ".join(made) or "none",
+        "satisfiable": "" if iv.satisfiable else "not decided",
         "time": f"{duration(iv.seconds)} without compiling and loading kernels, "
         f"{iv.work:,.0f} units of work",
     }

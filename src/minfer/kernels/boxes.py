@@ -232,7 +232,8 @@ def prepare(
                 elif zeros > 0:
                     boxes[begin + e] = 0.0
                 else:
-                    boxes[begin + e] = _up(np.exp(min(value + error[k], 700.0)) * (1.0 + 4e-15))
+                    value = max(min(value + error[k], 700.0), -700.0)  # 0 would mean impossible
+                    boxes[begin + e] = _up(np.exp(value) * (1.0 + 4e-15))
             begin += c * c
         _message(
             slots, j, tables_a, tables_b, orders, ranges, pads[j], boxes, where, cards,

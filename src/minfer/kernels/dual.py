@@ -194,59 +194,6 @@ def collect(wires, theta, q, mu, which):
 
 
 @jit
-def supports(wires, theta):
-    """Put states out of the running that a factor forbids whatever the others do, until none is.
-
-    The variable without a state left, or -1.
-    """
-    off, vptr, vs, fptr, sv, so, sf, early, late, ft, fw, tab = wires
-    n = off.shape[0] - 1
-    out, work, where, state = _room(off, fptr)
-    nothing = np.full(n, -1, np.int32)
-    own = np.empty(sv.shape[0], np.int64)
-    for s in range(sv.shape[0]):
-        own[s] = off[sv[s]]
-    alive = np.empty(off[n])
-    for x in range(off[n]):
-        alive[x] = 0.0 if theta[x] > -np.inf else -np.inf
-    queue = np.empty(n, np.int64)
-    waits = np.ones(n, np.bool_)
-    for i in range(n):
-        queue[i] = i
-    head, size = 0, n
-    while size:
-        i = queue[head]
-        head, size = (head + 1) % n, size - 1
-        waits[i] = False
-        lo, k = off[i], off[i + 1] - off[i]
-        changed, left = False, 0
-        for p in range(vptr[i], vptr[i + 1]):
-            s = vs[p]
-            _message(
-                s, sf[s], fptr, sv, ft, fw, tab, off, nothing, alive, own, out, 0, work, where,
-                state
-            )  # fmt: skip
-            for x in range(k):
-                if out[x] == -np.inf and alive[lo + x] == 0.0:
-                    alive[lo + x] = theta[lo + x] = -np.inf
-                    changed = True
-        for x in range(k):
-            left += alive[lo + x] == 0.0
-        if not left:
-            return i
-        if changed:
-            for p in range(vptr[i], vptr[i + 1]):
-                f = sf[vs[p]]
-                for s in range(fptr[f], fptr[f + 1]):
-                    j = sv[s]
-                    if j != i and not waits[j]:
-                        queue[(head + size) % n] = j
-                        size += 1
-                        waits[j] = True
-    return -1
-
-
-@jit
 def tops(wires, size, theta, q, nodes, factors):
     """The largest value of each variable and each factor, moved up by what rounding may hide.
 

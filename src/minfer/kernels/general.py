@@ -3,11 +3,12 @@
     M_{f→v}(x_v) ∝ sum psi(x) prod_{u != v} q_{u→f}(x_u)      (pull)
     b_v ∝ field_v prod_f M_{f→v}^rho,  q_{v→f} ∝ b_v / M_{f→v}     (update)
 
-A cavity is belief / message with 0 / 0 = 0: a state with a zero message is impossible, and stays
-so. ``visit_linear`` keeps vectors scaled to sum 1 (sums vectorise, maxima do not), ``visit_log``
-their logs scaled to maximum 0; they do the same. Nothing is lost to underflow: a linear number
-below 1e-150 raises ``flag[0]`` while it is still accurate, and the run goes on in log space. A
-variable with no state left raises ``flag[1]``.
+A cavity is belief / message with 0 / 0 = 0: a state with a zero message is left out of everything.
+``visit_linear`` keeps vectors scaled to sum 1 (sums vectorise, maxima do not), ``visit_log``
+their logs scaled to maximum 0; they do the same. A linear number below 1e-150 raises ``flag[0]``
+while it is still accurate, and the run goes on in log space, where only what is forbidden is minus
+infinity. Until the end of a sweep, numbers may fall to zero nevertheless. A variable with no state
+left raises ``flag[1]``; whether that proves anything is for :mod:`minfer.support` to say.
 
 Each visits a run of variables, because a call counts references to all its arrays.
 
@@ -64,6 +65,8 @@ from minfer.kernels.wiring import (
 
 #: Linear messages and products stay above this or the run continues in log space.
 TINY = 1e-150
+#: No message in logs is further from the largest, so that sums of them never are minus infinity.
+FARTHEST = -1e300
 #: Beyond these odds a pair message equals its limit to the last bit.
 MAX_ODDS = 1e200
 
@@ -444,6 +447,8 @@ def visit_log(w, s, out, begin, end, forward, phase, damping, watching, ahead):
                 told = max(told, _log_distance(tmp, gm, o, n, top))
             for i in range(n):
                 x = tmp[i] - top
+                if x < FARTHEST and x > -np.inf:
+                    x = FARTHEST
                 if damping > 0.0 and x > -np.inf and gm[o + i] > -np.inf:
                     x += damping * (gm[o + i] - x)
                 gm[o + i] = x

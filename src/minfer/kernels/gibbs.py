@@ -55,7 +55,7 @@ def draw(off, probs, words, states):
                         break
 
 
-@jit
+@jit(inline="always")
 def _walk(scope, literal, step_at, step, x, first, stop, state):
     """The state of a machine after places ``first`` to ``stop``; -1 if that is forbidden."""
     for i in range(first, stop):
@@ -65,83 +65,96 @@ def _walk(scope, literal, step_at, step, x, first, stop, state):
     return state
 
 
-@jit
-def _is_broken(model, f, x):
-    """Whether factor f forbids the assignment x."""
-    if model.toff[f] < 0:
-        row = model.machine[f - (model.toff.shape[0] - model.machine.shape[0])]
-        state = _walk(
-            model.scope, model.literal, model.step_at, model.step, x, model.fptr[f],
-            model.fptr[f + 1], row[START],
-        )  # fmt: skip
-        return state < 0 or model.final[row[FINAL] + state] == -np.inf
-    if model.width[f] > 0:
-        lo = model.fptr[f]
-        apart = abs(x[model.scope[lo]] - x[model.scope[lo + 1]])
-        return model.log_psi[model.toff[f] + min(apart, model.width[f] - 1)] == -np.inf
-    cell = 0
-    for k in range(model.fptr[f], model.fptr[f + 1]):
-        cell = cell * model.card[model.scope[k]] + x[model.scope[k]]
-    return model.log_psi[model.toff[f] + cell] == -np.inf
-
-
-@jit
-def _n_broken(model, v, x):
-    """How many factors of v the assignment breaks."""
-    count = 0
-    for k in range(model.vptr[v], model.vptr[v + 1]):
-        count += _is_broken(model, model.vfac[k], x)
-    return count
-
-
-@jit
-def _best_move(model, f, x, noise, words):
-    """Variable of f and state that break the fewest factors more; ties, and noise, by lot."""
-    best, ties, var, state = np.inf, 0.0, -1, 0
-    for k in range(model.fptr[f], model.fptr[f + 1]):
-        v = model.scope[k]
-        old = x[v]
-        before = _n_broken(model, v, x)
-        for s in range(model.card[v]):
-            if s == old or model.bias[model.off[v] + s] == -np.inf:
-                continue
-            x[v] = s
-            cost = 0.0 if noise else float(_n_broken(model, v, x) - before)
-            if cost < best:
-                best, ties, var, state = cost, 1.0, v, s
-            elif cost == best:
-                ties += 1.0
-                if uniform(words) * ties < 1.0:
-                    var, state = v, s
-        x[v] = old
-    return var, state
+@jit(inline="always")
+def _is_broken(
+    f, x, fptr, scope, card, toff, width, log_psi, machine, literal, step_at, step, final
+):  # fmt: skip
+    """Whether factor f forbids the assignment x. Arrays are read once, outside loops."""
+    broken = False
+    if toff[f] < 0:
+        row = f - (toff.shape[0] - machine.shape[0])
+        state = machine[row, START]
+        for i in range(fptr[f], fptr[f + 1]):
+            if state < 0:
+                break
+            state = step[step_at[i] + 2 * state + (x[scope[i]] == literal[i])]
+        broken = state < 0
+        if not broken:
+            broken = final[machine[row, FINAL] + state] == -np.inf
+    elif width[f] > 0:
+        lo = fptr[f]
+        apart = abs(x[scope[lo]] - x[scope[lo + 1]])
+        broken = log_psi[toff[f] + min(apart, width[f] - 1)] == -np.inf
+    else:
+        cell = 0
+        for k in range(fptr[f], fptr[f + 1]):
+            cell = cell * card[scope[k]] + x[scope[k]]
+        broken = log_psi[toff[f] + cell] == -np.inf
+    return broken
 
 
 @jit
 def repair(model, x, words, max_moves):
     """Min-conflicts search with noise, in place; the number of broken factors that are left.
 
-    A move takes a random broken factor and changes one of its variables.
+    A move takes a random broken factor and changes one of its variables: to the variable and state
+    that break the fewest factors more; ties, and noise, by lot.
     """
-    n_facs = model.toff.shape[0]
+    fptr, scope, card, toff, width = model.fptr, model.scope, model.card, model.toff, model.width
+    log_psi, machine, literal = model.log_psi, model.machine, model.literal
+    step_at, step, final = model.step_at, model.step, model.final
+    off, bias, vptr, vfac = model.off, model.bias, model.vptr, model.vfac
+    n_facs = fptr.shape[0] - 1
     broken = np.empty(n_facs, np.int64)
     place = np.full(n_facs, -1, np.int64)  # position in ``broken``
     n = 0
     for f in range(n_facs):
-        if _is_broken(model, f, x):
+        bad = _is_broken(
+            f, x, fptr, scope, card, toff, width, log_psi, machine, literal, step_at, step, final
+        )  # fmt: skip
+        if bad:
             broken[n], place[f] = f, n
             n += 1
     for _ in range(max_moves):
         if n == 0:
             break
         f = broken[int(uniform(words) * n)]
-        v, state = _best_move(model, f, x, uniform(words) < _NOISE, words)
-        if v < 0:
+        noise = uniform(words) < _NOISE
+        best, ties, var, state = np.inf, 0.0, -1, 0
+        for k in range(fptr[f], fptr[f + 1]):
+            v = scope[k]
+            old = x[v]
+            before = 0
+            for i in range(vptr[v], vptr[v + 1]):
+                before += place[vfac[i]] >= 0
+            for s in range(card[v]):
+                if s == old or bias[off[v] + s] == -np.inf:
+                    continue
+                x[v] = s
+                cost = 0.0
+                if not noise:
+                    for i in range(vptr[v], vptr[v + 1]):
+                        cost += _is_broken(
+                            vfac[i], x, fptr, scope, card, toff, width, log_psi, machine, literal,
+                            step_at, step, final,
+                        )  # fmt: skip
+                    cost -= before
+                if cost < best:
+                    best, ties, var, state = cost, 1.0, v, s
+                elif cost == best:
+                    ties += 1.0
+                    if uniform(words) * ties < 1.0:
+                        var, state = v, s
+            x[v] = old
+        if var < 0:
             continue
-        x[v] = state
-        for k in range(model.vptr[v], model.vptr[v + 1]):
-            g = model.vfac[k]
-            bad = _is_broken(model, g, x)
+        x[var] = state
+        for k in range(vptr[var], vptr[var + 1]):
+            g = vfac[k]
+            bad = _is_broken(
+                g, x, fptr, scope, card, toff, width, log_psi, machine, literal, step_at, step,
+                final,
+            )  # fmt: skip
             if bad and place[g] < 0:
                 broken[n], place[g] = g, n
                 n += 1
@@ -160,12 +173,17 @@ def yield_to(model, x, target):
     For models that allow every allowed assignment with any variable moved to its target. Returns
     a factor that is broken even at the target, or -1.
     """
-    for f in range(model.toff.shape[0]):
-        k = model.fptr[f]
-        while _is_broken(model, f, x):
-            if k == model.fptr[f + 1]:
+    fptr, scope, card, toff, width = model.fptr, model.scope, model.card, model.toff, model.width
+    log_psi, machine, literal = model.log_psi, model.machine, model.literal
+    step_at, step, final = model.step_at, model.step, model.final
+    for f in range(fptr.shape[0] - 1):
+        k = fptr[f]
+        while _is_broken(
+            f, x, fptr, scope, card, toff, width, log_psi, machine, literal, step_at, step, final
+        ):  # fmt: skip
+            if k == fptr[f + 1]:
                 return f
-            x[model.scope[k]] = target[model.scope[k]]
+            x[scope[k]] = target[scope[k]]
             k += 1
     return -1
 
@@ -321,9 +339,10 @@ def _sweep(model, x, words, e, total, t, at, state, behind):
         for k in range(vptr[v], vptr[v + 1]):
             f, pos = vfac[k], vpos[k]
             if toff[f] < 0 and machine[f - n_tables, ASCENDING]:
-                m, lo = f - n_tables, fptr[f]
-                here = lo + pos
-                state[m] = _walk(scope, literal, step_at, step, x, here, here + 1, state[m])
+                m, here = f - n_tables, fptr[f] + pos
+                if state[m] >= 0:
+                    on = x[v] == literal[here]
+                    state[m] = step[step_at[here] + 2 * state[m] + on]
     return worst
 
 

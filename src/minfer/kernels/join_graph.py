@@ -19,6 +19,8 @@ from minfer.kernels._jit import jit
 from minfer.kernels.vexp import exp_in_place
 
 TINY = 1e-250  # sums below are made again
+FARTHEST = -1e300  # of a message, so that sums of them are minus infinity by zeros alone
+LEAST = 1e-300  # of a cell that is allowed, where its exponential underflows
 
 
 @jit
@@ -189,6 +191,8 @@ def sweep(
             z = high + np.log(z)
             for q in range(n_sep):
                 old, new = msg[sent + q], s[q] - z
+                if new < FARTHEST and new > -np.inf:
+                    new = FARTHEST
                 moved = abs(np.exp(new) - np.exp(old))
                 if moved > residual[0]:
                     residual[0] = moved
@@ -196,6 +200,12 @@ def sweep(
                     new = damping * old + (1.0 - damping) * new
                 msg[sent + q] = new
     return -1
+
+
+@jit
+def _exp(x):
+    """e^x, positive unless x is minus infinity."""
+    return max(np.exp(x), LEAST) if x > -np.inf else 0.0
 
 
 @jit
@@ -221,7 +231,7 @@ def read(
         n = cell_ptr[c + 1] - cell_ptr[c]
         z = 0.0
         for x in range(n):
-            b[x] = np.exp(b[x] - top)
+            b[x] = _exp(b[x] - top)
             z += b[x]
         log_z += top + np.log(z)
         step = 1
@@ -255,5 +265,5 @@ def belief_of(
         c, psi, cell_ptr, inner, inc_ptr, inc_edge, inc_side, msg_at, msg, place_ptr, place, b
     )
     for x in range(b.size):
-        b[x] = np.exp(b[x] - top)
+        b[x] = _exp(b[x] - top)
     return b / b.sum()

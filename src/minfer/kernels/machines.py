@@ -14,8 +14,8 @@ goes over the factors forwards or backwards. Where every message is to come from
 were (flooding, confirming updates, trees), cavities are ``gq`` as for all general factors.
 
 ``visit_linear`` raises ``flag[0]`` where a number comes close to underflow; the run then goes on
-with ``visit_log``, which does the same in logs. A factor i that allows nothing sets
-``flag[1]`` to -1 - i.
+with ``visit_log``, which does the same in logs. A factor i that allows nothing, as far as numbers
+can tell, sets ``flag[1]`` to -1 - i.
 """
 
 import math
@@ -26,6 +26,7 @@ import numpy as np
 from minfer.kernels._jit import jit
 
 TINY = 1e-150  # as in :mod:`minfer.kernels.general`
+FARTHEST = -1e300  # of a message in logs, as there
 SHORT = 8  # literals up to which sums need no scaling on the way
 #: Codes of automata over binary variables with two states and steps [[0, 1], [1, x]].
 OTHER, STAY, BACK, DEAD = 0, 1, 2, 3  # x = 1 (clause), 0 (parity), -1 (exactly one)
@@ -120,7 +121,11 @@ def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
                 t, o = np.uint64(lit[j]), np.uint64(at[j])
                 f = _U1 - t
                 bt, bf = qt * mt * z, qf * mf * z
-                x = 1.0 / (mt + mf)
+                x = mt + mf
+                if not x > 0.0:  # both too small for a number, or forbidden
+                    flag[1] = -1 - i
+                    return biggest, moved
+                x = 1.0 / x
                 mt, mf = mt * x, mf * x
                 if min(min(mt, mf), min(bt, bf)) < TINY:
                     small += (0.0 < mt < TINY) + (0.0 < mf < TINY)
@@ -353,6 +358,9 @@ def visit_log(ma, s, order, begin, end, forward, in_place, damping, watching):
                 flag[1] = -1 - i
                 return moved
             mt, mf = mt - top, mf - top
+            if mt + mf < FARTHEST:  # seldom; minus infinity is for what is forbidden
+                mt = max(mt, FARTHEST) if mt > -np.inf else mt
+                mf = max(mf, FARTHEST) if mf > -np.inf else mf
             if watching:
                 whole, total = math.exp(mt) + (size - 1) * math.exp(mf), 0.0
                 for x in range(size):

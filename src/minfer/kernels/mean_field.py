@@ -215,8 +215,11 @@ def _to_log_weights(bias, o, n, penalty, total):
 
 
 @jit
-def _renew(bias, q, o, n, penalty, total, closing):
-    """New q_v from energies and masses; its largest change, its part of the bound, of the mass."""
+def _renew(bias, q, o, n, penalty, total, closing, dry):
+    """New q_v from energies and masses; its largest change, its part of the bound, of the mass.
+
+    ``dry``: q stays as it is; only the change counts.
+    """
     top = _to_log_weights(bias, o, n, penalty, total)
     z = 0.0
     for s in range(n):
@@ -226,7 +229,8 @@ def _renew(bias, q, o, n, penalty, total, closing):
     for s in range(n):
         p = total[1, s] / z
         change = max(change, abs(p - q[o + s]))
-        q[o + s] = p
+        if not dry:
+            q[o + s] = p
         if p > 0.0:
             value += p * (bias[o + s] + closing[0, s] - (total[0, s] - top))
             mass += p * closing[1, s]
@@ -234,7 +238,7 @@ def _renew(bias, q, o, n, penalty, total, closing):
 
 
 @jit
-def _renew_binary(bias, q, o, x, close):
+def _renew_binary(bias, q, o, x, close, dry):
     """The same for two states with log-odds x, closing energy ``close`` for state 1 and no mass.
 
     The entropy is log(1 + t) + |x| t / (1 + t) with t = exp(-|x|); 1 + t is returned instead of its
@@ -245,12 +249,13 @@ def _renew_binary(bias, q, o, x, close):
     p = small if x < 0 else 1.0 - small
     rest = 1.0 - small if x < 0 else small
     change = abs(p - q[o + 1])
-    q[o], q[o + 1] = rest, p
+    if not dry:
+        q[o], q[o + 1] = rest, p
     return change, rest * bias[o] + p * (bias[o + 1] + close) + abs(x) * small, 1.0 + t
 
 
 @jit
-def _fast_sweep(model, q, one, backward):
+def _fast_sweep(model, q, one, backward, dry):
     """All variables once; largest change, and the bound at the end. None is GENERAL.
 
     A factor's energy is read off at the last of its variables: the others are final by then.
@@ -269,7 +274,7 @@ def _fast_sweep(model, q, one, backward):
             m = qweight[k] * one[qvar[k]]
             x += m
             close += m if (qvar[k] < v) != backward else 0.0
-        change, value, factor = _renew_binary(bias, q, o, x, close)
+        change, value, factor = _renew_binary(bias, q, o, x, close, dry)
         one[v] = q[o + 1]
         worst = max(worst, change)
         bound += value
@@ -281,7 +286,7 @@ def _fast_sweep(model, q, one, backward):
 
 
 @jit
-def _sweep(model, q, one, penalty, backward, at, ahead, behind):
+def _sweep(model, q, one, penalty, backward, at, ahead, behind, dry):
     """The same with variables of every kind; also the forbidden mass at the end.
 
     ``at``, ``ahead`` and ``behind`` are of the machines, see :func:`_read`. Where the scope is
@@ -314,7 +319,7 @@ def _sweep(model, q, one, penalty, backward, at, ahead, behind):
             close += m if (qvar[k] < v) != backward else 0.0
         if kind[v] == FAST:
             x += bias[o + 1] - bias[o]
-            change, value, factor = _renew_binary(bias, q, o, x, close)
+            change, value, factor = _renew_binary(bias, q, o, x, close, dry)
             one[v] = q[o + 1]
             worst = max(worst, change)
             bound += value
@@ -381,7 +386,7 @@ def _sweep(model, q, one, penalty, backward, at, ahead, behind):
                 if closes:
                     closing[0, s] += part[0, s]
                     closing[1, s] += part[1, s]
-        change, value, more = _renew(bias, q, o, n, penalty, total, closing)
+        change, value, more = _renew(bias, q, o, n, penalty, total, closing, dry)
         for k in range(vptr[v], vptr[v + 1]):
             f, pos = vfac[k], vpos[k]
             if toff[f] < 0 and machine[f - n_tables, ASCENDING]:
@@ -469,8 +474,9 @@ def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trac
     backward : bool, direction of the first sweep
     until_allowed : bool
         Stop once no forbidden mass is left; else once two sweeps running, one in each direction,
-        move no probability by more than ``tol``.
-    trace : f8 (3, n), out: largest change, bound, forbidden mass
+        move no probability by more than ``tol``, and after them no update of one variable alone
+        would: weights of a thousand turn a neighbour's last step of ``tol`` into a thousand.
+    trace : f8 (3, n), out: largest change (of such updates too), bound, forbidden mass
     """
     n_vars = model.card.shape[0]
     one = np.zeros(n_vars)  # probability of state 1 of the binary variables
@@ -491,14 +497,25 @@ def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trac
         if calm == 0:
             for v in range(q.shape[0]):  # a slice would compile 3 s of error texts
                 before[v] = q[v]
-        if only_fast:
-            change, bound, mass = _fast_sweep(model, q, one, backward)
-        else:
-            change, bound, mass = _sweep(model, q, one, penalties[i], backward, at, ahead, behind)
+        dry, change, bound, mass = False, 0.0, 0.0, 0.0
+        for _ in range(2):  # the second time to confirm two calm sweeps
+            if only_fast:
+                moved, value, left = _fast_sweep(model, q, one, backward, dry)
+            else:
+                moved, value, left = _sweep(
+                    model, q, one, penalties[i], backward, at, ahead, behind, dry
+                )
+            if dry:
+                change = max(change, moved)
+                break
+            change, bound, mass = moved, value, left
+            backward = not backward
+            if until_allowed or calm == 0 or change > tol:
+                break
+            dry = True
         trace[0, i] = change
         trace[1, i] = bound if mass == 0.0 else -np.inf
         trace[2, i] = mass
-        backward = not backward
         calm = calm + 1 if change <= tol else 0
         if (mass == 0.0) if until_allowed else (calm >= 2):
             return i + 1

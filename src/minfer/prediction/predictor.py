@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_choice, check_flag, check_graph, check_whole, told
 from minfer.errors import EvidenceError, ModelError, SettingsError, visible
+from minfer.limits import clock
 from minfer.parallel import cores
 from minfer.prediction import files
 from minfer.prediction.answers import (
@@ -307,7 +307,7 @@ class Predictor:
         report: Callable[[int], None] | None = None,
     ) -> Summary:
         """Answer a file of any size into another, a chunk at a time; see :func:`predict`."""
-        began = time.perf_counter()
+        began = clock()
         files.check_output(out, cases)
         rows = impossible = unknown = 0
         with files.open_cases(cases) as source, files.open_answers(out) as sink:
@@ -319,7 +319,7 @@ class Predictor:
                 unknown += part.n_unknown
                 if report:
                     report(rows)
-        seconds = time.perf_counter() - began
+        seconds = clock() - began
         answered = rows - impossible - unknown
         unread = tuple(name for name in source.names if name not in set(read))
         return Summary(

@@ -126,8 +126,8 @@ class Best:
     complete : bool
         Whether all possible assignments are among them.
     upper : float
-        No assignment's log score is above this: the best one's where a clique tree proves it, else
-        a bound that includes its own rounding.
+        No assignment's log score is above this, rounding included: where a clique tree proves it,
+        the best one's and what its sums may be off by.
     status : str
         ``"optimal"``: proven. ``"within gap"``: the search ended with :attr:`gap` left between
         score and bound. ``"time limit"``: time ran out.
@@ -322,7 +322,7 @@ def mpe(
     may_search = k == 1 and variables is None
     until = clock() + FOR_TREE * (deadline - clock()) if may_search else deadline
     try:
-        found, complete, log_z = _by_tree(
+        found, complete, log_z, slip = _by_tree(
             graph, k, None if variables is None else inside, until, max_gib, time_limit
         )
     except RefusedError:
@@ -339,7 +339,8 @@ def mpe(
             score = float(graph.log_score(x[: graph.n_variables]))
         log_probability = math.nan if math.isnan(log_z) else min(score - log_z, 0.0)
         ranked.append(Assignment(names, x[inside].astype(np.int64), score, log_probability, states))
-    return Best(tuple(ranked), True, complete, clock() - began)
+    upper = float(np.nextafter(ranked[0].log_score + slip, math.inf))
+    return Best(tuple(ranked), True, complete, clock() - began, upper)
 
 
 def _by_tree(
@@ -349,8 +350,8 @@ def _by_tree(
     deadline: float,
     max_gib: float,
     time_limit: float | None,
-) -> tuple[list[tuple[float, NDArray[np.int32]]], bool, float]:
-    """The k best (score, assignment) by a clique tree, whether these are all, and log Z.
+) -> tuple[list[tuple[float, NDArray[np.int32]]], bool, float, float]:
+    """The k best (score, assignment) by a clique tree, whether these are all, log Z, and rounding.
 
     ``inside``: marginal MAP of these variables. Raises RefusedError where no tree fits. log Z is
     NaN where only the best assignment was found in time.
@@ -366,7 +367,29 @@ def _by_tree(
         log_z = cliques.collect() + constant_of(problem)
     except RefusedError:
         log_z = math.nan
-    return found, complete, log_z
+    return found, complete, log_z, _rounding(graph, problem, tree, sums)
+
+
+def _rounding(graph: FactorGraph, problem: Conditioned, tree: CliqueTree, sums: bool) -> float:
+    """How far a true score may lie above the best one that a tree finds, by rounding alone.
+
+    Scores are sums of one number per factor and variable, made here and there with two more
+    additions for each clique; each errs by 2^-53 of a partial sum, which is no larger than the
+    largest numbers of all added up. Twice, for the best and for the one that was taken, and twice
+    more for sums that are made again. ``sums``: also what exponentials and their sums add to logs.
+    """
+    n = graph.n_factors + graph.n_variables + 2 * len(tree.parent) + 8
+    unit = 4.0 * n * 2.0**-53
+    groups = graph.groups
+    if any(g.form == "messages" for g in groups):  # known by the tables they became
+        groups = (*groups, *problem.groups)
+    sizes = [unit * g.magnitude() for g in groups]
+    field = graph._field
+    if field is not None and len(field):
+        largest = np.where(np.isfinite(field), np.abs(field), 0.0)
+        sizes.append(unit * np.maximum.reduceat(largest, graph._offsets[:-1]))
+    total = math.fsum(x for size in sizes for x in np.asarray(size, dtype=np.float64).tolist())
+    return total + (2.0**-50 * (tree.cells + n) if sums else 0.0)
 
 
 def _or_none(number: float) -> float | None:

@@ -66,7 +66,8 @@ def locating(model: FactorGraph, evidence: Evidence | None) -> Iterator[None]:
 
 def words(graph: FactorGraph, hard: Hard, soft: Soft) -> str | None:
     """What is wrong, in words; None where it cannot be found."""
-    left: dict[int, int | NDArray[np.float64]] = {**hard, **soft}
+    graph, stored = _without_evidence(graph)
+    left: dict[int, int | NDArray[np.float64]] = {**stored, **hard, **soft}
     try:
         if possible(graph, left):
             return None  # a contradiction of another kind
@@ -87,6 +88,24 @@ def words(graph: FactorGraph, hard: Hard, soft: Soft) -> str | None:
     if len(said) > _SHOWN:
         said = [*said[:_SHOWN], f"{len(said) - _SHOWN} more"]
     return f"{listed(said)} together have probability zero under this model"
+
+
+def _without_evidence(graph: FactorGraph) -> tuple[FactorGraph, dict[int, int]]:
+    """The model without the states that it was given, and which those are."""
+    if graph._field is None or not graph.n_variables:
+        return graph, {}
+    allowed = graph.field > -np.inf
+    count = np.add.reduceat(allowed, graph._offsets[:-1])
+    seen = np.flatnonzero((count == 1) & (graph._n_states > 1))
+    if not len(seen):
+        return graph, {}
+    free = graph.field.copy()
+    stored = {}
+    for v in seen.tolist():
+        own = slice(int(graph._offsets[v]), int(graph._offsets[v + 1]))
+        stored[v] = int(np.argmax(allowed[own]))
+        free[own] = 0.0
+    return graph._renumbered(_field=free), stored
 
 
 def _said(graph: FactorGraph, v: int, state: int | NDArray[np.float64]) -> str:

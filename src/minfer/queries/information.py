@@ -17,6 +17,7 @@ import numpy as np
 from minfer.checks import check_graph, load
 from minfer.errors import ContradictionError, ModelError, visible
 from minfer.graph import FactorGraph
+from minfer.joint import mutual_information
 from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, log_field, numbered
 from minfer.queries.plans import IMPOSSIBLE, plan_for
@@ -148,8 +149,7 @@ def information(
         lo = int(plan.offsets[plan.place[v]])
         given = probs[:, lo : lo + int(model._n_states[v])]
         whole = p_able @ given
-        found_ = max(_entropy(whole) - float(p_able @ [_entropy(q) for q in given]), 0.0)
-        found_ = min(found_, entropy)
+        found_ = min(mutual_information(p_able[:, None] * given), entropy)
         share = found_ / entropy if entropy > 0.0 else 0.0
         told.append(Told(model.name(v), found_, share, _entropy(whole)))
     told.sort(key=lambda row: -row.mutual_information)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from threading import Lock
 from types import NoneType
 from typing import Any
@@ -35,7 +35,7 @@ from minfer.queries.plans import (
 )
 from minfer.queries.pruning import prune
 from minfer.queries.small import Tabled
-from minfer.solvers.base import Marginals, Solver
+from minfer.solvers.base import Marginals, Solver, in_parts
 from minfer.solvers.exact import Exact
 from minfer.solvers.joint_table import JointTable
 from minfer.solvers.status import LogZ, Status
@@ -466,6 +466,7 @@ class _Question:
             tuple(graph.states(t) for t in self.targets),
             (),
             lambda: self.log_evidence(hard, soft, log_z),
+            lambda cells: self.logs(cells, hard, soft),
         )
 
     def _all(
@@ -486,11 +487,13 @@ class _Question:
         part = self.plan.part
         place = self.plan.place
         graph = part.graph.tilt(log_field(part.graph, place, soft)) if soft else part.graph
+        (solver,) = in_parts(solver, self.graph, [part])
         answer = solver(graph.with_evidence({place[v]: s for v, s in hard.items() if v in place}))
         where = [place[t] for t in self.targets]
         if self.form == "one":
             return self._posterior(np.array(answer[where[0]]), hard, soft, answer.log_z)
-        return self._named(answer.joint(*where).table, hard, soft, answer.log_z)
+        joint = answer.joint(*where)
+        return replace(self._named(joint.table, hard, soft, answer.log_z), _logs=joint._logs)
 
     # ------------------------------------------------------------ evidence
 
@@ -531,13 +534,37 @@ class _Question:
         asked = _Question.of(self.graph, (), self.hard, self.soft, self.solver, self.check)
         return asked.log_z(hard, soft) - base
 
+    def logs(
+        self, cells: NDArray[np.int64], hard: Mapping[int, int], soft: Mapping[int, NDArray]
+    ) -> NDArray[np.float64]:
+        """log P(targets, evidence) of states of the targets (n, k), less a constant, (n,)."""
+        observed = tuple(sorted({*hard, *self.targets}))
+        plan = _Question.of(self.graph, (), observed, self.soft, None, self.check).plan
+        rows = np.repeat(plan.nothing_known, len(cells), axis=0)
+        for v, state in hard.items():
+            rows[:, plan.place[v]] = state
+        able = np.ones(len(cells), dtype=bool)
+        for a, t in enumerate(self.targets):
+            if t in hard:
+                able &= cells[:, a] == hard[t]
+            rows[:, plan.place[t]] = cells[:, a]
+        able[able] = [plan.check_known(row) for row in rows[able]]
+        field = None
+        if soft:
+            field = np.repeat(log_field(plan.graph, plan.place, soft)[None], able.sum(), axis=0)
+        out = np.full(len(cells), -np.inf)
+        if able.any():
+            out[able] = plan.run(rows[able], field).log_z
+        return out
+
     def log_z(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> float:
         """log Z of the part that has a say in it."""
         plan = self.plan
         if self.solver is not None:
             place, graph = plan.place, plan.part.graph
             graph = graph.tilt(log_field(graph, place, soft)) if soft else graph
-            return self.solver(graph.with_evidence({place[v]: s for v, s in hard.items()})).log_z
+            (solver,) = in_parts(self.solver, self.graph, [plan.part])
+            return solver(graph.with_evidence({place[v]: s for v, s in hard.items()})).log_z
         row = plan.nothing_known.copy()
         for v, state in hard.items():
             row[0, plan.place[v]] = state

@@ -80,11 +80,12 @@ class Auto:
         if answer is None:
             timings["choose"] = clock() - began
             plain = BeliefPropagation(max_iters=self.max_iters, tol=self.tol)
-            answer, more = at_rest(plain, graph, start, deadline_of(self.time_limit, began))
-            why = f"{why}; {more}" if more else why
+            answer, how = at_rest(plain, graph, start, deadline_of(self.time_limit, began))
+            better, whose = answer, ""
             if self.time_limit is not None and not _is_exact(answer):
-                answer, more = self._improve(graph, answer, clock() - began)
-                why = f"{why}; {more}" if more else why
+                better, whose = self._improve(graph, answer, clock() - began)
+            why = _reasons(why, how, whose)
+            answer = better
         if self.time_limit is not None and compiled() - before > WORTH_SAYING:
             why += (
                 f"; compiling kernels took {compiled() - before:.0f} s, which time_limit does not "
@@ -103,6 +104,7 @@ class Auto:
         return Prepared(self, graph)
 
     def _try_exact(self, graph: FactorGraph, began: float) -> tuple[Marginals | None, str]:
+        """The exact answer, or none; and why."""
         model = condition(graph)
         most = cheap_cells(model) if self.exact_cells is None else self.exact_cells
         n = count_assignments(graph)
@@ -113,32 +115,32 @@ class Auto:
             if answer is not None:
                 return answer, f"Exact: only {counted(n, 'assignment')}"
         if 2 * int((model.fixed < 0).sum()) > most:
-            return None, "BeliefPropagation: more variables than exact_cells allows"
+            return None, "more variables than exact_cells allows"
         try:
             model = only_tables(model)
         except RefusedError:
-            return None, "BeliefPropagation: a factor is too large to solve exactly"
+            return None, "a factor is too large to solve exactly"
         left = self._left(began)
         seconds = math.inf if left is None else FOR_ORDER * left
         tree = clique_tree(model, float(most), seconds)
         if not tree.complete and tree.cells <= most:
             why = "" if left is None else f" (time_limit={self.time_limit:g} s)"
-            return None, f"BeliefPropagation: the search for an elimination order was given up{why}"
+            return None, f"the search for an elimination order was given up{why}"
         if not tree.complete or tree.cells > most:
-            return None, f"BeliefPropagation: exact inference needs more than {most:,} cells"
+            return None, f"exact inference needs more than {most:,} cells"
         left = self._left(began)
         if left is not None and expected_seconds(tree) > left:
-            return None, "BeliefPropagation: exact inference would not end within time_limit"
+            return None, "exact inference would not end within time_limit"
         try:
             Exact().check(tree)
         except RefusedError:
-            return None, "BeliefPropagation: exact inference needs too much memory"
+            return None, "exact inference needs too much memory"
         why = f"Exact: its cliques have only {tree.cells:,.0f} cells"
         deadline = deadline_of(self.time_limit, began)
         try:
             return solve(Exact(), graph, model, tree, began, deadline), why
         except RefusedError:
-            return None, "BeliefPropagation: exact inference did not end within time_limit"
+            return None, "exact inference did not end within time_limit"
 
     def _improve(self, graph: FactorGraph, first: Marginals, spent: float) -> tuple[Marginals, str]:
         """The best answer in the time that is left, and what was run for it."""
@@ -155,6 +157,17 @@ class Auto:
         if self.time_limit is None:
             return None
         return max(self.time_limit - (clock() - began), 1e-3)
+
+
+def _reasons(why: str, how: str, whose: str) -> str:
+    """The note: whose answer it is comes first, then what became of the others.
+
+    ``why`` not the exact one, ``how`` belief propagation ended if there is something to say, and
+    ``whose`` answer of the portfolio it is, if that was run.
+    """
+    if not whose:
+        return f"BeliefPropagation: {why}; {how}" if how else f"BeliefPropagation: {why}"
+    return f"{whose}; {why}; BeliefPropagation {how}" if how else f"{whose}; {why}"
 
 
 def _is_exact(answer: Marginals) -> bool:

@@ -8,8 +8,8 @@ a solver.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -27,7 +27,7 @@ from minfer.checks import (
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import FactorGroup, read_only
 from minfer.notebook import card
-from minfer.solvers.status import LogZ, Status
+from minfer.solvers.status import LOST_RANGE, LogZ, Status
 from minfer.states import Probabilities
 from minfer.words import counted
 
@@ -48,6 +48,46 @@ class Solver(Protocol):
     """Turns a factor graph into marginals. Same input and settings, same output."""
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals: ...
+
+
+def inner(solver: Any) -> Any:
+    """The solver that another one calls, or None: of a dataclass, its field ``solver``."""
+    return getattr(solver, "solver", None) if is_dataclass(solver) else None
+
+
+def with_inner(solver: Any, change: Callable[[Any], Any]) -> Any:
+    """The solver with the one that does the work, itself or inside it, replaced."""
+    inside = inner(solver)
+    if inside is None:
+        return change(solver)
+    changed = with_inner(inside, change)
+    return solver if changed is inside else replace(solver, solver=changed)
+
+
+class Whence(Protocol):
+    """A part of a graph, as far as settings are concerned: what its numbers were in the whole."""
+
+    @property
+    def variables(self) -> NDArray[np.int64]: ...
+
+    @property
+    def factors(self) -> NDArray[np.int64]: ...
+
+
+def in_parts(solver: Solver, graph: FactorGraph, parts: Sequence[Whence]) -> list[Solver]:
+    """The solver for each part: what it was told of variables and factors, in the part's numbers.
+
+    A solver with such settings has a method ``_in_parts(graph, parts)`` of its own.
+    """
+    found: list[Any] = []
+
+    def look(innermost: Any) -> Any:
+        own = getattr(innermost, "_in_parts", None)
+        found.extend([innermost] * len(parts) if own is None else own(graph, parts))
+        return innermost
+
+    with_inner(solver, look)
+    return [with_inner(solver, lambda _, s=s: s) for s in found]  # type: ignore[misc]
 
 
 class State(Protocol):
@@ -81,7 +121,9 @@ class Marginals:
         Wall-clock seconds of each step.
     error_estimate : float or None
         The largest error of any probability, as the solver itself estimates it; None where it has
-        no estimate. (What leaving factors out costs is :attr:`minfer.Result.error_estimates`.)
+        no estimate, infinite where nothing can be said: chains that may be trapped. It is shown,
+        and in JSON, only where it is finite and the answer has :attr:`converged`. (What leaving
+        factors out costs is :attr:`minfer.Result.error_estimates`.)
     still_to_move : float or None
         An estimate of how much further iteration would still move a probability, from how fast the
         residuals shrink. Not an error: the fixed point itself may be off. 0 on trees; None where
@@ -173,7 +215,8 @@ class Marginals:
     def log_z(self) -> float:
         """Natural log of the partition function (evidence applied); see :attr:`log_z_kind`."""
         if "_log_z" not in self.__dict__:
-            self.__dict__["_log_z"] = math.nan if self.state is None else float(self.state.log_z())
+            known = self.state is not None and self.log_z_kind is not LogZ.NONE
+            self.__dict__["_log_z"] = float(self.state.log_z()) if known else math.nan  # type: ignore[union-attr]
         return self.__dict__["_log_z"]
 
     @property
@@ -187,6 +230,15 @@ class Marginals:
         return self.status.ok and not self._chains_differ
 
     @property
+    def _shown_error(self) -> float | None:
+        """:attr:`error_estimate` as it may be shown: None beside an answer that has not converged.
+
+        What such an answer is far from, nothing in it knows.
+        """
+        known = self.converged and self.error_estimate != math.inf
+        return self.error_estimate if known else None
+
+    @property
     def _chains_differ(self) -> bool:
         return self.status is Status.SAMPLED and (self.error_estimate or 0.0) > MAX_DISAGREEMENT
 
@@ -195,6 +247,12 @@ class Marginals:
         """What to do about the status, in a sentence; empty where nothing needs doing."""
         iterations = counted(self.iterations, "iteration")
         if self.status is Status.MAX_ITERS:
+            if LOST_RANGE in self.note:
+                damping = "add damping=0.5, " if _undamped(self.solver) else ""
+                return (
+                    f"the numbers lost their range after {iterations}: {damping}or try another "
+                    "solver"
+                ).replace(": or", ":")
             last = float(self.residuals[-1]) if len(self.residuals) else 0.0
             if last == 0.0:
                 return "nothing moves any more: try another solver"
@@ -202,6 +260,10 @@ class Marginals:
             return (
                 f"stopped after {iterations} (last change {last:.1e}): raise max_iters, "
                 f"{damping}or try another solver"
+            )
+        if self.error_estimate == math.inf:
+            return (
+                "chains may be trapped where they began: use Exact, BeliefPropagation or Tempering"
             )
         if self._chains_differ:
             return (
@@ -328,7 +390,7 @@ class Marginals:
         return pd.Series(np.array(self.probs), index=index, name="probability")
 
     def to_dict(self, variables: Iterable[int | str] | None = None) -> dict[str, Any]:
-        """Plain Python values, ready for JSON; minus infinity and NaN become None."""
+        """Plain Python values, ready for JSON; infinities and NaN become None."""
         chosen = range(self.graph.n_variables) if variables is None else variables
         check_type(chosen, Iterable, "to_dict takes a list of variables", ModelError)
         chosen, names = list(chosen), {}
@@ -347,7 +409,7 @@ class Marginals:
             "log_z_kind": self.log_z_kind.value,
             "iterations": self.iterations,
             "residual": float(self.residuals[-1]) if len(self.residuals) else None,
-            "error_estimate": self.error_estimate,
+            "error_estimate": self._shown_error,
             "still_to_move": self.still_to_move,
             "seconds": self.seconds,
             "timings": dict(self.timings),

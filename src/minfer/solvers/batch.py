@@ -8,7 +8,6 @@ contradictory evidence, has ``log_z`` minus infinity and NaN for probabilities; 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.checks import real_numbers, told
 from minfer.errors import ContradictionError, EvidenceError, ModelError
 from minfer.factors.group import MAX_LOG, FactorGroup, read_only
+from minfer.limits import clock
 from minfer.solvers.status import LogZ, Status
 from minfer.states import state_numbers
 from minfer.words import counted
@@ -206,7 +206,8 @@ class Fields:
         ):
             return None
         if rows.weights is None:
-            return cls(model.field[None], np.array([model.constant]), rows.field)
+            own = model.field[: int(graph._offsets[-1])]  # auxiliary variables lie behind
+            return cls(own[None], np.array([model.constant]), rows.field)
         if model.has_fixed or not has_bases(graph) or not np.isfinite(rows.weights).all():
             return None
         n = len(rows.weights)
@@ -302,7 +303,7 @@ def with_singles(batch: Batch, run: Prepared, rows: Rows, which: NDArray[np.int6
 
 def one_by_one(run: Prepared, rows: Rows, workers: int, statistics: bool) -> Batch:
     """A batch by single calls, in threads."""
-    began = time.perf_counter()
+    began = clock()
     graph = run.graph
     probs = np.full((rows.n, int(graph._offsets[-1])), np.nan)
     log_z = np.full(rows.n, -np.inf)
@@ -331,7 +332,7 @@ def one_by_one(run: Prepared, rows: Rows, workers: int, statistics: bool) -> Bat
             solve(row)
     return Batch(
         graph, probs, log_z, joint_kind(kinds), codes, iterations, residuals,
-        run.solver, time.perf_counter() - began, expected,
+        run.solver, clock() - began, expected,
     )  # fmt: skip
 
 

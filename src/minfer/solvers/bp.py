@@ -23,7 +23,7 @@ from minfer.message_state import rewire
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.independent import independent
 from minfer.solvers.propagation import SCHEDULES, Propagation
-from minfer.solvers.status import LogZ
+from minfer.solvers.status import LogZ, Status
 from minfer.wiring import Mesh, wire
 
 if TYPE_CHECKING:
@@ -112,10 +112,11 @@ class BeliefPropagation:
             run.probs(),
             self,
             status,
-            LogZ.EXACT if run.is_forest else LogZ.ESTIMATE,
+            LogZ.NONE if run.lost else LogZ.EXACT if run.is_forest else LogZ.ESTIMATE,
             len(residuals),
             residuals,
             {"plan": ready - begin, "iterate": clock() - ready},
+            note=run.note,
             still_to_move=run.still_to_move,
             state=run.state(),
         )
@@ -142,7 +143,9 @@ def at_rest(
         return second, f"converged only with damping={RETRY_DAMPING}"
     better = second if _last(second) < _last(first) else first
     which = f"with damping={RETRY_DAMPING}" if better is second else "without damping"
-    return better, f"did not converge, damped or not; this is the answer {which}"
+    cut = Status.TIME_LIMIT in (first.status, second.status)
+    why = " in its share of the time" if cut else ""
+    return better, f"did not converge{why}, damped or not (taken {which})"
 
 
 def _last(answer: Marginals) -> float:

@@ -34,6 +34,7 @@ from minfer.solvers.base import Marginals, Solver, check_start
 from minfer.solvers.bp import RETRY_DAMPING, BeliefPropagation
 from minfer.solvers.components import _SEVERITY, _kind
 from minfer.solvers.status import Status
+from minfer.support import lift
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class _Mixture:
         if settings.time_limit is not None:
             self.deadline = clock() + settings.time_limit
         self.rng = np.random.default_rng(settings.rng)
-        model = condition(graph)
+        self.model = model = condition(graph)
         self.free = model.fixed < 0
         self.allowed = model.field > -np.inf
         self.degree = np.zeros(graph.n_variables)
@@ -177,6 +178,8 @@ class _Mixture:
             status = Status.CONVERGED
         if self.cut_short and status is not Status.EXACT:
             status = Status.TIME_LIMIT
+        if status is not Status.EXACT:
+            lift(self.model, self.probs)
         names = ", ".join(self.graph.name(v) for v in self.clamped) or "nothing"
         return Marginals(
             self.graph, self.probs, self.settings, status,

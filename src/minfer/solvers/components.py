@@ -27,7 +27,7 @@ from minfer.checks import check_solver, check_whole
 from minfer.errors import MinferError
 from minfer.graph import Component, FactorGraph
 from minfer.limits import clock, start_clock
-from minfer.solvers.base import Marginals, Solver, check_start
+from minfer.solvers.base import Marginals, Solver, check_start, in_parts
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.status import LogZ, Status
 
@@ -53,6 +53,7 @@ class Components:
     -----
     Answers equal those of the solver on the whole graph within its tolerance (iterative solvers
     stop part by part), and those of ``Gibbs`` in distribution. ``Auto`` chooses for each part.
+    What a solver is told of variables or factors (blocks, edge weights) is in numbers of the whole.
     Started from an earlier answer of its own, each part continues from its part of it.
 
     Examples
@@ -83,13 +84,14 @@ class Components:
         parts, starts, labels = self._parts(graph, start)
         if len(parts) == 1:
             return replace(self.solver(graph, start), solver=self)
+        solvers = in_parts(self.solver, graph, parts)
         ready = clock()
 
-        def solve(part: Component, first: Marginals | None) -> Marginals:
-            return self._solve(graph, part, first, began)
+        def solve(solver: Solver, part: Component, first: Marginals | None) -> Marginals:
+            return self._solve(solver, graph, part, first, began)
 
         with ThreadPoolExecutor(self.workers) as pool:
-            answers = list(pool.map(solve, parts, starts))
+            answers = list(pool.map(solve, solvers, parts, starts))
         return self._joined(graph, labels, parts, answers, ready - began, began)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
@@ -123,9 +125,13 @@ class Components:
         return parts, starts, labels
 
     def _solve(
-        self, graph: FactorGraph, part: Component, start: Marginals | None, began: float
+        self,
+        solver: Any,
+        graph: FactorGraph,
+        part: Component,
+        start: Marginals | None,
+        began: float,
     ) -> Marginals:
-        solver: Any = self.solver
         limit = getattr(solver, "time_limit", None)
         if limit is not None and is_dataclass(solver):
             left = max(limit - (clock() - began), 1e-3)

@@ -13,8 +13,9 @@ Error estimate: with m_c(v, s) the mean of chain c = 1..C,
 
     error_estimate = max over v, s of  sqrt( sum_c (m_c - mean_c m_c)^2 / (C - 1) / C ),
 
-the largest standard error of a marginal over independent chains. It sees slow mixing, and chains
-that sit in different islands of allowed assignments, as long as not all chains sit in the same one.
+the largest standard error of a marginal over independent chains. It sees slow mixing. Chains that
+all sit in the same one of several islands of allowed assignments agree, so where zeros may make
+islands (:func:`minfer.solvers.irreducible.may_be_trapped`) the error is infinite: not known.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from minfer.errors import ContradictionError, RefusedError
 from minfer.layout import Scopes, lay_out, scopes
 from minfer.limits import clock, start_clock
 from minfer.solvers.base import Marginals, check_start
-from minfer.solvers.irreducible import haven
+from minfer.solvers.irreducible import haven, may_be_trapped
 from minfer.solvers.mean_field import (
     Pace,
     initial_probs,
@@ -44,6 +45,7 @@ from minfer.solvers.mean_field import (
     time_limit_of,
 )
 from minfer.solvers.status import LogZ, Status
+from minfer.support import lift
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -83,7 +85,10 @@ class Gibbs:
     nothing, the model is refused. Global factors are refused, too, and so are hard logical factors
     unless single moves are known to reach everything: if every variable has a state that it may
     take in any allowed assignment without breaking a factor (such as false, if at most k of some
-    variables may be true), every allowed assignment can be reached through these states.
+    variables may be true), every allowed assignment can be reached through these states. Tables
+    with zeros are sampled, but the answer has not converged and its error is infinite unless that
+    is shown in the same way or, for at most 16,384 assignments of variables that such tables join,
+    by looking at all of them.
     """
 
     n_sweeps: int = 2000
@@ -127,12 +132,22 @@ class Gibbs:
         residuals = run.sample()
         idle = np.repeat(is_idle(parts), graph._n_states)  # their first marginals are exact
         chain_probs = _normalised(np.where(idle, first, run.totals), graph)
+        probs = _normalised(chain_probs.mean(axis=0), graph)
+        lift(model, probs)
+        error, note = standard_error(chain_probs), ""
+        if trap := may_be_trapped(model):
+            spread = "" if error is None else f"; they differ by {error:.2g}"
+            error = math.inf
+            note = (
+                "it is not shown that changing one variable at a time leads to every allowed "
+                f"assignment: {trap}, may keep all chains where they began{spread}"
+            )
         return Marginals(
-            graph, _normalised(chain_probs.mean(axis=0), graph), self,
+            graph, probs, self,
             Status.TIME_LIMIT if run.was_cut_short else Status.SAMPLED, LogZ.NONE,
             iterations=len(residuals), residuals=residuals,
             timings={"plan": planned - begin, "iterate": clock() - planned},
-            error_estimate=standard_error(chain_probs),
+            error_estimate=error, note=note,
             state=GibbsState(
                 model, *counted, run.counts, chain_probs, run.states
             ),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from minfer.limits import clock
 from minfer.solvers.base import Marginals, Plain, Solver
 from minfer.solvers.status import LogZ, Status
+from minfer.support import lift
 
 if TYPE_CHECKING:
     from minfer.conditioning import Conditioned
@@ -34,6 +35,8 @@ def independent(
     if model.groups:
         return None
     probs, log_z = softmax(model) if found is None else found
+    if probs.flags.writeable:
+        lift(model, probs)
     timings = {"iterate": clock() - begin}
     return Marginals(
         model.graph, probs, solver, Status.CONVERGED, LogZ.EXACT, timings=timings,

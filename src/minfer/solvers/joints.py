@@ -5,15 +5,18 @@ that holds the variables together. Message passing has the beliefs of factors. T
 of variables that lie in one factor, and of variables that only a tree ties together: with T the
 factors and variables on the paths between them, no two of which are connected otherwise,
 
-    p(x_T) = prod_{f in T} b_f(x_f) / prod_{v in T} b_v(x_v)^(d_v - 1),
+    p(x_T) = b_r(x_r) prod_{f in T} b_f(x_f) / b_f(x_u),
 
-d_v the number of factors of T at v. Variables that nothing connects are independent.
+r any variable of T, u the one of f's that is nearest to r. Each factor is divided by a sum of its
+own belief, so quotients lie between 0 and 1 however unlikely a state is. Variables that nothing
+connects are independent.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,12 +25,14 @@ from numpy.typing import NDArray
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
-from minfer.errors import ModelError, RefusedError
+from minfer.errors import ContradictionError, ModelError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS, components
 from minfer.graph import FactorGraph
 from minfer.joint import Joint
 from minfer.message_state import MessageState
 from minfer.solvers.clique_passes import CliqueTreeState, check_tree, pass_messages
+from minfer.solvers.rows import RowPlan, flatten
+from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
     from minfer.solvers.base import Marginals
@@ -39,7 +44,40 @@ def joint(m: Marginals, which: list[int]) -> Joint:
         raise ModelError("joint: name at least one variable, and none twice")
     graph = m.graph
     names, states = map(graph.name, which), map(graph.states, which)
-    return Joint(joint_table(m, which), tuple(names), tuple(states))
+    table = joint_table(m, which)
+    if m.status is not Status.EXACT:
+        return Joint(table, tuple(names), tuple(states))
+    return Joint(table, tuple(names), tuple(states), _logs=partial(_logs, graph, which))
+
+
+def _logs(graph: FactorGraph, which: list[int], cells: NDArray[np.int64]) -> NDArray[np.float64]:
+    """log Z with some variables observed in given states (n, k), (n,)."""
+    model = only_tables(condition(graph))
+    tree = clique_tree(model)
+    check_tree(tree)
+    flat = flatten(model)
+    plan = RowPlan.make(flat, tree)
+    plan.load(flat.log_psi, flat.field, model.constant)
+    fixed = model.fixed[which]
+    able = np.flatnonzero(((fixed < 0) | (cells == fixed)).all(axis=1))
+    out = np.full(len(cells), -np.inf)
+    if len(able):
+        rows = np.full((len(able), len(model.fixed)), -1, dtype=np.int32)
+        rows[:, which] = cells[able]
+        found = plan.run(evidence=rows)
+        out[able] = found.log_z
+        for k in able[found.unsafe].tolist():
+            out[k] = _log_z(graph.with_evidence(dict(zip(which, cells[k].tolist()))))
+    return out
+
+
+def _log_z(graph: FactorGraph) -> float:
+    """In logarithms; minus infinity where nothing is possible."""
+    try:
+        model = only_tables(condition(graph))
+        return pass_messages(model, clique_tree(model)).log_z
+    except ContradictionError:
+        return -math.inf
 
 
 def joint_table(m: Marginals, variables: list[int]) -> NDArray[np.float64]:
@@ -87,27 +125,22 @@ def _tied(m: Marginals, net: _Bipartite, part: list[int]) -> NDArray[np.float64]
     tree = net.tree(part)
     if tree is None or not isinstance(m.state, MessageState):
         raise _refused(m, part)
-    factors, inner = tree
-    degree: dict[int, int] = {}
-    scopes, tables = [], []
-    for f in factors:
+    nearest, inner = tree
+    scopes, tables = [[part[0]]], [np.array(m[part[0]])]
+    for f, u in sorted(nearest.items()):
         belief = _belief(m, f)
         if belief is None:
             raise _refused(m, part)
-        scope = [v for v in net.free_scope(f) if v in inner]
+        scope = [u, *(v for v in net.free_scope(f) if v in inner and v != u)]
+        table = _marginal(belief, net.free_scope(f), scope)
+        total = table.sum(axis=tuple(range(1, len(scope))), keepdims=True)
         scopes.append(scope)
-        tables.append(_marginal(belief, net.free_scope(f), scope))
-        for v in scope:
-            degree[v] = degree.get(v, 0) + 1
-    for v, d in degree.items():
-        if d > 1:
-            p = np.array(m[v])
-            scopes.append([v])
-            tables.append(np.where(p > 0.0, np.where(p > 0.0, p, 1.0) ** (1 - d), 0.0))
-    number = {v: k for k, v in enumerate(sorted(degree))}
+        tables.append(np.where(total > 0.0, table / np.where(total > 0.0, total, 1.0), 0.0))
+    order = sorted(inner)
+    number = {v: k for k, v in enumerate(order)}
     with np.errstate(divide="ignore"):
         graph = FactorGraph.from_tables(
-            [int(m.graph._n_states[v]) for v in sorted(degree)],
+            [int(m.graph._n_states[v]) for v in order],
             [[number[v] for v in scope] for scope in scopes],
             [np.log(table) for table in tables],
         )
@@ -190,8 +223,11 @@ class _Bipartite:
             common &= set(self.factors_of(v))
         return min(common, key=lambda f: (len(self.free_scope(f)), f)) if common else None
 
-    def tree(self, part: list[int]) -> tuple[list[int], set[int]] | None:
-        """Factors and variables between some variables; None if there are other ways round."""
+    def tree(self, part: list[int]) -> tuple[dict[int, int], set[int]] | None:
+        """Factors and variables between some variables; None if there are other ways round.
+
+        Of each factor the variable that is nearest to the first of ``part``.
+        """
         came: dict[int, tuple[int, int]] = {part[0]: (-1, -1)}
         todo, left = deque([part[0]]), set(part[1:])
         met: set[int] = set()
@@ -206,18 +242,18 @@ class _Bipartite:
                         came[u] = v, f
                         left.discard(u)
                         todo.append(u)
-        inner, factors = {part[0]}, set()
+        inner, nearest = {part[0]}, {}
         edges: set[tuple[int, int]] = set()
         for v in part[1:]:
             while v not in inner:
                 u, f = came[v]
                 inner.add(v)
-                factors.add(f)
+                nearest[f] = u
                 edges |= {(v, f), (u, f)}
                 v = u
         n = self.graph.n_variables
         cut = np.array([v * (1 << 32) + f for v, f in edges], dtype=np.int64)
         rest = ~np.isin(self.v * (1 << 32) + self.f, cut)
         labels = components(len(self.labels), self.v[rest], self.f[rest] + n)
-        ends = labels[[*inner, *(f + n for f in factors)]]
-        return (sorted(factors), inner) if len(np.unique(ends)) == len(ends) else None
+        ends = labels[[*inner, *(f + n for f in nearest)]]
+        return (nearest, inner) if len(np.unique(ends)) == len(ends) else None

@@ -7,9 +7,10 @@ Jordan, Ghahramani, Jaakkola & Saul (1999), "An introduction to variational meth
 models", Machine Learning 37:183-233. Each update is the exact maximum over q_v, so F rises with
 every sweep; sweeps go forwards and backwards in turn. F bounds log Z at any q, converged or not
 (what rounding may add to it is taken off); converged means that one sweep more in each direction
-moved no q by more than ``tol``. The start is q_v proportional to
-exp(field_v), without any random number: where the model is symmetric (an Ising model without field)
-that start is uniform, a saddle point of F, and there the answer stays.
+moved no q by more than ``tol``, and that no update of one variable, given the answer of all others,
+would. The start is q_v proportional to exp(field_v), without any random number: where the model is
+symmetric (an Ising model without field) that start is uniform, a saddle point of F, and there the
+answer stays.
 
 Forbidden cells (log Psi = minus infinity) make F minus infinity as long as q gives them any mass.
 So forbidden mass M(q) is kept apart, with 0 * (-inf) = 0, and driven to exactly zero first: sweeps
@@ -35,6 +36,7 @@ from minfer.limits import clock, start_clock
 from minfer.solvers.base import Marginals, check_start, first_argmax
 from minfer.solvers.irreducible import no_messages
 from minfer.solvers.status import LogZ, Status
+from minfer.support import lift, without_least
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -56,7 +58,8 @@ class MeanField:
     max_iters : int
         Sweeps over all variables, at most.
     tol : float
-        Stop once two sweeps, one in each direction, move no probability by more than this.
+        Stop once two sweeps, one in each direction, move no probability by more than this, and
+        after them no single update would.
     time_limit : float or None
         Wall-clock seconds; checked between kernel calls of about 50 ms, after at least one sweep.
 
@@ -64,7 +67,8 @@ class MeanField:
     -----
     ``start`` (any earlier answer for a graph with the same variables) gives the first q. If q
     keeps mass on forbidden cells to the end, log Z is minus infinity, the status is not converged
-    and ``note`` says what to do. Global factors and hard logical factors are refused.
+    and ``note`` says what to do. States that q gives no mass have probability 2e-308 in the answer
+    if the model's zeros do not exclude them. Global factors and hard logical factors are refused.
     """
 
     max_iters: int = 1000
@@ -103,6 +107,7 @@ class MeanField:
         bounds = climb.trace[1] + (model.constant + float(parts.constant[0]))
         bounds -= _rounding(model, parts, climb.q)
         before = climb.before if climb.settled else None
+        lift(model, climb.q)
         return Marginals(
             graph, climb.q, self, climb.status, LogZ.LOWER,
             iterations=len(bounds), residuals=climb.trace[0],
@@ -297,7 +302,7 @@ def initial_probs(
     weights = np.exp(model.field - np.repeat(np.maximum.reduceat(model.field, off[:-1]), sizes))
     if _fits(model, start):
         assert start is not None
-        earlier = np.where(model.field > -np.inf, np.maximum(start.probs, 0.0), 0.0)
+        earlier = np.where(model.field > -np.inf, without_least(start.probs), 0.0)
         known = (np.add.reduceat(earlier, off[:-1]) > 0) & ~is_idle(parts)
         weights = np.where(np.repeat(known, sizes), earlier, weights)
     return weights / np.repeat(np.add.reduceat(weights, off[:-1]), sizes)

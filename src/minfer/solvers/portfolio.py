@@ -137,10 +137,10 @@ def best_of(
         return more[-1].answer, f"{more[-1].name} is exact: {more[-1].answer.note}"
     found = [c for c in found if c.name not in [m.name for m in more]] + more
     chosen, why = _choose(found, samples, soft)
+    said.append(why)
     said.append(f"ran {', '.join([c.name for c in found] + ['Tempering'] * (samples is not None))}")
     if why_not:
         said.append(why_not)
-    said.append(why)
     if seconds >= LEAST_FOR_INTERVALS:
         chosen, clipped = _clip(graph, chosen, max(deadline - clock(), 0.05))
         said += [clipped] if clipped else []
@@ -356,8 +356,8 @@ def _judged(found: list[Candidate], samples: Samples) -> tuple[Marginals, str]:
     within = (OUTVOTED if doubtful else WITHIN) * samples.error
     if off[nearest] > within:
         apart = f"{found[nearest].name}, the nearest of the others, is off by {off[nearest]:.2g}"
-        why = f"Tempering's answer, good to about {samples.error:.2g} on average; {apart}"
-        return samples.answer, why
+        good = f", good to about {samples.error:.2g} on average" * samples.answer.converged
+        return samples.answer, f"Tempering's answer{good}; {apart}"
     best = found[nearest]
     if coarse:  # it cannot tell them apart: by what is known of the methods
         near = [c for c, d in zip(found, off) if d <= within and c.doubt < math.inf]
@@ -429,10 +429,12 @@ def _with_error(answer: Marginals, others: list[Marginals]) -> Marginals:
 
 def _clip(graph: FactorGraph, answer: Marginals, seconds: float) -> tuple[Marginals, str]:
     """Moved into certified intervals where it lies outside, by methods that are compiled."""
-    from minfer.certified.search import intervals
+    from minfer.certified.search import applicable, intervals
 
-    methods = [name for name in _ENTRIES if _is_compiled(name)]
-    missing = [name for name in _ENTRIES if name not in methods]
+    able = applicable(condition(graph))
+    wanted = [name for name in _ENTRIES if name in able]
+    methods = [name for name in wanted if _is_compiled(name)]
+    missing = [name for name in wanted if name not in methods]
     about = ""
     if missing:
         about = (

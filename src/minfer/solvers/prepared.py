@@ -202,6 +202,7 @@ class PreparedPropagation(Prepared):
         self.model = condition(graph)
         self.mesh: Mesh | None = solver.wired(self.model) if self.model.groups else None
         self._structure: Structure | None = None  # of lanes, when first asked for
+        self._weights: tuple[bytes, NDArray[np.float64] | None] | None = None
 
     def _answer(self, call: Call) -> Marginals | None:
         mesh = self._mesh(call)
@@ -302,8 +303,23 @@ class PreparedPropagation(Prepared):
         if call.known is not None:
             known = known_states(call.graph, model.fixed, call.known)
             known = known if (known >= 0).any() else None
-        mesh = refill(self.mesh, model, known, not gives_all(call.start, self.mesh))
+        rho = None if known is None else self._edge_weights(model, known)
+        mesh = refill(self.mesh, model, known, not gives_all(call.start, self.mesh), rho)
         return None if mesh is None else mesh.for_a_run(self.mesh)
+
+    def _edge_weights(
+        self, model: Conditioned, known: NDArray[np.int32]
+    ) -> NDArray[np.float64] | None:
+        """Those of what evidence leaves, where it is tree-reweighted; the last ones are kept."""
+        assert self.mesh is not None
+        if not self.mesh.reweighted:
+            return None
+        observed = (known >= 0).tobytes()
+        kept = self._weights  # calls may come from several threads
+        if kept is None or kept[0] != observed:
+            kept = observed, self.solver._weights_given(model, known)  # type: ignore[union-attr]
+            self._weights = kept
+        return kept[1]
 
     def _conditioned(self, call: Call) -> Conditioned:
         """The model with a call's weights and field."""
@@ -447,7 +463,7 @@ class PreparedExact(Prepared):
             aux = len(self.model.field) - n_states
             base = self.model.field[:n_states]
             with np.errstate(invalid="ignore"):
-                added = np.where(base == -np.inf, 0.0, fields.whole[:, :n_states] - base)
+                added = np.where(base == -np.inf, 0.0, fields.whole - base)
             more = np.zeros((n, n_states + aux))
             more[:, :n_states] = added
         log_psi = None

@@ -11,21 +11,23 @@ after those it depends on, whatever the schedule and the damping (Pearl 1988). W
     no belief, read from the messages before and after, moved by more than ``tol``.
 
 :mod:`minfer.kernels.bp` has the sweeps and the judgement; here is what needs Python: global
-factors, the switch to log space, errors.
+factors, the switch to log space, and whether a zero is one of the model's (:mod:`minfer.support`)
+or a number that lost its range.
 """
 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ContradictionError
 from minfer.message_state import MessageState, refresh_cavities, start_messages, watch_for
 from minfer.solvers.iteration import iterate, still_to_move
-from minfer.solvers.status import Status
+from minfer.solvers.status import LOST_RANGE, Status
+from minfer.support import LEAST, lift, possible
 from minfer.wiring import Mesh, Speakers, ranges
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ SCHEDULES = ("sequential", "flooding", "residual")
 KEEP = 2**20
 #: How far, relative to its logarithm, a message in logs may move in the confirming update.
 DRIFT = 1e-3
+#: The log of a message that fell to zero though its state is possible, until it is computed anew.
+LOST = math.log(LEAST)
 _NONE = np.zeros(0)
 
 
@@ -74,6 +78,8 @@ class Propagation:
         self.speakers = self._in_core()
         self.watch = self._new_watch()
         self.residuals = np.zeros(0)
+        self.lost = False  # whether numbers left their range, and the answer is what is left
+        self.mended = False  # whether messages that had fallen to zero were put back
         if mesh.wiring.field.size and not self.is_fresh:
             refresh_cavities(mesh, self.messages)
             self._look_at_flags()
@@ -103,7 +109,7 @@ class Propagation:
         else:
             chunk = 1 if self.speakers else 4096  # they answer between sweeps
             status, self.residuals = iterate(
-                self._sweeps, self._has_passed, max_iters, time_limit, sweep_cost, chunk
+                self._sweeps, self._is_over, max_iters, time_limit, sweep_cost, chunk
             )
             if self.ahead and not self._has_passed():
                 weighted = self.mesh.kinds()[0]
@@ -111,6 +117,9 @@ class Propagation:
         if self.mesh.trees is not None and self.mesh.wiring.field.size:
             self._complete()
         self._walk(up=False)
+        self._look_at_zeros()
+        if self.lost and status.ok:
+            status = Status.MAX_ITERS
         residuals = np.abs(self.residuals)
         if not status.ok and len(residuals) and residuals[-1] <= self.tol:
             residuals[-1] = np.nextafter(self.tol, 1.0)  # quiet, but not confirmed
@@ -121,10 +130,14 @@ class Propagation:
         return self.mesh.trees is not None and self.mesh.trees.whole
 
     @property
+    def note(self) -> str:
+        return f"{LOST_RANGE}: messages grew beyond what numbers can hold" if self.lost else ""
+
+    @property
     def still_to_move(self) -> float | None:
         """See :func:`minfer.solvers.iteration.still_to_move`; of sweeps that are alike."""
-        if self.is_forest:
-            return 0.0
+        if self.is_forest or self.lost:
+            return None if self.lost else 0.0
         if self.schedule == "residual" or self.damping:
             return None  # sweeps over some variables, or damped, tell too little
         last = self.residuals[-12:].tolist()  # a confirming update's are negative
@@ -141,6 +154,7 @@ class Propagation:
                 told = np.flatnonzero(states >= 0)
                 probs[ranges(w.off[told], w.card[told].astype(np.int64))] = 0.0
                 probs[w.off[told] + states[told]] = 1.0
+        lift(model, probs, self.mesh.known)
         return probs
 
     def _probs(self) -> NDArray[np.float64]:
@@ -194,6 +208,9 @@ class Propagation:
     def _has_passed(self) -> bool:
         return bool(self.watch.control[self.kernels.PASSED])
 
+    def _is_over(self) -> bool:
+        return self._has_passed() or self.lost
+
     def _sweeps(self, n: int, residuals: NDArray[np.float64]) -> int:
         """Up to n sweeps; see :func:`minfer.solvers.iteration.iterate`."""
         k, s, control = self.kernels, self.messages, self.watch.control
@@ -233,6 +250,9 @@ class Propagation:
                 mode, n, self.tol, self.damping, residuals, *self.mesh.kinds(),
             )  # fmt: skip
         self._look_at_flags()
+        if self._has_passed() and not self.mesh.log and self._has_false_zeros():
+            control[k.PASSED] = 0.0
+            self._go_on_in_logs()
         if self._has_passed() and self._drifts():
             control[k.PASSED] = control[k.PHASE] = 0.0
         return made
@@ -272,6 +292,8 @@ class Propagation:
         ahead = pieces if up else pieces[::-1]
         at = 0
         while at < len(ahead):
+            if self.lost:
+                return
             piece, log = ahead[at], self.mesh.log
             if isinstance(piece, int):
                 for group in self.mesh.speakers:
@@ -293,39 +315,118 @@ class Propagation:
     # ------------------------------------------------------------------ what needs Python
 
     def _look_at_flags(self) -> None:
-        """Go on in log space if the range asks for it; a state set that emptied is an error."""
+        """Go on in log space if the range asks for it, or if nothing is left for no good reason."""
+        s = self.messages
+        nothing_left, too_small = s.flag[1] != 0, s.flag[0] != 0
+        s.flag[:] = 0
+        if nothing_left:
+            self._nothing_left()
+        elif too_small and not self.mesh.log:
+            self._go_on_in_logs()
+
+    def _nothing_left(self) -> None:
+        """ContradictionError where zeros of the model prove it, else numbers lost their range.
+
+        In logs, that ends the run.
+        """
+        self._possible  # noqa: B018 - it proves, or does not
+        if self.mesh.log:
+            self.lost = True
+        else:
+            self._go_on_in_logs()
+
+    def _go_on_in_logs(self) -> None:
+        """The same messages in log space; those that fell to zero on the way are put back."""
         w, s = self.mesh.wiring, self.messages
-        if s.flag[1] < 0:
-            number = int(self.mesh.general_ids[self.mesh.machines.base - 1 - int(s.flag[1])])
-            raise ContradictionError(
-                f"factor {number} forbids every assignment that is left: the hard constraints "
-                "(and evidence) contradict"
-            )
-        if s.flag[1]:
-            v = int(s.flag[1]) - 1
-            raise ContradictionError(
-                f"variable {self.mesh.model.graph.name(v)} has no state left: the hard "
-                "constraints (and evidence) exclude them all, so every assignment has "
-                "probability zero"
-            )
-        if s.flag[0] and not self.mesh.log:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                w = w._replace(tab=np.log(w.tab), field=np.log(w.field))
-                final = np.log(self.mesh.machines.final)
-                for x in (s.gm, s.gq, self.watch.gm, self.watch.gq):
-                    np.log(x, out=x)
-            machines = self.mesh.machines._replace(final=final)
-            self.mesh = self.mesh.changed(wiring=w, machines=machines, log=True)
-            self.core = self.core._replace(tab=w.tab, field=w.field)
-            self.machines = self.machines._replace(final=final)
-            self.watch = self.watch._replace(work=_NONE)
-            control = self.watch.control
-            control[self.kernels.PHASE] = 0.0  # what is confirmed is begun anew
-            if control[self.kernels.SENT] <= 1.0:
-                control[self.kernels.SENT] = 0.0
-            s.flag[0] = 0
-            self._complete()
-        s.flag[0] = 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            w = w._replace(tab=np.log(w.tab), field=np.log(w.field))
+            final = np.log(self.mesh.machines.final)
+            for x in (s.gm, s.gq, self.watch.gm, self.watch.gq):
+                np.log(x, out=x)
+        machines = self.mesh.machines._replace(final=final)
+        self.mesh = self.mesh.changed(wiring=w, machines=machines, log=True)
+        self.core = self.core._replace(tab=w.tab, field=w.field)
+        self.machines = self.machines._replace(final=final)
+        self.watch = self.watch._replace(work=_NONE)
+        control = self.watch.control
+        control[self.kernels.PHASE] = 0.0  # what is confirmed is begun anew
+        if control[self.kernels.SENT] <= 1.0:
+            control[self.kernels.SENT] = 0.0
+        if len(self.machines.alone):  # a sweep that broke off has left them asleep
+            self.core.cls[self.machines.alone] = self.kernels.GENERAL
+        self._mend()
+        self._complete()
+
+    # ------------------------------------------------------------------ zeros
+
+    @cached_property
+    def _possible(self) -> NDArray[np.bool_]:
+        """Of every entry of the general messages, whether its state is possible, by logic.
+
+        ContradictionError where no state is left of a variable.
+        """
+        return possible(self.mesh.model, self.mesh.known)[self._state_of]
+
+    @cached_property
+    def _state_of(self) -> NDArray[np.int64]:
+        """The state, among those of all variables, of every entry of the general messages."""
+        w = self.mesh.wiring
+        size = w.gslot[:, 3].astype(np.int64)
+        out = np.empty(len(self.messages.gm), dtype=np.int64)
+        out[ranges(w.gslot[:, 2].astype(np.int64), size)] = ranges(w.off[self.mesh.gowner], size)
+        return out
+
+    def _has_false_zeros(self) -> bool:
+        """Whether a message is zero, or no number, though its state is possible."""
+        gm = self.messages.gm
+        if len(self.work) or not len(gm):  # lean runs have tables without zeros
+            return False
+        zero = ~np.isfinite(gm) if self.mesh.log else ~(gm > 0.0)
+        return bool(zero.any()) and bool((zero & self._possible).any())
+
+    def _mend(self) -> None:
+        """Give messages in logs, where their state is possible, a number again."""
+        s = self.messages
+        for x in (s.gm, s.gq, self.watch.gm, self.watch.gq):
+            bad = ~np.isfinite(x)
+            if bad.any():
+                may = self._possible[bad]
+                x[bad] = np.where(may, LOST, -np.inf)
+                self.mended |= bool(may.any())
+
+    def _look_at_zeros(self) -> None:
+        """When all is done: no message may exclude what logic does not.
+
+        Trees are solved again, in logs. Elsewhere, and where logs left their range too, the run has
+        not converged.
+        """
+        if not self.mesh.log and self._has_false_zeros():
+            self._go_on_in_logs()
+            self.lost = not self.is_forest
+        if self.mended and self.is_forest:
+            self._walk(up=True)
+            self._walk(up=False)
+        if self.mesh.log:
+            self.lost |= self._are_at_odds()
+            if self._has_false_zeros():
+                self.lost = True
+                self._mend()
+
+    def _are_at_odds(self) -> bool:
+        """Whether messages that grew as far as numbers go leave some variable no state.
+
+        They stand for zeros, to which they tend: if each variable has a state that none of them is
+        against, that is a fixed point; else what the numbers say depends on where they stopped.
+        """
+        from minfer.kernels.general import FARTHEST
+
+        w, gm = self.mesh.wiring, self.messages.gm
+        far = gm <= FARTHEST / 2
+        if not (far & (gm > -np.inf)).any():
+            return False
+        against = np.isneginf(w.field)
+        against[self._state_of[far]] = True
+        return bool(np.logical_and.reduceat(against, w.off[:-1]).any())
 
     def _in_core(self) -> list[tuple[Speakers, NDArray[np.int64]]]:
         """Groups that compute their own messages, and their rows that no tree asks on the way."""
@@ -348,10 +449,8 @@ class Propagation:
         out = np.empty_like(incoming)
         log_z = speakers.group.messages(rows, incoming, out)
         if (log_z == -np.inf).any():
-            number = int(speakers.group._ids[rows[np.argmin(log_z)]])
-            raise ContradictionError(
-                f"{speakers.group.noun} {number} forbids every assignment that is left"
-            )
+            self._nothing_left()
+            return 1.0 if self.lost else self._answer(speakers, rows, damping)
         out -= np.maximum.reduceat(out, first, axis=1)[:, place]
         if not self.mesh.log and ((out < -345.0) & (out > -np.inf)).any():
             s.flag[0] = 1

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+#: What the note of an answer begins with whose numbers did not hold.
+LOST_RANGE = "lost its range"
+
 
 class Status(Enum):
     """How an answer came about. The value is the word shown; :attr:`Marginals.advice` says more."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,8 +38,10 @@ from minfer.limits import clock, start_clock
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.status import LogZ, Status
+from minfer.support import lift, without_least
 
 if TYPE_CHECKING:
+    from minfer.solvers.base import Whence
     from minfer.solvers.prepared import Prepared
 
 
@@ -55,7 +57,8 @@ class StructuredMeanField:
     max_iters : int
         Sweeps over the blocks.
     tol : float
-        Stop once a sweep moves no probability by more than this.
+        Stop once a sweep moves no probability by more than this, and after it no update of one
+        block would.
     time_limit : float or None
         Seconds after which the best answer so far is returned with status ``time limit``.
     max_cells : int
@@ -113,6 +116,20 @@ class StructuredMeanField:
 
         return Prepared(self, graph)
 
+    def _in_parts(self, graph: FactorGraph, parts: Sequence[Whence]) -> list[StructuredMeanField]:
+        """Itself for each part of a graph, with what given blocks have of its variables."""
+        if self.blocks is None:
+            return [self] * len(parts)
+        block_of = _block_of(graph, self.blocks)
+        out = []
+        for part in parts:
+            mine: dict[int, list[int]] = defaultdict(list)
+            for v, b in enumerate(block_of[part.variables].tolist()):
+                mine[b].append(v)
+            mine.pop(-1, None)
+            out.append(replace(self, blocks=tuple(mine.values())))
+        return out
+
 
 class _Part(NamedTuple):
     """Rows of a group of factors that lie in the same way to a block."""
@@ -163,33 +180,52 @@ class _Climb:
 
     def _given(self) -> NDArray[np.int64]:
         """The block of each variable, -1 where it is fixed."""
-        n = self.model.graph.n_variables
+        own, n = self.graph.n_variables, self.model.graph.n_variables
         labels = np.full(n, -1, dtype=np.int64)
         blocks = self.settings.blocks or ()
-        for b, block in enumerate(blocks):
-            for name in block:
-                v = self.graph.index(name)
-                if labels[v] >= 0:
-                    raise SettingsError(f"blocks: {self.graph.name(v)} is in two of them")
-                labels[v] = b
-        rest = np.flatnonzero(labels < 0)
-        labels[rest] = len(blocks) + np.arange(len(rest))
+        labels[:own] = _block_of(self.graph, blocks)
+        rest = np.flatnonzero(labels[:own] < 0)
+        labels[rest] = len(blocks) + rest
         labels[self.model.fixed >= 0] = -1
+        self._label_chains(labels)
         for g, table in zip(self.model.groups, self.tables):
             hard = np.isneginf(table).any(axis=1)
             crossing = (labels[g._scope] != labels[g._scope][:, :1]).any(axis=1)
             if (hard & crossing).any():
                 row = int(np.flatnonzero(hard & crossing)[0])
-                names = ", ".join(
-                    self.graph.name(int(v)) for v in g._scope[row] if v < self.graph.n_variables
-                )
-                raise RefusedError(
-                    f"StructuredMeanField: a factor with zeros over {names} crosses the blocks; "
-                    "put its variables into one, or use BeliefPropagation"
-                )
+                raise self._crossing("a factor with zeros", g._scope[row])
         used = np.unique(labels[labels >= 0])
         labels[labels >= 0] = np.searchsorted(used, labels[labels >= 0])
         return labels
+
+    def _label_chains(self, labels: NDArray[np.int64]) -> None:
+        """Auxiliary variables go to the block of the variables of their chain."""
+        own, n = self.graph.n_variables, self.model.graph.n_variables
+        if own == n:
+            return
+        chain = _Sets(n)
+        scopes = [s for g in self.model.groups for s in g._scope.tolist() if max(s) >= own]
+        for scope in scopes:
+            behind = [v for v in scope if v >= own]
+            for v in behind[1:]:
+                chain.join(behind[0], v)
+        members: dict[int, list[int]] = defaultdict(list)
+        for scope in scopes:
+            root = chain.find(max(scope))
+            members[root] += [v for v in scope if v < own]
+        for root, variables in members.items():
+            if len(set(labels[variables].tolist())) > 1:
+                raise self._crossing("a logical factor too wide for a table", sorted(variables))
+            labels[root] = labels[variables[0]]
+        for v in range(own, n):
+            labels[v] = labels[chain.find(v)]
+
+    def _crossing(self, what: str, scope: Iterable[int]) -> RefusedError:
+        names = ", ".join(self.graph.name(int(v)) for v in scope)
+        return RefusedError(
+            f"StructuredMeanField: {what} over {names} crosses the blocks; put its variables into "
+            "one, or use BeliefPropagation"
+        )
 
     def _block(self, b: int, labels: NDArray[np.int64]) -> _Block:
         mine = np.flatnonzero(labels == b)
@@ -318,6 +354,22 @@ class _Climb:
         self.value[b], self.crossing[b] = value, crossing
         return moved
 
+    def would_move(self, b: int) -> float:
+        """How far the best q of block b is from the one it has, which stays."""
+        block = self.blocks[b]
+        inside = [part for part in block.parts if len(part.inside) > 1]
+        q, value, crossing = self.q[block.states].copy(), self.value[b], self.crossing[b]
+        joints = [self.joints[part.group, part.inside][part.rows].copy() for part in inside]
+        moved = self.update(b)
+        self.q[block.states], self.value[b], self.crossing[b] = q, value, crossing
+        for part, joint in zip(inside, joints):
+            self.joints[part.group, part.inside][part.rows] = joint
+        return moved
+
+    def _rests(self) -> bool:
+        """Whether no update of one block alone would move it by more than ``tol``."""
+        return all(self.would_move(b) <= self.settings.tol for b in range(len(self.blocks)))
+
     def bound(self) -> float:
         """The lower bound on log Z, less what rounding may have added."""
         terms = np.concatenate([self.value, self.crossing, [self.constant]])
@@ -333,7 +385,7 @@ class _Climb:
         while len(bounds) < self.settings.max_iters:
             residuals.append(max([self.update(b) for b in range(len(self.blocks))], default=0.0))
             bounds.append(self.bound())
-            if residuals[-1] <= self.settings.tol or len(self.blocks) <= 1:
+            if len(self.blocks) <= 1 or (residuals[-1] <= self.settings.tol and self._rests()):
                 status = Status.CONVERGED
                 break
             if clock() > self.deadline:
@@ -347,6 +399,8 @@ class _Climb:
         for v in known.tolist():
             probs[self.off[v] : self.off[v + 1]] = 0.0
             probs[self.off[v] + self.model.fixed[v]] = 1.0
+        if status is not Status.EXACT:
+            lift(self.model, probs)
         value = float(self.value.sum() + self.constant) if kind is LogZ.EXACT else bounds[-1]
         return Marginals(
             self.graph, probs[: int(self.graph._offsets[-1])], self.settings, status, kind,
@@ -448,6 +502,18 @@ def forests(model: Conditioned, tables: list[NDArray[np.float64]]) -> NDArray[np
     return labels
 
 
+def _block_of(graph: FactorGraph, blocks: Sequence[Sequence[int | str]]) -> NDArray[np.int64]:
+    """The number of each variable's block, -1 of those in none, (V,)."""
+    out = np.full(graph.n_variables, -1, dtype=np.int64)
+    for b, block in enumerate(blocks):
+        for name in block:
+            v = graph.index(name)
+            if out[v] >= 0:
+                raise SettingsError(f"blocks: {graph.name(v)} is in two of them")
+            out[v] = b
+    return out
+
+
 class _Sets:
     """Disjoint sets of 0..n-1."""
 
@@ -476,5 +542,5 @@ def _first(model: Conditioned, start: Marginals | None, graph: FactorGraph) -> N
     q /= np.repeat(np.add.reduceat(q, off[:-1]), sizes)
     if start is not None and np.array_equal(start.graph._n_states, graph._n_states):
         known = len(start.probs)
-        q[:known] = start.probs
+        q[:known] = without_least(start.probs)
     return q

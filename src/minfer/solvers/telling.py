@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from minfer.limits import load_compiler
+from minfer.limits import compiled, load_compiler
 from minfer.words import counted, duration
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.solvers.base import Marginals, Solver
+
+
+WORTH = 1e-3  # seconds of compiling that are told
 
 
 def answered(solver: Solver, graph: FactorGraph) -> Marginals:
@@ -29,8 +32,10 @@ def status(marginals: Marginals) -> str:
     text = marginals.status.value
     if marginals.iterations:
         text += f" after {counted(marginals.iterations, 'iteration')}"
-    if marginals.error_estimate is not None:
-        text += f", estimated error {marginals.error_estimate:.1e}"
+    if marginals._shown_error is not None:
+        text += f", estimated error {marginals._shown_error:.1e}"
+    elif marginals.error_estimate == math.inf:
+        text += ", error unknown"
     if marginals.still_to_move:
         text += f"; more iterations would move it by about {marginals.still_to_move:.1g}"
     return text
@@ -70,5 +75,12 @@ def summary(marginals: Marginals) -> dict[str, str]:
         "status": status(marginals),
         "advice": marginals.advice,
         "log Z": log_z(marginals),
-        "time": f"{duration(marginals.seconds)}, compiling or loading kernels included",
+        "time": took(marginals.seconds),
     }
+
+
+def took(seconds: float, parts: str = "") -> str:
+    """What an answer took, in parts, and apart from it what compiling took in this process."""
+    spent = compiled()
+    text = f"{duration(seconds)} ({parts})" if parts else duration(seconds)
+    return f"{text}; compiling or loading kernels {duration(spent)}" if spent >= WORTH else text

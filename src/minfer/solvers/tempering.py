@@ -50,6 +50,7 @@ from minfer.solvers.mean_field import (
     time_limit_of,
 )
 from minfer.solvers.status import LogZ, Status
+from minfer.support import lift
 
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
@@ -338,6 +339,7 @@ class Ensembles:
         chains = self.chain_probs()
         error = self.error()
         probs = self.probs()
+        lift(self.model, probs)
         note = self.note() if busy else ""
         return Marginals(
             self.graph, probs, self.settings,

@@ -13,6 +13,7 @@ the time they take is part of the timing. Section 5.1 of the paper runs on this 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from minfer.wiring import Mesh, wire
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
+    from minfer.solvers.base import Whence
     from minfer.solvers.prepared import Prepared
 
 METHODS = ("auto", "spanning-tree", "forests")
@@ -135,6 +137,34 @@ class TreeReweighted:
             valid = bool(appearance_is_valid(model.graph.n_variables, edges[1], rho[edges[0]]))
         return wire(model, rho).changed(valid=valid, lent=self._lent and self._lent.rho)
 
+    def _weights_given(
+        self, model: Conditioned, known: NDArray[np.int32]
+    ) -> NDArray[np.float64] | None:
+        """Edge weights of a model with some variables known (V,), or None: those it has without.
+
+        As if these were not there: an edge to one of them is a unary factor, and counts in full.
+        """
+        from minfer.solvers.appearance import edge_appearance
+
+        if self._lent is not None or not isinstance(self.weights, str):
+            return None
+        ids, edges = _edges(model)
+        free = (known[edges] < 0).all(axis=1)
+        if free.all():
+            return None
+        rho = np.ones(model.graph.n_factors)
+        if free.any():
+            n = model.graph.n_variables
+            rho[ids[free]] = edge_appearance(n, np.ascontiguousarray(edges[free]), self.weights)
+        return rho
+
+    def _in_parts(self, graph: FactorGraph, parts: Sequence[Whence]) -> list[TreeReweighted]:
+        """Itself for each part of a graph, with the part's share of given weights."""
+        if isinstance(self.weights, str):
+            return [self] * len(parts)
+        given = self._given(graph)
+        return [replace(self, weights=given[part.factors]) for part in parts]
+
     def propagate(
         self,
         graph: FactorGraph,
@@ -156,7 +186,7 @@ class TreeReweighted:
             run.probs(),
             self if self._lent is None else replace(self, _lent=None),
             status,
-            LogZ.EXACT if run.is_forest else bound,
+            LogZ.EXACT if run.is_forest and not run.lost else bound,
             len(residuals),
             residuals,
             {
@@ -164,7 +194,7 @@ class TreeReweighted:
                 "plan": ready - begin - weighing,
                 "iterate": clock() - ready,
             },
-            note=""
+            note=run.note
             if valid
             else "log Z is not a bound: the given weights are not known to be valid",
             still_to_move=run.still_to_move,
@@ -181,15 +211,20 @@ class TreeReweighted:
         if isinstance(self.weights, str):
             rho[ids] = edge_appearance(graph.n_variables, edges, self.weights)
             return rho, True
-        given = np.asarray(self.weights)
-        if given.shape != (graph.n_factors,):
-            raise SettingsError(
-                f"weights: {given.size} numbers for {graph.n_factors} factors; give one per factor"
-            )
+        given = self._given(graph)
         rho[ids] = given[ids]
         if not ((rho[ids] > 0) & (rho[ids] <= 1)).all():
             raise SettingsError("weights: edge appearance probabilities lie in (0, 1]")
         return rho, bool(appearance_is_valid(graph.n_variables, edges, rho[ids]))
+
+    def _given(self, graph: FactorGraph) -> NDArray[np.float64]:
+        """Weights given as numbers, (F,)."""
+        given = np.asarray(self.weights, dtype=np.float64)
+        if given.shape != (graph.n_factors,):
+            raise SettingsError(
+                f"weights: {given.size} numbers for {graph.n_factors} factors; give one per factor"
+            )
+        return given
 
 
 def _edges(model: Conditioned) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

@@ -45,7 +45,8 @@ from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import check_tree, pass_messages
 from minfer.solvers.prepared import solve
-from minfer.solvers.status import LogZ, Status
+from minfer.solvers.status import LOST_RANGE, LogZ, Status
+from minfer.support import lift
 from minfer.wiring import ranges
 from minfer.words import counted
 
@@ -278,7 +279,7 @@ class Rounds:
             return
         try:
             found = pass_messages(model, tree).probs
-        except ContradictionError:  # zeros of messages that are not sound
+        except ContradictionError:  # more than messages tell: their answer stays
             self.left.append(core)
             return
         far = self._read(core.members, window, found)
@@ -395,6 +396,7 @@ class Rounds:
     def answer(self, began: float) -> Marginals:
         """From the windows so far; status and iterations are belief propagation's."""
         probs, first = self.probs.copy(), self.first
+        lift(self.model, probs)
         if self.largest:
             note = (
                 f"{counted(self.n_cores, 'window')} of up to {self.largest:,} variables and "
@@ -403,6 +405,8 @@ class Rounds:
             )
         else:
             note = _NO_LOOP if self.finished else _NO_TIME
+        if LOST_RANGE in first.note:
+            note = f"belief propagation {first.note}; {note}"
         return Marginals(
             self.graph, probs, self.settings,
             first.status if self.finished else Status.TIME_LIMIT, LogZ.ESTIMATE,

@@ -24,7 +24,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.errors import ContradictionError
 from minfer.kernels import dual as kernel
+from minfer.support import possible
+from minfer.wiring import ranges
 
 if TYPE_CHECKING:
     from minfer.queries.map.problem import Block, Problem
@@ -55,20 +58,14 @@ class Dual:
     def _support(self) -> bool:
         """Whether all variables keep a state when unsupported ones go; sets their vectors."""
         p = self.problem
-        while True:
-            if kernel.supports(p.wires, self.theta) >= 0:
-                return False
-            before = int(np.isneginf(self.theta).sum())
-            alive = np.where(np.isneginf(self.theta), -np.inf, 0.0)
-            for b in p.blocks:
-                rows = np.arange(len(b.group))
-                out = np.empty(b.at.shape)
-                b.group.messages(rows, np.where(b.at >= 0, alive[b.at], b.known), out, best=True)
-                np.minimum.at(self.theta, b.at[(b.at >= 0) & np.isneginf(out)], -np.inf)
-            if not self._all_alive():
-                return False
-            if int(np.isneginf(self.theta).sum()) == before:
-                break
+        try:
+            alive = possible(p.model)
+        except ContradictionError:
+            return False
+        cards = p.model.graph._n_states[p.free].astype(np.int64)
+        self.theta[~alive[ranges(p.model.graph._offsets[p.free], cards)]] = -np.inf
+        if not self._all_alive():
+            return False
         self._bury()
         return True
 
