@@ -100,8 +100,8 @@ def write(results: dict[str, dict[str, Any]], networks: dict[str, Any] | None = 
         "## Installing and starting",
         "Into an empty environment, with all dependencies; the seconds "
         "include the download. `start` is the CPU time to import it and get ready, with numpy "
-        "loaded and caches warm: minfer compiles its kernels once on each machine, 10 to 40 "
-        "seconds (the parser's a minute or two), and loads them afterwards. torch is the version "
+        "loaded and caches warm: minfer compiles its kernels once on each machine, 5 to 25 "
+        "seconds (the parser's about 40), and loads them afterwards. torch is the version "
         "without CUDA. PGMax declares far more than inference needs and fails on current JAX; here "
         "it gets what it imports and the one function that JAX has dropped.",
         table(["library", "version", "packages", "MB", "seconds", "start s"], _installs(results)),

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import copy
+import math
+import time
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from minfer.learn.lbfgs import Descent, minimise, subgradient
+from minfer.learn.lbfgs import Descent, dot, minimise, subgradient
 from minfer.learn.optimise import State
 
 
-def logistic(seed: int, n: int = 60, d: int = 12):
-    """Mean log-loss of a logistic regression with a small squared penalty."""
+def logistic(seed: int, n: int = 60, d: int = 12, order: int | None = None):
+    """Mean log-loss of a logistic regression with a small squared penalty.
+
+    Another ``order`` of the cases is another rounding, as another library or machine has it.
+    """
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, d)) * rng.uniform(0.2, 3.0, d)
     y = np.sign(x @ (rng.normal(size=d) * (rng.random(d) < 0.4)) + rng.normal(size=n))
+    if order is not None:
+        cases = np.random.default_rng(order).permutation(n)
+        x, y = x[cases], y[cases]
 
     def objective(w):
         z = y * (x @ w)
@@ -35,6 +43,16 @@ def test_the_optimum_is_scipys(seed):
     assert found.stopped == "gradient"
     np.testing.assert_allclose(found.x, theirs.x, atol=1e-6)
     assert found.n_eval <= 2 * theirs.nfev
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_gets_there_however_values_are_rounded(seed):
+    """The last steps change the value by less than its rounding."""
+    for order in range(60):
+        objective, d = logistic(seed, order=order)
+        found = minimise(objective, np.zeros(d), epsilon=1e-9, delta=0.0)
+        assert (order, found.stopped) == (order, "gradient")
+        assert found.n_eval <= 2 * found.n_iter
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -102,3 +120,25 @@ def test_slopes_whose_squares_are_no_numbers_end_the_run():
     found = minimise(lambda x: (float(1e200 * x[0]), np.array([1e200])), np.zeros(1))
     assert found.stopped == "not finite"
     assert found.x.tolist() == [0.0]
+
+
+def test_inner_products_are_made_in_this_thread():
+    """Long vectors woke the threads of BLAS, which spin: their time counts as this process's."""
+    x = np.random.default_rng(0).normal(size=50_000)
+    begin, mine = time.process_time(), time.thread_time()
+    found = [dot(x, x) for _ in range(2000)]
+    others = (time.process_time() - begin) - (time.thread_time() - mine)
+    assert others < 0.5 * (time.thread_time() - mine) + 0.05
+    assert set(found) == {found[0]}
+    assert found[0] == pytest.approx(math.fsum(x * x), rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_line_searches_end_at_the_limits_of_rounding(seed):
+    """Hundreds of evaluations where values differed by their last bits alone."""
+    objective, d = logistic(seed)
+    found = minimise(objective, np.zeros(d), epsilon=1e-9, delta=0.0)
+    assert found.stopped == "gradient"
+    assert found.n_eval <= 2 * found.n_iter + 10
+    assert found.value <= found.trace[0]
+    assert (np.diff(found.trace) <= 1e-15 * np.abs(found.trace[:-1])).all()

@@ -12,11 +12,13 @@ libraries, or with another checkout on their path, load this file by its path
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import math
 import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -203,6 +205,27 @@ def pin(core: int | None = None) -> int:
     return core
 
 
+def both_ways(script: str, *arguments: str) -> dict[str, Any]:
+    """What a script says on one core with one thread ("pinned"), and as anybody runs it ("loose").
+
+    Each in a process of its own, since libraries decide about threads when they are loaded. The
+    script prints JSON as its last line. Ratios to other code are told both ways: threads that spin
+    beside the work cost nothing on one core.
+    """
+    ways = {
+        "pinned": ({**os.environ, **ONE_THREAD}, {last_core()}),
+        "loose": ({k: v for k, v in os.environ.items() if k not in ONE_THREAD}, None),
+    }
+    found = {}
+    for name, (environment, cores) in ways.items():
+        command = [sys.executable, script, *arguments]
+        if cores and hasattr(os, "sched_setaffinity"):
+            command = [sys.executable, __file__, str(max(cores)), *command[1:]]
+        shown = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+        found[name] = json.loads(shown.stdout.decode().splitlines()[-1])
+    return found
+
+
 def peak() -> int:
     """The most memory that this process has held, in bytes."""
     import resource
@@ -255,3 +278,8 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return ""
+
+
+if __name__ == "__main__":  # a core, a script and its arguments: the script on that core
+    pin(int(sys.argv[1]))
+    os.execv(sys.executable, [sys.executable, *sys.argv[2:]])

@@ -30,7 +30,7 @@ from minfer.checks import brief, check_choice, check_flag, check_number, check_w
 from minfer.errors import FormatError, ModelError, SettingsError, visible
 from minfer.io.text import PathLike, shown
 from minfer.learn.estimator import Estimator
-from minfer.learn.lbfgs import Descent, minimise
+from minfer.learn.lbfgs import Descent, dot, minimise
 from minfer.learn.save import read_arrays, write_arrays
 from minfer.words import counted
 
@@ -288,7 +288,7 @@ class ChainCRF(Estimator):
             grad[n_narrow:n_state] *= place.mask
             grad[n_state:] = d_trans[links]
             if c2:
-                loss += c2 * float(x @ x)
+                loss += c2 * dot(x, x)
                 np.add(grad, 2.0 * c2 * x, out=grad)
             return loss, grad
 

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from minfer.checks import check_choice, check_solver, check_type, told
 from minfer.errors import ContradictionError, RefusedError, SettingsError
 from minfer.learn.blocks import Block, Evaluation, Inference, clamped
+from minfer.learn.lbfgs import dot
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import Exact
 from minfer.solvers.trw import TreeReweighted
@@ -177,11 +178,11 @@ class _LikelihoodEvaluator(Evaluator):
         m = self.last = self.free(theta, start, sweeps)
         value, gradient = n * m.log_z, n * block.weigh(m.statistics())
         if not block.hidden:
-            value -= self.base + float(self.target @ w)
+            value -= self.base + dot(self.target, w)
             return value, gradient - self.target, m.converged
         if self._frozen is not None:
             base, target = self._frozen
-            return value - base - float(target @ w), gradient - target, m.converged
+            return value - base - dot(target, w), gradient - target, m.converged
         known, statistics, converged = self._at_labels(theta)
         return value - known, gradient - block.weigh(statistics), m.converged and converged
 
@@ -206,7 +207,7 @@ class _LikelihoodEvaluator(Evaluator):
         theta = self.block.numbers(w)
         known, statistics, _ = self._at_labels(theta)
         target = self.block.weigh(statistics)
-        self._frozen = (known - float(target @ w), target)
+        self._frozen = (known - dot(target, w), target)
 
 
 # ---------------------------------------------------------------------- pseudolikelihood
@@ -313,7 +314,7 @@ def marginal_loss(
         low = p < LEAST
         each = np.where(low, -np.log(LEAST) + 1.0 - p / LEAST, -np.log(np.where(low, 1.0, p)))
         used = counts > 0
-        return float(each[used] @ counts[used]), np.where(used, -counts / np.maximum(p, LEAST), 0.0)
+        return dot(each[used], counts[used]), np.where(used, -counts / np.maximum(p, LEAST), 0.0)
     sizes = m.graph._n_states
     n = np.repeat(np.add.reduceat(counts, m.graph._offsets[:-1]), sizes)  # labels of the variable
     value = float((n * p * p - 2.0 * counts * p + counts).sum())
@@ -391,7 +392,7 @@ class _BestEvaluator(Evaluator):
         self, states: NDArray[np.int32], w: NDArray[np.float64]
     ) -> tuple[float, NDArray[np.float64]]:
         base, statistics = self.block.at_labels(states[None])
-        return base + float(statistics @ w), statistics
+        return base + dot(statistics, w), statistics
 
 
 # ---------------------------------------------------------------------- by name

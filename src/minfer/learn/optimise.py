@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.learn.lbfgs import Descent, minimise, subgradient
+from minfer.learn.lbfgs import Descent, dot, minimise, subgradient
 
 if TYPE_CHECKING:
     from minfer.learn.team import Data
@@ -60,7 +60,7 @@ class Penalty:
 
     def value(self, w: Weights) -> float:
         with np.errstate(over="ignore", invalid="ignore"):
-            value = float(self.l1 @ np.abs(w) + 0.5 * self.l2 @ (w * w))
+            value = dot(self.l1, np.abs(w)) + 0.5 * dot(self.l2, w * w)
         return value if math.isfinite(value) else math.inf
 
     def gradient(self, w: Weights, gradient: Weights) -> Weights:
@@ -185,7 +185,7 @@ def lbfgs(
         if not np.abs(w).max(initial=0.0) < most:  # its squares are not numbers
             return math.inf, np.zeros(n)
         e = data.evaluate(w)
-        return e.value + 0.5 * float(penalty.l2 @ (w * w)), e.gradient + penalty.l2 * w
+        return e.value + 0.5 * dot(penalty.l2, w * w), e.gradient + penalty.l2 * w
 
     def look(d: Descent) -> str | None:
         w = d.x
