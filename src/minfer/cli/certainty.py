@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from minfer.certified.telling import judged, sentence
-from minfer.cli.failures import in_flags
 from minfer.cli.progress import bar
 from minfer.limits import load_compiler
 
@@ -46,6 +45,5 @@ def certified(result: Result, seconds: float | None, **options: Any) -> Result:
 
 def told(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None) -> dict[str, str]:
     """Two lines about intervals for the facts below an answer."""
-    flags = {"time_limit": "--intervals", "variables": "--query"}
-    text = sentence(iv, chosen, wording=lambda advice: in_flags(advice, flags))
+    text = sentence(iv, chosen)
     return {"judged": judged(iv, marginals, chosen), "intervals": text.removesuffix(".")}

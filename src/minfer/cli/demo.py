@@ -30,7 +30,7 @@ def demo() -> None:
       minfer demo
     """
     from minfer import BeliefPropagation
-    from minfer.certified.telling import proven
+    from minfer.certified.telling import judged_colours
     from minfer.cli import render
     from minfer.cli.certainty import find
     from minfer.denoising import COLOURS
@@ -57,5 +57,5 @@ def demo() -> None:
     note("computing certified intervals")
     # one method is enough for this picture; each is compiled on its own
     found = find(scene.graph, CERTAIN_SECONDS, methods=["walks"], **COLOURS)
-    console.print(proven(found, answer))
+    console.print(f"For certain: {judged_colours(found, answer)}.")
     console.print(NEXT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from minfer.cli.generate import Given, Options, argument, command, option, outpu
 from minfer.cli.options import JSON, STRICT, PictureSolving, interval_option
 from minfer.cli.progress import wait_for
 from minfer.errors import SettingsError
-from minfer.limits import load_compiler
+from minfer.limits import clock, load_compiler
 from minfer.typed import numbers
 
 SWEEPING = ("bp", "trw")  # solvers that stop at a tolerance of ours
@@ -108,13 +107,13 @@ def denoise(
     if request is not None:
         reducing = {"objective": request.objective, "recipe": request.recipe}
     load_compiler()
-    began = time.perf_counter()
+    began = clock()
     loaded = read_picture(noisy)
     for text in loaded.notes:
         note(f"{noisy}: {text}")
     clean = partial(minfer.denoise, loaded.values, solver=solver, **reducing, **how)
     cleaned = wait_for(f"cleaning {noisy}", clean)
-    seconds = time.perf_counter() - began - cleaned.result.seconds
+    seconds = clock() - began - cleaned.result.seconds
     cleaned = replace(cleaned, result=certified(cleaned.result, intervals, **COLOURS))
     result, shades = cleaned.result, cleaned.shades
     if shades is not None:

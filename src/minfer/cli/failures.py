@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from typing import Any, NoReturn
 
@@ -44,7 +45,10 @@ class PlainHelp:
         found = super().get_params(ctx)  # type: ignore[misc]
         for one in found:
             if one.param_type_name == "argument":
-                one.display_type_rich = lambda ctx: None  # newer typers have it
+                one.display_type_rich = lambda ctx: None  # typer asks this since 0.29,
+                if hasattr(one, "type"):  # and asked the type before
+                    one.type = copy(one.type)
+                    one.type.get_metavar = lambda *_, **__: ""
                 one.get_usage_pieces = partial(_usage, one)
         return found
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from minfer.cli import render
 from minfer.cli.certainty import find
-from minfer.cli.failures import in_flags
 from minfer.cli.files import PICTURE, written
 from minfer.cli.generate import Given, Words, command, option, output, taken
 from minfer.cli.options import CSV, JSON, Input, rows_option
@@ -73,7 +72,7 @@ def intervals(
     title = f"{Path(source.model).name}: {counted(len(found), 'variable')}"
     written(picture, lambda path: draw_intervals(path, found, chosen, title))
     content = source.content(graph, telling.to_dict(found, chosen))
-    text = telling.sentence(found, chosen, settings["undecided"], in_flags)
+    text = telling.sentence(found, chosen, settings["undecided"])
     table = telling.interval_table(found, chosen, rows)._replace(conclusion=text)
     lines = source.summary(graph, telling.summary(found, chosen))
     console = render.console(stderr=csv_file == "-")

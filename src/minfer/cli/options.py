@@ -7,7 +7,6 @@ and who has what, are read from the classes (which loads no kernel).
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +21,7 @@ from minfer.cli.failures import PlainHelp, UsageProblem, in_flags, note
 from minfer.cli.files import IN, OUT, read_model
 from minfer.cli.generate import Options, Words, argument, option, output, setting, taken
 from minfer.errors import SettingsError
+from minfer.limits import clock, compiled
 from minfer.solvers.named import SOLVERS, plain_settings, solver_named
 from minfer.solvers.telling import describe, sizes
 from minfer.typed import evidence_beside, evidence_of, is_number
@@ -49,12 +49,12 @@ class Input(Options):
     @cached_property
     def _read(self) -> tuple[FactorGraph, dict[int, Any], float]:
         """The model, the evidence beside it, and the seconds that reading took."""
-        began = time.perf_counter()
+        began = clock()
         graph = read_model(self.model)
         seen = evidence_of(graph, self.evidence, self.soft)
         if not self.evidence and (beside := evidence_beside(self.model)):
             note(f"{beside} was not read; add --evidence {beside} to use it")
-        return graph, seen, time.perf_counter() - began
+        return graph, seen, clock() - began
 
     @property
     def bare(self) -> FactorGraph:
@@ -75,7 +75,8 @@ class Input(Options):
     def content(self, graph: FactorGraph, answer: dict[str, Any]) -> dict[str, Any]:
         """As JSON: an answer, and what it is the answer to."""
         model = {"file": self.model, **sizes(graph)}
-        return {"model": model, **answer, "read_seconds": self._read[2]}
+        times = {"read_seconds": self._read[2], "compile_seconds": compiled()}
+        return {"model": model, **answer, **times}
 
     def summary(self, graph: FactorGraph, told: Mapping[str, str]) -> dict[str, str]:
         """What the library says of an answer, in the words of the command line, and the model."""

@@ -16,7 +16,6 @@ Example, on a treebank that comes with minfer:
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -30,6 +29,7 @@ from minfer.cli.options import JSON, SUMMARY, member
 from minfer.cli.progress import Meter, bar, wait_for
 from minfer.errors import ModelError, SettingsError
 from minfer.io.text import write_bytes
+from minfer.limits import clock
 from minfer.parsing.conllu import BrokenSentence, sentence_meant
 from minfer.parsing.drawing import Drawn
 from minfer.parsing.drawing import svg as picture_of
@@ -148,7 +148,7 @@ def run(
     from minfer.parsing.stream import Totals, parse_file
 
     inference = pairs.inference
-    began = time.perf_counter()
+    began = clock()
     with Meter() as meter, skipping("not parsed") as broken:
 
         def show(totals: Totals) -> None:
@@ -159,7 +159,7 @@ def run(
             model, source, out, inference=inference, workers=workers, report=broken,
             progress=show, **reading, **parsing,
         )  # fmt: skip
-    seconds = time.perf_counter() - began
+    seconds = clock() - began
     note(totals.told(seconds))
     if json:
         render.write_json({"out": out, **asdict(totals), "seconds": seconds})
