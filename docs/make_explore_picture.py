@@ -21,7 +21,7 @@ def main() -> None:
     program = find_chromium()
     if program is None:
         sys.exit("there is no Chromium here (Debian: apt-get install chromium)")
-    with TemporaryDirectory() as folder, Browser(program) as browser:
+    with TemporaryDirectory() as folder, Browser(program) as browser, browser.shown():
         path = Path(folder) / "alarm.html"
         model = bundled("alarm")
         minfer.explore(model, {"CVP": "HIGH", "HRBP": "LOW"}, title="alarm").write(path)

@@ -27,7 +27,7 @@ def main() -> None:
     page = denoise_report(
         noisy, title="house.png", command="minfer denoise house.png --report house.html"
     )
-    with TemporaryDirectory() as folder, Browser(program) as browser:
+    with TemporaryDirectory() as folder, Browser(program) as browser, browser.shown():
         path = Path(folder) / "house.html"
         write_report(path, page)
         browser.view(1120, 1010)

@@ -138,8 +138,11 @@ def test_json_agrees_with_python(model: Path, words: list[str], settings: dict[s
     assert found["seed"] == result.n_seed == 64
     assert found["score"] == result.score_kind
     assert found["bound"] == pytest.approx(result.bound)
-    assert found["mean_error_estimate"] == pytest.approx(result.mean_error_estimate)
-    assert found["largest_error_estimate"] >= found["mean_error_estimate"]
+    if result.converged:
+        assert found["mean_error_estimate"] == pytest.approx(result.mean_error_estimate)
+        assert found["largest_error_estimate"] >= found["mean_error_estimate"]
+    else:
+        assert found["mean_error_estimate"] is found["largest_error_estimate"] is None
     assert found["no_bound_because"] == ""
     assert content["model"]["factors"] == result.n_factors
 
@@ -171,12 +174,13 @@ def test_limits_hold_together(model: Path) -> None:
 
 def test_the_panel(model: Path) -> None:
     loopy = " ".join(call("run", model, "--max-factors", 80, "--solver", "bp").stdout.split())
-    assert loopy.count("it does not include the solver's own error") == 2
+    assert loopy.count("it does not include the solver's own error") == 1
     result = call("run", model, "--max-factors", 20, "--solver", "bp")
     assert result.exit_code == 0, result
     text = " ".join(result.stdout.split())
     assert "own error" not in text, "a forest, on which belief propagation is exact"
-    assert "error of leaving out about" in text
+    assert "error of leaving out not estimated: the last refresh still moved" in text
+    assert "another refresh would move it by about" in text
     assert "not converged: the last refresh still moved a probability by" in text
     assert "--method iterated" in text
     assert "p(0)" in text

@@ -625,7 +625,7 @@ def test_lazy_inference_keeps_what_a_full_scan_keeps(objective, options):
         np.testing.assert_allclose(lazy.marginals.probs, whole.marginals.probs, atol=1e-6)
     if lazy.untouched.count:
         assert lazy.bound is None
-        assert 0 < lazy.mean_error_estimate < 1
+        assert 0 < lazy.error_estimates.mean() < 1
         assert "between" in repr(lazy)
         assert lazy.divergence == high
 
@@ -654,11 +654,11 @@ def test_the_error_estimate_counts_candidates_never_built(options):
             result = infer(base, MinJoint(gamma), source=source, **options)
             assert result.n_untouched > 0.4 * source.n_factors
             error = np.abs(result.marginals.probs - truth).mean()
-            assert 0.5 < result.mean_error_estimate / error < 2
+            assert 0.5 < result.error_estimates.mean() / error < 2
         careful = infer(base, MinJoint(np.inf), source=source, **options)
         assert careful.n_untouched == source.n_factors
         error = np.abs(careful.marginals.probs - truth).mean()
-        assert error < careful.mean_error_estimate < 50 * error, "only the bounds are known"
+        assert error < careful.error_estimates.mean() < 50 * error, "only the bounds are known"
 
 
 def test_the_error_estimate_of_any_source_and_of_a_copy():

@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import json
 import math
+import os
 import sys
 import time
 from pathlib import Path
@@ -83,6 +84,22 @@ def test_contenders_take_turns():
     measure.in_turn(calls, 3, warm_up=False, there_and_back=True, timer=measure.told)
     assert seen == list("abbaab")
     assert measure.in_turn(calls, 0, warm_up=False) == {"a": [], "b": []}
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no pinning here")
+def test_a_script_runs_pinned_and_as_anybody_runs_it(tmp_path, monkeypatch):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, os, sys\nprint('first')\n"
+        "print(json.dumps([sys.argv[1:], len(os.sched_getaffinity(0)), "
+        "os.environ.get('OMP_NUM_THREADS')]))\n"
+    )
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    cores = len(os.sched_getaffinity(0))
+    assert measure.both_ways(str(script), "a", "b") == {
+        "pinned": [["a", "b"], 1, "1"],
+        "loose": [["a", "b"], cores, None],
+    }
 
 
 def test_slow_contenders_take_part_in_fewer_rounds(clock):

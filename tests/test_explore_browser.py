@@ -389,6 +389,73 @@ def test_back_takes_back_and_strange_addresses_do_no_harm(browser: Browser, tmp_
     assert browser.complaints() == []
 
 
+UNUSED = """({
+  hidden: document.getElementById("unused").hidden,
+  shown: document.getElementById("unused").getBoundingClientRect().height > 20,
+  lines: [...document.querySelectorAll("#unused li")].map(x => x.textContent),
+})"""
+
+
+@pytest.mark.parametrize(
+    ("fragment", "evidence", "lines"),
+    [
+        ("#rain=WRONG", {}, ["rain=WRONG: the states of rain are no, yes"]),
+        ("#FOO=1", {}, ["FOO=1: there is no variable FOO here"]),
+        ("#rain=yes,wet=yes", {0: 1, 2: 1}, []),
+        ("#rain=yes&wet=yes", {0: 1, 2: 1}, []),
+        ("#rain", {}, ["rain: it is not name=state"]),
+        ("#rain=yes&rain=no", {0: 1}, ["rain=no: rain is yes already"]),
+        ("#rain=yes,rain=yes", {0: 1}, []),
+        ("#rain=%E0%A4%A", {}, ["rain=%E0%A4%A: the states of rain are no, yes"]),
+        (
+            "#rain=yes,wet=soaked,<b>=1",
+            {0: 1},
+            ["wet=soaked: the states of wet are no, yes", "<b>=1: there is no variable <b> here"],
+        ),
+        ("#none", {}, []),
+        ("#", {}, []),
+    ],
+)
+def test_what_of_the_address_was_not_used_is_said(
+    browser: Browser, tmp_path: Path, fragment: str, evidence: dict[int, int], lines: list[str]
+) -> None:
+    browser.view(1400, 900)
+    browser.open(written(SPRINKLER, tmp_path / "page.html"), fragment)
+    assert check(browser, SPRINKLER, evidence)
+    found = browser.do(UNUSED)
+    assert found["lines"] == lines
+    assert found["hidden"] == (not lines)
+    assert found["shown"] == bool(lines)
+    assert browser.complaints() == []
+
+
+def test_the_next_observation_takes_that_away(browser: Browser, tmp_path: Path) -> None:
+    browser.view(390, 800)
+    path = written(SPRINKLER, tmp_path / "page.html")
+    browser.open(path, "#" + "&".join(f"nobody{k}=1" for k in range(9)))
+    found = browser.do(UNUSED)
+    assert found["shown"]
+    assert found["lines"][-1] == "and 4 more"
+    assert len(found["lines"]) == 6
+    click(browser, 0, 1)
+    assert browser.do(UNUSED)["hidden"]
+    browser.do("new Promise(r => { addEventListener('hashchange', r); location.hash = 'a=b'; })")
+    assert browser.do(UNUSED)["lines"] == ["a=b: there is no variable a here"]
+    assert browser.complaints() == []
+
+
+def test_names_with_separators_come_back(browser: Browser, tmp_path: Path) -> None:
+    odd = FactorGraph.named({"a,b": ["x,y", "x&y"], "c=d": ["=", ","]}, {("a,b", "c=d"): np.eye(2)})
+    path = written(odd, tmp_path / "page.html")
+    browser.view(1400, 900)
+    browser.open(path)
+    click(browser, 0, 0)
+    click(browser, 1, 1)
+    browser.open(path, browser.do("location.hash"))
+    assert check(browser, odd, {0: 0, 1: 1})
+    assert browser.do(UNUSED)["hidden"]
+
+
 # ---------------------------------------------------------------------- hands and eyes
 
 

@@ -49,7 +49,7 @@ def test_old_names_say_the_new_ones():
 
 def test_an_error_estimate_is_the_largest_and_the_mean_says_so():
     hard = FactorGraph.grid(np.random.default_rng(0).normal(size=(4, 4)), 1.0)
-    m = Gibbs(n_sweeps=20, burn_in=5)(hard)
+    m = Gibbs(n_sweeps=2000, burn_in=100)(hard)
     assert m.to_dict()["error_estimate"] == m.error_estimate > 0
     reduced = RESULT.to_dict()["reduction"]
     assert "error_estimate" not in reduced

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.telling import colours
+from minfer.certified.telling import judged_colours
 from minfer.errors import RefusedError
 from minfer.io.text import write_bytes
+from minfer.limits import compiled
 from minfer.pictures import check_suffix, write_marked, write_picture
 from minfer.reduction import telling
 from minfer.reduction.result import Result, finite_or_none
+from minfer.solvers.telling import took
 from minfer.words import duration
 
 if TYPE_CHECKING:
@@ -154,6 +156,7 @@ class Denoised:
                 "certain": int(sure.sum()),
                 "wrong": int((sure & (self.certain != self.labels)).sum()),
                 "white": int((self.certain == 1).sum()),
+                "refuted": int(self.intervals.refuted(result.marginals).sum()),
                 "stopped": self.intervals.stopped,
                 "seconds": self.intervals.seconds,
             }
@@ -201,8 +204,8 @@ class Denoised:
             f"{result.n_ignored:,} ignored",
             "divergence": telling.divergence(result) if method else "",
             "error of leaving out": telling.error(result) if method else "",
-            "certain": "" if certain is None else colours(certain, self.labels.ravel()),
-            "time": f"{duration(result.seconds)}, compiling or loading kernels included",
+            "certain": "" if certain is None else judged_colours(certain, result.marginals),
+            "time": took(result.seconds),
         }
 
     def _contents(self) -> str:
@@ -247,7 +250,7 @@ def account_dict(
 
     ``seconds`` are those of reading the file and making the model.
     """
-    content = {**cleaned.to_dict(), "read_seconds": seconds}
+    content = {**cleaned.to_dict(), "read_seconds": seconds, "compile_seconds": compiled()}
     content["picture"]["file"] = file
     if told is not None:
         content["reduction"] = {**told.request.settings(), **cleaned.reduction()}

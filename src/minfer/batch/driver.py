@@ -23,7 +23,7 @@ from minfer.batch.processor import Begin, Engine, Outcomes, Task
 from minfer.batch.shards import SHARD_BYTES, Shard, cut, find_inputs
 from minfer.batch.sinks import names_of
 from minfer.errors import DiskFullError, MinferError, SettingsError, WorkerError
-from minfer.io.text import check_path
+from minfer.io.text import check_path, make_folder
 from minfer.parallel import cores
 from minfer.words import counted, duration
 
@@ -177,7 +177,7 @@ def run(
     found = find_inputs([os.fspath(path) for path in inputs], job, os.fspath(out), note)
     _check_names(found, format)
     job.check()
-    folder = files.made(Path(out))
+    folder = make_folder(Path(out))
     with files.locked(folder):
         start = files.prepare(folder, settings, found, lambda: cut(found, job, shard_bytes), fresh)
         task = Task(job, str(folder), format, on_error)

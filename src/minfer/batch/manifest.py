@@ -34,7 +34,7 @@ from minfer.batch.folder import (
 )
 from minfer.batch.shards import KINDS, Input, Shard, digest
 from minfer.batch.sinks import json_line, names_of
-from minfer.errors import FormatError, MinferError, RefusedError
+from minfer.errors import FormatError, RefusedError
 from minfer.io.text import cannot_write, check_path, write_bytes
 
 
@@ -376,16 +376,3 @@ def _take(file: Any) -> bool:
     except OSError:
         return False
     return True
-
-
-def made(folder: Path) -> Path:
-    """The folder, which is created if need be."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise MinferError(
-            f"cannot write to {folder}: that is a file, and a folder is needed; name another"
-        ) from None
-    except OSError as error:
-        raise cannot_write(folder, error) from None
-    return folder

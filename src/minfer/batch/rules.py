@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,6 +26,7 @@ from minfer.checks import check_whole
 from minfer.errors import FormatError
 from minfer.graph import Component, FactorGraph
 from minfer.io.native import format_native
+from minfer.limits import clock
 from minfer.parallel import cores
 from minfer.rules.answer import Answer
 from minfer.rules.program import Rules, default_solver
@@ -67,14 +67,14 @@ def infer_rules(
         a cluster all machines must see it. By default a temporary one
     report : as of :func:`minfer.batch.run`
     """
-    began = time.perf_counter()
+    began = clock()
     if parts is not None:
         check_whole("parts", parts, 1)
     if workers is not None:
         check_whole("workers", workers, 1)
     graph = rules.model.graph
     solver = default_solver(graph) if solver is None else solver
-    grounded = time.perf_counter()
+    grounded = clock()
     most = parts or PARTS * (workers or cores())
     with ExitStack() as stack:
         if folder is None:
@@ -98,7 +98,7 @@ def infer_rules(
             rules._solved(solver, graph)  # what is wrong, in the words of the rules
             raise
         marginals = _together(graph, pieces, answers, solver)
-    timings = {"ground": grounded - began, "infer": time.perf_counter() - grounded}
+    timings = {"ground": grounded - began, "infer": clock() - grounded}
     return Answer(rules, marginals, None, sum(rules.ground().bindings), timings)
 
 

@@ -72,6 +72,10 @@ class Globals(FactorGroup):
             )
         return values.astype(np.float64)
 
+    def forbids(self) -> NDArray[np.bool_]:
+        """All may, for all that is known of them."""
+        return np.ones(len(self), dtype=bool)
+
     def magnitude(self) -> NDArray[np.float64]:
         return np.zeros(len(self))
 

@@ -217,6 +217,19 @@ def cannot_write(path: PathLike, error: OSError) -> MinferError:
     return MinferError(f"cannot write {name}: {error.strerror or error}")
 
 
+def make_folder(folder: Path) -> Path:
+    """The folder, which is created with those above it if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise MinferError(
+            f"cannot write to {folder}: that is a file, and a folder is needed; name another"
+        ) from None
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    return folder
+
+
 @contextmanager
 def _temporary(target: Path) -> Iterator[BinaryIO]:
     """A new file beside ``target`` that replaces it at the end of the block, or vanishes."""

@@ -56,7 +56,7 @@ from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import connected, n_entries
 from minfer.factors.tables import Tables
 from minfer.notebook import Face, Faced
-from minfer.reduction.dropped import Dropped, ignored
+from minfer.reduction.dropped import Dropped, ignored, too_large
 from minfer.solvers.clique_passes import pass_messages
 from minfer.words import upwards
 
@@ -189,7 +189,8 @@ def product_bound(model: FactorGraph, probs: ArrayLike) -> float | None:
         log Z  >=  sum_v E_q[field_v] + sum_f E_q[log Psi_f] + sum_v H(q_v)
 
     It rests on the numbers alone, whoever gave them. Minus infinity where q has mass on what the
-    model forbids; None for global factors, whose expectations cannot be had.
+    model forbids; None for global factors, and for those too large for a table, whose expectations
+    cannot be had.
 
     Parameters
     ----------
@@ -197,7 +198,7 @@ def product_bound(model: FactorGraph, probs: ArrayLike) -> float | None:
     probs : float array (sum of states,)
         Marginals q of all variables; scaled to sum to 1 each.
     """
-    if model.has_globals:
+    if model.has_globals or too_large(model, np.zeros(model.n_factors, dtype=bool)):
         return None
     q = np.maximum(np.asarray(probs, dtype=np.float64), 0.0)
     if len(q):

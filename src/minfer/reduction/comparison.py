@@ -155,6 +155,8 @@ def face(result: Result, found: Comparison) -> Face:
     add("speed against it", "", *(_times(found.speed_up(f)) for _, f in full))
     z = [result.log_z_estimate, *(f.marginals.log_z for _, f in full)]
     cells = [f"{x:.6g}" if math.isfinite(x) else "unknown" for x in z]
+    if result._has_certificate and result.log_z_full_refuted:
+        cells[0] += " (refuted)"
     add("log Z of the full model", *cells)
     differences = [found.difference]
     if found.same_difference is not None:

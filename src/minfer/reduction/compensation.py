@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from minfer.errors import RefusedError
 from minfer.factors.features import binary_pairs
 from minfer.factors.group import FactorGroup, n_entries
-from minfer.reduction.dropped import Dropped
+from minfer.reduction.dropped import Dropped, too_large
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -167,6 +167,11 @@ def _send(
     """
     from minfer.kernels import compensation as k
 
+    if which := too_large(model, keep):
+        raise RefusedError(
+            f"{which}, and what it leaves behind is computed from tables: put it into the seed, or "
+            "infer without compensation"
+        )
     now = np.array(probs)  # moved by every message
     field = field.copy()
     binary = model._n_states == 2
@@ -176,13 +181,6 @@ def _send(
         here = np.ascontiguousarray(keep[g._span])
         if g.form == "messages" or g.arity < 2 or here.all():
             continue
-        if not g.has_tables:
-            number = int(g._ids[int(np.argmin(here))])
-            raise RefusedError(
-                f"factor {number}, a {g.noun} over {g.arity} variables, is too large for a table, "
-                "and what it leaves behind is computed from tables: put it into the seed, or infer "
-                "without compensation"
-            )
         m = none if messages is None else messages[i]
         weight = np.zeros(0) if rho is None else np.ascontiguousarray(rho[g._span])
         if _is_pair(g):

@@ -21,6 +21,19 @@ class Dropped(NamedTuple):
     shape: tuple[int, ...]  # (S_1, ..., S_A)
 
 
+def too_large(model: FactorGraph, keep: NDArray[np.bool_]) -> str:
+    """A factor outside a mask (F,) that is too large for a table, in words; empty if there is none.
+
+    Bounds and messages of ignored factors are computed from their tables.
+    """
+    for g in model.groups:
+        outside = ~keep[g._ids]
+        if g.form != "messages" and not g.has_tables and outside.any():
+            number = int(g._ids[int(np.argmax(outside))])
+            return f"factor {number}, a {g.noun} over {g.arity} variables, is too large for a table"
+    return ""
+
+
 def ignored(model: FactorGraph, keep: NDArray[np.bool_]) -> list[Dropped]:
     """The factors outside a mask (F,) as :func:`certificate` takes them."""
     batches = []

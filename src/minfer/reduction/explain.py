@@ -15,7 +15,7 @@ left behind moved p_v from p_v e^{-c_{i -> v}} to p_v.
 
 Effects are estimates of what one factor alone does, all others in place. Of several that agree each
 one looks small, and they do not add up. States of probability zero keep it.
-Global factors have no table and are not among them.
+Global factors, and those too large for a table, are not among them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Explanation:
     left : tuple of Effect
         What ignored factors did by the part they left behind, if they were compensated.
     n_kept, n_ignored, n_global : int
-        All factors of the variable; global ones are not explained.
+        All factors of the variable; global ones, which those too large for a table are counted
+        with, are not explained.
     score_kind : str
         As in the result.
     state_name : str
@@ -118,7 +119,8 @@ class Explanation:
             f"in the seed {self.seed_probability:.4f}"
         ]
         if self.n_global:
-            lines.append(f"its global factors, {self.n_global}, have no table and are left out")
+            what = counted(self.n_global, "factor")
+            lines.append(f"{what} without a table (global, or too large) left out")
         left = "ignored factors that moved it most, by what they left behind"
         for title, rows, n in (
             ("kept factors that moved it most", self.kept, self.n_kept),
@@ -200,7 +202,7 @@ def explain(result: Result, variable: int | str, *, top: int = 10) -> Explanatio
         n_kept=int(keep.sum()),
         n_ignored=int((~keep).sum()),
         n_global=sum(
-            int((g._scope == v).any(axis=1).sum()) for g in model.groups if g.form == "messages"
+            int((g._scope == v).any(axis=1).sum()) for g in model.groups if not _is_table(g)
         ),
         score_kind=result.score_kind,
         state_name=model.states(v)[state],
@@ -263,7 +265,7 @@ def _factors_of(result: Result, v: int) -> Iterator[_Part]:
     if result.compensation is not None:
         messages = result.compensation.remembered().messages
     for i, g in enumerate(model.groups):
-        if g.form == "messages":
+        if not _is_table(g):
             continue
         for a in range(g.arity):
             rows = np.flatnonzero(g._scope[:, a] == v)
@@ -278,6 +280,11 @@ def _factors_of(result: Result, v: int) -> Iterator[_Part]:
             if messages is not None:
                 left = [_left_behind(g, messages[i], rows, b) for b in axes]
             yield _Part(g._ids[rows], result.keep[g._span][rows], psi, probs, left)
+
+
+def _is_table(group: FactorGroup) -> bool:
+    """Whether the factors of a group are tables, or can be written as such."""
+    return group.form != "messages" and group.has_tables
 
 
 def _at(model: FactorGraph, values: Floats, variables: NDArray, size: int) -> Floats:

@@ -70,7 +70,7 @@ class Compensated:
     refreshes : int
         How often these parts are brought up to date; each is another call of the solver. If the
         last one still moves a probability by more than the solver's tolerance, the result's
-        status is "not converged"; its error estimate says how much that matters.
+        status is "not converged"; its ``error_estimates`` say how far the next one would.
     damping : float in [0, 1)
         Share of the old messages that a refresh keeps, from the first one on that moved the
         answer more than the one before.

@@ -12,13 +12,13 @@ answer so far is returned. The trace says what was known when.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minfer import limits
 from minfer.checks import told
 from minfer.errors import RefusedError, SettingsError
 from minfer.reduction import seeds
@@ -35,11 +35,10 @@ from minfer.reduction.steps import (
     check_callable,
     check_certify,
     edge_weights,
-    inner,
     seed_mask,
     with_edge_weights,
 )
-from minfer.solvers.base import Solver
+from minfer.solvers.base import Solver, inner
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.status import Status
 
@@ -91,7 +90,7 @@ def relax(
     time_limit, max_error, max_bound = recipe.time_limit, recipe.max_error, recipe.max_bound
     if on_step is not None and not callable(on_step):
         raise SettingsError(f"on_step must be a function of a Step, not {told(on_step)}")
-    clock, began = Clock(), time.perf_counter()
+    clock, began = Clock(), limits.clock()
     mask = seed_mask(model, seed)
     start = solver(model.keep(mask))
     clock.lap("seed")
@@ -99,7 +98,7 @@ def relax(
     left: Compensation | None = None
     part, damper = model, Damper(recipe.damping)
     trace: list[Step] = []
-    stopped, previous = "the rounds are used up", time.perf_counter()
+    stopped, previous = "the rounds are used up", limits.clock()
     settled = False
     for r in range(rounds):
         scores = factor_scores(model, answer, keep, score)
@@ -140,7 +139,7 @@ def relax(
         result = Result(model, answer, start, keep, mask, gains.copy(), score,
                         dict(clock.laps), left)  # fmt: skip
         bound = result.bound if max_bound is not None else None
-        now = time.perf_counter()
+        now = limits.clock()
         step = Step(now - began, result.n_added, result.divergence, change, bound)
         trace.append(step)
         if on_step is not None:
@@ -181,6 +180,6 @@ def _limited(solver: Solver, time_limit: float | None, began: float) -> Solver:
         if inside is None:
             return solver
         return replace(solver, solver=_limited(inside, time_limit, began))
-    left = max(time_limit - (time.perf_counter() - began), 1e-3)
+    left = max(time_limit - (limits.clock() - began), 1e-3)
     own = solver.time_limit
     return replace(solver, time_limit=left if own is None else min(left, own))

@@ -34,6 +34,7 @@ from minfer.reduction.bound import (
     product_estimates,
 )
 from minfer.reduction.compensation import Compensation, compensate
+from minfer.reduction.dropped import too_large
 from minfer.reduction.gains import factor_scores
 from minfer.reduction.sources import FactorSource, unseen_shifts
 from minfer.solvers.status import LogZ, Status
@@ -49,6 +50,8 @@ STILL = 1e-9  # estimated errors below this are those of corrections that stand 
 LOST = 1e-6  # divergence above which something was lost all the same
 #: Nats that the ignored factors may leave open for an estimate of the full model's log Z.
 OPEN = 1.0
+#: What sums of logarithms may be off by, relatively, for an estimate of log Z to be in its bounds.
+ROUNDING = 1e-9
 #: Why :func:`minfer.relax` stopped, if for time.
 OUT_OF_TIME = "the time is up"
 
@@ -222,13 +225,25 @@ class Result:
             )
         if self.settled or self.marginals.advice:
             return self.marginals.advice
-        if self.values is not None and not self.values.settled and not self.last_change:
-            return "the last refresh still brought values back: raise max_iters, or lower add"
-        moved = f"still moved a probability by {self.last_change:.1g}"
+        if self._values_return:
+            return f"{self._unsettled}: raise max_iters, or lower add"
         if not self.trace:
-            return f"the last refresh {moved}: raise refreshes, or use relax"
+            return f"{self._unsettled}: raise refreshes, or use relax"
         more = "time_limit" if self.stopped == OUT_OF_TIME else "rounds"
-        return f"the last round {moved} ({self.stopped}): raise {more}"
+        return f"{self._unsettled} ({self.stopped}): raise {more}"
+
+    @property
+    def _values_return(self) -> bool:
+        """Whether values that came back are all that keeps the answer from being settled."""
+        return self.values is not None and not self.values.settled and not self.last_change
+
+    @property
+    def _unsettled(self) -> str:
+        """What an answer that is not settled was still doing."""
+        if self._values_return:
+            return "the last refresh still brought values back"
+        step = "round" if self.trace else "refresh"
+        return f"the last {step} still moved a probability by {self.last_change:.1g}"
 
     # ------------------------------------------------------------------ estimates
 
@@ -260,11 +275,16 @@ class Result:
         and it does not see the solver's own error. Candidates of a source that were never built
         count as if their weights were drawn like those of the built ones, whatever their
         marginals; if none was built, as if each had the largest weight of its bounds, which is
-        much too careful (:func:`~minfer.reduction.sources.unseen_shifts`). NaN where an ignored
-        factor forbids what the answer allows; :attr:`no_estimate` says where else they mislead.
+        much too careful (:func:`~minfer.reduction.sources.unseen_shifts`). NaN where the solver has
+        not converged, where an ignored factor forbids what the answer allows or is too large for
+        a table;
+        :attr:`no_estimate` says where else they are no errors. While refreshes still move the
+        answer they are how far the next one would.
         """
         n, unseen = self.model.n_variables, self.untouched if self.n_untouched else None
-        if self.divergence_interval[0] == math.inf or (unseen and unseen.source is None):
+        if not self.marginals.converged or self.divergence_interval[0] == math.inf:
+            return np.full(n, np.nan)
+        if self._untabled or (unseen and unseen.source is None):
             return np.full(n, np.nan)
         if not n or (self.keep.all() and not unseen):
             return np.zeros(n)
@@ -289,6 +309,11 @@ class Result:
         moved /= np.repeat(np.add.reduceat(moved, first), size)
         return np.hypot(np.maximum.reduceat(np.abs(moved - p), first), spread)
 
+    @cached_property
+    def _untabled(self) -> str:
+        """Which ignored factor is too large for a table; empty if all fit."""
+        return too_large(self.model, self.keep)
+
     @property
     def mean_error_estimate(self) -> float:
         """Mean of :attr:`error_estimates`; NaN if there is none (see :attr:`no_estimate`)."""
@@ -298,11 +323,18 @@ class Result:
 
     @property
     def no_estimate(self) -> str:
-        """Why :attr:`error_estimates` cannot be trusted; empty where they can."""
+        """Why nothing is said of the error; empty where :attr:`error_estimates` say it.
+
+        Nothing is said of an answer that has not converged.
+        """
+        if not self.marginals.converged:
+            return "the solver has not converged"
+        if self._untabled:
+            return self._untabled
         if not np.isfinite(self.error_estimates).all():
             return "an ignored factor forbids what the reduced model allows"
-        if self.n_ignored and not self.marginals.converged:
-            return "the solver has not converged"
+        if not self.settled:
+            return self._unsettled
         if self.error_estimates.max(initial=0.0) < STILL and self.divergence > LOST:
             return (
                 "one more message of each ignored factor would change nothing, and what is lost of "
@@ -324,9 +356,14 @@ class Result:
 
         From the model itself: what the solver said of H does not enter.
         """
-        if self.no_certificate:
-            return Certificate(reason=self.no_certificate)
+        if self.no_certificate or self._untabled:
+            return Certificate(reason=self.no_certificate or self._untabled)
         return certificate(self.reduced, self._dropped())
+
+    @property
+    def _has_certificate(self) -> bool:
+        """Whether the certificate is there already: none is computed for a face."""
+        return "certificate" in self.__dict__
 
     def unbounded(self, reason: str) -> Result:
         """This answer without a certificate, where computing one would be out of place."""
@@ -379,6 +416,33 @@ class Result:
             return None
         return found.log_z_lower, found.log_z_upper
 
+    @property
+    def log_z_refuted(self) -> bool:
+        """Whether :attr:`log_z`, an estimate, is provably off by more than 0.01.
+
+        By the exact log Z of H, where there is a :attr:`certificate`.
+        """
+        exact = None if self.n_untouched else self.certificate.log_z
+        if exact is None or self.marginals.log_z_kind is not LogZ.ESTIMATE:
+            return False
+        from minfer.certified.result import REFUTED
+
+        return math.isfinite(self.log_z) and abs(self.log_z - exact) > REFUTED
+
+    @property
+    def log_z_full_refuted(self) -> bool:
+        """Whether :attr:`log_z_estimate` lies outside :attr:`log_z_bounds`.
+
+        Where nothing was left out it is :attr:`log_z` itself, and so is this.
+        """
+        if not self.n_ignored and self.compensation is None:
+            return self.log_z_refuted
+        bounds, estimate = self.log_z_bounds, self.log_z_estimate
+        if bounds is None or not math.isfinite(estimate):
+            return False
+        slip = ROUNDING * (1.0 + abs(estimate))
+        return not bounds[0] - slip <= estimate <= bounds[1] + slip
+
     def _dropped(self) -> list[Dropped]:
         """What H lacks of F: the ignored factors, of compensated ones less what they left."""
         if self.compensation is None:
@@ -427,6 +491,8 @@ class Result:
             return math.nan, "the solver has not converged"
         if self.n_untouched:
             return math.nan, f"{counted(self.n_untouched, 'factor')} of the source were never built"
+        if self._untabled:
+            return math.nan, self._untabled
         p = np.asarray(self.marginals.probs)
         mean, log_mean = product_estimates(self.model, self._dropped(), p)
         if not math.isfinite(mean):
@@ -473,16 +539,19 @@ class Result:
 
     def to_dict(self, variables: list[int] | None = None) -> dict[str, Any]:
         """Plain Python values, ready for JSON; what is not finite becomes None."""
+        from minfer.certified.telling import to_dict as judged
+
         low, high = self.divergence_interval
-        bounds = self.log_z_bounds
+        bounds, sure = self.log_z_bounds, self.intervals
         return {
             **self.marginals.to_dict(variables),
+            "error_estimate": self.marginals._shown_error if self.converged else None,
             "status": self.status.value,
             "converged": self.converged,
             "advice": self.advice,
             "seconds": self.seconds,
             "timings": dict(self.timings),
-            "intervals": None if self.intervals is None else self.intervals.to_dict(),
+            "intervals": None if sure is None else judged(sure, variables, self.marginals),
             "values": None if self.values is None else self.values.to_dict(),
             "reduction": {
                 "factors": self.n_factors,
@@ -505,6 +574,8 @@ class Result:
                 "no_log_z_full": self.no_log_z_full,
                 "log_z_estimate": finite_or_none(self.log_z_estimate),
                 "log_z_bounds": None if bounds is None else [finite_or_none(z) for z in bounds],
+                "log_z_refuted": self.log_z_refuted,
+                "log_z_full_refuted": self.log_z_full_refuted,
                 "solver_status": self.marginals.status.value,
                 "last_change": self.last_change,
                 "settled": self.settled,
@@ -534,7 +605,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         low, high = self.divergence_interval
-        rows = [
+        rows: list[tuple[str, object]] = [
             ("factors of the model", self.n_factors),
             ("in the seed", self.n_seed),
             ("kept because they must be", self.n_forced),
@@ -545,16 +616,20 @@ class Result:
                 "mean error of leaving out (estimate)",
                 f"none: {self.no_estimate}" if self.no_estimate else self.mean_error_estimate,
             ),
-            ("log Z of the reduced model", self.log_z),
-            ("seconds", self.seconds),
         ]
         if self.values is not None:
-            rows.insert(-2, ("values kept", f"{self.values.n_kept} of {self.values.n_values}"))
-            rows.insert(
-                -2, ("variables outside their values (estimate)", self.values.outside_estimate)
-            )
-        if self.interval is not None:
-            rows.insert(-2, ("largest possible error (rigorous)", self.interval))
+            rows.append(("values kept", f"{self.values.n_kept} of {self.values.n_values}"))
+            outside = self.values.outside_estimate if self.values.settled else "not converged"
+            rows.append(("variables outside their values (estimate)", outside))
+        if self.intervals is not None:
+            refuted = int(self.intervals.refuted(self.marginals).sum())
+            rows.append(("largest possible error (rigorous)", self.interval))
+            rows.append(("variables whose estimate is refuted (rigorous)", refuted))
+        of_log_z = self.marginals.log_z_kind.value
+        if self._has_certificate and self.log_z_refuted:
+            of_log_z = f"{of_log_z}, refuted: it is {self.certificate.log_z:.8g}"
+        rows.append((f"log Z of the reduced model ({of_log_z})", self.log_z))
+        rows.append(("seconds", self.seconds))
         about = f"kept {self.kept_share:.1%} of the factors outside the seed, {self.status.value}"
         return card("Result", about, (), rows, self.advice)
 

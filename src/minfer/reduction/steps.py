@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,8 @@ from numpy.typing import NDArray
 from minfer.checks import bool_mask, brief, check_graph, check_seconds, check_solver
 from minfer.errors import RefusedError, SettingsError
 from minfer.graph import FactorGraph
+from minfer.limits import clock
+from minfer.solvers.base import inner, with_inner
 
 if TYPE_CHECKING:
     from minfer.reduction.sources import FactorSource
@@ -81,18 +82,6 @@ def with_edge_weights(
     return solver if rho is None else with_inner(solver, lambda s: s.lending(model, rho))
 
 
-def inner(solver: Any) -> Any:
-    """The solver that another one calls, or None: of a dataclass, its field ``solver``."""
-    return getattr(solver, "solver", None) if is_dataclass(solver) else None
-
-
-def with_inner(solver: Any, change: Callable[[Any], Any]) -> Any:
-    """The solver with the one that does the work, itself or inside it, replaced."""
-    if inner(solver) is None:
-        return change(solver)
-    return replace(solver, solver=with_inner(solver.solver, change))
-
-
 def tolerance_of(solver: object) -> float:
     """How far a probability may move in a step that counts as standing still.
 
@@ -124,13 +113,13 @@ class Damper:
 
 
 class Clock:
-    """Wall-clock seconds of each step."""
+    """Wall-clock seconds of each step, without those of compiling and loading kernels."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
-        self.last = time.perf_counter()
+        self.last = clock()
 
     def lap(self, name: str) -> None:
-        now = time.perf_counter()
+        now = clock()
         self.laps[name] = self.laps.get(name, 0.0) + now - self.last
         self.last = now

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from minfer.reduction.bound import MOST_BOUNDED
 from minfer.solvers import telling as inner
 from minfer.words import counted, duration
@@ -25,10 +27,11 @@ def values(result: Result) -> str:
         return ""
     if lists.dense:
         return f"all {lists.n_values:,}: {lists.dense}"
-    text = (
-        f"{lists.n_kept:,} of {lists.n_values:,} kept; estimated: "
-        f"{lists.outside_estimate:.2g} of {counted(result.model.n_variables, 'variable')} outside"
-    )
+    outside = "how many variables are outside is not estimated: it has not converged"
+    if lists.settled:
+        of = counted(result.model.n_variables, "variable")
+        outside = f"estimated: {lists.outside_estimate:.2g} of {of} outside"
+    text = f"{lists.n_kept:,} of {lists.n_values:,} kept; {outside}"
     if lists.outside_bound is None:
         return text
     return f"{text}; rigorous: at most {lists.outside_bound:.2g} in expectation"
@@ -50,7 +53,7 @@ def error(result: Result) -> str:
     if not result.n_ignored:
         return ""
     if reason := result.no_estimate:
-        return f"not estimated: {reason}"
+        return f"not estimated: {reason}{next_move(result)}"
     largest = result.error_estimates.max(initial=0.0)
     text = (
         f"about {result.mean_error_estimate:.2g} on average, {largest:.2g} at the worst variable "
@@ -61,6 +64,18 @@ def error(result: Result) -> str:
             "; it only sees messages, and the effect of lost correlations is often ten times that"
         )
     return text + _without_solver(result) + ")"
+
+
+def next_move(result: Result) -> str:
+    """Of an answer that refreshes still move: how far the next one would."""
+    each = result.error_estimates
+    if result.settled or not np.isfinite(each).all():
+        return ""
+    step = "round" if result.trace else "refresh"
+    return (
+        f"; another {step} would move it by about {each.mean():.2g} on average, "
+        f"{each.max(initial=0.0):.2g} at the worst variable"
+    )
 
 
 def _without_solver(result: Result) -> str:
@@ -93,6 +108,14 @@ def why_no_bound(result: Result) -> str:
     return ""
 
 
+def reduced_log_z(result: Result) -> str:
+    """log Z of the reduced model, and whether that is refuted by its exact value."""
+    text = f"{inner.log_z(result.marginals)}; of the reduced model"
+    if not result.log_z_refuted:
+        return text
+    return f"{text}; refuted: it is {result.certificate.log_z:.8g} (rigorous)"
+
+
 def full_log_z(result: Result) -> str:
     """What is known of log Z of the full model, or why nothing is."""
     if not result.n_ignored and result.values is not None and not result.values.dense:
@@ -100,7 +123,8 @@ def full_log_z(result: Result) -> str:
     if not result.n_ignored:
         return "the same; of the full model, as nothing was ignored"
     value, estimate, bounds = result.log_z_full, result.log_z_estimate, result.log_z_bounds
-    known = [f"about {estimate:.8g} (estimate)"] if math.isfinite(estimate) else []
+    kind = "estimate, refuted" if result.log_z_full_refuted else "estimate"
+    known = [f"about {estimate:.8g} ({kind})"] if math.isfinite(estimate) else []
     if bounds is not None and all(map(math.isfinite, bounds)):
         known.append(f"between {bounds[0]:.8g} and {bounds[1]:.8g} (rigorous)")
     elif math.isfinite(value) and result.log_z_full_kind.value == "lower bound":
@@ -136,11 +160,9 @@ def status(result: Result) -> str:
         return f"{result.status.value}: the reduced model is solved exactly"
     if result.settled or not result.marginals.status.ok:
         return own
-    step = "round" if result.trace else "refresh"
-    return (
-        f"{result.status.value}: the last {step} still moved a probability by "
-        f"{result.last_change:.1g}; the solver itself: {own}"
-    )
+    text = f"{result.status.value}: {result._unsettled}"
+    n = result.marginals.iterations
+    return f"{text}; {counted(n, 'iteration')} in the solver's last call" if n else text
 
 
 def summary(result: Result, method: str, advice: str) -> dict[str, str]:
@@ -158,10 +180,9 @@ def summary(result: Result, method: str, advice: str) -> dict[str, str]:
         "divergence": divergence(result),
         "error of leaving out": error(result),
         "bound of leaving out": bound(result),
-        "log Z": f"{inner.log_z(result.marginals)}; of the reduced model",
+        "log Z": reduced_log_z(result),
         "": full_log_z(result),
-        "time": f"{duration(result.seconds)} ({steps(result)}), compiling or loading kernels "
-        "included",
+        "time": inner.took(result.seconds, steps(result)),
     }
 
 

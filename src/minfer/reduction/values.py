@@ -144,7 +144,8 @@ class ValueLists:
     keep : bool array (sum of states,)
         The kept values, laid out as marginals are; all of them where ``dense`` says why.
     outside : float array (V,)
-        *Estimated* probability that a variable is outside its list: what the answer itself gives
+        *Estimated* probability that a variable is outside its list (shown only where ``settled``):
+        what the answer itself gives
         the values that were not kept. It includes neither propagation's error nor values that no
         neighbour's list supports: the truth may be several times this.
     refreshes : int
@@ -229,7 +230,7 @@ class ValueLists:
         return {
             "values": self.n_values,
             "kept": self.n_kept,
-            "outside_estimate": self.outside_estimate,
+            "outside_estimate": self.outside_estimate if self.settled else None,
             "outside_bound": self.outside_bound,
             "no_bound": self.no_bound,
             "refreshes": self.refreshes,
@@ -240,10 +241,11 @@ class ValueLists:
     def __repr__(self) -> str:
         if self.dense:
             return f"ValueLists(all {counted(self.n_values, 'value')}: {self.dense})"
-        return (
-            f"ValueLists(kept {self.n_kept} of {counted(self.n_values, 'value')}; about "
-            f"{self.outside_estimate:.3g} of {counted(self.graph.n_variables, 'variable')} outside)"
-        )
+        kept = f"kept {self.n_kept} of {counted(self.n_values, 'value')}"
+        if not self.settled:
+            return f"ValueLists({kept}; not converged)"
+        outside = f"{self.outside_estimate:.3g} of {counted(self.graph.n_variables, 'variable')}"
+        return f"ValueLists({kept}; about {outside} outside)"
 
 
 class OverLists:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from minfer.denoised import Denoised
 from minfer.report.layout import stress_layout
-from minfer.report.parts import moved, short
+from minfer.report.parts import moved, short, shown_errors
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -188,21 +188,34 @@ class PictureDrawing:
         }
 
     def step(self, result: Result) -> dict[str, Any]:
-        """The answer and its estimated errors as bytes, and the kept pairs as bits."""
+        """The answer and its estimated errors as bytes, and the kept pairs as bits.
+
+        While refreshes still move the answer: what another would move, not an error.
+        """
         found = Denoised(result, (self.height, self.width), self.means)
         answer = found.marginals
         if self.means is not None:
             low, high = self.means.min(), self.means.max()
             answer = (found.clean - low) / (high - low)
-        errors = np.nan_to_num(result.error_estimates).reshape(found.shape)
-        top = float(errors.max())
+        errors = shown_errors(result)
+        moves = None if errors is not None or result.settled else result.error_estimates
         return {
             "answer": _packed(self._blocks(answer)),
-            "errors": _packed(self._blocks(errors) / (top or 1.0)),
-            "error_top": short(top),
+            **self._scaled("errors", "error_top", errors),
+            **self._scaled("moves", "move_top", moves),
             "share": _packed(self._blocks(found.kept)) if self.large else None,
             "kept": self._pairs(result.keep),
         }
+
+    def _scaled(
+        self, name: str, largest: str, values: NDArray[np.float64] | None
+    ) -> dict[str, Any]:
+        """Numbers of all pixels (V,) as bytes, relative to the largest; None if not all are."""
+        if values is None or not np.isfinite(values).all():
+            return {name: None, largest: None}
+        top = float(values.max())
+        blocks = self._blocks(values.reshape(self.height, self.width))
+        return {name: _packed(blocks / (top or 1.0)), largest: short(top)}
 
     def _part(self, result: Result) -> tuple[slice, slice]:
         """Rows and columns whose pairs are drawn: all, or where the answer is least certain."""

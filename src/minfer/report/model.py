@@ -19,6 +19,7 @@ from minfer.certified.result import REFUTED
 from minfer.reduction import bound
 from minfer.reduction.result import Result
 from minfer.reduction.steps import check_certify
+from minfer.reduction.telling import next_move
 from minfer.reduction.trials import (
     Outcome,
     Reference,
@@ -27,7 +28,7 @@ from minfer.reduction.trials import (
     find_reference,
     load_baselines,
 )
-from minfer.report.parts import moved, short
+from minfer.report.parts import moved, short, shown_errors
 from minfer.solvers.status import Status
 from minfer.words import outward, upwards
 
@@ -104,7 +105,8 @@ class SweptModel:
     def step(
         self, objective: Objective | None, answer: Result
     ) -> tuple[NDArray[np.bool_], dict[str, Any]]:
-        m, errors = answer.marginals, answer.error_estimates
+        m = answer.marginals
+        errors = shown_errors(answer)
         bound, reason = self._rigorous(answer)
         return answer.keep, {
             "kept": answer.n_added,
@@ -117,12 +119,12 @@ class SweptModel:
             "trace": [[short(s.seconds), s.n_added, short(s.divergence)] for s in answer.trace],
             "divergence": short(answer.divergence),
             "error_mean": short(answer.mean_error_estimate),
-            "error_max": short(float(errors.max(initial=0.0))),
-            "no_estimate": answer.no_estimate,
+            "error_max": None if errors is None else short(float(errors.max(initial=0.0))),
+            "no_estimate": answer.no_estimate and answer.no_estimate + next_move(answer),
             "bound": short(bound),
             "no_bound": reason,
             "rows": [self._row(m, v) for v in self.rows],
-            "row_errors": [short(float(errors[v])) for v in self.rows],
+            "row_errors": [None if errors is None else short(float(errors[v])) for v in self.rows],
             **self._judged(m),
             "drawing": self.drawing.step(answer),
         }

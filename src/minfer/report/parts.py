@@ -130,6 +130,11 @@ def moved(result: Result) -> NDArray[np.int64]:
     return np.argsort(-np.maximum.reduceat(off, result.model.offsets[:-1]), kind="stable")
 
 
+def shown_errors(result: Result) -> NDArray[np.float64] | None:
+    """Estimated errors (V,) that may stand beside an answer; None where there are none."""
+    return None if result.no_estimate else result.error_estimates
+
+
 def short(x: float | None, digits: int = 5) -> float | None:
     """A number with few digits; None for what JSON cannot hold."""
     if x is None or not math.isfinite(x):

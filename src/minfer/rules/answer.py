@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_whole
 from minfer.errors import ModelError, visible
+from minfer.reduction.result import finite_or_none
 from minfer.rules import tables
 from minfer.rules.explain import Explanation, explain_atom
 from minfer.rules.formulas import Constant, Variable
@@ -74,12 +75,15 @@ class Answer:
 
     @property
     def mean_error_estimate(self) -> float:
-        """Mean error that leaving factors out is estimated to cost; 0 where none was.
+        """Mean error that leaving factors out is estimated to cost; 0 where none was, and NaN
+        where the answer has not converged.
 
         By lazy grounding the mean difference of the last two answers, whose thresholds are ten
         times apart, or by how much summing what was left out moved the last, if that is more; with
         one threshold alone, the latter.
         """
+        if not self.converged:
+            return math.nan
         if self.lazily is not None:
             return self.lazily.mean_error_estimate
         return 0.0 if self.result is None else self.result.mean_error_estimate
@@ -224,7 +228,8 @@ class Answer:
             "seconds": self.timings,
         }
         if self.lazily is not None or self.result is not None:
-            content |= {"kept": self.kept, "mean_error_estimate": self.mean_error_estimate}
+            estimate = finite_or_none(self.mean_error_estimate)
+            content |= {"kept": self.kept, "mean_error_estimate": estimate}
         if self.lazily is not None:
             told = "thresholds differences tolerance agreed checked another notes"
             content["lazily"] = {name: getattr(self.lazily, name) for name in told.split()}

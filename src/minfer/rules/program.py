@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from minfer.checks import check_choice, check_flag, check_number, check_solver, check_whole, warn
 from minfer.errors import ContradictionError, ModelError, SettingsError, visible
+from minfer.limits import clock
 from minfer.reduction.objectives import MinJoint
 from minfer.rules.answer import Answer
 from minfer.rules.formulas import Variable
@@ -442,11 +442,11 @@ class Rules:
         """
         if solver is not None:
             check_solver(solver)
-        began = time.perf_counter()
+        began = clock()
         if self._lazily(objective, grounding, threshold, tolerance):
             return self._infer_lazily(objective, solver, threshold, tolerance, settings)
         model = self.model
-        grounded = time.perf_counter()
+        grounded = clock()
         if solver is None:
             solver = default_solver(model.graph)
         if objective is None:
@@ -458,7 +458,7 @@ class Rules:
 
             result = infer(model.graph, objective, solver, **settings)
             marginals = result.marginals
-        ended = time.perf_counter()
+        ended = clock()
         possible = sum(self.ground().bindings)
         timings = {"ground": grounded - began, "infer": ended - grounded}
         return Answer(self, marginals, result, possible, timings)
@@ -504,7 +504,7 @@ class Rules:
     ) -> Answer:
         from minfer.solvers.bp import BeliefPropagation
 
-        began = time.perf_counter()
+        began = clock()
         if objective is not None:
             if not isinstance(objective, MinJoint):
                 raise SettingsError(
@@ -531,7 +531,7 @@ class Rules:
         marginals, how = infer_lazily(
             self.grounder, solver, threshold, tolerance, rounds, sums, self.max_groundings, rough
         )
-        timings = {"infer": time.perf_counter() - began}
+        timings = {"infer": clock() - began}
         return Answer(self, marginals, None, how.possible, timings, how)
 
     def explain(self, atom: str, answer: Answer | None = None, n: int = 10) -> Any:

@@ -15,7 +15,8 @@ const past = [];
 
 // ------------------------------------------------------------------ the address
 
-// Parts of the address are name=state; what cannot be written so goes by numbers, after a ~.
+// Parts of the address are name=state, with & or a comma between them; what cannot be written so
+// goes by numbers, after a ~.
 const encoded = (text, number) => {
   try {
     return text.startsWith("~") ? `~${number}` : encodeURIComponent(text);
@@ -33,31 +34,72 @@ function toHash() {
   return data.evidence.length ? "#none" : "";
 }
 
+const decoded = (part) => {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+};
+
+const numbered = (part, list) => {
+  if (part.startsWith("~")) return list[part.slice(1)] === undefined ? -1 : Number(part.slice(1));
+  return list.indexOf(decoded(part));
+};
+
+// the observation that a part of the address names, or why it is none
+function observation(part) {
+  const at = part.indexOf("=");
+  if (at < 0) return { why: "it is not name=state" };
+  const name = part.slice(0, at),
+    v = numbered(name, names);
+  if (v < 0) return { why: `there is no variable ${brief(decoded(name))} here` };
+  const s = numbered(part.slice(at + 1), states[v]);
+  if (s >= 0) return { v, s };
+  return { why: `the states of ${brief(names[v])} are ${listed(states[v])}` };
+}
+
 function fromHash() {
   const found = nothing.slice(),
-    unknown = [];
+    unused = [];
   const text = location.hash.slice(1);
   if (!text) for (const [v, s] of data.evidence) found[v] = s;
-  const numbered = (part, list) => {
-    if (part.startsWith("~")) return list[part.slice(1)] === undefined ? -1 : Number(part.slice(1));
-    try {
-      return list.indexOf(decodeURIComponent(part));
-    } catch {
-      return -1;
-    }
-  };
-  for (const part of text.split("&")) {
-    const at = part.indexOf("=");
-    if (at < 0) continue;
-    const v = numbered(part.slice(0, at), names);
-    const s = v < 0 ? -1 : numbered(part.slice(at + 1), states[v]);
-    if (s < 0) unknown.push(part);
+  for (const part of text === "none" ? [] : text.split(/[&,]/)) {
+    if (!part) continue;
+    const { v, s, why } = observation(part);
+    const twice = why === undefined && found[v] >= 0 && found[v] !== s;
+    if (twice) unused.push([part, `${brief(names[v])} is ${brief(states[v][found[v]])} already`]);
+    else if (why !== undefined) unused.push([part, why]);
     else found[v] = s;
   }
-  return { found, unknown };
+  return { found, unused };
+}
+
+const MOST_UNUSED = 5;
+const brief = (text) => (text.length > 40 ? `${text.slice(0, 40)}…` : text);
+const listed = (words) =>
+  words.slice(0, 8).map(brief).join(", ") + (words.length > 8 ? ", and others" : "");
+
+// what of the address was not used, and why
+function showUnused(unused) {
+  const box = $("unused");
+  box.hidden = !unused.length;
+  box.replaceChildren();
+  if (!unused.length) return;
+  add(box, "p", {}, "Not used from the address of this page:");
+  const list = add(box, "ul");
+  for (const [part, why] of unused.slice(0, MOST_UNUSED)) {
+    const item = add(list, "li");
+    add(item, "strong", {}, brief(decoded(part)));
+    item.append(`: ${why}`);
+  }
+  const more = unused.length - MOST_UNUSED;
+  if (more > 0) add(list, "li", {}, `and ${count(more)} more`);
+  add(box, "p", { class: "muted" }, "Evidence is written as #name=state&name=state.");
 }
 
 function remember() {
+  showUnused([]);
   if (location.protocol === "about:") return; // inside a notebook there is no address
   try {
     history.pushState(null, "", location.href.split("#")[0] + toHash());
@@ -301,10 +343,10 @@ function listen() {
 }
 
 function open() {
-  const { found, unknown } = fromHash();
+  const { found, unused } = fromHash();
   past.length = 0;
   set(found, { keep: false });
-  if (unknown.length) $("told").textContent = `The address names what is not here: ${unknown}`;
+  showUnused(unused);
 }
 
 const posterior = (v) => answer.p.subarray(engine.start[v], engine.start[v + 1]);

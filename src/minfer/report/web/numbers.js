@@ -50,12 +50,12 @@ function cards() {
     card(
       "error of leaving out",
       "estimate",
-      !ignored ? "0" : now.no_estimate ? "none" : about(now.error_mean),
-      !ignored
-        ? "nothing is ignored"
-        : now.no_estimate ||
-            `on average, ${number(now.error_max)} at the worst variable${own}`,
-      Boolean(ignored && now.no_estimate),
+      now.no_estimate ? "none" : !ignored ? "0" : about(now.error_mean),
+      now.no_estimate ||
+        (ignored
+          ? `on average, ${number(now.error_max)} at the worst variable${own}`
+          : "nothing is ignored"),
+      Boolean(now.no_estimate),
     );
     bound(card, now, ignored);
     judged(card, now);

@@ -30,7 +30,7 @@ function buildPicture() {
       title: drawing.classes ? "Answer: the likeliest class" : "Answer: probability of white",
       paint: paintAnswer,
     },
-    { ...whole, title: "Estimated error", paint: paintErrors },
+    { ...whole, title: "Estimated error of leaving out", paint: paintErrors },
     ...(large
       ? [{ ...whole, title: "Share of the pairs of neighbours kept", paint: paintShare }]
       : []),
@@ -90,8 +90,11 @@ function readout() {
     { block, classes } = drawing;
   const [row, column] = cursor.map((at) => Math.floor(at / block));
   const k = row * drawing.width + column;
-  const answer = bytes(now.answer)[k] / 255,
-    error = (bytes(now.errors)[k] / 255) * now.error_top;
+  const answer = bytes(now.answer)[k] / 255;
+  const at = (map, top) => about((bytes(map)[k] / 255) * top);
+  let error = "error of leaving out not known";
+  if (now.errors) error = `estimated error of leaving out ${at(now.errors, now.error_top)}`;
+  else if (now.moves) error = `another refresh would move it by ${at(now.moves, now.move_top)}`;
   const where =
     block > 1
       ? `${block}x${block} pixels from row ${row * block}, column ${column * block}`
@@ -99,7 +102,7 @@ function readout() {
   const what = classes
     ? `class mean ${number(Math.min(...classes) + answer * (Math.max(...classes) - Math.min(...classes)))}`
     : `probability of white ${answer.toFixed(2)}`;
-  text.textContent = `${where}: ${what}, estimated error ${about(error)}`;
+  text.textContent = `${where}: ${what}, ${error}`;
 }
 
 const rgb = (name) =>
@@ -153,12 +156,21 @@ function paintAnswer(panel, now) {
 }
 
 function paintErrors(panel, now) {
-  const off = bytes(now.errors),
-    card = rgb("card"),
+  const card = rgb("card"),
     strong = rgb("estimate");
-  const top = Math.max(...steps.map((s) => s.drawing.error_top), 1e-12);
-  paint(panel, (k) => mix(card, strong, Math.sqrt((off[k] / 255) * (now.error_top / top))));
-  panel.caption.textContent = `Estimated error: at most ${about(now.error_top)} here; full colour is ${number(top)}`;
+  if (!now.errors && !now.moves) {
+    paint(panel, () => card);
+    panel.caption.textContent = `No error of leaving out is estimated here: ${steps[current].no_estimate}`;
+    return;
+  }
+  const [map, key, title] = now.errors
+    ? [now.errors, "error_top", "Estimated error of leaving out"]
+    : [now.moves, "move_top", "Not converged. What another refresh would move"];
+  const off = bytes(map),
+    own = now[key];
+  const top = Math.max(...steps.map((s) => s.drawing[key] ?? 0), 1e-12);
+  paint(panel, (k) => mix(card, strong, Math.sqrt((off[k] / 255) * (own / top))));
+  panel.caption.textContent = `${title}: at most ${about(own)} here; full colour is ${number(top)}`;
 }
 
 function paintShare(panel, now) {

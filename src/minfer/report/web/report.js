@@ -28,7 +28,7 @@ function words() {
   $("rows-title").textContent = sentence ? "Heads" : "Marginals";
   $("rows-text").textContent = sentence
     ? "Rows in colour: the head differs from that of the tree without pairs."
-    : `On each bar the estimated error lies above${data.certified ? ", below it the interval that holds the full model's probability, with a tick where the answer is" : ""}.`;
+    : `On each bar the estimated error of leaving factors out lies above; there is none where the answer has not converged${data.certified ? ", below it the interval that holds the full model's probability, with a tick where the answer is" : ""}.`;
   $("size-text").textContent = sentence
     ? "Measured differences of arc probabilities."
     : "What was measured beside what was estimated, and what is rigorous where that says something.";
@@ -52,7 +52,7 @@ function words() {
         ],
         [
           "estimate",
-          "how far the ignored factors would still move the answer, and the sum of their scores. Not a bound",
+          "how far the ignored factors would still move an answer that has converged, and the sum of their scores. Not a bound",
         ],
         [
           "measured",

@@ -6,7 +6,7 @@ function buildTable() {
   const table = $("rows");
   const titles = sentence
     ? ["word", "head", "probability", "runner-up"]
-    : ["variable", "state", "probability", "estimated error"];
+    : ["variable", "state", "probability", "error of leaving out"];
   if (data.certified) titles.push("certainly between");
   if (sentence && drawing.gold) titles.push("in the file");
   const twice = sentence ? [2, 3] : [2]; // a bar and a number, a word and a number
