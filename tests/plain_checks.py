@@ -37,7 +37,7 @@ from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
 from minfer.errors import EvidenceError, RefusedError
 from minfer.exercise import small_graphs
-from minfer.kernels import cliques, general, ranked, spanning, whole
+from minfer.kernels import cliques, general, gibbs, ranked, spanning, whole
 from minfer.learn import ChainCRF
 from minfer.parsing import Inference, marginals, tree_marginals
 from minfer.prediction import predict
@@ -45,6 +45,7 @@ from minfer.reduction.values import Values
 from minfer.solvers.gradients import pull_back
 from minfer.solvers.recorded import record
 from minfer.solvers.rows import RowPlan, flatten
+from minfer.support import possible
 from test_trees import total
 
 CHECKS: list[Callable[[], None]] = []
@@ -575,3 +576,15 @@ def rows_that_contradict_or_are_planned_for():
     far = Exact(method="clique-tree").prepare(star).batch(evidence=np.full((3, 5), -1))
     np.testing.assert_allclose(far.probs[0], naive.marginals(star), atol=1e-9)
     assert abs(far.log_z[0] - naive.log_z(star)) < 1e-6
+
+
+@check
+def logic_of_automata_and_scopes_out_of_order():
+    """States that a hard logical factor leaves; an automaton walked from its start."""
+    one = FactorGraph.empty([2] * 5).add_exactly_one([[0, 1, 2, 3, 4]]).with_evidence({0: 1})
+    hard = FactorGraph.empty([2] * 5).add_exactly_one([[0, 1, 2, 3, 4]])
+    assert possible(condition(hard)).all()
+    assert possible(condition(one)).sum() == 5
+    whole = np.array([0, 1]), np.array([1, 1]), np.array([0, 4]), np.array([0, 1, 1, 1] * 2)
+    for x, end in (([0, 0], 0), ([0, 1], 1), ([1, 0], 1)):
+        assert gibbs._walk(*whole, np.array(x), 0, 2, 0) == end  # whether one of two is true
