@@ -249,7 +249,9 @@ def named_like_a_kernel(function: Any) -> Any:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A cache of its own for kernels made from here on."""
+    """A cache of its own for kernels made from here on, and none of a wheel."""
+    monkeypatch.delenv("MINFER_READY", raising=False)
+    monkeypatch.setattr(_jit, "READY", _ready.Ready(tmp_path))  # there is nothing in it
     _jit.kernels()
     place = tmp_path / "cache"
     place.mkdir()
@@ -358,12 +360,22 @@ print(probs.round(9).tolist())
 """
 
 
+#: Without the checks that compile solvers.
+DOCTOR = """
+from minfer import health
+from minfer.cli import app
+health.CHECKS = {name: health.CHECKS[name] for name in ("cache", "kernels")}
+app(["doctor"])
+"""
+
+
 @compiled
 def test_wrong_code_in_the_cache_is_found_and_replaced(tmp_path):
     """In processes of their own, as it happened."""
     places = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
     environment = {
         **os.environ, "PYTHONPATH": places, "MINFER_CACHE_DIR": str(tmp_path / "cache"),
+        "MINFER_READY": "0",
     }  # fmt: skip
 
     def run(*words: str) -> Any:
@@ -372,11 +384,11 @@ def test_wrong_code_in_the_cache_is_found_and_replaced(tmp_path):
 
     assert run("-c", PLANT).returncode == 0
     assert run("-c", SAY).stdout == "[1.0, 1.0]\n"  # wrong
-    found = run("-m", "minfer", "doctor")
+    found = run("-c", DOCTOR)
     assert found.returncode == 1, found.stderr
     assert "BROKEN" in found.stdout
     [line] = [line for line in found.stdout.splitlines() if line.startswith("kernels")]
     for part in (NAME, "the cache", "float64", "off by", numba.__version__, "report"):
         assert part in line
     assert run("-c", SAY).stdout == "[0.25, 0.75]\n"
-    assert run("-m", "minfer", "doctor").returncode == 0
+    assert run("-c", DOCTOR).returncode == 0

@@ -104,7 +104,7 @@ def test_sending_ahead_gives_the_bits_of_sending_everything(reweighted, graph):
             )  # fmt: skip
             assert made == sweeps
             seen = s.bel.copy()
-            bp.complete(mesh.wiring, s, watch.control, mesh.kinds()[0])
+            bp.complete(mesh.wiring, s, watch.control, reweighted)
             assert (s.bel[1::2] == seen[1::2]).all()
             runs.append((seen[1::2], s.m.copy(), s.rl.copy()))
         for a, b in zip(*runs, strict=True):

@@ -131,7 +131,7 @@ def test_drawn_models_without_a_solution_have_no_exact_answer(block):
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("seed", few(range(24 if MODELS == 2000 else 8), 4))
+@pytest.mark.parametrize("seed", few(range(24 if MODELS == 2000 else 8), 2))
 def test_sudokus_with_one_solution_keep_it(seed):
     """Messages of these fall by hundreds of orders of magnitude from sweep to sweep."""
     puzzle = puzzles.sudoku(seed)
@@ -148,9 +148,9 @@ def test_the_sudoku_that_was_called_impossible(tmp_path):
     x = [int(c) - 1 for c in solution]
     puzzle = puzzles.Puzzle("sudoku 9", [9] * 81, facts, clues, x)
     assert puzzle.graph().log_score(np.array(x)) == 0.0
-    for name in FAST if thorough() else ["bp", "bp-flooding", "bp-damped", "windows-small"]:
+    for name in FAST if thorough() else ["bp", "bp-flooding"]:
         check_possible(puzzle, name, SOLVERS[name])
-    check_possible(puzzle, "auto", Auto(time_limit=2))
+    check_possible(puzzle, "auto", Auto(time_limit=2 if thorough() else 0.5))
     check_possible(puzzle, "bp", BeliefPropagation(time_limit=0.05))
     write(puzzle.graph(), tmp_path / "sudoku.minfer")
     done = CliRunner().invoke(app, ["run", str(tmp_path / "sudoku.minfer")])

@@ -312,8 +312,9 @@ def njit_with(function: Any, folder: Path, ready: _ready.Ready | None = None) ->
 
 
 @pytest.fixture
-def shipped(folder, tmp_path):
+def shipped(folder, tmp_path, monkeypatch):
     """A folder such as a wheel has, with one kernel for this very machine."""
+    monkeypatch.delenv("MINFER_READY", raising=False)  # by which a wheel under test is chosen
     place = tmp_path / "ready"
     place.mkdir()
     kernel = njit_with(twice, place / "any" / folder.name)

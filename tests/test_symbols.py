@@ -110,10 +110,9 @@ def test_caches_of_numba_do_not_meet_either(tmp_path, order):
 #: Kernels that compile in no time.
 SMALL = """
 import numpy as np
-from minfer.kernels import values, vexp
+from minfer.kernels import vexp
 x = np.array([0.0, np.log(3.0)])
-values.softmax(x, np.array([0, 2]), p := np.empty(2))
-assert abs(p[1] - 0.75) < 1e-12 and abs(vexp.log_dot(x, x, 0, 0, 2) - np.log(10.0)) < 1e-12
+assert abs(vexp.log_dot(x, x, 0, 0, 2) - np.log(10.0)) < 1e-12
 vexp.exp_in_place(x)
 assert abs(x[1] - 3.0) < 1e-12
 """
@@ -132,8 +131,8 @@ def test_symbols_of_two_caches_are_disjoint(tmp_path):
     for name in ("one", "other"):
         run(SMALL, tmp_path / name)
     one, other = numbers(tmp_path / "one"), numbers(tmp_path / "other")
-    assert len(one) >= 3
-    assert len(other) >= 3
+    assert len(one) >= 2
+    assert len(other) >= 2
     assert not one & other
 
 
@@ -186,7 +185,7 @@ def test_where_numba_has_other_names_nothing_is_kept(tmp_path):
         f"{SMALL}\nfrom minfer.kernels import _jit\nprint(len(list(_jit.CACHE_DIR.rglob('*.nb?'))))"
     )
     parts = ("symbols", "cache", "frugal", "event")
-    for k, without in enumerate(few([*parts, ",".join(parts)], 2)):
+    for k, without in enumerate(few([*parts, ",".join(parts)], 1)):
         kept = int(run(code, tmp_path / str(k), MINFER_WITHOUT=without))
         assert (kept > 0) == ("symbols" not in without), without
 
@@ -220,6 +219,14 @@ PRIVATE = {
 LLVM_ONLY = {"lanes.py", "addresses.py", "vexp.py", "rows.py"}
 
 
+def dotted(node: ast.AST) -> str:
+    """``a.b.c``; nothing for what is no such chain of names."""
+    if isinstance(node, ast.Attribute):
+        left = dotted(node.value)
+        return f"{left}.{node.attr}" if left else ""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def private_names(tree: ast.AST) -> set[str]:
     """Names of numba and llvmlite that a file takes from where nothing is promised."""
     found = set()
@@ -232,7 +239,7 @@ def private_names(tree: ast.AST) -> set[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             names = [node.value] if re.fullmatch(r"(numba|llvmlite)(\.\w+)+", node.value) else []
         elif isinstance(node, ast.Attribute):
-            names = [ast.unparse(node)]
+            names = [dotted(node)]
         for name in names:
             root, *parts = name.split(".")
             inner = root == "numba" and any(p == "core" or p.startswith("_") for p in parts)

@@ -100,12 +100,13 @@ class Mesh:
     def kinds(self) -> tuple[bool | None, ...]:
         """What there is, for :func:`minfer.kernels.bp.sweeps`, which compiles nothing for the rest.
 
-        The last four arguments, in order. What is small beside the rest, as pairs are, is always
-        there: each combination is compiled apart, in 3 to 10 s.
+        The last four arguments, in order: whether pairs are reweighted, and three markers. What is
+        small beside the rest, as pairs are, is always there: each combination of markers is
+        compiled apart, in 3 to 10 s.
         """
         general = self.wiring.field.size > 0
-        there = (self.reweighted, general, general and self.log, general and self.is_lean)
-        return tuple(True if one else None for one in there)
+        there = (general, general and self.log, general and self.is_lean)
+        return self.reweighted, *(True if one else None for one in there)
 
     @property
     def is_lean(self) -> bool:

@@ -527,7 +527,7 @@ def complete(w, s, control, weighted):
     control[SENT] = 0.0
     if sent == ALL:
         return
-    if weighted is not None:
+    if weighted:
         visit_reweighted(
             w, s, s.bel, s.m, np.int64(0), w.card.shape[0], sent == LATER, -sent, 0.0,
             np.bool_(True),
@@ -551,10 +551,11 @@ def sweeps(
     only the cavities of general variables from the messages as they are, which is how runs begin;
     UP and DOWN: once through ``watch.order``, forwards or backwards, undamped (of pair variables
     alone, that is ``visit_listed``). ``residuals`` gets the largest changes of beliefs, and with a
-    minus sign what confirming sweeps moved. ``ma`` are the automata, or None.
+    minus sign what confirming sweeps moved. ``ma`` are the automata, or None; ``weighted`` says
+    whether pairs are tree-reweighted.
 
-    Markers: pairs are tree-reweighted (``weighted``); there are ``general`` variables, their
-    numbers are logs (``log``), and sweeps may be ``lean``.
+    Markers: there are ``general`` variables, their numbers are logs (``log``), and sweeps may be
+    ``lean``.
     """
     n, cls, order, control, flag = w.card.shape[0], w.cls, watch.order, watch.control, s.flag
     odds = w.off, cls, w.prior, w.ptr, w.rev, w.W
@@ -650,7 +651,7 @@ def sweeps(
                 elif general is not None and walk:
                     visit_listed(w, s, order, k, end, mode == DOWN)
                 elif phase in (BOTH, UPDATE):
-                    if weighted is not None:
+                    if weighted:
                         change, shift = visit_reweighted(
                             w, s, bel, write, lo, hi, forward, send, share, not at_once
                         )
@@ -772,14 +773,13 @@ def read_pairs(w, m, seen):
 
 
 @jit
-def residual(w, ma, s, watch, n_sweeps, damping, residuals, owner, gowner, active, general, log):
+def residual(w, ma, s, watch, n_sweeps, damping, residuals, owner, gowner, active, logs):
     """Sequential sweeps that visit only ``active`` variables, those whose messages moved.
 
     When nothing among them moves any more, everything is woken; a sweep over everything within
     the trigger begins the confirming update, which is the caller's. Machines are passed over in
-    every sweep. Returns the sweeps made. ``general`` and ``log`` are markers.
+    every sweep. Returns the sweeps made. ``logs``: the numbers of general variables are.
     """
-    logs = log is not None
     automata = False
     if ma is not None:
         automata = ma.mine.shape[0] > 0
@@ -806,9 +806,9 @@ def residual(w, ma, s, watch, n_sweeps, damping, residuals, owner, gowner, activ
                 skipped += 1
                 continue
             active[v] = 0
-            if general is not None and cls[v] == GENERAL:
+            if cls[v] == GENERAL:
                 yes, no, phase = np.bool_(True), np.bool_(False), np.int64(BOTH)
-                if log is not None:
+                if logs:
                     change, moved, _ = visit_log(w, s, m, v, v + 1, yes, phase, damping, yes, no)
                 else:
                     change, moved, _ = visit_linear(w, s, m, v, v + 1, yes, phase, damping, yes, no)

@@ -112,7 +112,7 @@ class Propagation:
                 self._sweeps, self._is_over, max_iters, time_limit, sweep_cost, chunk
             )
             if self.ahead and not self._has_passed():
-                weighted = self.mesh.kinds()[0]
+                weighted = self.mesh.reweighted
                 self.kernels.complete(self.core, self.messages, self.watch.control, weighted)
         if self.mesh.trees is not None and self.mesh.wiring.field.size:
             self._complete()
@@ -228,7 +228,7 @@ class Propagation:
         if self.schedule == "residual" and not confirming:
             made = k.residual(
                 w, self._machines, s, self.watch, n, self.damping, residuals,
-                self.owner, self.mesh.gowner, self.active, *self.mesh.kinds()[1:3],
+                self.owner, self.mesh.gowner, self.active, self.mesh.log,
             )  # fmt: skip
             if self.speakers:
                 self.active[:] = 1
