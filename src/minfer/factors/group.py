@@ -189,7 +189,7 @@ class FactorGroup:
         return self.kind
 
     @property
-    def a_noun(self) -> str:
+    def _a_noun(self) -> str:
         """The same with its article."""
         return a_or_an(self.noun)
 
@@ -282,7 +282,7 @@ class FactorGroup:
         """Dense log-tables of some rows, shape (n, S_1 * ... * S_A)."""
         if not self.has_tables:
             raise ModelError(
-                f"factor {int(self._ids[0])}, {self.a_noun} over {self.arity} variables, is too "
+                f"factor {int(self._ids[0])}, {self._a_noun} over {self.arity} variables, is too "
                 f"large for a table ({MAX_TABLE_CELLS:,} cells)"
             )
         which = np.arange(len(self))[rows]
@@ -497,7 +497,7 @@ class FactorGroup:
                 f"scopes of shape {self._scope.shape} for {len(self)} factors {self.shape}"
             )
         if (n_states[self._scope] != np.array(self.shape, dtype=np.int32)).any():
-            raise ModelError(f"{self.a_noun} of shape {self.shape} does not fit its variables")
+            raise ModelError(f"{self._a_noun} of shape {self.shape} does not fit its variables")
         self.check_numbers()
 
     def describe(self, put: Callable[[str, NDArray], None]) -> dict[str, Any]:
@@ -508,7 +508,7 @@ class FactorGroup:
         from minfer.errors import RefusedError
 
         raise RefusedError(
-            f"factor {int(self._ids[0])} is {self.a_noun}: that is code, not numbers, and the "
+            f"factor {int(self._ids[0])} is {self._a_noun}: that is code, not numbers, and the "
             "native format cannot hold it"
         )
 

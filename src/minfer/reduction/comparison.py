@@ -78,7 +78,7 @@ class Comparison(NamedTuple):
             return False
         if self.is_exact and abs(estimate - self.full.marginals.log_z) > REFUTED:
             return True
-        return result._has_certificate and result.outside_log_z_bounds(estimate)
+        return result._has_certificate and result._outside_log_z_bounds(estimate)
 
     def speed_up(self, full: Full) -> float:
         return full.seconds / self.reduced_seconds if self.reduced_seconds > 0 else math.inf

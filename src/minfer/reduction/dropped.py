@@ -30,7 +30,7 @@ def too_large(model: FactorGraph, keep: NDArray[np.bool_]) -> str:
         outside = ~keep[g._ids]
         if g.form != "messages" and not g.has_tables and outside.any():
             number = int(g._ids[int(np.argmax(outside))])
-            return f"factor {number}, {g.a_noun} over {g.arity} variables, is too large for a table"
+            return f"factor {number}, {g._a_noun} over {g.arity} variables, is too large for a table"
     return ""
 
 
@@ -43,7 +43,7 @@ def ignored(model: FactorGraph, keep: NDArray[np.bool_]) -> list[Dropped]:
             continue
         if g.form == "messages":
             raise ModelError(
-                f"factor {int(g._ids[rows[0]])} is {g.a_noun} and has no table: it cannot be "
+                f"factor {int(g._ids[rows[0]])} is {g._a_noun} and has no table: it cannot be "
                 "dropped"
             )
         tables = g.stored_tables() if g.shared else g.log_tables(rows)

@@ -460,9 +460,9 @@ class Result:
         """
         if not self.n_ignored and self.compensation is None:
             return self.log_z_refuted
-        return self.outside_log_z_bounds(self.log_z_estimate)
+        return self._outside_log_z_bounds(self.log_z_estimate)
 
-    def outside_log_z_bounds(self, value: float) -> bool:
+    def _outside_log_z_bounds(self, value: float) -> bool:
         """Whether a log Z of the full model, whoever gave it, is outside :attr:`log_z_bounds`."""
         bounds = self.log_z_bounds
         if bounds is None or not math.isfinite(value):

@@ -45,7 +45,7 @@ def no_messages(model: Conditioned) -> str:
     for g in model.groups:
         if g.form == "messages":
             return (
-                f"cannot use factor {int(g._ids[0])}: it is {g.a_noun}, which only gives messages; "
+                f"cannot use factor {int(g._ids[0])}: it is {g._a_noun}, which only gives messages; "
                 "use BeliefPropagation, or Exact if the model is small"
             )
     return ""
