@@ -116,8 +116,8 @@ class _Chains:
         self.cells += int((n[:-1] * n[1:] * group.shape).sum()) * len(group)
         if self.cells > MAX_CHAIN_CELLS:
             raise RefusedError(
-                f"Exact: factor {int(group._ids[0])}, {group._a_noun} over {group.arity} unobserved "
-                f"variables, has too many states in between (chains of more than "
+                f"Exact: factor {int(group._ids[0])}, {group._a_noun} over {group.arity} "
+                f"unobserved variables, has too many states in between (chains of more than "
                 f"{MAX_CHAIN_CELLS:,} cells); use BeliefPropagation"
             )
         first = self.model.graph.n_variables + len(self.states)

@@ -30,7 +30,8 @@ def too_large(model: FactorGraph, keep: NDArray[np.bool_]) -> str:
         outside = ~keep[g._ids]
         if g.form != "messages" and not g.has_tables and outside.any():
             number = int(g._ids[int(np.argmax(outside))])
-            return f"factor {number}, {g._a_noun} over {g.arity} variables, is too large for a table"
+            over = f"{g._a_noun} over {g.arity} variables"
+            return f"factor {number}, {over}, is too large for a table"
     return ""
 
 

@@ -45,8 +45,8 @@ def no_messages(model: Conditioned) -> str:
     for g in model.groups:
         if g.form == "messages":
             return (
-                f"cannot use factor {int(g._ids[0])}: it is {g._a_noun}, which only gives messages; "
-                "use BeliefPropagation, or Exact if the model is small"
+                f"cannot use factor {int(g._ids[0])}: it is {g._a_noun}, which only gives messages"
+                "; use BeliefPropagation, or Exact if the model is small"
             )
     return ""
 
