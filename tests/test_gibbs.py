@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import naive
 from draws import draws
-from minfer import Components, ContradictionError, FactorGraph, RefusedError
+from minfer import Components, ContradictionError, Exact, FactorGraph, RefusedError
 from minfer.solvers import telling
 from minfer.solvers.base import LogZ, Marginals, Status
 from minfer.solvers.gibbs import Gibbs
@@ -383,9 +383,8 @@ def test_large_finite_weights_trap_chains_and_that_is_said(weight, kind):
 
 def test_large_weights_that_trap_nobody_are_no_alarm():
     """One mode, however sharp; modes that single moves join; weights that chains do cross."""
-    one_mode = FactorGraph.pairwise(
-        [5.0, 0.0, 0.0], [[0, 1], [1, 2]], [30.0, 30.0], feature="equal"
-    )
+    edges = [[0, 1], [1, 2]]
+    one_mode = FactorGraph.pairwise([5.0, 5.0, 5.0], edges, [30.0, 30.0], feature="equal")
     joined = FactorGraph.empty([2] * 5).add_clauses([[0, 1, 2], [2, 3, 4]], 30.0)
     crossed = FactorGraph.pairwise([0.0, 0.0], [[0, 1]], [4.0], feature="equal")
     unary = FactorGraph.empty([2, 2]).add_tables([[0, 1]], [[[0.0, 0.0], [-40.0, -40.0]]])
@@ -400,3 +399,14 @@ def test_a_picture_that_large_weights_freeze_has_not_converged():
     m = Gibbs(rng=0, n_sweeps=50, burn_in=10)(FactorGraph.grid(np.zeros((8, 8)), 30.0, "equal"))
     assert not m.converged
     assert "where they began" in m.note
+
+
+def test_chains_that_stay_in_a_mode_of_no_weight_have_not_converged():
+    """All four where the start puts them, agreed, and off by 1."""
+    graph = FactorGraph.pairwise([10.0, 10.0], [[0, 1]], [40.0], feature="equal")
+    zeros = Marginals.from_probs(graph, np.array([1.0, 0.0, 1.0, 0.0]), "hand")
+    m = Gibbs(rng=0)(graph, start=zeros)
+    assert m[0][0] > 0.99
+    assert naive.marginals(graph)[0] < 1e-8
+    assert not m.converged
+    assert Gibbs(rng=0)(graph, start=Exact()(graph)).converged

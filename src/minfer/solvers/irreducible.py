@@ -139,8 +139,10 @@ def may_stick(model: Conditioned, states: NDArray[np.int32], sweeps: int) -> str
         cells = math.prod(model.graph._n_states[members].tolist())
         if cells > BLOCK_CELLS:
             large.append(c)
-        elif any(_has_islands(_block_scores(model, members, x), nats) for x in seen):
-            return _first_of(tied, part, c)
+            continue
+        for x in seen:
+            if _is_stuck(_block_scores(model, members, x), tuple(x[members].tolist()), nats):
+                return _first_of(tied, part, c)
     safe = model.field > -np.inf
     for g, rows in tied:
         far = rows[(_range(g)[rows] > AS_ZERO) & np.isin(part[g._scope[rows, 0]], large)]
@@ -198,15 +200,26 @@ def _block_scores(
     return total.reshape(shape)
 
 
-def _has_islands(scores: NDArray[np.float64], nats: float) -> bool:
-    """Whether two islands, apart by more than so many nats, both have a share to be missed."""
+def _is_stuck(scores: NDArray[np.float64], cell: tuple[int, ...], nats: float) -> bool:
+    """Whether a chain that ended in a cell misses a share: of islands apart by so many nats."""
     top = float(scores.max())
-    if top == -math.inf:
-        return False
     allowed = scores > top - nats
-    island = _islands(allowed)
-    mass = np.bincount(island, np.exp(scores[allowed] - top))
-    return bool(len(mass) > 1 and np.sort(mass)[-2] > MISSED * mass.sum())
+    island = np.full(scores.shape, -1)
+    island[allowed] = _islands(allowed)
+    mass = np.bincount(island[allowed], np.exp(scores[allowed] - top))
+    mine = int(island[_climbed(scores, cell)])
+    return mine < 0 or bool(mass[mine] < (1.0 - MISSED) * mass.sum())
+
+
+def _climbed(scores: NDArray[np.float64], cell: tuple[int, ...]) -> tuple[int, ...]:
+    """From a cell to the best that changes of one coordinate, each for the better, lead to."""
+    while True:
+        lines = [np.moveaxis(scores, a, -1)[cell[:a] + cell[a + 1 :]] for a in range(len(cell))]
+        best = [int(np.argmax(line)) for line in lines]
+        a = int(np.argmax([line[k] for line, k in zip(lines, best)]))
+        if lines[a][best[a]] <= scores[cell]:
+            return cell
+        cell = (*cell[:a], best[a], *cell[a + 1 :])
 
 
 def _hard(model: Conditioned) -> list[tuple[FactorGroup, NDArray[np.int64]]]:
