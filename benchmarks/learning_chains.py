@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from learning_page import keep
-from minfer.experiments.measure import Stopwatch, both_ways, cpu_name, in_turn, timed, told
+from minfer.experiments.measure import Stopwatch, cpu_name, in_both_ways, in_turn, timed, told
 from minfer.experiments.pages import table
 from minfer.learn import ChainCRF
 
@@ -178,17 +177,17 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=2000)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--dry", action="store_true", help="print only")
-    parser.add_argument("--case", type=int, choices=range(len(CASES)), help="as it is: one alone")
-    parser.add_argument("--as-it-is", action="store_true", help="in this process; JSON")
+    parser.add_argument("--case", type=int, choices=range(len(CASES)), help="one alone; print only")
     asked = parser.parse_args()
-    if asked.as_it_is:
-        rows = measure(asked.train, asked.dev, asked.sentences, asked.turns, asked.case)
-        print(json.dumps(rows))
+    found = in_both_ways(
+        __file__,
+        lambda: measure(asked.train, asked.dev, asked.sentences, asked.turns, asked.case),
+    )
+    if found is None:
         return
-    again = [asked.train, asked.dev, f"--sentences={asked.sentences}", f"--turns={asked.turns}"]
-    rows = joined(both_ways(__file__, *again, "--as-it-is"))
+    rows = joined(found)
     print(section(rows))
-    if not asked.dry:
+    if not asked.dry and asked.case is None:
         keep("chains", rows, section(rows))
 
 

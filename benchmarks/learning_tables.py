@@ -1,7 +1,7 @@
 """Tables of Bayesian networks from cases, against pgmpy and pyAgrum: CPU time.
 
-    taskset -c 0 python benchmarks/learning_tables.py
-    taskset -c 0 python benchmarks/learning_tables.py --networks alarm --rows 10000 --dry
+    python benchmarks/learning_tables.py
+    python benchmarks/learning_tables.py --networks alarm --rows 10000 --dry
 
 * ``counts``: a data frame of names to tables, maximum likelihood and BDeu; pgmpy's
   ``DiscreteMLE`` and ``DiscreteBayesianEstimator`` by ``model.fit``, pyAgrum's ``BNLearner``.
@@ -11,7 +11,8 @@
   us, and its time for all rows is extrapolated from there. pgmpy's EM (``DiscreteEM``) is for
   hidden columns: it drops rows with a missing cell first, and no row is without, so it has no line.
 
-One process, one pinned core; the libraries take turns, and a time is the median over turns. Writes
+The libraries take turns in one process, and a time is the median over turns: once on one core with
+one thread, and once in a process as anybody starts it, of which the ratios are told. Writes
 the part "tables" of benchmarks/results/learning.json and of docs/learning-measured.md.
 """
 
@@ -19,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import statistics
 import warnings
 from collections.abc import Callable
@@ -31,7 +31,15 @@ import pandas as pd
 import minfer
 from learning_page import keep
 from minfer import FactorGraph, interop
-from minfer.experiments.measure import cpu_name, cpu_seconds, in_turn, medians, pin, timed
+from minfer.experiments.measure import (
+    cpu_name,
+    cpu_seconds,
+    in_both_ways,
+    in_turn,
+    is_loose,
+    medians,
+    timed,
+)
 from minfer.experiments.pages import table
 from minfer.learn import BayesianNetwork
 from networks_peers import folder
@@ -147,19 +155,31 @@ def em(n: int, limit: float, turns: int) -> dict[str, Any]:
 
 def section(measured: dict[str, Any]) -> str:
     """The section of the page."""
-    counted, climbed = measured["counts"], measured["em"]
+    counted, climbed, loose = measured["counts"], measured["em"], measured.get("loose")
     lines = []
-    for row in counted:
+    for k, row in enumerate(counted):
         ours = row["minfer"]
         cells = [row["network"], f"{row['rows']:,}", row["prior"], f"{1e3 * ours:.0f}"]
         for side in ("pgmpy", "pyAgrum"):
-            there = np.isfinite(row[side])
-            cells.append(f"{1e3 * row[side]:.0f} ({row[side] / ours:.1f}x)" if there else "fails")
+            if not np.isfinite(row[side]):
+                cells.append("fails")
+                continue
+            ratio = f"{row[side] / ours:.1f}x"
+            if loose:
+                ratio += f"; {loose[k][side] / loose[k]['minfer']:.1f}x"
+            cells.append(f"{1e3 * row[side]:.0f} ({ratio})")
         lines.append(cells)
     head = ["network", "rows", "prior", "minfer, ms", "pgmpy", "pyAgrum"]
     text = (
         "A data frame of names to tables, CPU time of one core, "
-        f"{measured['processor']}, median. `benchmarks/learning_tables.py`.\n\n"
+        f"{measured['processor']}, median. "
+        + (
+            "In brackets ratios of CPU time: on that core; and not pinned, all threads counted, as "
+            "anybody runs it. "
+            if loose
+            else "Measured pinned alone. "
+        )
+        + "`benchmarks/learning_tables.py`.\n\n"
         + table(head, lines)
     )
     if climbed:
@@ -190,15 +210,20 @@ def main() -> None:
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    pin()
-    counted = [row for name in asked.networks for row in counts(name, asked.rows, asked.turns)]
-    climbed = em(asked.rows, asked.limit, asked.turns)
-    measured = {"counts": counted, "em": climbed, "processor": cpu_name()}
-    print(section(measured))
+
+    def measured() -> dict[str, Any]:
+        counted = [row for name in asked.networks for row in counts(name, asked.rows, asked.turns)]
+        climbed = {} if is_loose() else em(asked.rows, asked.limit, asked.turns)
+        return {"counts": counted, "em": climbed, "processor": cpu_name()}
+
+    found = in_both_ways(__file__, measured)
+    if found is None:
+        return
+    measured_both = {**found["pinned"], "loose": found["loose"]["counts"]}
+    print(section(measured_both))
     if not asked.dry:
-        keep("tables", measured, section(measured))
+        keep("tables", measured_both, section(measured_both))
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()

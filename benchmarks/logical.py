@@ -1,6 +1,7 @@
 """What logical factors cost, each beside the same model in another form.
 
-    taskset -c 0 python benchmarks/logical.py [--rounds 5] [--json F] [--check]
+    python benchmarks/logical.py [--rounds 5] [--json F] [--check]
+    python benchmarks/logical.py --loose        not pinned, as anybody runs it
 
 * Random 3-SAT-like models of weights about 1, V = F / 3: belief propagation over clauses and over
   the same factors as tables, nanoseconds a factor and sweep, and seconds of a whole call.
@@ -33,7 +34,14 @@ import numpy as np
 
 from minfer import BeliefPropagation, FactorGraph
 from minfer.conditioning import condition
-from minfer.experiments.measure import Stopwatch, in_turn, median_ratio, medians, pin
+from minfer.experiments.measure import (
+    Stopwatch,
+    in_turn,
+    loosen,
+    median_ratio,
+    medians,
+    pin,
+)
 from minfer.solvers.propagation import Propagation
 from minfer.wiring import wire
 
@@ -269,7 +277,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--check", action="store_true", help="fail if a bar is missed")
+    parser.add_argument("--loose", action="store_true", help="no pinning, threads as they come")
     given = parser.parse_args()
+    if given.loose:
+        loosen()
     pin()
     found: dict[str, float] = {}
     for n in (20_000, 200_000):

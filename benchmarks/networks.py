@@ -8,10 +8,11 @@ Writes ``benchmarks/results/networks.json`` and, from it, ``docs/networks.md`` a
 ``docs/peers.md``; what is not measured in a run stays as it was. ``--dry`` prints only, ``--check``
 fails where an aim is missed, ``--parts`` without any writes the pages again.
 
-One process, one pinned core, CPU time; compiling and imports are not counted. The libraries take
-turns, and a time is the median over turns. Evidence: in each of ``--sets`` draws a fifth of the
-variables is observed and one of the others is the target; rows are drawn from the network. A ratio
-is given as the median over these draws, and the least of them.
+CPU time on one pinned core and, in a second process, as anybody runs it; each network of a part in
+processes of its own. Compiling and imports are not counted. The libraries take turns, and a time is
+the median over turns. Evidence: in each of ``--sets`` draws a fifth of the variables is observed
+and one of the others is the target; rows are drawn from the network. A ratio is given as the median
+over these draws, and the least of them.
 
 * ``blank``: all posteriors without evidence, planning included, of every network.
 * ``rows``: ``--rows`` rows that observe the same variables, one target or all posteriors. Ours from
@@ -31,11 +32,13 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import statistics
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -406,6 +409,15 @@ def merged(old: list[Row], part: str, rows: list[Row]) -> list[Row]:
     return sorted(every, key=lambda row: order.get(row["network"], 99))
 
 
+def both(part: str, options: argparse.Namespace, name: str) -> Row:
+    """The row of a network, pinned; of ratios also what they are in a process that is not."""
+    numbers = [f"--sets={options.sets}", f"--rows={options.rows}"]
+    found = measure.both_ways(__file__, "--parts", part, "--networks", name, *numbers)
+    (row,), (free,) = found["pinned"], found["loose"]
+    ratios = [key for key, _ in networks_page.RATIOS.get(part, ()) if key in free]
+    return row | {f"{key}, loose": free[key] for key in ratios}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parts", nargs="*", help="some of blank, rows, sets, ...; all by default")
@@ -419,7 +431,6 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--dry", action="store_true", help="print only, write nothing")
     parser.add_argument("--check", action="store_true", help="fail where an aim is missed")
-    parser.add_argument("--core", type=int, default=None, help="to be pinned to")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -441,10 +452,14 @@ def main() -> None:
     chosen = options.parts if options.parts is not None else [] if comparing else list(every)
     if set(chosen) - set(every):
         parser.error(f"--parts: choose from {', '.join(every)}")
+    if measure.WAY in os.environ:  # started by `both`
+        names = options.networks or []
+        print(json.dumps([every[part][1](name) for part in chosen for name in names]))
+        return
     for part in [p for p in every if p in chosen]:
-        if part != "cores":  # which comes first
-            measure.pin(options.core)
         names, one = every[part]
+        if part != "cores":
+            one = partial(both, part, options)
         print(f"{part}:", flush=True)
         spent = Stopwatch()
         got: list[Row] = []

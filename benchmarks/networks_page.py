@@ -97,7 +97,7 @@ def write(found: Found) -> str:
         "evidence, a fifth of the variables is drawn to be observed and one of the others as the "
         "target, five times; rows are drawn from the network. Each speed-up is the median over "
         "these draws, with the smallest in brackets.",
-        f"{_measured(found)} Times on a busy machine vary; ratios vary much less.",
+        f"{_measured(found)} Times on a busy machine vary; ratios vary much less. {_loose(found)}",
         *_sections(found),
     ]
     return "\n\n".join(out) + "\n"
@@ -374,6 +374,25 @@ def _measured(found: Found) -> str:
     days, machines, pythons = (together(found, key) for key in ("date", "cpu", "python"))
     text = f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))} on {' and '.join(machines)}"
     return f"{text}, Python {' and '.join(pythons)}, by `python benchmarks/networks.py`."
+
+
+def _loose(found: Found) -> str:
+    """What ratios are in processes that are not pinned."""
+    changes = [
+        row[f"{key}, loose"] / row[key]
+        for part, keys in RATIOS.items()
+        for row in found.get(part, {"rows": []})["rows"]
+        for key, _ in keys
+        if row.get(f"{key}, loose") and row.get(key)
+    ]
+    if not changes:
+        return "They were measured pinned alone; the script now measures them not pinned as well."
+    low, high = min(changes), max(changes)
+    return (
+        f"In processes that are not pinned, all threads counted, as anybody runs it, the speed-ups "
+        f"are {statistics.median(changes):.2f} times these in the median ({low:.2f} to {high:.2f}; "
+        f"{len(changes)} ratios)."
+    )
 
 
 def _versions(found: Found) -> str:

@@ -4,14 +4,16 @@
     python benchmarks/peers.py --only parsing           # the arc probabilities alone
     python benchmarks/peers.py --peers pgmpy --again    # one peer anew
     python benchmarks/peers.py --envs DIR               # keep the environments and reuse them
+    python benchmarks/peers.py --loose --only time      # as anybody runs it; a page of its own
 
 Each peer gets an environment of its own, made with pip, and runs in processes of its own, pinned
-to one core; times are CPU times. Next to each, minfer of this checkout runs the same problems in
-turns, so that a ratio compares like with like on a busy machine. What was found is kept in
-benchmarks/results/peers, a file for each peer, with the day, the machine and a fingerprint of the
-code; what is known is not measured again without --again, and the page says where its parts come
-from several days, machines or states of the code. A peer that fails to install, dies or hangs is a
-result like others: every answer has a limit, and a process that reaches it is killed.
+to one core, or (--loose) as anybody runs them; times are CPU times. Next to each, minfer of this
+checkout runs the same problems in turns, so that a ratio compares like with like on a busy machine.
+What was found is kept in benchmarks/results/peers, a file for each peer, with the day, the machine
+and a fingerprint of the code; what is known is not measured again without --again, and the page
+says where its parts come from several days, machines or states of the code. A peer that fails to
+install, dies or hangs is a result like others: every answer has a limit, and a process that reaches
+it is killed.
 
 Parts: install (packages, size, seconds), claims (the features of the table are looked up in the
 installed library), time (belief propagation to 1e-4, exact marginals), accuracy (against exact),
@@ -416,11 +418,21 @@ def main() -> int:
     )
     cli.add_argument("--envs", type=Path, help="folder for the environments, kept and reused")
     cli.add_argument("--core", type=int, default=None, help="core to pin to (default the last)")
-    cli.add_argument("--results", type=Path, default=HERE / "results" / "peers",
-                     help="what was found (default benchmarks/results/peers)")  # fmt: skip
-    cli.add_argument("--page", type=Path, default=ROOT / "docs" / "peers.md",
-                     help="the page (default docs/peers.md)")  # fmt: skip
+    cli.add_argument("--loose", action="store_true",
+                     help="no pinning, threads as they come")  # fmt: skip
+    cli.add_argument("--results", type=Path,
+                     help="what was found (default benchmarks/results/peers, or "
+                     "benchmarks/results/loose/peers)")  # fmt: skip
+    cli.add_argument("--page", type=Path,
+                     help="the page (default docs/peers.md, or peers.md among loose results)"
+                     )  # fmt: skip
     args = cli.parse_args()
+    kept = HERE / "results"
+    if args.loose:
+        measure.loosen()
+        kept = kept / "loose"
+    args.results = args.results or kept / "peers"
+    args.page = args.page or (kept / "peers.md" if args.loose else ROOT / "docs" / "peers.md")
     core = measure.last_core() if args.core is None else args.core
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # through `finally`
     args.results.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import networks_page
+from minfer.experiments.measure import is_loose
 from minfer.experiments.pages import number, table
 from peers_cases import CASES
 from peers_claims import CLAIMS
@@ -79,13 +80,23 @@ FEATURES = {
 }
 
 
+def _way() -> str:
+    """On which cores and threads."""
+    if is_loose():
+        return "Every tool runs as anybody runs it: not pinned, with threads of its own"
+    return (
+        "Every tool runs on one thread of one core (`--loose` measures them as anybody runs them, "
+        "which has not been done for this page)"
+    )
+
+
 def write(results: dict[str, dict[str, Any]], networks: dict[str, Any] | None = None) -> str:
     """The whole page as Markdown, with what benchmarks/networks.py found."""
     parts = [
         "# Against the others",
         "minfer and the libraries one might use instead, on the same problems. Written by "
-        f"`python benchmarks/peers.py`, {_measured(results)}. Every tool runs on one thread of one "
-        "core; times are CPU times, and ratios compare runs that took turns. A library that does "
+        f"`python benchmarks/peers.py`, {_measured(results)}. {_way()}; times are CPU times, and "
+        "ratios compare runs that took turns. A library that does "
         "not install, crashes or gives no answer is listed with what happened.",
         "## In short",
         *_short(results),

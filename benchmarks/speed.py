@@ -4,7 +4,8 @@
     python benchmarks/speed.py --peers-env DIR      # makes it once and keeps it
     python benchmarks/speed.py --no-peers           # minfer against the yardstick only
 
-Two measurements, both in CPU time on one pinned core, the tools taking turns within a round:
+Two measurements, both in CPU time, the tools taking turns within a round, on one pinned core or
+(--loose) as anybody runs them, the time of all threads counted:
 
 * the cost of one sequential sweep, minfer against the yardstick (see yardstick.py);
 * the time to 1e-4: the smallest number of iterations after which no marginal is further than 1e-4
@@ -37,7 +38,15 @@ import numpy as np
 
 import reference
 import yardstick
-from minfer.experiments.measure import ONE_THREAD, in_turn, last_core, median_ratio, medians
+from minfer.experiments.measure import (
+    in_turn,
+    is_loose,
+    last_core,
+    loosen,
+    median_ratio,
+    medians,
+    one_thread,
+)
 from minfer.experiments.pages import number, say, table
 from minfer.experiments.results import ABOUT, Results
 from problems import F8, Problem, load
@@ -103,14 +112,13 @@ class ToolFailed(Exception):
 
 
 class Client:
-    """One tool in its own pinned process."""
+    """One tool in its own process: pinned, with one thread, unless all are loose."""
 
     def __init__(
         self, tool: str, python: str, core: int, log: Path, script: Path = HERE / "tools.py"
     ):
-        env = os.environ | ONE_THREAD | {
+        env = os.environ | one_thread() | {
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
             "CUDA_VISIBLE_DEVICES": "",
             "TQDM_DISABLE": "1",
             "PYTHONWARNINGS": "ignore",
@@ -371,9 +379,10 @@ def report(found: dict[str, Any]) -> str:
     stamp, result = found[ABOUT]["speed"], found["speed"]
     versions, about = result["versions"], result["problems"]
     bp, exact = ([Row(**row) for row in result[part]] for part in ("bp", "exact"))
+    where = "not pinned, all threads counted, on" if is_loose() else "one core of"
     parts = [
         "# Speed",
-        f"{stamp['date']}, one core of {stamp['cpu']}, Python {stamp['python']}, CPU time, "
+        f"{stamp['date']}, {where} {stamp['cpu']}, Python {stamp['python']}, CPU time, "
         f"medians of up to {result['reps']} rounds in which the tools take turns.",
         "Versions: " + ", ".join(f"{t} {v}" for t, v in versions.items()) + ".",
     ]
@@ -453,8 +462,14 @@ def main() -> int:
     cli.add_argument("--problems", nargs="+", choices=list(BP), default=list(BP))
     cli.add_argument("--tools", nargs="+", choices=list(TOOLS), default=list(TOOLS))
     cli.add_argument("--core", type=int, default=None, help="core to pin to (default the last)")
-    cli.add_argument("--out", type=Path, default=HERE / "results", help="folder for the results")
+    cli.add_argument("--loose", action="store_true", help="no pinning, threads as they come")
+    cli.add_argument("--out", type=Path, help="folder for the results (benchmarks/results, or a "
+                     "folder loose in it)")  # fmt: skip
     args = cli.parse_args()
+    if args.loose:
+        loosen()
+    args.out = args.out or HERE / "results" / ("loose" if args.loose else "")
+    args.out.mkdir(parents=True, exist_ok=True)
 
     core = last_core() if args.core is None else args.core
     tools = [t for t in args.tools if not args.no_peers or t in ("minfer", "yardstick")]

@@ -105,3 +105,35 @@ def factor_marginal(graph: FactorGraph, factor: int) -> np.ndarray:
     others = tuple(v for v in range(graph.n_variables) if v not in scope)
     by_variable = p.reshape(graph.n_states).sum(axis=others)
     return np.transpose(by_variable, np.argsort(np.argsort(scope)))
+
+
+def covariances(
+    graph: FactorGraph, cotangent: np.ndarray
+) -> tuple[np.ndarray, list[np.ndarray], float]:
+    """How exact marginals, and those of every factor, move along a cotangent: Cov(1[s], T).
+
+    In long double, and from differences to the likeliest assignment, so that nothing cancels where
+    one has almost all of the probability. Also the sum of E|t_v - E t_v|: what may be rounded.
+    """
+    shape = tuple(graph.n_states.tolist())
+    total = np.zeros(shape, dtype=np.longdouble)
+    for scope, table in factors_of(graph):
+        table = np.transpose(np.asarray(table, dtype=np.longdouble), np.argsort(scope))
+        total = total + table.reshape([s if v in scope else 1 for v, s in enumerate(shape)])
+    p = np.exp(total - total.max())
+    p /= p.sum()
+    top = np.unravel_index(np.argmax(p), shape)
+    t, size, start = np.zeros(shape, dtype=np.longdouble), 0.0, 0
+    for v, s in enumerate(shape):
+        mine = cotangent[start : start + s].reshape([-1] + [1] * (len(shape) - 1 - v))
+        mine = mine - np.longdouble(cotangent[start + top[v]])
+        mine = mine - (p * mine).sum()
+        t, size, start = t + mine, size + float((p * np.abs(mine)).sum()), start + s
+    moved = p * (t - (p * t).sum())
+
+    def of(scope: list[int]) -> np.ndarray:
+        others = tuple(v for v in range(len(shape)) if v not in scope)
+        return np.transpose(moved.sum(axis=others), np.argsort(np.argsort(scope))).astype(float)
+
+    field = np.concatenate([of([v]) for v in range(len(shape))])
+    return field, [of(graph.scope(i).tolist()) for i in range(graph.n_factors)], size

@@ -299,6 +299,11 @@ def cliques_in_chunks():
                 found = Exact(method="clique-tree")(model)
                 np.testing.assert_allclose(found.probs, naive.marginals(model), atol=1e-9)
                 assert abs(found.log_z - naive.log_z(model)) < 1e-9
+            ask = rng.normal(size=len(found.probs))
+            moved, joints, _ = naive.covariances(forbidding, ask)
+            back = pull_back(found, ask)
+            np.testing.assert_allclose(back.field, moved, atol=1e-9)
+            np.testing.assert_allclose(back.weights[-8:], np.ravel(joints[-2:]), atol=1e-9)
 
 
 @check

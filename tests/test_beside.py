@@ -35,12 +35,15 @@ from minfer.conditioning import condition
 from minfer.examples import sprinkler
 from minfer.kernels import _jit
 from minfer.notebook import Face, Faced
+from minfer.reduction import comparison
 from minfer.reduction.bound import product_bound
+from minfer.reduction.explain import explain
 from minfer.reduction.result import Result
-from minfer.reduction.telling import error, full_log_z, reduced_log_z, summary
+from minfer.reduction.telling import error, full_log_z, looked_at, reduced_log_z, summary
 from minfer.reduction.trials import Outcome, Reference, Trial, measured
 from minfer.report import denoise_report, report
 from minfer.solvers import portfolio, telling
+from minfer.solvers.status import Status
 from minfer.words import duration
 from test_cli import call
 
@@ -83,6 +86,34 @@ def test_what_has_not_converged_has_no_estimated_error(solver: BeliefPropagation
     assert told["reduction"]["mean_error_estimate"] is None
     assert error(result) == "not estimated: the solver has not converged"
     assert "none: the solver has not converged" in result._repr_html_()
+
+
+def test_what_more_iterations_would_do_is_not_told_either() -> None:
+    cut = BeliefPropagation(max_iters=8)(MILD)
+    assert not cut.converged
+    assert cut.still_to_move
+    assert "would move it" not in telling.status(cut)
+    assert cut.to_dict()["still_to_move"] is None
+    done = BeliefPropagation()(MILD)
+    assert "would move it" in telling.status(done)
+    assert done.to_dict()["still_to_move"] == done.still_to_move
+
+
+def test_an_explanation_says_that_the_solver_has_not_converged() -> None:
+    result = unfinished(BeliefPropagation())
+    ignored = int(np.flatnonzero(~result.keep)[0])
+    found = explain(result, int(WILD.scope(ignored)[0]))
+    assert found.ignored
+    assert all(math.isnan(e.effect) for e in found.ignored)
+    scores = [e.score for e in found.ignored]
+    assert scores == sorted(scores, reverse=True)
+    text = str(found)
+    assert "; the solver has not converged" in text.partition("\n")[0]
+    assert "ignored factors (what they could still do is not estimated)" in text
+    assert "nan" not in text + found._repr_html_()
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert told["converged"] is False
+    assert {e["effect"] for e in told["ignored"]} == {None}
 
 
 def test_nor_where_nothing_is_left_out() -> None:
@@ -234,6 +265,65 @@ def test_an_estimate_outside_the_bounds_of_the_full_model_is_refuted() -> None:
     outside = not low <= exactly.log_z_estimate <= high
     assert exactly.log_z_full_refuted == outside, "whatever the solver of the reduced model"
     assert result.to_dict()["reduction"]["log_z_full_refuted"] is True
+
+
+def compared(weight: float) -> tuple[Result, comparison.Comparison]:
+    fields, weights = (np.random.default_rng(k) for k in (0, 10))
+    graph = FactorGraph.grid(fields.normal(size=(4, 4)), weight * weights.normal(size=24))
+    solver = BeliefPropagation(damping=0.5)
+    result = looked_at(infer(graph, MinJoint(0.01), solver))
+    return result, comparison.compare(result, solver, None)
+
+
+def test_an_estimate_of_the_full_model_beside_its_exact_log_z_is_refuted() -> None:
+    """Only the reduced answer's was; the full one, by the same solver, was not called so."""
+    result, found = compared(3.0)
+    assert found.same is not None
+    truth = naive.log_z(result.model)
+    assert abs(found.same.marginals.log_z - truth) > 0.1
+    (cells,) = (row for row in comparison.face(result, found).rows if "log Z" in str(row[0]))
+    assert cells[2] == f"{found.same.marginals.log_z:.6g} (refuted)"
+    assert cells[3] == f"{truth:.6g}"
+    told = found.to_dict(result)
+    assert told["same_solver"]["log_z_refuted"] is True
+    assert told["full"]["log_z_refuted"] is False
+    mild, other = compared(0.05)
+    assert not any("refuted" in str(row) for row in comparison.face(mild, other).rows)
+
+
+def test_an_error_that_intervals_refute_is_called_refuted() -> None:
+    result = compared(3.0)[0]
+    off = np.abs(result.marginals.probs - naive.marginals(result.model)).max()
+    assert off > result.error_estimates.max() + 0.01
+    assert not result.error_refuted
+    sure = result.certified(5.0)
+    assert sure.least_error <= off + 1e-9
+    assert sure.error_refuted
+    at_least = f"refuted: a probability is off by at least {sure.least_error:.2g} (rigorous)"
+    assert at_least in error(sure)
+    assert sure.to_dict()["reduction"]["error_estimate_refuted"] is True
+    assert "(estimate, refuted)" in sure._repr_html_()
+    mild = compared(0.05)[0].certified(5.0)
+    assert not mild.error_refuted
+    assert "refuted:" not in error(mild)
+
+
+def test_a_standard_error_that_intervals_refute_is_called_refuted() -> None:
+    graph = FactorGraph.pairwise([0.0, 0.0], [[0, 1]], [1.0])
+    wrong = Marginals(graph, np.array([0.9, 0.1, 0.9, 0.1]), Gibbs(), Status.SAMPLED,
+                      error_estimate=1e-3)  # fmt: skip
+    text = certainty.judged(minfer.intervals(graph, 5.0), wrong)
+    assert "the estimated error, 1.0e-03, is refuted: it is at least" in text
+    assert "estimated error" not in certainty.judged(minfer.intervals(graph, 5.0), Exact()(graph))
+
+
+def test_one_of_them_is_one() -> None:
+    graph = FactorGraph.pairwise([0.0, 0.0], [[0, 1]], [1.0])
+    p = np.array(Exact()(graph).probs)
+    p[:2] = [0.9, 0.1]
+    text = certainty.judged(minfer.intervals(graph, 5.0), Marginals.from_probs(graph, p, "hand"))
+    assert "1 of 2 estimates is refuted" in text
+    assert "1 is provably within 0.01" in text
 
 
 def test_refuted_estimates_are_counted_in_every_face() -> None:

@@ -7,12 +7,14 @@ import gzip
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -595,9 +597,23 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minfer.kernels._cache.load_all", lambda *_: [])
     result = call("doctor")
     assert result.exit_code == 0, result
-    for part in ("numba", "llvmlite", "cache", "cores", "order"):
+    for part in ("numba", "llvmlite", "cache", "cores", "Everything is in order"):
         assert part in result.stdout
     assert json.loads(call("doctor", "--json").stdout)["ok"]
+
+
+def test_doctor_counts_kernels_without_a_question_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were part of a line that said "ok"."""
+    kernel = SimpleNamespace(__name__="unheard_of")
+    made, silence = SimpleNamespace(entry_point=None), SimpleNamespace(asked=0, wrong="")
+    version = SimpleNamespace(kernel=kernel, signature=(), made=made, origin="the cache")
+    monkeypatch.setattr("minfer.kernels._cache.load_all", lambda *_: [version, version])
+    monkeypatch.setattr("minfer.kernels._answers.ask", lambda *_: silence)
+    result = call("doctor")
+    assert result.exit_code == 0
+    assert re.search("kernels +0 compiled kernels asked", result.stdout)
+    assert re.search("not asked +2 compiled kernels without a question.*unheard_of", result.stdout)
+    assert "Everything that was checked is in order." in result.stdout
 
 
 def test_doctor_notices_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import math
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -99,6 +100,27 @@ def test_a_script_runs_pinned_and_as_anybody_runs_it(tmp_path, monkeypatch):
     assert measure.both_ways(str(script), "a", "b") == {
         "pinned": [["a", "b"], 1, "1"],
         "loose": [["a", "b"], cores, None],
+    }
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no pinning here")
+def test_a_script_tells_what_it_measures_both_ways(tmp_path, monkeypatch):
+    """By one call in its main function; what pins itself is not pinned where it is loose."""
+    monkeypatch.delenv(measure.WAY, raising=False)
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys\nsys.path.insert(0, {str(Path(measure.__file__).parent)!r})\n"
+        "import json, os, measure\n\n"
+        "def measured():\n    measure.pin()\n"
+        "    return [len(os.sched_getaffinity(0)), len(measure.one_thread()), sys.argv[1:]]\n\n"
+        "found = measure.in_both_ways(__file__, measured)\n"
+        "if found is not None:\n    print(json.dumps(found))\n"
+    )
+    shown = subprocess.check_output([sys.executable, str(script), "--turns=2"], text=True)
+    cores, variables = len(os.sched_getaffinity(0)), len(measure.ONE_THREAD)
+    assert json.loads(shown) == {
+        "pinned": [1, variables, ["--turns=2"]],
+        "loose": [cores, 0, ["--turns=2"]],
     }
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import naive
 from draws import draws
-from minfer import Components, ContradictionError, FactorGraph, RefusedError
+from minfer import Components, ContradictionError, Exact, FactorGraph, RefusedError
 from minfer.solvers import telling
 from minfer.solvers.base import LogZ, Marginals, Status
 from minfer.solvers.gibbs import Gibbs
@@ -264,7 +264,7 @@ def test_start_gives_the_first_states():
     ones = Marginals.from_probs(graph, np.tile([0.0, 1.0], 9), "hand")
     m = Gibbs(n_sweeps=20, burn_in=0)(graph, start=ones)
     assert (m.mpm() == 1).all()
-    assert m.error_estimate == 0
+    assert m.error_estimate == np.inf  # nobody knows where else they might have stayed
     other = Marginals.from_probs(FactorGraph.empty([3]), np.ones(3) / 3, "hand")
     assert (QUICK(graph, start=other).probs == QUICK(graph).probs).all()
     again = QUICK(graph, start=m)
@@ -346,3 +346,67 @@ def test_settings_print_pickle_and_are_checked():
     for name, value in bad.items():
         with pytest.raises(ValueError, match="must be"):
             Gibbs(**{name: value})
+
+
+def tied(weight: float, kind: str) -> FactorGraph:
+    """Two to four variables that large finite weights tie, in two modes of equal probability."""
+    if kind == "pair":
+        table = [[weight, 0.0], [0.0, weight]]
+        return FactorGraph.empty([2, 2]).add_tables([[0, 1]], [table])
+    if kind == "fields":  # the same, as a conjunction against unaries
+        return FactorGraph.pairwise([-weight, -weight], [[0, 1]], [2 * weight])
+    if kind == "labels":
+        return FactorGraph.empty([4, 4, 4]).add_potts([[0, 1], [1, 2]], weight)
+    if kind == "parity":
+        return FactorGraph.empty([2] * 4).add_parity([[0, 1, 2, 3]], weight)
+    chain = [[0, 1], [1, 2], [2, 3]]
+    weak = FactorGraph.pairwise([0.0] * 4, [[0, 3]], [0.5], feature="equal")
+    return weak.add_features(chain, weight, np.eye(2, dtype=bool))
+
+
+@pytest.mark.parametrize("kind", ["pair", "fields", "labels", "parity", "chain"])
+@pytest.mark.parametrize("weight", [12.0, 20.0, 30.0, 50.0])
+def test_large_finite_weights_trap_chains_and_that_is_said(weight, kind):
+    """All chains in one mode agree: it was "converged", error 0, for 3 of 24 seeds."""
+    graph = tied(weight, kind)
+    truth = naive.marginals(graph)
+    wrong = 0
+    for seed in range(24):
+        m = Gibbs(rng=seed, n_sweeps=500, burn_in=50)(graph)
+        off = np.abs(m.probs - truth).max()
+        wrong += off > 0.2
+        assert not m.converged or off <= 5 * m.error_estimate, (seed, m.probs, m.error_estimate)
+        if kind != "parity":  # whose islands are all alike to a single variable
+            assert not m.converged
+    assert wrong or kind == "parity"
+
+
+def test_large_weights_that_trap_nobody_are_no_alarm():
+    """One mode, however sharp; modes that single moves join; weights that chains do cross."""
+    edges = [[0, 1], [1, 2]]
+    one_mode = FactorGraph.pairwise([5.0, 5.0, 5.0], edges, [30.0, 30.0], feature="equal")
+    joined = FactorGraph.empty([2] * 5).add_clauses([[0, 1, 2], [2, 3, 4]], 30.0)
+    crossed = FactorGraph.pairwise([0.0, 0.0], [[0, 1]], [4.0], feature="equal")
+    unary = FactorGraph.empty([2, 2]).add_tables([[0, 1]], [[[0.0, 0.0], [-40.0, -40.0]]])
+    wide = FactorGraph.empty([2] * 30).add_clauses([[v, v + 1] for v in range(29)], 30.0)
+    for graph in (one_mode, joined, crossed, unary, wide):
+        m = Gibbs(rng=1)(graph)
+        assert m.converged, m.note
+        assert m.error_estimate < 0.1
+
+
+def test_a_picture_that_large_weights_freeze_has_not_converged():
+    m = Gibbs(rng=0, n_sweeps=50, burn_in=10)(FactorGraph.grid(np.zeros((8, 8)), 30.0, "equal"))
+    assert not m.converged
+    assert "where they began" in m.note
+
+
+def test_chains_that_stay_in_a_mode_of_no_weight_have_not_converged():
+    """All four where the start puts them, agreed, and off by 1."""
+    graph = FactorGraph.pairwise([10.0, 10.0], [[0, 1]], [40.0], feature="equal")
+    zeros = Marginals.from_probs(graph, np.array([1.0, 0.0, 1.0, 0.0]), "hand")
+    m = Gibbs(rng=0)(graph, start=zeros)
+    assert m[0][0] > 0.99
+    assert naive.marginals(graph)[0] < 1e-8
+    assert not m.converged
+    assert Gibbs(rng=0)(graph, start=Exact()(graph)).converged

@@ -527,3 +527,19 @@ def test_every_solver_prepares():
         np.testing.assert_allclose(
             run(evidence={0: 1}).probs, solver(graph.with_evidence({0: 1})).probs, atol=0.1
         )
+
+
+def test_evidence_among_logical_factors_is_confirmed_as_in_a_fresh_run():
+    """Messages to known variables, which nothing reads, kept a run from being confirmed."""
+    graph = FactorGraph.empty([2] * 6).tilt([-0.5, 0.0] + [0.0] * 10)
+    graph = graph.add_parity([[2, 3, 0, 1, 4]], -0.5, signs=[[-1] * 5])
+    graph = graph.add_exactly_one(
+        [[1, 5, 0, 4, 3]], states=[[0, 0, 1, 1, 1]], signs=[[1, -1, -1, -1, 1]]
+    )
+    run = BeliefPropagation().prepare(graph)
+    for evidence in ({3: 0, 4: 0}, {1: 1, 2: 0, 4: 0}):
+        whole = graph.with_evidence(evidence)
+        assert BeliefPropagation()(whole).converged
+        answer = run(evidence=evidence)
+        assert answer.converged
+        np.testing.assert_allclose(answer.probs, naive.marginals(whole), rtol=0, atol=1e-9)

@@ -109,15 +109,15 @@ class _Chains:
         useful = _useful(m.step, m.start, m.final)
         if not useful.any(axis=1).all():
             raise ContradictionError(
-                f"every assignment has probability zero: factor {int(group._ids[0])}, a "
-                f"{group.noun}, forbids them all"
+                f"every assignment has probability zero: factor {int(group._ids[0])}, "
+                f"{group._a_noun}, forbids them all"
             )
         n = useful.sum(axis=1)
         self.cells += int((n[:-1] * n[1:] * group.shape).sum()) * len(group)
         if self.cells > MAX_CHAIN_CELLS:
             raise RefusedError(
-                f"Exact: factor {int(group._ids[0])}, a {group.noun} over {group.arity} unobserved "
-                f"variables, has too many states in between (chains of more than "
+                f"Exact: factor {int(group._ids[0])}, {group._a_noun} over {group.arity} "
+                f"unobserved variables, has too many states in between (chains of more than "
                 f"{MAX_CHAIN_CELLS:,} cells); use BeliefPropagation"
             )
         first = self.model.graph.n_variables + len(self.states)

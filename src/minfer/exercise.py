@@ -190,12 +190,13 @@ def _use_abreast() -> None:
 
 
 def _use_gradients() -> None:
-    """Adjoints of binary pairs, damped and not, and of tables, pairs of labels among them."""
+    """Adjoints of binary pairs, damped and not, of tables, and of a clique tree."""
     import numpy as np
 
     from minfer.graph import FactorGraph
     from minfer.kernels.adjoint import joint_slopes
     from minfer.solvers.bp import BeliefPropagation
+    from minfer.solvers.exact import Exact
     from minfer.solvers.gradients import pull_back
     from minfer.solvers.recorded import record
 
@@ -211,6 +212,9 @@ def _use_gradients() -> None:
         for damping in (0.0, 0.3):
             answer = BeliefPropagation(damping=damping)(graph)
             pull_back(answer, np.arange(len(answer.probs)))
+    for graph in (plain, triple):
+        answer = Exact(method="clique-tree")(graph)
+        pull_back(answer, np.arange(len(answer.probs)))
     grid = FactorGraph.grid(rng.normal(size=(3, 3)), 0.5)
     run = BeliefPropagation().prepare(grid)
     rows = record(run, None, np.tile(grid.weights, (2, 1)), None)

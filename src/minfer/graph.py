@@ -1045,7 +1045,7 @@ class FactorGraph(BaseGraph):
         """One factor as a dense log-table of shape (S_1, ..., S_A)."""
         group, row = self._locate(factor)
         if not group.has_tables:
-            raise ModelError(f"factor {factor} is a {group.noun} too large for a table")
+            raise ModelError(f"factor {factor} is {group._a_noun} too large for a table")
         return group.log_tables(slice(row, row + 1))[0].reshape(group.shape)
 
     def _locate(self, factor: int) -> tuple[FactorGroup, int]:

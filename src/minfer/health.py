@@ -13,6 +13,7 @@ from minfer.errors import visible
 from minfer.words import counted
 
 if TYPE_CHECKING:
+    from minfer.kernels._answers import Verdict
     from minfer.kernels._cache import Fault, Version
 
 
@@ -85,6 +86,7 @@ def _cache() -> Finding:
     from minfer.kernels._cache import FAULTS
 
     _loaded.cache_clear()
+    _verdicts.cache_clear()
     if not os.access(_jit.CACHE_DIR, os.W_OK):
         return Finding("cache", f"{_jit.CACHE_DIR} (not writable)", False)
     before = len(FAULTS)
@@ -105,22 +107,42 @@ def _cache() -> Finding:
     return Finding("cache", f"{_jit.CACHE_DIR} ({'; '.join(parts)})", not stuck)
 
 
+@cache
+def _verdicts() -> list[tuple[Version, Verdict]]:
+    """What every compiled kernel said to the questions that there are for its types."""
+    from minfer.kernels import _answers
+
+    return [
+        (version, _answers.ask(version.kernel, version.signature, version.made.entry_point))
+        for version in _loaded()
+    ]
+
+
 def _kernels() -> Finding:
     """Asks every compiled kernel what plain Python has answered; a wrong one is not used again."""
     from minfer.kernels import _answers
 
-    asked, silent, wrong = 0, 0, []
-    for version in _loaded():
-        types = version.signature
-        verdict = _answers.ask(version.kernel, types, version.made.entry_point)
+    asked, wrong = 0, []
+    for version, verdict in _verdicts():
         asked += verdict.asked > 0
-        silent += verdict.asked == 0
         if verdict.wrong:
-            wrong.append(_refused(version, _answers.report(version.kernel, types, verdict)))
+            report = _answers.report(version.kernel, version.signature, verdict)
+            wrong.append(_refused(version, report))
     text = f"{counted(asked, 'compiled kernel')} asked, {len(wrong) or 'none'} wrong"
-    if silent:
-        text += f"; {silent:,} have no question"
-    return Finding("kernels", "; ".join([text, *wrong]), not wrong)
+    return Finding("kernels", "; ".join([text, *wrong]), not wrong if asked else None)
+
+
+def _unasked() -> Finding:
+    """Counts compiled kernels that there is no question for: nothing is known of these."""
+    names = [version.kernel.__name__ for version, verdict in _verdicts() if not verdict.asked]
+    if not names:
+        return Finding("not asked", "no compiled kernel", True)
+    some = sorted(set(names))
+    more = f" and {len(some) - 5:,} more" if len(some) > 5 else ""
+    what = counted(len(names), "compiled kernel")
+    return Finding(
+        "not asked", f"{what} without a question, so not checked: {', '.join(some[:5])}{more}"
+    )
 
 
 def _refused(version: Version, report: str) -> str:
@@ -171,6 +193,7 @@ def _ready() -> Finding:
 CHECKS: dict[str, Callable[[], Finding]] = {
     "cache": _cache,
     "kernels": _kernels,
+    "not asked": _unasked,
     "exact": partial(_right, "exact", "Exact", 1e-9, method="clique-tree"),  # what is compiled
     "bp": partial(_right, "bp", "BeliefPropagation", 1e-5),
     "ready code": _ready,

@@ -682,7 +682,7 @@ def _scaled_ends(groups: list[FactorGroup]) -> tuple[list[NDArray], float, float
         if (tops == -np.inf).any():
             number = int(g._ids[int(np.argmin(tops)) if len(tops) > 1 else 0])
             raise ContradictionError(
-                f"factor {number}, a {g.noun}, forbids every assignment that is left"
+                f"factor {number}, {g._a_noun}, forbids every assignment that is left"
             )
         final = final - tops[:, None]
         out.append(final)

@@ -15,6 +15,15 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
+def a_or_an(noun: str) -> str:
+    """A noun with its article, by how it is spelt.
+
+    >>> a_or_an("exactly-one factor"), a_or_an("clause")
+    ('an exactly-one factor', 'a clause')
+    """
+    return f"{'an' if noun[:1] in 'aeiou' else 'a'} {noun}"
+
+
 def listed(words: Sequence[str]) -> str:
     """
     >>> listed(["bp", "trw", "join-graph"])

@@ -18,6 +18,7 @@ from minfer.words import and_more, counted, duration, ends, probability, upwards
 
 MOST_COLUMNS = 6  # states shown as columns of their own
 MOST_INTERVALS = 3  # where each has an interval
+FAR = 5.0  # times an estimated error, which may be a standard error, that refutes it
 MOST_STATES = 4  # states named in a row otherwise
 
 
@@ -111,11 +112,16 @@ def judged(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None)
         return "none: the model has no variables"
     bad, n = int((least > REFUTED).sum()), len(least)
     if bad:
-        text = f"{bad:,} of {n:,} estimates are refuted: provably off by more than {REFUTED:g}"
+        are = "is" if bad == 1 else "are"
+        text = f"{bad:,} of {n:,} estimates {are} refuted: provably off by more than {REFUTED:g}"
     else:
         text = f"no estimate is refuted by more than {REFUTED:g}"
     sure = int((most <= REFUTED).sum())
-    text += f"; {'all' if sure == n else f'{sure:,}'} are provably within {REFUTED:g}"
+    within = "all" if sure == n > 1 else f"{sure:,}"
+    text += f"; {within} {'is' if sure == 1 else 'are'} provably within {REFUTED:g}"
+    shown, off = marginals._shown_error, float(least.max())
+    if shown is not None and off > FAR * shown + REFUTED:
+        text += f"; the estimated error, {shown:.1e}, is refuted: it is at least {off:.1e}"
     return f"{text}; no probability is off by more than {upwards(float(most.max()))} (rigorous)"
 
 

@@ -1,4 +1,4 @@
-"""How experiments measure: CPU seconds, contenders that take turns, one pinned core.
+"""How experiments measure: CPU seconds, contenders that take turns, one pinned core and none.
 
 A ratio is the median over rounds of the ratio within a round, so what else the machine does hits
 both sides. ``in_turn`` runs the rounds and returns every sample; ``medians``, ``least`` and
@@ -31,7 +31,12 @@ T = TypeVar("T")
 #: Short calls are repeated until a sample lasts this long.
 SAMPLE_SECONDS = 0.01
 #: For the environment of a process that is to use one thread.
-ONE_THREAD = {f"{x}_NUM_THREADS": "1" for x in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")}
+ONE_THREAD = {
+    **{f"{x}_NUM_THREADS": "1" for x in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")},
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+#: How a process that :func:`both_ways` started is to run: "pinned" or "loose".
+WAY = "MINFER_BENCHMARK_WAY"
 #: The checkout that this file is part of, if it is part of one.
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -197,10 +202,25 @@ def last_core() -> int:
     return max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
 
 
+def is_loose() -> bool:
+    """Whether this process is to run as anybody's does: :func:`pin` does nothing then."""
+    return os.environ.get(WAY) == "loose"
+
+
+def loosen() -> None:
+    """Run on as anybody's process does, and let those that are started do so."""
+    os.environ[WAY] = "loose"
+
+
+def one_thread() -> dict[str, str]:
+    """For the environment of a contender's process: one thread, unless this one is loose."""
+    return {} if is_loose() else ONE_THREAD
+
+
 def pin(core: int | None = None) -> int:
     """Keep this process and those it starts on one core, by default the last; returns it."""
     core = last_core() if core is None else core
-    if hasattr(os, "sched_setaffinity"):
+    if hasattr(os, "sched_setaffinity") and not is_loose():
         os.sched_setaffinity(0, {core})
     return core
 
@@ -212,9 +232,10 @@ def both_ways(script: str, *arguments: str) -> dict[str, Any]:
     script prints JSON as its last line. Ratios to other code are told both ways: threads that spin
     beside the work cost nothing on one core.
     """
+    free = {k: v for k, v in os.environ.items() if k not in ONE_THREAD}
     ways = {
-        "pinned": ({**os.environ, **ONE_THREAD}, {last_core()}),
-        "loose": ({k: v for k, v in os.environ.items() if k not in ONE_THREAD}, None),
+        "pinned": ({**os.environ, **ONE_THREAD, WAY: "pinned"}, {last_core()}),
+        "loose": ({**free, WAY: "loose"}, None),
     }
     found = {}
     for name, (environment, cores) in ways.items():
@@ -224,6 +245,18 @@ def both_ways(script: str, *arguments: str) -> dict[str, Any]:
         shown = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
         found[name] = json.loads(shown.stdout.decode().splitlines()[-1])
     return found
+
+
+def in_both_ways(script: str, measured: Callable[[], Any]) -> dict[str, Any] | None:
+    """For the main function of a script: what it measures, pinned and loose.
+
+    Starts the script again, twice, with the same arguments. There this prints what was measured, as
+    JSON, and returns None: the script is to end.
+    """
+    if WAY in os.environ:
+        print(json.dumps(measured()), flush=True)
+        return None
+    return both_ways(script, *sys.argv[1:])
 
 
 def peak() -> int:

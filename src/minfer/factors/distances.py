@@ -258,7 +258,7 @@ class Distances(FactorGroup):
             wrong = ~(np.abs(self._weight) < MAX_LOG) | ~good.all(axis=1)
             row = int(np.flatnonzero(np.broadcast_to(wrong, (n,)))[0])
             raise ModelError(
-                f"factor {int(self._ids[row])}: the weight of a {self.noun} must be finite, and "
+                f"factor {int(self._ids[row])}: the weight of {self._a_noun} must be finite, and "
                 f"within 1e300 when multiplied, not {float(self.theta[row])}"
             )
 

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError
+from minfer.words import a_or_an
 
 if TYPE_CHECKING:
     from minfer.factors.tables import Tables
@@ -187,6 +188,11 @@ class FactorGroup:
         """What one of these is called."""
         return self.kind
 
+    @property
+    def _a_noun(self) -> str:
+        """The same with its article."""
+        return a_or_an(self.noun)
+
     def has_structure_of(self, other: FactorGroup) -> bool:
         """Whether only numbers differ: the same kind of factors, in order, over the same scopes."""
         return (
@@ -276,7 +282,7 @@ class FactorGroup:
         """Dense log-tables of some rows, shape (n, S_1 * ... * S_A)."""
         if not self.has_tables:
             raise ModelError(
-                f"factor {int(self._ids[0])}, a {self.noun} over {self.arity} variables, is too "
+                f"factor {int(self._ids[0])}, {self._a_noun} over {self.arity} variables, is too "
                 f"large for a table ({MAX_TABLE_CELLS:,} cells)"
             )
         which = np.arange(len(self))[rows]
@@ -491,7 +497,7 @@ class FactorGroup:
                 f"scopes of shape {self._scope.shape} for {len(self)} factors {self.shape}"
             )
         if (n_states[self._scope] != np.array(self.shape, dtype=np.int32)).any():
-            raise ModelError(f"a {self.noun} of shape {self.shape} does not fit its variables")
+            raise ModelError(f"{self._a_noun} of shape {self.shape} does not fit its variables")
         self.check_numbers()
 
     def describe(self, put: Callable[[str, NDArray], None]) -> dict[str, Any]:
@@ -502,7 +508,7 @@ class FactorGroup:
         from minfer.errors import RefusedError
 
         raise RefusedError(
-            f"factor {int(self._ids[0])} is a {self.noun}: that is code, not numbers, and the "
+            f"factor {int(self._ids[0])} is {self._a_noun}: that is code, not numbers, and the "
             "native format cannot hold it"
         )
 

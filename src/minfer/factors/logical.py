@@ -416,7 +416,7 @@ class Weighted(Logical):
         if self._theta.shape != (len(self),) or not good.all():
             row = int(np.flatnonzero(~good)[0]) if self._theta.shape == good.shape else 0
             raise ModelError(
-                f"factor {int(self._ids[row])}: the weight of a {self.noun} must be a number "
+                f"factor {int(self._ids[row])}: the weight of {self._a_noun} must be a number "
                 f"within 1e300, or infinity for a hard one, not {self._theta.ravel()[row]}"
             )
 

@@ -116,7 +116,7 @@ def to_arrays(graph: FactorGraph) -> Arrays:
     pairwise, enumerated = [], []
     for g in graph.groups:
         if g.form == "messages" or not g.has_tables:
-            raise ModelError(f"factor {g.ids[0]} is a {g.noun} and has no table")
+            raise ModelError(f"factor {g.ids[0]} is {g._a_noun} and has no table")
         tables = g.log_tables()
         if g.arity == 0:
             if not n:

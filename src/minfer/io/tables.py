@@ -51,7 +51,7 @@ def linear_groups(graph: FactorGraph, kind: str) -> Iterator[LinearGroup]:
     for g in graph.groups:
         if g.form == "messages" or not g.has_tables:
             raise RefusedError(
-                f"factor {g._ids[0]} is a {g.noun}: it has no table that a {kind} file could hold"
+                f"factor {g._ids[0]} is {g._a_noun}: it has no table that a {kind} file could hold"
             )
         if g.arity > MAX_ARITY:
             raise RefusedError(

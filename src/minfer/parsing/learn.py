@@ -17,7 +17,6 @@ on from a checkpoint ends where it would have ended.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
@@ -30,6 +29,7 @@ from numpy.typing import NDArray
 from minfer.checks import check_number, check_type, check_whole
 from minfer.errors import FormatError, MinferError, ModelError
 from minfer.io.text import PathLike, shown
+from minfer.limits import clock
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.features import (
     Encoded,
@@ -124,7 +124,7 @@ class Progress:
     epoch, epochs : of all epochs of the parser, or of the stage
     done : share of this epoch's sentences
     loss : minus log-likelihood per word so far in this epoch
-    seconds : since training began
+    seconds : since training began, without those of compiling kernels
     dev_uas : of the last epoch of the parser that has ended, if there is a development set
     """
 
@@ -162,12 +162,12 @@ def train_model(
     source: str = "",
 ) -> Model:
     """A model from a treebank; see :meth:`minfer.parsing.parser.Parser.train`."""
-    begin = time.perf_counter()
+    begin = clock()
 
     def tell(stage: str, epoch: int, epochs: int, done: float, loss: float,
              uas: float | None = None) -> None:  # fmt: skip
         if report is not None:
-            report(Progress(stage, epoch, epochs, done, loss, time.perf_counter() - begin, uas))
+            report(Progress(stage, epoch, epochs, done, loss, clock() - begin, uas))
 
     used, heads, skipped = _trees(sentences, settings)
     info = _info(used, skipped, settings, recipe, rng, source)

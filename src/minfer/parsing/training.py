@@ -8,18 +8,19 @@ removed once the parser is written.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from minfer.errors import FormatError
+from minfer.limits import clock, compiled, load_compiler
 from minfer.parsing.conllu import BrokenSentence, read_treebank
 from minfer.parsing.evaluation import Scores, evaluate
 from minfer.parsing.learn import Recipe, Report
 from minfer.parsing.model import require_safetensors
 from minfer.parsing.parser import Parser
-from minfer.words import counted, duration
+from minfer.solvers.telling import took
+from minfer.words import counted
 
 
 class Trained(NamedTuple):
@@ -27,7 +28,7 @@ class Trained(NamedTuple):
 
     parser: Parser
     path: str
-    seconds: float  # of training
+    seconds: float  # of training, without compiling and loading kernels
     broken: int  # sentences that could not be read
     scores: Scores | None = None  # on the development set
 
@@ -44,6 +45,7 @@ class Trained(NamedTuple):
             "temper": self.parser.model.settings.temper,
             "skipped_broken": self.broken,
             "seconds": self.seconds,
+            "compile_seconds": compiled(),
             "dev": self.scores and self.scores.to_dict(),
         }
 
@@ -62,7 +64,7 @@ class Trained(NamedTuple):
             temper = self.parser.model.settings.temper
             lines["dev"] = f"{self.scores}; weights rounded as in the file"
             lines["calibrated"] = f"on dev: probabilities to the power of {temper:g}"
-        lines["time"] = duration(self.seconds)
+        lines["time"] = took(self.seconds)
         return {**lines, "file": f"{self.path}, {self.bytes / 1e6:.1f} MB"}
 
 
@@ -119,7 +121,8 @@ def train_file(
         held_out = read_treebank(dev, on_error=on_error, report=skip, multi_root=True)
     if fresh:  # nothing speaks against it now
         checkpoint.unlink(missing_ok=True)
-    began = time.perf_counter()
+    load_compiler()
+    began = clock()
     try:
         parser = Parser.train(
             sentences, held_out, single_root=not multi_root, recipe=recipe, report=report,
@@ -133,7 +136,7 @@ def train_file(
     except FormatError as error:
         advice = "; fresh=True removes it" if checkpoint.exists() else ""
         raise FormatError(f"{error}{advice}") from None
-    seconds = time.perf_counter() - began
+    seconds = clock() - began
     parser.save(out)
     checkpoint.unlink(missing_ok=True)
     scores = evaluate(held_out, parser.parse(held_out)) if held_out else None

@@ -30,7 +30,8 @@ def too_large(model: FactorGraph, keep: NDArray[np.bool_]) -> str:
         outside = ~keep[g._ids]
         if g.form != "messages" and not g.has_tables and outside.any():
             number = int(g._ids[int(np.argmax(outside))])
-            return f"factor {number}, a {g.noun} over {g.arity} variables, is too large for a table"
+            over = f"{g._a_noun} over {g.arity} variables"
+            return f"factor {number}, {over}, is too large for a table"
     return ""
 
 
@@ -43,7 +44,7 @@ def ignored(model: FactorGraph, keep: NDArray[np.bool_]) -> list[Dropped]:
             continue
         if g.form == "messages":
             raise ModelError(
-                f"factor {int(g._ids[rows[0]])} is a {g.noun} and has no table: it cannot be "
+                f"factor {int(g._ids[rows[0]])} is {g._a_noun} and has no table: it cannot be "
                 "dropped"
             )
         tables = g.stored_tables() if g.shared else g.log_tables(rows)

@@ -15,7 +15,8 @@ left behind moved p_v from p_v e^{-c_{i -> v}} to p_v.
 
 Effects are estimates of what one factor alone does, all others in place. Of several that agree each
 one looks small, and they do not add up. States of probability zero keep it.
-Global factors, and those too large for a table, are not among them.
+Global factors, and those too large for a table, are not among them. If the solver has not
+converged, what ignored factors could still do is not estimated: they are listed by their scores.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Effect(NamedTuple):
 
     factor: int  # its number in the full model
     others: tuple[str, ...]  # names of its other variables
-    effect: float  # change of the probability of the variable's most probable state
+    effect: float  # change of the probability of the variable's most probable state; or NaN
     score: float  # infinite on the seed and where it must be kept
     seed: bool
 
@@ -77,6 +78,8 @@ class Explanation:
         As in the result.
     state_name : str
         The name of ``state``.
+    converged : bool
+        Whether the answer's solver has; if not, effects of ignored factors are NaN.
     """
 
     variable: str
@@ -91,18 +94,20 @@ class Explanation:
     n_global: int
     score_kind: str
     state_name: str = ""
+    converged: bool = True
 
     if not TYPE_CHECKING:
         __getattr__ = renamed(score="score_kind")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain Python values, ready for JSON; infinite scores become None."""
+        """Plain Python values, ready for JSON; infinite scores and NaN become None."""
         return {
             "variable": self.variable,
             "state": self.state,
             "state_name": self.state_name or str(self.state),
             "probability": self.probability,
             "seed_probability": self.seed_probability,
+            "converged": self.converged,
             "score": self.score_kind,
             "n_kept": self.n_kept,
             "n_ignored": self.n_ignored,
@@ -116,7 +121,7 @@ class Explanation:
         lines = [
             f"p({visible(self.variable)} = {visible(self.state_name or str(self.state))}) = "
             f"{self.probability:.4f}, "
-            f"in the seed {self.seed_probability:.4f}"
+            f"in the seed {self.seed_probability:.4f}{self._warning}"
         ]
         if self.n_global:
             what = counted(self.n_global, "factor")
@@ -125,11 +130,21 @@ class Explanation:
         for title, rows, n in (
             ("kept factors that moved it most", self.kept, self.n_kept),
             *([(left, self.left, self.n_ignored)] if self.left else []),
-            ("ignored factors that could still move it (estimates)", self.ignored, self.n_ignored),
+            (self._could, self.ignored, self.n_ignored),
         ):
             lines.append(f"{title}, {len(rows)} of {n:,}:" if n else f"{title}: none")
             lines += [f"  {_line(e, self.score_kind)}" for e in rows]
         return "\n".join(lines)
+
+    @property
+    def _warning(self) -> str:
+        return "" if self.converged else "; the solver has not converged"
+
+    @property
+    def _could(self) -> str:
+        if self.converged:
+            return "ignored factors that could still move it (estimates)"
+        return "ignored factors (what they could still do is not estimated)"
 
     def __repr__(self) -> str:
         return f"Explanation({str(self).partition(chr(10))[0]})"
@@ -138,7 +153,7 @@ class Explanation:
         first = str(self).partition("\n")[0]
         parts = (("kept", self.kept), ("left behind", self.left), ("ignored", self.ignored))
         rows = [
-            (word, e.factor, ", ".join(e.others), f"{e.effect:+.4f}", _why(e, self.score_kind))
+            (word, e.factor, ", ".join(e.others), _by(e), _why(e, self.score_kind))
             for word, effects in parts
             for e in effects
         ]
@@ -186,8 +201,13 @@ def explain(result: Result, variable: int | str, *, top: int = 10) -> Explanatio
     factor, effect, keep = np.concatenate(ids), np.concatenate(effects), np.concatenate(kept)
     done = np.concatenate(behind)
 
+    converged = result.marginals.converged
+    if not converged:
+        effect[~keep] = np.nan
+
     def largest(effect: Floats, of: NDArray[np.bool_]) -> tuple[Effect, ...]:
-        order = np.lexsort((factor, -np.abs(effect)))
+        size = np.where(np.isnan(effect), result.scores[factor], np.abs(effect))
+        order = np.lexsort((factor, -size))
         order = order[of[order]][:top]
         return tuple(_effect(result, v, int(factor[k]), float(effect[k])) for k in order)
 
@@ -206,6 +226,7 @@ def explain(result: Result, variable: int | str, *, top: int = 10) -> Explanatio
         ),
         score_kind=result.score_kind,
         state_name=model.states(v)[state],
+        converged=converged,
     )
 
 
@@ -227,13 +248,19 @@ def _effect(result: Result, v: int, factor: int, effect: float) -> Effect:
 
 
 def _plain(effect: Effect) -> dict[str, Any]:
-    score = effect.score if isfinite(effect.score) else None
-    return {**effect._asdict(), "others": list(effect.others), "score": score}
+    plain = {**effect._asdict(), "others": list(effect.others)}
+    for name in ("effect", "score"):
+        plain[name] = plain[name] if isfinite(plain[name]) else None
+    return plain
 
 
 def _line(e: Effect, kind: str) -> str:
     others = f"with {', '.join(map(visible, e.others))}" if e.others else "alone"
-    return f"factor {e.factor} {others}: {e.effect:+.4f}, {_why(e, kind)}"
+    return f"factor {e.factor} {others}: {_by(e)}{', ' * isfinite(e.effect)}{_why(e, kind)}"
+
+
+def _by(e: Effect) -> str:
+    return f"{e.effect:+.4f}" if isfinite(e.effect) else ""
 
 
 def _why(e: Effect, kind: str) -> str:

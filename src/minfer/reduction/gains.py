@@ -78,7 +78,8 @@ def factor_scores(
             continue
         if g.form == "messages":
             number = int(g._ids[np.flatnonzero(~here)[0]])
-            raise ModelError(f"factor {number} is a {g.noun} and has no gain: put it into the seed")
+            what = f"factor {number} is {g._a_noun}"
+            raise ModelError(f"{what} and has no gain: put it into the seed")
         if not here.any():
             part, into = g, g._span
         else:

@@ -115,7 +115,7 @@ class Iterated:
     time_limit : float, optional
         Seconds for everything. A solver with its own ``time_limit`` gets at most what is left.
     max_error : float
-        Stop when a round that adds nothing changes the marginals by less than this on average.
+        Stop when a round that adds nothing moves no probability by more than this.
     max_bound : float, optional
         Stop when the rigorous bound on D(p_H || p_F) is within this; computed in every round.
     """

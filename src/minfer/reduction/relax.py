@@ -134,7 +134,8 @@ def relax(
             break
         clock.lap("infer")
         change = damper.look(answer, new)
-        settled = bool(bigger.all()) or (not grown and change <= max_error)
+        still = not grown and damper.largest <= max_error
+        settled = still or bool(bigger.all())
         keep, left, answer = bigger, rest, new
         result = Result(model, answer, start, keep, mask, gains.copy(), score,
                         dict(clock.laps), left)  # fmt: skip
@@ -147,7 +148,7 @@ def relax(
         if max_bound is not None and bound is not None and bound <= max_bound:
             stopped = "the bound is within its limit"
             break
-        if not grown and change <= max_error:
+        if still:
             stopped = "the answer stands still"
             break
         spent, last, previous = now - began, now - previous, now

@@ -316,7 +316,11 @@ class Result:
 
     @property
     def mean_error_estimate(self) -> float:
-        """Mean of :attr:`error_estimates`; NaN if there is none (see :attr:`no_estimate`)."""
+        """Mean of :attr:`error_estimates`; NaN if there is none (see :attr:`no_estimate`).
+
+        There is none while refreshes still move the answer, as two of ``Compensated()`` mostly
+        leave it: raise ``refreshes``, or ask ``error_estimates`` how far the next one would.
+        """
         if self.no_estimate:
             return math.nan
         return float(self.error_estimates.mean()) if self.model.n_variables else 0.0
@@ -382,6 +386,25 @@ class Result:
             return None
         return self.certificate.bound
 
+    @property
+    def least_error(self) -> float:
+        """What some probability is off by, at least; 0 if there are no :attr:`intervals`."""
+        if self.intervals is None:
+            return 0.0
+        return float(self.intervals.error_bounds(self.marginals)[0].max(initial=0.0))
+
+    @property
+    def error_refuted(self) -> bool:
+        """Whether some probability is provably further off, by 0.01, than the estimates say of any.
+
+        By the :attr:`intervals`; False where there are none, or no :attr:`error_estimates`.
+        """
+        from minfer.certified.result import REFUTED
+
+        if self.no_estimate:
+            return False
+        return self.least_error > float(self.error_estimates.max(initial=0.0)) + REFUTED
+
     def certified(self, seconds: float = 10.0, **options: Any) -> Result:
         """This answer with :attr:`intervals`, searched for at most this many seconds.
 
@@ -437,11 +460,15 @@ class Result:
         """
         if not self.n_ignored and self.compensation is None:
             return self.log_z_refuted
-        bounds, estimate = self.log_z_bounds, self.log_z_estimate
-        if bounds is None or not math.isfinite(estimate):
+        return self._outside_log_z_bounds(self.log_z_estimate)
+
+    def _outside_log_z_bounds(self, value: float) -> bool:
+        """Whether a log Z of the full model, whoever gave it, is outside :attr:`log_z_bounds`."""
+        bounds = self.log_z_bounds
+        if bounds is None or not math.isfinite(value):
             return False
-        slip = ROUNDING * (1.0 + abs(estimate))
-        return not bounds[0] - slip <= estimate <= bounds[1] + slip
+        slip = ROUNDING * (1.0 + abs(value))
+        return not bounds[0] - slip <= value <= bounds[1] + slip
 
     def _dropped(self) -> list[Dropped]:
         """What H lacks of F: the ignored factors, of compensated ones less what they left."""
@@ -567,6 +594,7 @@ class Result:
                 "divergence_is_infinite": math.isinf(high),
                 "mean_error_estimate": finite_or_none(self.mean_error_estimate),
                 "no_estimate": self.no_estimate,
+                "error_estimate_refuted": self.error_refuted,
                 "bound": finite_or_none(self.bound),
                 "interval": self.interval,
                 "log_z_full": finite_or_none(self.log_z_full),
@@ -613,7 +641,7 @@ class Result:
             ("ignored", self.n_ignored),
             ("divergence (estimate)", high if low == high else f"{low:.4g} to {high:.4g}"),
             (
-                "mean error of leaving out (estimate)",
+                f"mean error of leaving out (estimate{', refuted' if self.error_refuted else ''})",
                 f"none: {self.no_estimate}" if self.no_estimate else self.mean_error_estimate,
             ),
         ]

@@ -63,7 +63,10 @@ def error(result: Result) -> str:
         text += (
             "; it only sees messages, and the effect of lost correlations is often ten times that"
         )
-    return text + _without_solver(result) + ")"
+    text += _without_solver(result) + ")"
+    if result.error_refuted:
+        text += f"; refuted: a probability is off by at least {result.least_error:.2g} (rigorous)"
+    return text
 
 
 def next_move(result: Result) -> str:

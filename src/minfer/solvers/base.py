@@ -128,7 +128,7 @@ class Marginals:
         An estimate of how much further iteration would still move a probability, from how fast the
         residuals shrink. Not an error: the fixed point itself may be off. 0 on trees; None where
         it is not known: damping, the residual schedule, fewer than four sweeps, residuals that
-        hardly shrink, other solvers.
+        hardly shrink, other solvers. Shown, and in JSON, only if the answer has :attr:`converged`.
     note : str
         Why this solver, or what it could not do; empty if there is nothing to say.
     """
@@ -410,7 +410,7 @@ class Marginals:
             "iterations": self.iterations,
             "residual": float(self.residuals[-1]) if len(self.residuals) else None,
             "error_estimate": self._shown_error,
-            "still_to_move": self.still_to_move,
+            "still_to_move": self.still_to_move if self.converged else None,
             "seconds": self.seconds,
             "timings": dict(self.timings),
             **names,

@@ -115,11 +115,22 @@ class Passed(NamedTuple):
     joints: NDArray[np.float64]  # the tables' marginals end to end, if asked for
 
 
-def pass_messages(
+class Collected(NamedTuple):
+    """A tree whose messages to the roots have been sent."""
+
+    inputs: Inputs
+    values: NDArray[np.float64]  # fields, tables, messages, and room for bundles
+    scale: NDArray[np.float64]  # (C,)
+    constant: float  # log Z is this and the sum of the scales
+    sizes: NDArray[np.int64]  # of the tables, if their marginals are wanted
+    room: int  # entries of a result, with its scratch
+
+
+def collect_messages(
     model: Conditioned, tree: CliqueTree, joints: bool = False, deadline: float = math.inf
-) -> Passed:
-    """Run both passes; with ``joints`` also the marginals of the tables, ordered as flattened."""
-    from minfer.kernels.cliques import SPARE, collect, distribute
+) -> Collected:
+    """The first pass; ``joints`` as in :func:`pass_messages`."""
+    from minfer.kernels.cliques import SPARE, collect
 
     graph, flat, (toff, log_psi) = model.graph, scopes(model.groups), cells(model.groups)
     sizes = table_sizes(graph._n_states, flat) if joints else np.zeros(0, dtype=np.int64)
@@ -133,7 +144,9 @@ def pass_messages(
     values[:n_states] = model.field
     values[n_states:n_given] = log_psi
     constant = model.constant + _scale_large(model, toff, values[:n_given])
-    out = np.zeros(inputs.n_out + int(tree.scratch_cells) + spare)
+    if model.has_fixed:
+        known = np.flatnonzero(model.fixed >= 0)
+        constant += float(model.field[graph._offsets[known] + model.fixed[known]].sum())
     scale = np.zeros(len(tree.parent))
     for first, stop in slices_of(tree):
         check_clock(deadline)
@@ -142,15 +155,68 @@ def pass_messages(
                 "every assignment has probability zero: the model's zeros, or the model's zeros "
                 "and the evidence, contradict each other"
             )
+    room = inputs.n_out + int(tree.scratch_cells) + spare
+    return Collected(inputs, values, scale, constant, sizes, room)
+
+
+def pass_messages(
+    model: Conditioned, tree: CliqueTree, joints: bool = False, deadline: float = math.inf
+) -> Passed:
+    """Run both passes; with ``joints`` also the marginals of the tables, ordered as flattened."""
+    from minfer.kernels.cliques import distribute
+
+    found = collect_messages(model, tree, joints, deadline)
+    out = np.zeros(found.room)
     for first, stop in reversed(slices_of(tree)):
         check_clock(deadline)
-        distribute(inputs, first, stop, values, scale, out)
+        distribute(found.inputs, first, stop, found.values, found.scale, out)
+    n_states = len(model.field)
     probs = _normalise(model, out[:n_states])
-    joint = _normalise_joints(out[n_states : inputs.n_out].copy(), sizes)
-    if model.has_fixed:
-        known = np.flatnonzero(model.fixed >= 0)
-        constant += float(model.field[graph._offsets[known] + model.fixed[known]].sum())
-    return Passed(probs, constant + float(scale.sum()), joint)
+    joint = _normalise_joints(out[n_states : found.inputs.n_out].copy(), found.sizes)
+    return Passed(probs, found.constant + float(found.scale.sum()), joint)
+
+
+class Moved(NamedTuple):
+    """Derivatives along a direction."""
+
+    probs: NDArray[np.float64]  # (sum S,)
+    joints: NDArray[np.float64]  # of the tables' marginals, end to end, if asked for
+
+
+def pass_means(
+    model: Conditioned, tree: CliqueTree, direction: NDArray[np.float64], joints: bool = False
+) -> Moved:
+    """How the marginals move when the field moves along a direction (sum S,), centred by them."""
+    from minfer.kernels.tangents import collect_means, distribute_means
+
+    found = collect_messages(model, tree, joints)
+    inputs, values, scale = found.inputs, found.values, found.scale
+    means = np.zeros(len(values))
+    means[: len(direction)] = direction
+    for first, stop in slices_of(tree):
+        collect_means(inputs, first, stop, values, means, scale)
+    out, moments = np.zeros(found.room), np.zeros(found.room)
+    for first, stop in reversed(slices_of(tree)):
+        distribute_means(inputs, first, stop, values, means, scale, out, moments)
+    n_states = len(model.field)
+    starts = model.graph._offsets
+    probs = _balanced(moments[:n_states], out[:n_states], starts)
+    ends = np.concatenate([[0], np.cumsum(found.sizes)])
+    cut = slice(n_states, inputs.n_out)
+    return Moved(probs, _balanced(moments[cut], out[cut], ends))
+
+
+def _balanced(
+    moments: NDArray[np.float64], mass: NDArray[np.float64], starts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Derivatives of probabilities, from p T and p of each, that add up to zero in each part."""
+    if not len(moments):
+        return moments.copy()
+    sizes = np.diff(starts)
+    total, moment = (np.add.reduceat(a, starts[:-1]) for a in (mass, moments))
+    total[total == 0.0] = 1.0  # of what is fixed
+    shift = np.repeat(moment / total, sizes)
+    return (moments - mass * shift) / np.repeat(total, sizes)
 
 
 def _scale_large(model: Conditioned, toff: NDArray[np.int64], values: NDArray[np.float64]) -> float:
@@ -284,8 +350,9 @@ class CliqueTreeState:
         return replace(self.model, graph=self.graph).joints(factors, self.probs, self._joints)
 
     def _joints(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
-        joints, first = _all_joints(self.model, self.tree) if self._all is None else self._all
-        self._all = joints, first
+        if self._all is None:
+            self._all = self._pass(self.model, self.tree), joint_starts(self.model)
+        joints, first = self._all
         at = first[factors]
         if (at < 0).any():
             _check_cells(len(shape), n_entries(shape))
@@ -319,9 +386,12 @@ class CliqueTreeState:
         model = replace(self.model, groups=(*self.model.groups, extra))
         tree = clique_tree(model)
         check_tree(tree)
-        joints, first = _all_joints(model, tree)
-        at = first[self.graph.n_factors]
+        joints, at = self._pass(model, tree), joint_starts(model)[self.graph.n_factors]
         return joints[at : at + n_entries(shape)]
+
+    def _pass(self, model: Conditioned, tree: CliqueTree) -> NDArray[np.float64]:
+        """Joint marginals of all tables, end to end."""
+        return pass_messages(model, tree, joints=True).joints
 
 
 def _check_cells(n_variables: int, n_cells: int) -> None:
@@ -332,13 +402,11 @@ def _check_cells(n_variables: int, n_cells: int) -> None:
         )
 
 
-def _all_joints(
-    model: Conditioned, tree: CliqueTree
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The tables' marginals end to end, and where each factor's begin (F,), -1 for none."""
+def joint_starts(model: Conditioned) -> NDArray[np.int64]:
+    """Where each factor's joint marginal begins (F,) among those of all tables; -1: nowhere."""
     flat = scopes(model.groups)
     sizes = table_sizes(model.graph._n_states, flat)
     first = np.full(max(model.graph.n_factors, int(flat.ids.max(initial=-1)) + 1), -1)
     own = flat.ids >= 0  # not those of chains
     first[flat.ids[own]] = (np.cumsum(sizes) - sizes)[own]
-    return pass_messages(model, tree, joints=True).joints, first
+    return first

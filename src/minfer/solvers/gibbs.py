@@ -15,7 +15,8 @@ Error estimate: with m_c(v, s) the mean of chain c = 1..C,
 
 the largest standard error of a marginal over independent chains. It sees slow mixing. Chains that
 all sit in the same one of several islands of allowed assignments agree, so where zeros may make
-islands (:func:`minfer.solvers.irreducible.may_be_trapped`) the error is infinite: not known.
+islands (:func:`minfer.solvers.irreducible.may_be_trapped`), or finite weights do for all that a
+chain can see (:func:`~minfer.solvers.irreducible.may_stick`), the error is infinite: not known.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from minfer.errors import ContradictionError, RefusedError
 from minfer.layout import Scopes, lay_out, scopes
 from minfer.limits import clock, start_clock
 from minfer.solvers.base import Marginals, check_start
-from minfer.solvers.irreducible import haven, may_be_trapped
+from minfer.solvers.irreducible import haven, may_be_trapped, may_stick
 from minfer.solvers.mean_field import (
     Pace,
     initial_probs,
@@ -88,7 +89,10 @@ class Gibbs:
     variables may be true), every allowed assignment can be reached through these states. Tables
     with zeros are sampled, but the answer has not converged and its error is infinite unless that
     is shown in the same way or, for at most 16,384 assignments of variables that such tables join,
-    by looking at all of them.
+    by looking at all of them. Large finite weights trap chains, too: variables that weights of more
+    than log(n_sweeps) nats tie are looked at together after the run, given the others, and the
+    error is infinite if single changes lead from one part of their probability to another only
+    through assignments that n_sweeps sweeps do not see.
     """
 
     n_sweeps: int = 2000
@@ -135,12 +139,18 @@ class Gibbs:
         probs = _normalised(chain_probs.mean(axis=0), graph)
         lift(model, probs)
         error, note = standard_error(chain_probs), ""
+        spread = "" if error is None else f"; they differ by {error:.2g}"
         if trap := may_be_trapped(model):
-            spread = "" if error is None else f"; they differ by {error:.2g}"
             error = math.inf
             note = (
                 "it is not shown that changing one variable at a time leads to every allowed "
                 f"assignment: {trap}, may keep all chains where they began{spread}"
+            )
+        elif trap := may_stick(model, run.states, len(residuals)):
+            error = math.inf
+            note = (
+                f"the weights of {trap} may have kept all chains where they began: changes of one "
+                f"variable at a time lead through what is too improbable to be seen{spread}"
             )
         return Marginals(
             graph, probs, self,

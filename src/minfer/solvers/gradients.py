@@ -4,7 +4,11 @@
     back = pull_back(m, cotangent)         # cotangent: dLoss/dp, flat as m.probs
     back.field, back.weights
 
-Three ways, chosen by what the answer is:
+Ways, chosen by what the answer is:
+
+* **tangents** of exact answers: their Jacobian is a covariance, and its product with the cotangent
+  is how the marginals move along it (:mod:`minfer.solvers.tangents`), exact to rounding. As with
+  all that needs no step, ``method`` is "adjoint".
 
 * **adjoint**: fixed points of belief propagation and its tree-reweighted kin, over tables of any
   kind. One linear system in the messages' transposed slopes (:mod:`minfer.kernels.adjoint`), solved
@@ -15,8 +19,7 @@ Three ways, chosen by what the answer is:
   expected statistics) move when the field is tilted along the cotangent. Four runs at tilts of -2,
   -1, 1 and 2 steps; ``error`` says how far the finer and the coarser difference are apart. A tilt
   of improbable states moves nothing that can be told from rounding (and the log-loss of a label of
-  probability p has a cotangent of 1 / p): of exact answers, what these do to all others is read
-  from the answers given that they occur; of others ``converged`` is false if it matters.
+  probability p has a cotangent of 1 / p): ``converged`` is false if it matters.
 * **independent**: models in which no factor is left over two free variables, in closed form.
 
 The gradient of log Z itself needs none of this: it is ``m.probs`` and ``m.statistics()``. Batches
@@ -53,10 +56,12 @@ _TIGHT = 1e-14
 #: A tilt, in nats of the largest cotangent, by which perturbation moves the field; and its steps.
 TILT = 2e-3
 TILTS = (-2, -1, 1, 2)
-#: States whose cotangent is larger than this times what they can contribute are left to no tilt.
-_RARE = 1e4
 #: The share of what the largest contributes that differences may be off by and count as converged.
-_ROUGH = 1e-4
+ROUGH = 1e-4
+#: A cotangent times this may be lost, with what has left the range of numbers: how much of the
+#: largest contribution that may be in an exact gradient, and what is too little to matter at all.
+_NOTHING, _LOST, _NO_MATTER = 1e-300, 1e-9, 1e-200
+_FAR = 1e290  # sums of cotangents beyond this may overflow
 _CHUNK = 1 << 22  # cells of joints that are written out together
 #: Cells of joint beliefs that an adjoint may write out.
 _MAX_CELLS = 1 << 27
@@ -171,11 +176,15 @@ def pull_back(
         model = condition(graph)
         if not model.groups:
             return _independent(marginals, model, c, weights)
+        if method != "perturbation" and marginals.status is Status.EXACT:
+            exactly = _exactly(marginals, model, c, weights)
+            if exactly is not None:
+                return exactly
     if method == "adjoint":
         raise RefusedError(
-            "pull_back: this answer has no adjoint (it is of a solver other than "
-            "BeliefPropagation and TreeReweighted, or has logical or global factors): use "
-            'method="perturbation"'
+            "pull_back: this answer has no adjoint (it is of a solver other than Exact, "
+            "BeliefPropagation and TreeReweighted, or of the latter two with logical or global "
+            'factors): use method="perturbation"'
         )
     return _perturbed(marginals, c, solver, weights)
 
@@ -219,13 +228,30 @@ def _centred(
 ) -> NDArray[np.float64]:
     """c - E[c] of every variable, 0 on states that are impossible."""
     if len(c) < _SMALL:  # spares a kernel
-        mean = np.add.reduceat(probs * c, graph._offsets[:-1]) if len(c) else c
-        return np.where(probs > 0.0, c - np.repeat(mean, np.diff(graph._offsets)), 0.0)
+        return away_from_mean(graph, probs, c)
     from minfer.kernels.adjoint import centre
 
     out = np.empty_like(c)
     centre(graph._offsets, np.array(probs), c, out)
     return out
+
+
+def away_from_mean(
+    graph: FactorGraph, probs: NDArray[np.float64], c: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """c - E[c] of every variable, 0 on states that are impossible; of one row or of many.
+
+    Differences to the most probable state come first, since the mean of these is small: nothing
+    cancels where E[c] is almost c.
+    """
+    if not c.size:
+        return c
+    first, sizes = graph._offsets[:-1], np.diff(graph._offsets)
+    likely = probs == np.repeat(np.maximum.reduceat(probs, first, axis=-1), sizes, axis=-1)
+    top = np.maximum.reduceat(np.where(likely, c, -np.inf), first, axis=-1)
+    c = np.where(probs > 0.0, c - np.repeat(top, sizes, axis=-1), 0.0)
+    mean = np.add.reduceat(probs * c, first, axis=-1)
+    return np.where(probs > 0.0, c - np.repeat(mean, sizes, axis=-1), 0.0)
 
 
 def _products(
@@ -248,7 +274,7 @@ def _independent(
 ) -> Pullback:
     """Of a softmax per variable."""
     graph, probs = marginals.graph, marginals.probs
-    s = _centred(graph, probs, c)
+    s = away_from_mean(graph, probs, c)
     field = probs * s
     found = np.zeros(int(graph.weight_offsets[-1]))
     if weights:
@@ -257,6 +283,41 @@ def _independent(
             lambda factors, shape: _products(model, factors, shape, probs, s),
         )  # fmt: skip
     return Pullback(field, found, "independent", Status.EXACT)
+
+
+# ---------------------------------------------------------------------- exact answers
+
+
+def _exactly(
+    marginals: Marginals, model: Conditioned, c: NDArray[np.float64], weights: bool
+) -> Pullback | None:
+    """None where nothing was kept that could tell."""
+    from minfer.solvers.tangents import tangent
+
+    graph = marginals.graph
+    direction = away_from_mean(graph, marginals.probs, c)
+    size = max(1.0, float(np.abs(direction).max(initial=0.0)) / _FAR)  # sums must stay finite
+    moved = tangent(marginals.state, model, direction / size, weights)
+    if moved is None:
+        return None
+    field = moved.probs * size
+    found = np.zeros(int(graph.weight_offsets[-1]))
+    if weights:
+        found = size * _by_weights(graph, moved.model, moved.probs, lambda g: None, moved.joints)
+    status, note = Status.EXACT, ""
+    if out_of_range(c, direction * marginals.probs):
+        status = Status.MAX_ITERS
+        note = "the cotangent of states whose probability is next to 0 is too large"
+    return Pullback(field, found, "adjoint", status, 2, None, note)
+
+
+def out_of_range(c: NDArray[np.float64], shares: NDArray[np.float64]) -> Any:
+    """Whether probabilities below the range of numbers may matter, of one row or of many.
+
+    ``shares`` are contributions of states: cotangent, less its mean, times probability.
+    """
+    lost = np.abs(c).max(axis=-1, initial=0.0) * _NOTHING
+    return lost > np.maximum(_LOST * np.abs(shares).max(axis=-1, initial=0.0), _NO_MATTER)
 
 
 # ---------------------------------------------------------------------- adjoint
@@ -798,26 +859,16 @@ def _perturbed(
     if not direction.any():
         return Pullback(np.zeros(len(c)), np.zeros(n), "perturbation", Status.EXACT)
     most = float(np.abs(direction * probs).max())
-    rare = np.zeros(len(c), dtype=bool)
-    if marginals.status is Status.EXACT:
-        rare = rare_states(direction, probs)
-    rest = np.where(rare, 0.0, direction)
-    step = TILT / max(float(np.abs(rest).max()), 1e-300)
-    answers = [run(rest * (step * k)) for k in TILTS]
+    step = TILT / max(float(np.abs(direction).max()), 1e-300)
+    answers = [run(direction * (step * k)) for k in TILTS]
     field, error = slope_of([m.probs for m in answers], step)
     by_weight = np.zeros(n)
     if weights and n:
         by_weight, more = slope_of([m.statistics() for m in answers], step)
         error = max(error, more)
-    if rest.any():
-        error = max(error, float(np.finfo(np.float64).eps) / step)
-    for at in np.flatnonzero(rare).tolist():
-        given, share = run(only_state(graph, at)), direction[at] * probs[at]
-        field += share * (given.probs - probs)
-        if weights and n:
-            by_weight += share * (given.statistics() - marginals.statistics())
+    error = max(float(error), float(np.finfo(np.float64).eps) / step)
     ok = marginals.converged and all(m.converged for m in answers)
-    if ok and error > _ROUGH * most:
+    if ok and error > ROUGH * most:
         return Pullback(
             field, by_weight, "perturbation", Status.MAX_ITERS, 0, error,
             "the cotangent of improbable states is too large for differences",
@@ -831,29 +882,15 @@ def _perturbed(
     )  # fmt: skip
 
 
-def rare_states(cotangents: NDArray[np.float64], probs: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """States (N, sum S), or of one row, that would set a step in which all others are rounding."""
-    most = np.abs(cotangents * probs).max(axis=-1, keepdims=True, initial=0.0)
-    return (np.abs(cotangents) > _RARE * most) & (probs > 0.0)
-
-
-def only_state(graph: FactorGraph, at: int) -> NDArray[np.float64]:
-    """A tilt (sum of states,) that leaves one variable a single state, given by its place."""
-    v = int(np.searchsorted(graph._offsets, at, side="right")) - 1
-    out = np.zeros(int(graph._offsets[-1]))
-    out[graph._offsets[v] : graph._offsets[v + 1]] = -np.inf
-    out[at] = 0.0
-    return out
-
-
 def slope_of(
     values: Sequence[NDArray[np.float64]], step: ArrayLike
-) -> tuple[NDArray[np.float64], float]:
-    """The slope of what was found at tilts of -2, -1, 1 and 2 steps, and how sure it is."""
+) -> tuple[NDArray[np.float64], Any]:
+    """The slope of what was found at tilts of -2, -1, 1 and 2 steps, and how sure each row is."""
     a, b, d, e = values
     step = np.asarray(step)
     fine, coarse = (d - b) / (2 * step), (e - a) / (4 * step)
-    return fine + (fine - coarse) / 3.0, float(np.abs(fine - coarse).max(initial=0.0)) / 3.0
+    apart = fine - coarse
+    return fine + apart / 3.0, np.abs(apart).max(axis=-1, initial=0.0) / 3.0
 
 
 def _runner(

@@ -6,6 +6,11 @@ variable has a state that it may take in any allowed assignment without breaking
 allowed assignments lead to the one where each variable is in that state, and so to one another.
 "At most k of these" allows that (false), a clause does (its literals true), tables may. Variables
 of small parts without such states are decided by looking at all their assignments.
+
+Finite weights trap chains, too, if they are large: what has probability e^-20 is not seen in 2,000
+sweeps. There nothing can be shown ahead, but after a run it can be asked whether *blocks* of
+strongly tied variables, given where the chains ended, have islands of which single moves would have
+to cross such improbable assignments (:func:`may_stick`).
 """
 
 from __future__ import annotations
@@ -27,6 +32,12 @@ if TYPE_CHECKING:
 
 #: Assignments of a part up to which all of them are looked at, and such parts of a model.
 MAX_CELLS, MAX_PARTS = 1 << 14, 1 << 8
+#: The same of blocks that finite weights tie, and how many chains are asked.
+BLOCK_CELLS, MAX_BLOCKS, MAX_CHAINS = 1 << 12, 1 << 6, 4
+#: Weights, in nats, that count as zeros in blocks too large to be looked at.
+AS_ZERO = 15.0
+#: The share of a block's probability that chains may leave out unnoticed.
+MISSED = 0.01
 
 
 def no_messages(model: Conditioned) -> str:
@@ -34,8 +45,8 @@ def no_messages(model: Conditioned) -> str:
     for g in model.groups:
         if g.form == "messages":
             return (
-                f"cannot use factor {int(g._ids[0])}: it is a {g.noun}, which only gives messages; "
-                "use BeliefPropagation, or Exact if the model is small"
+                f"cannot use factor {int(g._ids[0])}: it is {g._a_noun}, which only gives messages"
+                "; use BeliefPropagation, or Exact if the model is small"
             )
     return ""
 
@@ -96,17 +107,119 @@ def may_be_trapped(model: Conditioned) -> str:
     bare = ~np.logical_or.reduceat(safe, off[:-1])
     if not bare.any():
         return ""
-    scopes = [g._scope[rows] for g, rows in hard]
-    first = np.concatenate([np.repeat(s[:, 0], s.shape[1] - 1) for s in scopes])
-    part = components(graph.n_variables, first, np.concatenate([s[:, 1:].ravel() for s in scopes]))
+    part = _parts(model, hard)
     for n, c in enumerate(np.unique(part[bare]).tolist()):
         members = np.flatnonzero(part == c)
         mine = [(g, rows[part[g._scope[rows, 0]] == c]) for g, rows in hard]
         cells = math.prod(graph._n_states[members].tolist())
         if n >= MAX_PARTS or cells > MAX_CELLS or not _all_joined(_allowed(model, members, mine)):
-            i = min(int(g._ids[rows].min()) for g, rows in mine if len(rows))
-            return f"factor {i}, which forbids something"
+            return f"{_first_of(hard, part, c)}, which forbids something"
     return ""
+
+
+def may_stick(model: Conditioned, states: NDArray[np.int32], sweeps: int) -> str:
+    """A factor by whose finite weights chains may have stayed where they began, in words.
+
+    Parameters
+    ----------
+    model : Conditioned
+    states : int array (C, V), where the chains ended
+    sweeps : int, of each chain; what is less probable than one in so many is taken to be not seen
+    """
+    nats = math.log(max(sweeps, 2))
+    tied = [(g, rows) for g in model.groups if len(rows := np.flatnonzero(_range(g) > nats))]
+    if not tied:
+        return ""
+    part = _parts(model, tied)
+    seen = np.unique(states, axis=0)[:MAX_CHAINS]
+    blocks = np.unique(np.concatenate([part[g._scope[rows, 0]] for g, rows in tied]))
+    large = []
+    for c in blocks[:MAX_BLOCKS].tolist():
+        members = np.flatnonzero((part == c) & (model.fixed < 0))
+        cells = math.prod(model.graph._n_states[members].tolist())
+        if cells > BLOCK_CELLS:
+            large.append(c)
+            continue
+        for x in seen:
+            if _is_stuck(_block_scores(model, members, x), tuple(x[members].tolist()), nats):
+                return _first_of(tied, part, c)
+    safe = model.field > -np.inf
+    for g, rows in tied:
+        far = rows[(_range(g)[rows] > AS_ZERO) & np.isin(part[g._scope[rows, 0]], large)]
+        if len(far):
+            _exclude(safe, model, g, far, AS_ZERO)
+    bare = np.flatnonzero(~np.logical_or.reduceat(safe, model.graph._offsets[:-1]))
+    return _first_of(tied, part, int(part[bare[0]])) if len(bare) else ""
+
+
+def _range(group: FactorGroup) -> NDArray[np.float64]:
+    """Largest less smallest log psi of each factor, (F,); infinite where it has a zero."""
+    if group.form != "machine":
+        return group.spread()
+    final = group.machine().final
+    return np.broadcast_to(final.max(axis=1) - final.min(axis=1), (len(group),))
+
+
+def _first_of(
+    tied: list[tuple[FactorGroup, NDArray[np.int64]]], part: NDArray[np.int32], c: int
+) -> str:
+    ids = [g._ids[rows[part[g._scope[rows, 0]] == c]] for g, rows in tied]
+    return f"factor {int(np.concatenate(ids).min())}"
+
+
+def _parts(
+    model: Conditioned, groups: list[tuple[FactorGroup, NDArray[np.int64]]]
+) -> NDArray[np.int32]:
+    """The part of each variable, (V,): those that share one of these factors belong together."""
+    scopes = [g._scope[rows] for g, rows in groups]
+    first = np.concatenate([np.repeat(s[:, 0], s.shape[1] - 1) for s in scopes])
+    others = np.concatenate([s[:, 1:].ravel() for s in scopes])
+    return components(model.graph.n_variables, first, others)
+
+
+def _block_scores(
+    model: Conditioned, members: NDArray[np.int64], x: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    """log p of all assignments of a block, up to a constant, given the others' states."""
+    graph = model.graph
+    shape = tuple(graph._n_states[members].tolist())
+    cells = all_cells(shape)
+    total = model.field[graph._offsets[members] + cells].sum(axis=1)
+    place = np.full(graph.n_variables, -1)
+    place[members] = np.arange(len(members))
+    for g in model.groups:
+        rows = np.flatnonzero((place[g._scope] >= 0).any(axis=1))
+        some = max(1, (1 << 20) // len(cells))
+        for begin in range(0, len(rows), some):
+            mine = rows[begin : begin + some]
+            scope = g._scope[mine]
+            inside = place[scope][:, None, :]
+            own = np.where(inside >= 0, cells.T[place[scope]].transpose(0, 2, 1), x[scope][:, None])
+            scores = g.score(np.repeat(mine, len(cells)), own.reshape(-1, scope.shape[1]))
+            total += scores.reshape(len(mine), -1).sum(axis=0)
+    return total.reshape(shape)
+
+
+def _is_stuck(scores: NDArray[np.float64], cell: tuple[int, ...], nats: float) -> bool:
+    """Whether a chain that ended in a cell misses a share: of islands apart by so many nats."""
+    top = float(scores.max())
+    allowed = scores > top - nats
+    island = np.full(scores.shape, -1)
+    island[allowed] = _islands(allowed)
+    mass = np.bincount(island[allowed], np.exp(scores[allowed] - top))
+    mine = int(island[_climbed(scores, cell)])
+    return mine < 0 or bool(mass[mine] < (1.0 - MISSED) * mass.sum())
+
+
+def _climbed(scores: NDArray[np.float64], cell: tuple[int, ...]) -> tuple[int, ...]:
+    """From a cell to the best that changes of one coordinate, each for the better, lead to."""
+    while True:
+        lines = [np.moveaxis(scores, a, -1)[cell[:a] + cell[a + 1 :]] for a in range(len(cell))]
+        best = [int(np.argmax(line)) for line in lines]
+        a = int(np.argmax([line[k] for line, k in zip(lines, best)]))
+        if lines[a][best[a]] <= scores[cell]:
+            return cell
+        cell = (*cell[:a], best[a], *cell[a + 1 :])
 
 
 def _hard(model: Conditioned) -> list[tuple[FactorGroup, NDArray[np.int64]]]:
@@ -115,10 +228,14 @@ def _hard(model: Conditioned) -> list[tuple[FactorGroup, NDArray[np.int64]]]:
 
 
 def _exclude(
-    safe: NDArray[np.bool_], model: Conditioned, group: FactorGroup, rows: NDArray[np.int64]
+    safe: NDArray[np.bool_],
+    model: Conditioned,
+    group: FactorGroup,
+    rows: NDArray[np.int64],
+    nats: float = math.inf,
 ) -> None:
-    """Take from ``safe`` the states that a variable may not always take."""
-    for a, harmless in enumerate(_harmless(group, rows)):
+    """Take from ``safe`` the states that a variable may not always take; ``nats`` count as zero."""
+    for a, harmless in enumerate(_harmless(group, rows, nats)):
         first = model.graph._offsets[group._scope[rows, a]]
         states = first[:, None] + np.arange(group.shape[a])
         safe[states[~harmless]] = False
@@ -142,26 +259,32 @@ def _allowed(
 
 def _all_joined(allowed: NDArray[np.bool_]) -> bool:
     """Whether changes of one coordinate lead from each allowed cell to all others."""
+    return int(_islands(allowed).max(initial=0)) == 0
+
+
+def _islands(allowed: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """The island of each allowed cell, (n,): changes of one coordinate lead around it."""
     cell = np.flatnonzero(allowed)
-    if len(cell) < 2:
-        return True
     number = np.full(allowed.size, -1, dtype=np.int32)
     number[cell] = np.arange(len(cell))
-    links = []
+    links = [np.zeros((2, 0), dtype=np.int32)]
     for axis in range(allowed.ndim):  # a cell leads to the next allowed one of its line
         line = np.moveaxis(number.reshape(allowed.shape), axis, -1).reshape(-1)
         place = np.flatnonzero(line >= 0)
         same = place[1:] // allowed.shape[axis] == place[:-1] // allowed.shape[axis]
         links.append(np.stack([line[place[:-1]], line[place[1:]]])[:, same])
     i, j = np.concatenate(links, axis=1)
-    return int(components(len(cell), i, j).max()) == 0
+    return components(len(cell), i, j)
 
 
-def _harmless(group: FactorGroup, rows: NDArray[np.int64]) -> Iterator[NDArray[np.bool_]]:
+def _harmless(
+    group: FactorGroup, rows: NDArray[np.int64], nats: float
+) -> Iterator[NDArray[np.bool_]]:
     """States that a variable may always take, by position: each (n, S_a)."""
     if group.form == "machine":
         m = group.machine()
-        ends = np.broadcast_to(m.final > -np.inf, (len(group), m.final.shape[1]))[rows]
+        ends = m.final > m.final.max(axis=1, keepdims=True) - nats
+        ends = np.broadcast_to(ends, (len(group), m.final.shape[1]))[rows]
         key = np.concatenate([m.start[rows, None], ends], axis=1)
         kinds, which = np.unique(key, axis=0, return_inverse=True)
         moves = np.array([_moves(m, int(k[0]), k[1:] > 0) for k in kinds])[which.ravel()]
@@ -169,7 +292,9 @@ def _harmless(group: FactorGroup, rows: NDArray[np.int64]) -> Iterator[NDArray[n
             is_literal = np.arange(size) == m.literal[rows, a, None]
             yield np.where(is_literal, moves[:, a, 1:], moves[:, a, :1])
         return
-    allowed = (group.log_tables(rows) > -np.inf).reshape(len(rows), *group.shape)
+    tables = group.log_tables(rows)
+    allowed = tables > tables.max(axis=1, keepdims=True) - nats
+    allowed = allowed.reshape(len(rows), *group.shape)
     for a in range(group.arity):
         kept = allowed | ~allowed.any(axis=a + 1, keepdims=True)
         others = tuple(b + 1 for b in range(group.arity) if b != a)

@@ -15,6 +15,8 @@ from minfer.solvers.status import Status
 
 #: How long a kernel may run before the loop looks at the clock again, in seconds.
 _GLANCE = 0.05
+#: How far, relative to its logarithm, a message in logs may move in the last sweep of a run.
+DRIFT = 1e-3
 
 
 def iterate(
@@ -47,6 +49,17 @@ def iterate(
         left = None if time_limit is None else time_limit - spent
         chunk = _chunk(spent / max(done, 1), left, max_chunk)
     return Status.MAX_ITERS, np.concatenate(trace) if trace else np.zeros(0)
+
+
+def drifts(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
+    """Whether messages in logs still moved while no probability showed it.
+
+    Where weights are huge, a message of e^-500 and one of e^-900 are the same probability, but not
+    to a belief in which another message of e^700 stands against them.
+    """
+    both = np.isfinite(before) & np.isfinite(after)
+    moved = np.abs(after[both] - before[both])
+    return bool((moved > DRIFT * (1.0 + np.abs(after[both]))).any())
 
 
 def still_to_move(residuals: Sequence[float], stride: int) -> float | None:

@@ -30,7 +30,7 @@ from minfer.elimination import SLOW_STEP, Adjacency, adjacency, eliminate_by
 from minfer.errors import ContradictionError, RefusedError
 from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals, check_start
-from minfer.solvers.iteration import iterate
+from minfer.solvers.iteration import drifts, iterate
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ class Links:
         from minfer.kernels.join_graph import sweep
 
         for k in range(n):
-            moved = np.zeros(1)
+            moved, before = np.zeros(1), self.msg.copy()
             for forward in (True, False):
                 bad = sweep(
                     *self._ways, self.edge, self.sep_cells, self.msg_at, self.msg, self.place_ptr,
@@ -329,6 +329,8 @@ class Links:
                         "zeros and the evidence, contradict each other"
                     )
             residuals[k] = self.last = float(moved[0])
+            if self.last <= tol and drifts(before, self.msg):
+                residuals[k] = self.last = math.nextafter(tol, 1.0)  # quiet, but not settled
             if self.last <= tol:
                 return k + 1
         return n

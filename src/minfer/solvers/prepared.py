@@ -208,7 +208,11 @@ class PreparedPropagation(Prepared):
         mesh = self._mesh(call)
         if mesh is None:
             return None
-        return self.solver.propagate(call.whole, mesh, call.start, call.began)
+        answer = self.solver.propagate(call.whole, mesh, call.start, call.began)
+        logic = mesh.known is not None and len(mesh.machines.code) > 0
+        if logic and answer.status is Status.MAX_ITERS:
+            return None  # messages to known variables, which move nothing, may not settle
+        return answer
 
     def _abreast(
         self, rows: Rows, dtype: type, workers: int, log_z: bool, statistics: bool

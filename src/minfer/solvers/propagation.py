@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.message_state import MessageState, refresh_cavities, start_messages, watch_for
-from minfer.solvers.iteration import iterate, still_to_move
+from minfer.solvers.iteration import drifts, iterate, still_to_move
 from minfer.solvers.status import LOST_RANGE, Status
 from minfer.support import LEAST, lift, possible
 from minfer.wiring import Mesh, Speakers, ranges
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 SCHEDULES = ("sequential", "flooding", "residual")
 #: The confirming update starts from a copy of the messages up to this many numbers.
 KEEP = 2**20
-#: How far, relative to its logarithm, a message in logs may move in the confirming update.
-DRIFT = 1e-3
 #: The log of a message that fell to zero though its state is possible, until it is computed anew.
 LOST = math.log(LEAST)
 _NONE = np.zeros(0)
@@ -258,17 +256,9 @@ class Propagation:
         return made
 
     def _drifts(self) -> bool:
-        """Whether messages in logs still moved while no probability showed it.
-
-        Where weights are huge, a message of e^-500 and one of e^-900 are the same probability, but
-        not to a belief in which another message of e^700 stands against them.
-        """
+        """Whether messages in logs moved in the confirming update, unseen by probabilities."""
         before, after = self.watch.gm, self.messages.gm
-        if not self.mesh.log or len(before) != len(after):
-            return False
-        both = np.isfinite(before) & np.isfinite(after)
-        moved = np.abs(after[both] - before[both])
-        return bool((moved > DRIFT * (1.0 + np.abs(after[both]))).any())
+        return self.mesh.log and len(before) == len(after) and drifts(before, after)
 
     def _complete(self) -> None:
         """Cavities of the core that sweeps sending ahead have left as they were."""

@@ -9,7 +9,8 @@ What :func:`~minfer.solvers.gradients.pull_back` does for one answer, on what a 
 * **pairs**, binary, by belief propagation: rows run in lanes (:mod:`minfer.solvers.abreast`), which
   keep beliefs of pairs and no messages. The adjoint needs no more: a message's slope is a
   difference of conditional probabilities. All rows are solved in one kernel.
-* **exact**: perturbation, a batch for each of four tilts.
+* **exact**: perturbation, a batch for each of four tilts; what improbable states do to others is
+  read from the answers given that they occur. Rows in doubt are differentiated one by one.
 * everything else, and rows whose numbers do not fit, by single calls on the prepared structure.
 
 Rows do not depend on one another, nor on the number of threads.
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,18 +30,24 @@ from minfer.errors import ContradictionError
 from minfer.solvers.base import Marginals
 from minfer.solvers.batch import Batch, Rows, code, expected, joint_kind
 from minfer.solvers.gradients import (
+    ROUGH,
     TILT,
     TILTS,
     Pairs,
+    away_from_mean,
     core_of,
-    only_state,
+    out_of_range,
     pull_back,
-    rare_states,
     slope_of,
     solve,
 )
 from minfer.solvers.prepared import Prepared, PreparedExact, PreparedPropagation
 
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+
+#: States whose cotangent is larger than this times what they can contribute are left to no tilt.
+_RARE = 1e4
 _AT_ONCE = 256  # rows that are given a state
 _WORK = 4e6  # slots that a kernel, which cannot be interrupted, goes through in one call
 
@@ -60,6 +67,11 @@ class Pullbacks:
     field: NDArray[np.float64]
     weights: NDArray[np.float64]
     converged: NDArray[np.bool_]
+
+    def put(self, which: NDArray[np.int64], rest: Pullbacks) -> None:
+        """Take some rows from others'."""
+        self.field[which], self.weights[which] = rest.field, rest.weights
+        self.converged[which] = rest.converged
 
 
 class Recorded(Protocol):
@@ -230,8 +242,7 @@ class _Pairwise:
         if self.singly is not None:
             which = self.singly.which
             rest = self.singly.pull_back(c[which], tol=tol, max_iters=max_iters, weights=weights)
-            found.field[which], found.weights[which] = rest.field, rest.weights
-            found.converged[which] = rest.converged
+            found.put(which, rest)
         return found
 
 
@@ -254,10 +265,8 @@ class _Tilted:
         self, cotangents: NDArray[np.float64], *, tol: float, max_iters: int, weights: bool
     ) -> Pullbacks:
         graph, probs, rows = self.run.graph, self.batch.probs, self.rows
-        mean = np.add.reduceat(probs * cotangents, graph._offsets[:-1], axis=1)
-        away = cotangents - np.repeat(mean, np.diff(graph._offsets), axis=1)
-        away = np.where(probs > 0.0, away, 0.0)
-        rare = rare_states(away, probs)
+        away = away_from_mean(graph, probs, cotangents)
+        rare = _rare_states(away, probs)
         direction = np.where(rare, 0.0, away)
         size = np.abs(direction).max(axis=1, initial=0.0)
         step = np.where(size > 0.0, TILT / np.where(size > 0.0, size, 1.0), 1.0)[:, None]
@@ -269,15 +278,24 @@ class _Tilted:
             )
             for k in TILTS
         ]  # fmt: skip
-        field = slope_of([b.probs for b in answers], step)[0]
+        field, error = slope_of([b.probs for b in answers], step)
         by_weight = np.zeros((len(probs), int(graph.weight_offsets[-1])))
         if weights:
             means = [b.statistics for b in answers]
             assert means[0] is not None
-            by_weight = slope_of(means, step)[0]  # type: ignore[arg-type]
+            by_weight, more = slope_of(means, step)  # type: ignore[arg-type]
+            error = np.maximum(error, more)
+        shares = away * probs
         if rare.any():
-            self._add_rare(np.argwhere(rare), away * probs, field, by_weight if weights else None)
-        return Pullbacks(field, by_weight, np.ones(len(probs), dtype=bool))
+            self._add_rare(np.argwhere(rare), shares, field, by_weight if weights else None)
+        found = Pullbacks(field, by_weight, np.ones(len(probs), dtype=bool))
+        doubtful = error > ROUGH * np.abs(shares).max(axis=1, initial=0.0)
+        which = np.flatnonzero(doubtful | out_of_range(cotangents, shares))
+        if len(which):
+            rest = _Singly(self.run, rows, which, self.workers)
+            found.put(which, rest.pull_back(cotangents[which], tol=tol, max_iters=max_iters,
+                                            weights=weights))  # fmt: skip
+        return found
 
     def _add_rare(
         self,
@@ -296,7 +314,7 @@ class _Tilted:
                 theta = theta[row]
             own = np.zeros((1, field.shape[1])) if rows.field is None else rows.field
             own = np.broadcast_to(own, field.shape)[row]
-            only = np.array([only_state(graph, int(k)) for k in at])
+            only = np.array([_only_state(graph, int(k)) for k in at])
             given, plain = (
                 self.run.batch(
                     known, theta, tilt, workers=self.workers, log_z=False,
@@ -310,3 +328,18 @@ class _Tilted:
                 assert given.statistics is not None
                 assert plain.statistics is not None
                 np.add.at(by_weight, row, share * (given.statistics - plain.statistics))
+
+
+def _rare_states(cotangents: NDArray[np.float64], probs: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """States (N, sum S) that would set a step in which all others are rounding."""
+    most = np.abs(cotangents * probs).max(axis=-1, keepdims=True, initial=0.0)
+    return (np.abs(cotangents) > _RARE * most) & (probs > 0.0)
+
+
+def _only_state(graph: FactorGraph, at: int) -> NDArray[np.float64]:
+    """A tilt (sum of states,) that leaves one variable a single state, given by its place."""
+    v = int(np.searchsorted(graph._offsets, at, side="right")) - 1
+    out = np.zeros(int(graph._offsets[-1]))
+    out[graph._offsets[v] : graph._offsets[v + 1]] = -np.inf
+    out[at] = 0.0
+    return out

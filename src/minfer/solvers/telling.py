@@ -36,7 +36,7 @@ def status(marginals: Marginals) -> str:
         text += f", estimated error {marginals._shown_error:.1e}"
     elif marginals.error_estimate == math.inf:
         text += ", error unknown"
-    if marginals.still_to_move:
+    if marginals.converged and marginals.still_to_move:
         text += f"; more iterations would move it by about {marginals.still_to_move:.1g}"
     return text
 

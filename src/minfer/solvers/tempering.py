@@ -145,7 +145,7 @@ def refusal(model: Conditioned) -> str:
         if g.form == "machine" and g.n_cells > MAX_WRITTEN:
             i = int(g._ids[0])
             return (
-                f"cannot use factor {i}: it is a {model.graph._locate(i)[0].noun} over {g.arity} "
+                f"cannot use factor {i}: it is {model.graph._locate(i)[0]._a_noun} over {g.arity} "
                 "unobserved variables, too many to write it out as a table; use BeliefPropagation "
                 "or Exact"
             )

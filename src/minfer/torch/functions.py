@@ -47,8 +47,8 @@ def marginals(
     ----------
     run : Prepared
         ``solver.prepare(graph)``. Belief propagation and tree-reweighted propagation over tables
-        have an adjoint; ``Exact``, ``MeanField`` and logical or global factors are differentiated
-        by perturbation, to about 1e-9.
+        have an adjoint, and so has ``Exact``; ``MeanField`` and logical or global factors are
+        differentiated by perturbation, to about 1e-9.
     unary : tensor of floats, optional
         Log-weights to add to every state: (sum of states,), or any shape of so many numbers, such
         as (V, K). With one more dimension in front, a batch.
