@@ -29,13 +29,13 @@ from minfer.batch.folder import (
     Contents,
     folders_of,
     inside,
-    look,
     sweep,
 )
 from minfer.batch.shards import KINDS, Input, Shard, digest
-from minfer.batch.sinks import json_line, names_of
+from minfer.batch.sinks import names_of
 from minfer.errors import FormatError, RefusedError
-from minfer.io.text import cannot_write, check_path, write_bytes
+from minfer.io.owned import Lines, act, appended, json_line, look
+from minfer.io.text import atomic_write, cannot_write, check_path
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Plan:
     def save(self, folder: Path) -> None:
         head = {"settings": self.settings, "inputs": self.inputs}
         lines = [json_line(head), *(json_line(shard._asdict()) for shard in self.shards)]
-        write_bytes(folder / PLAN, b"".join(lines))
+        with atomic_write(folder / PLAN, follow=False) as file:
+            file.write(b"".join(lines))
 
     @classmethod
     def load(cls, folder: Path) -> Plan:
@@ -92,48 +93,6 @@ def _shard(fields: dict[str, Any], number: int) -> Shard:
     return shard._replace(files=files)
 
 
-class _Lines:
-    """A file of JSON lines that only grows; a last line that a crash cut off is not a line.
-
-    Attributes
-    ----------
-    content : of the lines, in order
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.content: list[Any] = []
-        self._good = 0  # bytes of whole lines
-        data = path.read_bytes() if path.exists() else b""
-        lines = data.split(b"\n")[:-1]
-        for number, line in enumerate(lines, 1):
-            try:
-                self.content.append(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                if number == len(lines) and self._good + len(line) + 1 == len(data):
-                    break
-                raise self.wrong(number, f"not JSON ({error})") from None
-            self._good += len(line) + 1
-
-    def wrong(self, number: int, what: str) -> FormatError:
-        """The error to raise about a line."""
-        return FormatError(
-            f"{self.path}: line {number}: {what}: remove the line, and its shard is done again"
-        )
-
-    def add(self, line: Any, sync: bool = False) -> None:
-        """Append a line; ``sync`` has it on disk when this returns."""
-        try:
-            with open(self.path, "ab") as file:
-                file.truncate(self._good)
-                self._good += file.write(json_line(line))
-                file.flush()
-                if sync:
-                    os.fsync(file.fileno())
-        except OSError as error:
-            raise cannot_write(self.path, error) from None
-
-
 class Manifest:
     """What was noted of shards.
 
@@ -150,7 +109,7 @@ class Manifest:
     """
 
     def __init__(self, folder: Path, shards: int | None = None) -> None:
-        self._done, self._begun = _Lines(folder / MANIFEST), _Lines(folder / BEGUN)
+        self._done, self._begun = Lines(folder / MANIFEST), Lines(folder / BEGUN)
         self.lines: dict[int, dict[str, Any]] = {}
         self.names: set[str] = set()
         for number, line in enumerate(self._done.content, 1):
@@ -178,7 +137,7 @@ class Manifest:
 
     def end(self) -> None:
         """All is done, and every file has its line."""
-        self._begun.path.unlink(missing_ok=True)
+        act(os.unlink, self._begun.path.parent, BEGUN)
 
 
 def _fault(line: Any, shards: int | None) -> str | None:
@@ -351,7 +310,7 @@ def locked(folder: Path) -> Iterator[None]:
     look(folder, LOCK)
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(open(folder / LOCK, "ab"))
+            file = stack.enter_context(appended(folder / LOCK))
         except OSError as error:
             raise cannot_write(folder / LOCK, error) from None
         if not _take(file):
