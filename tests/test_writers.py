@@ -97,7 +97,6 @@ def test_every_writer_is_known():
 REMOVERS = {
     ("batch/folder.py", "os.unlink"): "files of the manifest, through owned.act",
     ("batch/folder.py", "os.rmdir"): "their folders, if they are empty",
-    ("batch/manifest.py", "os.unlink"): "begun.jsonl, through owned.act",
 }
 
 
@@ -425,3 +424,35 @@ def test_a_batch_that_was_killed_while_it_wrote_its_plan_goes_on(tmp_path):
         (out / ".minfer-0123456789abcdef.tmp").write_text(text)
         assert run(RunModels(), [tmp_path / "m.minfer"], out, workers=1).done == 1
         assert not list(out.glob("*.tmp"))
+
+
+def test_a_batch_that_goes_on_overwrites_no_file_of_others(tmp_path, monkeypatch):
+    """Planned, but never begun: a file of such a name is not the run's."""
+    pytest.importorskip("pyarrow")
+    from minfer.batch import RunModels, run
+    from minfer.batch.manifest import Manifest
+
+    models = [tmp_path / f"m{k}.minfer" for k in range(3)]
+    for k, path in enumerate(models):
+        minfer.write(minfer.FactorGraph.pairwise([0.5 + k], [], []), path)
+    out = tmp_path / "out"
+    add = Manifest.add
+
+    def killed(self: Any, line: Any) -> None:
+        if line["shard"] == 1:
+            raise KeyboardInterrupt
+        add(self, line)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Manifest, "add", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(RunModels(), models, out, workers=1, shard_bytes=1)
+    mine = out / "part-000002.parquet"
+    for plant in (lambda: mine.write_text("mine"), lambda: mine.symlink_to(models[0])):
+        plant()
+        before = everything(tmp_path)
+        with pytest.raises(RefusedError, match="part-000002"):
+            run(RunModels(), models, out, workers=1, shard_bytes=1)
+        assert everything(tmp_path) == before
+        mine.unlink()
+    assert run(RunModels(), models, out, workers=1, shard_bytes=1).done == 3

@@ -7,8 +7,9 @@ shard whose files are no longer there, or no longer of the size that its line te
 for a shard the later one counts.
 
 ``begun.jsonl`` names the files of a shard before any of them is written, so that what a killed
-process leaves without a line in the manifest is still known as its own; it goes when all is done.
-No file is ever removed that neither of the two names.
+process leaves without a line in the manifest is still known as its own, and so is the output of a
+shard whose line somebody took out. No file is ever removed or replaced that neither of the two
+names.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from minfer.batch.folder import (
@@ -34,7 +35,7 @@ from minfer.batch.folder import (
 from minfer.batch.shards import KINDS, Input, Shard, digest
 from minfer.batch.sinks import names_of
 from minfer.errors import FormatError, RefusedError
-from minfer.io.owned import Lines, act, appended, json_line, look
+from minfer.io.owned import Lines, appended, json_line, look
 from minfer.io.text import atomic_write, cannot_write, check_path
 
 
@@ -109,6 +110,7 @@ class Manifest:
     """
 
     def __init__(self, folder: Path, shards: int | None = None) -> None:
+        self._folder = folder
         self._done, self._begun = Lines(folder / MANIFEST), Lines(folder / BEGUN)
         self.lines: dict[int, dict[str, Any]] = {}
         self.names: set[str] = set()
@@ -123,9 +125,20 @@ class Manifest:
             self.names.update(names)
         self.done = {k: line for k, line in self.lines.items() if _intact(folder, line)}
 
+    def check(self, names: Iterable[str]) -> list[str]:
+        """Those that were not noted yet; RefusedError if a file of such a name is there already."""
+        new = [name for name in names if name not in self.names]
+        for name in new:
+            if look(self._folder, *PurePath(name).parts):
+                raise RefusedError(
+                    f"{self._folder / name} is not of this run and would be overwritten: move it "
+                    "away, or name another folder"
+                )
+        return new
+
     def begin(self, names: Iterable[str]) -> None:
         """Note files before they are written."""
-        new = [name for name in names if name not in self.names]
+        new = self.check(names)
         if new:
             self._begun.add(new)
             self.names.update(new)
@@ -134,10 +147,6 @@ class Manifest:
         """Append a line, on disk when this returns."""
         self._done.add(line, sync=True)
         self.lines[line["shard"]] = self.done[line["shard"]] = line
-
-    def end(self) -> None:
-        """All is done, and every file has its line."""
-        act(os.unlink, self._begun.path.parent, BEGUN)
 
 
 def _fault(line: Any, shards: int | None) -> str | None:
@@ -247,7 +256,10 @@ def prepare(
     plan = Plan.load(folder)
     manifest = Manifest(folder, len(plan.shards))
     _compare(folder, plan, settings, inputs, manifest)
-    return Start(folder, plan, manifest, None)
+    start = Start(folder, plan, manifest, None)
+    for shard in start.left:
+        manifest.check(names_of(shard, settings["format"]))
+    return start
 
 
 def _check_apart(folder: Path, old: Contents, inputs: list[Input]) -> None:
