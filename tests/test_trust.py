@@ -7,6 +7,7 @@ leaves a mark when it is read; a mark means that somebody else's code was run.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import pickle
@@ -14,8 +15,10 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,13 +46,13 @@ from minfer.kernels._jit import jit
 @jit
 def twice(x):
     return 2 * x
+
+print(twice(21), sum(twice.stats.cache_hits.values()))
 """
-USE = """
-import sys
-import tiny
-before = [] if len(sys.argv) < 2 else exec(sys.argv[1])
-print(tiny.twice(21), sum(tiny.twice.stats.cache_hits.values()))
-"""
+
+
+def twice(x):
+    return 2 * x
 
 
 class Mark:
@@ -71,32 +74,57 @@ class Told(NamedTuple):
 
 
 class Place:
-    """A user's machine: a home, a folder for temporary files, and the code that runs there."""
+    """A user's machine: a home and a folder for temporary files."""
 
-    def __init__(self, top: Path, compiled: Path | None = None) -> None:
-        self.top, self._compiled = top, compiled
-        self.home, self.tmp, self.code = top / "home", top / "tmp", top / "code"
-        for folder in (self.home, self.tmp, self.code):
+    def __init__(self, top: Path, patch: pytest.MonkeyPatch, compiled: Path | None = None) -> None:
+        self.top, self._patch, self._compiled = top, patch, compiled
+        self.home, self.tmp = top / "home", top / "tmp"
+        for folder in (self.home, self.tmp):
             folder.mkdir(mode=0o755)
         self.tmp.chmod(0o1777)
-        (self.code / "tiny.py").write_text(TINY)
         self.mark = top / "mark"
 
-    def run(self, code: str = USE, first: str = "", **more: str) -> Told:
-        """As a new process; ``first`` is run there when kernels are made, and none is called."""
-        kept = {
-            k: v for k, v in os.environ.items() if k not in ("MINFER_CACHE_DIR", "XDG_CACHE_HOME")
-        }
-        environment = {
-            **kept, "HOME": str(self.home), "TMPDIR": str(self.tmp),
-            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{self.code}", **more,
-        }  # fmt: skip
-        call = [sys.executable, "-c", code, *([first] if first else [])]
+    def environment(self, more: dict[str, str]) -> dict[str, str]:
+        places = ("MINFER_CACHE_DIR", "XDG_CACHE_HOME")
+        kept = {name: value for name, value in os.environ.items() if name not in places}
+        return {**kept, "HOME": str(self.home), "TMPDIR": str(self.tmp), **more}
+
+    def run(self, between: Callable[[], object] = lambda: None, **more: str) -> Told:
+        """As a new process: choose a folder, and load or compile the kernel.
+
+        ``between``: done when the folder is chosen, before the kernel is asked for.
+        """
+        err = io.StringIO()
+        with self._patch.context() as patch, redirect_stderr(err):
+            environment = self.environment(more)
+            for name in {*os.environ} - {*environment}:
+                patch.delenv(name)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            patch.setattr(tempfile, "tempdir", None)
+            for module, name, value in (
+                (_cache, "FAULTS", []), (_cache, "UNSAVED", []), (_jit, "_KERNELS", []),
+                *([(_trust, "_OPEN", {})] if _trust else []),
+            ):  # fmt: skip
+                patch.setattr(module, name, value)
+            patch.setattr(_jit._SayOnce, "said", True)
+            patch.setattr(_jit, "CACHE_DIR", _jit.cache_dir())
+            kernel = _jit.jit(twice)
+            between()
+            answer = kernel(21)
+            hits = sum(kernel.stats.cache_hits.values())
+        return Told(str(answer), str(hits), err.getvalue().splitlines())
+
+    def run_apart(self, **more: str) -> Told:
+        """In a process of its own."""
+        (self.top / "tiny.py").write_text(TINY)
+        path = f"{ROOT / 'src'}{os.pathsep}{self.top}"
         done = subprocess.run(
-            call, env=environment, capture_output=True, text=True, check=True, timeout=100
-        )
+            [sys.executable, "-c", "import tiny"], capture_output=True, text=True, check=True,
+            env={**self.environment(more), "PYTHONPATH": path}, timeout=100,
+        )  # fmt: skip
         err = [line for line in done.stderr.splitlines() if "compiling the kernels" not in line]
-        return Told(*done.stdout.split()[:2], err)
+        return Told(*done.stdout.split(), err)
 
     def fill(self, cache: Path) -> None:
         """As after a run that compiled."""
@@ -128,14 +156,14 @@ class Place:
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> Path:
     """A cache with the one kernel."""
-    place = Place(tmp_path_factory.mktemp("compiled"))
+    place = Place(tmp_path_factory.mktemp("compiled"), pytest.MonkeyPatch())
     assert place.run() == ("42", "0", [])
     return place.home / ".cache" / "minfer"
 
 
 @pytest.fixture
-def place(tmp_path, compiled) -> Place:
-    return Place(tmp_path, compiled)
+def place(tmp_path, compiled, monkeypatch) -> Place:
+    return Place(tmp_path, monkeypatch, compiled)
 
 
 def give(path: Path, owner: int = SOMEBODY) -> None:
@@ -158,10 +186,10 @@ def contents(folder: Path) -> dict[str, Any]:
 def test_kernels_are_kept_at_home_and_closed_to_others(place):
     old = os.umask(0)
     try:
-        assert place.run() == ("42", "0", [])
+        assert place.run_apart() == ("42", "0", [])
     finally:
         os.umask(old)
-    assert place.run() == ("42", "1", [])
+    assert place.run_apart() == ("42", "1", [])
     cache = place.home / ".cache"
     for path in [cache, *cache.rglob("*")]:
         assert not path.stat().st_mode & 0o022, path
@@ -200,27 +228,40 @@ def test_a_handle_that_somebody_closed_is_opened_again(place):
     place.fill(place.home / ".cache" / "minfer")
     other = place.top / "other"
     other.mkdir()
-    first = f"import os; os.closerange(3, 100); [os.open({str(other)!r}, 0) for _ in range(50)]"
-    assert place.run(first=first) == ("42", "1", [])
+
+    def close() -> None:
+        [folder] = _trust._OPEN.values()
+        elsewhere = os.open(other, os.O_RDONLY)
+        os.dup2(elsewhere, folder._handle)
+        os.close(elsewhere)
+
+    assert place.run(close) == ("42", "1", [])
     assert not contents(other)
 
 
 def test_a_child_process_has_the_cache_too(place):
     place.fill(place.home / ".cache" / "minfer")
-    first = "import os, sys; pid = os.fork(); pid and sys.exit(os.waitpid(pid, 0)[1])"
-    assert place.run(first=first) == ("42", "1", [])
+
+    def fork() -> None:
+        child = os.fork()
+        if child:
+            os._exit(0 if os.waitpid(child, 0)[1] == 0 else 1)
+
+    outer = os.fork()
+    if not outer:
+        told = None
+        with suppress(BaseException):
+            told = place.run(fork)
+        os._exit(0 if told == ("42", "1", []) else 1)
+    assert os.waitpid(outer, 0)[1] == 0
 
 
-def test_without_handles_names_are_used(place, tmp_path, monkeypatch):
+def test_without_handles_names_are_used(tmp_path, monkeypatch):
     """As on Windows."""
     monkeypatch.setattr(_trust, "HANDLES", False)
     monkeypatch.setattr(_trust, "_OPEN", {})
     monkeypatch.setattr(_jit, "CACHE_DIR", tmp_path / "cache" / "here")
     monkeypatch.setattr(_cache, "FAULTS", [])
-
-    def twice(x):
-        return 2 * x
-
     for hits in (0, 1):
         kernel = _jit.jit(twice)
         assert kernel(21) == 42
@@ -231,6 +272,48 @@ def test_without_handles_names_are_used(place, tmp_path, monkeypatch):
     assert [fault.removed for fault in _cache.FAULTS] == [True]
     os.utime(path.parent, (0, 0))
     assert _cache.prune(tmp_path / "cache" / "here", [])[0] == 1
+
+
+@as_root
+def test_another_user_at_home():
+    """As that user: folders on the way that can be entered and not listed, and his own home."""
+    top = Path(tempfile.mkdtemp(prefix="minfer-test-"))
+    try:
+        home = top / "homes" / "him"
+        home.mkdir(parents=True)
+        os.chown(home, SOMEBODY, SOMEBODY)
+        home.chmod(0o700)
+        for folder in (top, home.parent):
+            folder.chmod(0o711)
+        child = os.fork()
+        if not child:
+            code = 1
+            with suppress(BaseException):
+                os.setgroups([])
+                os.setgid(SOMEBODY)
+                os.setuid(SOMEBODY)
+                cache = _trust.opened(home / ".cache" / "minfer", make=True)
+                with cache.inner("bp", make=True) as inner:
+                    inner.write("x", b"his")
+                    code = 0 if inner.read("x") == b"his" else 2
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        with pytest.raises(_trust.Untrusted, match=f"user {SOMEBODY}"):
+            _trust.opened(home / ".cache" / "minfer")  # which root does not trust
+    finally:
+        shutil.rmtree(top)
+
+
+def test_where_no_folder_can_be_trusted_it_is_one_line(place):
+    for folder in (place.home, place.tmp):
+        folder.chmod(0o777)
+    trap = place.top / "trap"
+    trap.mkdir()
+    trap.chmod(0o777)
+    said = place.safe(place.run(MINFER_CACHE_DIR=str(trap)))
+    assert "not kept" in said
+    assert str(trap) in said
+    assert not [path for folder in (place.home, place.tmp, trap) for path in folder.iterdir()]
 
 
 # ---------------------------------------------------------------------- folders
@@ -347,12 +430,13 @@ def test_a_folder_that_is_swapped_after_it_was_checked(place):
     aside = place.top / "aside"
     trap = place.top / "trap"
     place.plant(trap / place.file(cache).relative_to(version))
-    swap = (
-        f"import os; os.rename({str(version)!r}, {str(aside)!r}); "
-        f"os.symlink({str(trap)!r}, {str(version)!r})"
-    )
+
+    def swap() -> None:
+        version.rename(aside)
+        version.symlink_to(trap)
+
     before = contents(trap)
-    told = place.run(first=swap, MINFER_CACHE_DIR=str(cache))
+    told = place.run(swap, MINFER_CACHE_DIR=str(cache))
     assert told == ("42", "1", [])
     assert not place.mark.exists()
     assert contents(trap) == before
@@ -524,24 +608,25 @@ def test_pruning_a_cache_that_is_not_ours_does_nothing(tmp_path):
 # ---------------------------------------------------------------------- numba's own cache
 
 
-@pytest.mark.parametrize("attack", ["open", pytest.param("theirs", marks=as_root), "link"])
-def test_numbas_own_cache_has_the_same_guard(place, attack):
-    cache = place.top / "cache"
+@as_root
+def test_numbas_own_cache_has_the_same_guard(place):
+    cache, aside = place.top / "cache", place.top / "aside"
     options = {"MINFER_WITHOUT": "cache", "MINFER_CACHE_DIR": str(cache)}
-    assert place.run(**options) == ("42", "0", [])
-    assert place.run(**options) == ("42", "1", [])
+    assert place.run_apart(**options) == ("42", "0", [])
+    assert place.run_apart(**options) == ("42", "1", [])
     [index] = cache.rglob("*.nbi")
-    if attack == "open":
-        cache.chmod(0o777)
-    elif attack == "theirs":
-        as_somebody(index)
-    else:
-        aside = place.top / "aside"
-        index.rename(aside)
-        index.symlink_to(aside)
-    told = place.run(**options)
-    assert told.hits == "0"
-    assert str(cache) in place.safe(told)
+    index.parent.parent.chmod(0o777)
+    told = [place.run_apart(**options)]
+    index.parent.parent.chmod(0o700)
+    as_somebody(index)
+    told.append(place.run_apart(**options))
+    os.chown(index, 0, 0)
+    index.rename(aside)
+    index.symlink_to(aside)
+    told.append(place.run_apart(**options))
+    for one in told:
+        assert one.hits == "0"
+        assert str(cache) in place.safe(one)
 
 
 def test_doctor_says_why_nothing_is_kept(tmp_path, monkeypatch):

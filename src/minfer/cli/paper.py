@@ -48,6 +48,9 @@ def paper(
     parsers (the extra `parsing`) and store them for the next run.
     The treebanks are those of Universal Dependencies, as downloaded.
 
+    What was written is listed in minfer-files.jsonl; other files of these names
+    are not overwritten.
+
     \b
     Examples:
       minfer paper fig1 --quick

@@ -97,6 +97,7 @@ def cache_dir() -> Path:
     why = passed_over[0] if passed_over else "no cache folder can be written to"
     _cache.say(f"compiled kernels are not kept, and the next run compiles them again: {why}")
     _cache.UNSAVED.append(why)
+    _cache.FAULTS.append(_cache.Fault(places[0] if places else Path.cwd(), why, False))
     return (places[0] if places else Path.cwd()) / name
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 import uuid
 import weakref
@@ -44,6 +45,7 @@ _FILE = os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_B
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | getattr(os, "O_BINARY", 0)
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _MOST_LINKS = 40
+_ANOTHER = "name another folder as MINFER_CACHE_DIR"
 
 
 class Untrusted(OSError):
@@ -329,8 +331,7 @@ def _check_kind(path: Path, found: os.stat_result) -> None:
 
 def _check_owner(path: Path, found: os.stat_result, trusted: set[int], what: str = "it") -> None:
     if HANDLES and found.st_uid not in trusted:
-        advice = "remove it, or name a folder of your own as MINFER_CACHE_DIR"
-        raise Untrusted(path, f"{what} belongs to user {found.st_uid}", advice)
+        raise Untrusted(path, f"{what} belongs to user {found.st_uid}", _ANOTHER)
 
 
 def _check_mode(path: Path, found: os.stat_result, top: Path | None = None) -> None:
@@ -338,8 +339,9 @@ def _check_mode(path: Path, found: os.stat_result, top: Path | None = None) -> N
     mode = stat.S_IMODE(found.st_mode)
     if not HANDLES or not mode & _OTHERS or (top is None and mode & stat.S_ISVTX):
         return
-    fix = f"chmod go-w {path}" if top is None else f"chmod -R go-w {top}"
-    advice = f"run `{fix}` if nobody else can have changed what is in it, or else remove it"
+    fix = "chmod go-w" if top is None else "chmod -R go-w"
+    fix += f" {shlex.quote(str(path if top is None else top))}"
+    advice = f"run `{fix}` if nobody else can have changed what is in it, or {_ANOTHER}"
     raise Untrusted(path, f"others can write to it (mode {mode:04o})", advice)
 
 
