@@ -189,7 +189,7 @@ class Folder:
 
     def prove(self) -> None:
         """OSError unless a file can be written here."""
-        name = f"proof.tmp.{uuid.uuid4().hex[:16]}"
+        name = f"proof.nbc.tmp.{uuid.uuid4().hex[:16]}"  # which is pruned if it is left behind
         os.close(os.open(self._name(name), _NEW, 0o600, dir_fd=self._handle))
         os.unlink(self._name(name), dir_fd=self._handle)
 
