@@ -152,8 +152,10 @@ def test_an_interrupted_training_goes_on(files, tmp_path, monkeypatch):
     (tmp_path / "bad.conllu").write_text("no treebank")
     refused = call("parse", "train", tmp_path / "bad.conllu", "-o", out, "--fresh")
     assert refused.exit_code == 3
-    assert Path(f"{out}.checkpoint").exists()  # nothing goes before all is checked
-    assert call(*words, "--fresh").exit_code == 0
+    other = call(*words, "--fresh")
+    assert other.exit_code == 3
+    assert "not a checkpoint" in other.stderr
+    assert Path(f"{out}.checkpoint").read_bytes() == b"something else"
 
 
 @pytest.mark.parametrize("shape", [(64,), (6, 5)])

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 from draws import few
 from minfer import exercise, health
 from minfer.cli import app
-from minfer.kernels import _cache, _frugal, _jit, _keys, _ready
+from minfer.kernels import _cache, _frugal, _jit, _keys, _ready, _trust
 
 ROOT = Path(__file__).parents[1]
 
@@ -103,19 +103,19 @@ def test_a_file_that_cannot_be_read(folder, capsys, monkeypatch):
     assert _jit.jit(twice)(21) == 42
     path = the(folder)
     with monkeypatch.context() as patch:  # root reads everything, so permissions prove nothing
-        patch.setattr(Path, "read_bytes", unreadable(path))
+        patch.setattr(_trust.Folder, "read", unreadable(path))
         assert _jit.jit(twice)(21) == 42
     [line] = capsys.readouterr().err.splitlines()
     assert "Permission denied" in line
 
 
 def unreadable(path):
-    read = Path.read_bytes
+    read = _trust.Folder.read
 
-    def deny(self):
-        if self == path and self.exists():
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
-        return read(self)
+    def deny(self, name):
+        if self.path / name == path and path.exists():
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return read(self, name)
 
     return deny
 
@@ -188,11 +188,11 @@ def test_what_numba_cannot_use_is_removed_too(folder, capsys, monkeypatch):
 
 
 def test_a_full_disk_costs_only_the_cache(folder, capsys, monkeypatch):
-    def full(self, content):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
+    def full(handle, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full)
+        patch.setattr(os, "write", full)
         assert _jit.jit(twice)(21) == 42
         assert _jit.jit(thrice)(21) == 63
     [line] = capsys.readouterr().err.splitlines()

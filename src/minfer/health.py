@@ -84,11 +84,14 @@ def _cache() -> Finding:
     """Loads every compiled kernel; what is damaged is removed, as any run would do."""
     from minfer.kernels import _jit
     from minfer.kernels._cache import FAULTS
+    from minfer.kernels._trust import opened
 
     _loaded.cache_clear()
     _verdicts.cache_clear()
-    if not os.access(_jit.CACHE_DIR, os.W_OK):
-        return Finding("cache", f"{_jit.CACHE_DIR} (not writable)", False)
+    try:
+        opened(_jit.CACHE_DIR).prove()
+    except OSError as error:
+        return Finding("cache", f"{_jit.CACHE_DIR} (not in use: {error})", False)
     before = len(FAULTS)
     loaded = sum(version.origin == "the cache" for version in _loaded())
     faults = {fault.path: fault for fault in FAULTS[before:]}.values()
@@ -103,7 +106,7 @@ def _cache() -> Finding:
         damaged = counted(len(removed), "damaged file")
         parts.append(f"{damaged} removed, will be compiled again when needed: {_shown(removed)}")
     if stuck:
-        parts.append(f"damaged and cannot be removed, remove by hand: {_shown(stuck, whole=True)}")
+        parts.append(f"not used and not removed, remove by hand: {_shown(stuck, whole=True)}")
     return Finding("cache", f"{_jit.CACHE_DIR} ({'; '.join(parts)})", not stuck)
 
 

@@ -216,8 +216,6 @@ def _go_on(
                     )
                     if report:
                         report(state)
-            if not lost:
-                manifest.end()
     except DiskFullError as error:
         raise DiskFullError(
             f"{error}; what is done stays ({state.done:,} of {counted(state.shards, 'shard')}): "

@@ -2,21 +2,22 @@
 
 A folder may hold anything by the time a run comes back to it, and what its plan and manifest say
 may have been written by anybody. So names are checked before they are used (:func:`inside`), and so
-is what lies there (:func:`look`); what goes is listed, and checked, before anything does
-(:class:`Contents`).
+is what lies there (:func:`minfer.io.owned.look`); what goes is listed, and checked, before anything
+does (:class:`Contents`).
 """
 
 from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
-from minfer.errors import MinferError, RefusedError
+from minfer.errors import RefusedError
+from minfer.io.owned import act as _act
+from minfer.io.owned import look
 from minfer.io.text import atomic_write, cannot_write
 
 PLAN = "plan.jsonl"
@@ -26,7 +27,8 @@ LOCK = ".lock"
 PICTURES = "pictures"
 
 _PART = re.compile(r"part-\d{6,}(\.[a-z]+)+")
-_TEMPORARY = re.compile(r"\.minfer-.*\.tmp", re.DOTALL)  # a file's name until it is complete
+_TEMPORARY = re.compile(r"\.minfer-[0-9a-f]+\.tmp")  # a file's name until it is complete
+_BEGINNING = b'{"settings": '  # of a plan
 
 Parts = tuple[str, ...]
 
@@ -41,30 +43,6 @@ def inside(name: str) -> Parts | None:
     return path.parts if path.parts[0] == PICTURES and path.suffix == ".png" else None
 
 
-def look(folder: Path, *parts: str) -> bool:
-    """Whether a file is there; RefusedError if it, or a folder on the way, is something else."""
-    return _enter(folder, parts[:-1]) and _is(folder.joinpath(*parts), stat.S_ISREG, "file")
-
-
-def _enter(folder: Path, parts: Parts) -> bool:
-    """Whether a folder below is there; RefusedError if it, or one on the way, is none."""
-    ways = (folder.joinpath(*parts[: k + 1]) for k in range(len(parts)))
-    return all(_is(way, stat.S_ISDIR, "folder") for way in ways)
-
-
-def _is(path: Path, kind: Callable[[int], bool], word: str) -> bool:
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return False
-    if not kind(mode):
-        raise RefusedError(
-            f"{path} is {'a link' if stat.S_ISLNK(mode) else f'not a {word}'}, which no batch run "
-            "leaves there: move it away, or name another folder"
-        )
-    return True
-
-
 @contextmanager
 def written(folder: str, name: str) -> Iterator[BinaryIO]:
     """An output file that appears when complete (:func:`minfer.io.atomic_write`)."""
@@ -77,7 +55,7 @@ def written(folder: str, name: str) -> Iterator[BinaryIO]:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         except OSError as error:
             raise cannot_write(path, error) from None
-    with atomic_write(path) as file:
+    with atomic_write(path, follow=False) as file:
         yield file
 
 
@@ -105,7 +83,8 @@ class Contents:
         self.files = [parts for parts in listed if look(folder, *parts)]
         self.folders = folders_of(listed)
         books = {(name,) for name in (PLAN, MANIFEST, BEGUN, LOCK) if look(folder, name)}
-        known = {*books, *self.files} if (PLAN,) in books else {(LOCK,)}
+        self._begun = (PLAN,) in books
+        known = {*books, *self.files} if self._begun else {(LOCK,)}
         for parts in self._found((), set(self.folders)):
             if parts not in known:
                 raise RefusedError(
@@ -123,7 +102,7 @@ class Contents:
                 parts = (*top, entry.name)
                 if parts in own and entry.is_dir(follow_symlinks=False):
                     yield from self._found(parts, own)
-                elif not _is_temporary(entry):
+                elif not (_is_temporary(entry) and (self._begun or _is_half_a_plan(entry))):
                     yield parts
 
     def remove(self) -> None:
@@ -156,22 +135,8 @@ def _is_temporary(entry: os.DirEntry[str]) -> bool:
     return bool(_TEMPORARY.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False)
 
 
-def _act(action: Callable[..., None], folder: Path, *parts: str) -> None:
-    """Unlink or rmdir what is there; folders on the way are entered only if they are not links."""
-    path = folder.joinpath(*parts)
-    try:
-        if not hasattr(os, "O_NOFOLLOW") or action not in os.supports_dir_fd:
-            if _enter(folder, parts[:-1]):
-                action(path)
-            return
-        with ExitStack() as stack:
-            at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            stack.callback(os.close, at)
-            for part in parts[:-1]:
-                at = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
-                stack.callback(os.close, at)
-            action(parts[-1], dir_fd=at)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise MinferError(f"cannot remove {path}: {error.strerror}") from None
+def _is_half_a_plan(entry: os.DirEntry[str]) -> bool:
+    """Whether a temporary file, in a folder without a plan, is what a killed process left of it."""
+    with open(entry.path, "rb") as file:
+        start = file.read(len(_BEGINNING))
+    return _BEGINNING.startswith(start)

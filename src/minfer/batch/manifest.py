@@ -7,8 +7,9 @@ shard whose files are no longer there, or no longer of the size that its line te
 for a shard the later one counts.
 
 ``begun.jsonl`` names the files of a shard before any of them is written, so that what a killed
-process leaves without a line in the manifest is still known as its own; it goes when all is done.
-No file is ever removed that neither of the two names.
+process leaves without a line in the manifest is still known as its own, and so is the output of a
+shard whose line somebody took out. No file is ever removed or replaced that neither of the two
+names.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from minfer.batch.folder import (
@@ -29,13 +30,13 @@ from minfer.batch.folder import (
     Contents,
     folders_of,
     inside,
-    look,
     sweep,
 )
 from minfer.batch.shards import KINDS, Input, Shard, digest
-from minfer.batch.sinks import json_line, names_of
+from minfer.batch.sinks import names_of
 from minfer.errors import FormatError, RefusedError
-from minfer.io.text import cannot_write, check_path, write_bytes
+from minfer.io.owned import Lines, appended, json_line, look
+from minfer.io.text import atomic_write, cannot_write, check_path
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Plan:
     def save(self, folder: Path) -> None:
         head = {"settings": self.settings, "inputs": self.inputs}
         lines = [json_line(head), *(json_line(shard._asdict()) for shard in self.shards)]
-        write_bytes(folder / PLAN, b"".join(lines))
+        with atomic_write(folder / PLAN, follow=False) as file:
+            file.write(b"".join(lines))
 
     @classmethod
     def load(cls, folder: Path) -> Plan:
@@ -92,48 +94,6 @@ def _shard(fields: dict[str, Any], number: int) -> Shard:
     return shard._replace(files=files)
 
 
-class _Lines:
-    """A file of JSON lines that only grows; a last line that a crash cut off is not a line.
-
-    Attributes
-    ----------
-    content : of the lines, in order
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.content: list[Any] = []
-        self._good = 0  # bytes of whole lines
-        data = path.read_bytes() if path.exists() else b""
-        lines = data.split(b"\n")[:-1]
-        for number, line in enumerate(lines, 1):
-            try:
-                self.content.append(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                if number == len(lines) and self._good + len(line) + 1 == len(data):
-                    break
-                raise self.wrong(number, f"not JSON ({error})") from None
-            self._good += len(line) + 1
-
-    def wrong(self, number: int, what: str) -> FormatError:
-        """The error to raise about a line."""
-        return FormatError(
-            f"{self.path}: line {number}: {what}: remove the line, and its shard is done again"
-        )
-
-    def add(self, line: Any, sync: bool = False) -> None:
-        """Append a line; ``sync`` has it on disk when this returns."""
-        try:
-            with open(self.path, "ab") as file:
-                file.truncate(self._good)
-                self._good += file.write(json_line(line))
-                file.flush()
-                if sync:
-                    os.fsync(file.fileno())
-        except OSError as error:
-            raise cannot_write(self.path, error) from None
-
-
 class Manifest:
     """What was noted of shards.
 
@@ -150,7 +110,8 @@ class Manifest:
     """
 
     def __init__(self, folder: Path, shards: int | None = None) -> None:
-        self._done, self._begun = _Lines(folder / MANIFEST), _Lines(folder / BEGUN)
+        self._folder = folder
+        self._done, self._begun = Lines(folder / MANIFEST), Lines(folder / BEGUN)
         self.lines: dict[int, dict[str, Any]] = {}
         self.names: set[str] = set()
         for number, line in enumerate(self._done.content, 1):
@@ -164,9 +125,20 @@ class Manifest:
             self.names.update(names)
         self.done = {k: line for k, line in self.lines.items() if _intact(folder, line)}
 
+    def check(self, names: Iterable[str]) -> list[str]:
+        """Those that were not noted yet; RefusedError if a file of such a name is there already."""
+        new = [name for name in names if name not in self.names]
+        for name in new:
+            if look(self._folder, *PurePath(name).parts):
+                raise RefusedError(
+                    f"{self._folder / name} is not of this run and would be overwritten: move it "
+                    "away, or name another folder"
+                )
+        return new
+
     def begin(self, names: Iterable[str]) -> None:
         """Note files before they are written."""
-        new = [name for name in names if name not in self.names]
+        new = self.check(names)
         if new:
             self._begun.add(new)
             self.names.update(new)
@@ -175,10 +147,6 @@ class Manifest:
         """Append a line, on disk when this returns."""
         self._done.add(line, sync=True)
         self.lines[line["shard"]] = self.done[line["shard"]] = line
-
-    def end(self) -> None:
-        """All is done, and every file has its line."""
-        self._begun.path.unlink(missing_ok=True)
 
 
 def _fault(line: Any, shards: int | None) -> str | None:
@@ -288,7 +256,10 @@ def prepare(
     plan = Plan.load(folder)
     manifest = Manifest(folder, len(plan.shards))
     _compare(folder, plan, settings, inputs, manifest)
-    return Start(folder, plan, manifest, None)
+    start = Start(folder, plan, manifest, None)
+    for shard in start.left:
+        manifest.check(names_of(shard, settings["format"]))
+    return start
 
 
 def _check_apart(folder: Path, old: Contents, inputs: list[Input]) -> None:
@@ -351,7 +322,7 @@ def locked(folder: Path) -> Iterator[None]:
     look(folder, LOCK)
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(open(folder / LOCK, "ab"))
+            file = stack.enter_context(appended(folder / LOCK))
         except OSError as error:
             raise cannot_write(folder / LOCK, error) from None
         if not _take(file):

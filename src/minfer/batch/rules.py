@@ -26,6 +26,7 @@ from minfer.checks import check_whole
 from minfer.errors import FormatError
 from minfer.graph import Component, FactorGraph
 from minfer.io.native import format_native
+from minfer.io.owned import Owned
 from minfer.limits import clock
 from minfer.parallel import cores
 from minfer.rules.answer import Answer
@@ -37,6 +38,7 @@ from minfer.solvers.status import LogZ, Status
 if TYPE_CHECKING:
     from minfer.solvers.base import Solver
 
+MODELS = "models"
 PARTS = 4  # for each worker, so that none waits long for the last
 
 
@@ -66,6 +68,11 @@ def infer_rules(
     folder : for these files and their answers: kept, and a run that was stopped goes on there; on
         a cluster all machines must see it. By default a temporary one
     report : as of :func:`minfer.batch.run`
+
+    Raises
+    ------
+    RefusedError : ``folder`` has other files where these would be written, or answers of another
+        program
     """
     began = clock()
     if parts is not None:
@@ -79,19 +86,11 @@ def infer_rules(
     with ExitStack() as stack:
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="minfer-rules-"))
-        models, answers = Path(folder) / "models", Path(folder) / "answers"
-        models.mkdir(parents=True, exist_ok=True)
         pieces = graph.split(gathered(graph, most))
-        for k, piece in enumerate(pieces):
-            path, data = models / f"{k:06d}.minfer", format_native(piece.graph)
-            if not path.exists() or path.read_bytes() != data:  # or it would look like another
-                path.write_bytes(data)
-        for path in models.glob("*.minfer"):
-            if int(path.stem) >= len(pieces):
-                path.unlink()
+        files, answers = _written(Path(folder), pieces), Path(folder) / "answers"
         try:
             run(
-                RunModels(solver=solver), [models], answers, engine=engine, workers=workers,
+                RunModels(solver=solver), files, answers, engine=engine, workers=workers,
                 address=address, on_error="fail", shard_bytes=1, report=report,
             )  # fmt: skip
         except FormatError:
@@ -100,6 +99,16 @@ def infer_rules(
         marginals = _together(graph, pieces, answers, solver)
     timings = {"ground": grounded - began, "infer": clock() - grounded}
     return Answer(rules, marginals, None, sum(rules.ground().bindings), timings)
+
+
+def _written(folder: Path, pieces: list[Component]) -> list[Path]:
+    """A model file for each part, apart from what others keep in the folder."""
+    names = [f"{MODELS}/{k:06d}.minfer" for k in range(len(pieces))]
+    own = Owned(folder)
+    for name, piece in zip(names, pieces):
+        own.write(name, format_native(piece.graph))
+    own.keep_only(MODELS, names)
+    return [folder / name for name in names]
 
 
 def gathered(graph: FactorGraph, most: int) -> NDArray[np.int64]:

@@ -7,7 +7,6 @@ gives equal bytes.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from minfer.batch.arrow import pa, pq
 from minfer.batch.folder import PICTURES, written
 from minfer.errors import SettingsError
+from minfer.io.owned import json_line
 
 if TYPE_CHECKING:
     from minfer.batch.shards import Shard
@@ -102,8 +102,3 @@ class Errors:
 
     def __exit__(self, *failure: Any) -> bool | None:
         return self._stack.__exit__(*failure)
-
-
-def json_line(content: Any) -> bytes:
-    """One line of JSON."""
-    return json.dumps(content, ensure_ascii=False).encode() + b"\n"

@@ -12,6 +12,7 @@ from minfer.cli.failures import note
 from minfer.cli.files import wrote
 from minfer.cli.generate import argument, command, option
 from minfer.cli.progress import wait_for
+from minfer.io.owned import Owned
 from minfer.io.text import make_folder
 from minfer.words import duration
 
@@ -47,6 +48,9 @@ def paper(
     parsers (the extra `parsing`) and store them for the next run.
     The treebanks are those of Universal Dependencies, as downloaded.
 
+    What was written is listed in minfer-files.jsonl; other files of these names
+    are not overwritten.
+
     \b
     Examples:
       minfer paper fig1 --quick
@@ -56,6 +60,8 @@ def paper(
     run = resolve_name(f"minfer.experiments.{experiment}:run")
     for folder in (out, models or out):
         make_folder(Path(folder))
+    ends = ("csv", "md", "png") if experiment.startswith("fig") else ("csv", "md")
+    Owned(Path(out)).check(*(f"{experiment}.{end}" for end in ends))  # before the work
     began = time.process_time()
     made = wait_for(experiment, partial(run, quick, data, Path(models or out), note))
     for path in made.write(str(Path(out) / experiment)):

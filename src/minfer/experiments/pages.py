@@ -6,9 +6,11 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from minfer.errors import FormatError
+from minfer.io.owned import Owned
 from minfer.io.text import write_bytes, write_records
 from minfer.notebook import Face
 
@@ -50,7 +52,7 @@ def write_section(page: Path, name: str, text: str) -> None:
     _, closed, tail = rest.partition(end)
     if not (found and closed):
         raise FormatError(f"{page}: there is no {begin} with an {end} after it")
-    page.write_text(f"{head}{begin}\n\n{text.strip()}\n\n{end}{tail}", "utf-8")
+    write_bytes(page, f"{head}{begin}\n\n{text.strip()}\n\n{end}{tail}".encode())
 
 
 def say(text: str) -> None:
@@ -104,14 +106,21 @@ class Made(NamedTuple):
     draw: Callable[[str], None] | None = None  # to a file
 
     def write(self, base: str) -> Iterator[str]:
-        """Write the numbers, the page and the figure to files of this name; theirs in turn."""
-        write_records(f"{base}.csv", self.records)
-        yield f"{base}.csv"
-        write_bytes(f"{base}.md", self.page.encode())
-        yield f"{base}.md"
-        if self.draw is not None:
-            self.draw(f"{base}.png")
-            yield f"{base}.png"
+        """Write the numbers, the page and the figure to files of this name; theirs in turn.
+
+        RefusedError if others of such a name are there.
+        """
+        folder, name = Path(base).parent, Path(base).name
+        own = Owned(folder)
+        with TemporaryDirectory(prefix="minfer-") as scratch:
+            made = Path(scratch)
+            write_records(made / f"{name}.csv", self.records)
+            write_bytes(made / f"{name}.md", self.page.encode())
+            if self.draw is not None:
+                self.draw(str(made / f"{name}.png"))
+            for path in sorted(made.iterdir()):
+                own.write(path.name, path.read_bytes())
+                yield str(folder / path.name)
 
     def face(self) -> Face:
         """Statement by statement, whether it comes out."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from minfer.experiments.measure import about
+from minfer.io.text import make_folder, write_bytes
 
 ABOUT = "about"
 
@@ -47,12 +48,10 @@ class Results:
         """Write the file whole, or leave it as it was."""
         if self.path is None or self.dry:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         separators = (",", ":") if self.indent is None else None
         text = json.dumps(self.found, indent=self.indent, separators=separators)
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text(text + "\n", "utf-8")
-        temporary.replace(self.path)
+        write_bytes(self.path, f"{text}\n".encode())
 
 
 def together(found: dict[str, Any], key: str) -> list[str]:

@@ -175,13 +175,13 @@ def check_text(name: str, start: bytes) -> None:
 
 
 @contextmanager
-def atomic_write(path: PathLike) -> Iterator[BinaryIO]:
+def atomic_write(path: PathLike, *, follow: bool = True) -> Iterator[BinaryIO]:
     """A binary file that appears under its name only when complete.
 
     What is written goes to a temporary file in the same folder; at the end of the block it is
     synced and takes the name. Any exception, Ctrl-C included, removes it and leaves an existing
     file untouched. ``-`` is standard output, ``.gz`` compresses; a device or pipe is written
-    directly, a link is followed.
+    directly, a link is followed; with ``follow`` false nothing but a file of that name is written.
 
     >>> from minfer.io import atomic_write
     >>> with atomic_write("whole.txt") as file:
@@ -196,8 +196,8 @@ def atomic_write(path: PathLike) -> Iterator[BinaryIO]:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
             return
-        target = Path(os.path.realpath(path))
-        if target.exists() and not target.is_file() and not target.is_dir():
+        target = Path(os.path.realpath(path) if follow else path)
+        if follow and target.exists() and not target.is_file() and not target.is_dir():
             with target.open("wb") as device, _compressed(path, device) as file:
                 yield file
             return

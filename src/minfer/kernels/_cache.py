@@ -8,7 +8,9 @@ begins with its key (kernel, sources, types of arguments, processor):
 * there is no index: a version has a file name of its own, so processes that save at once do not
   meet, and neither version is ever taken for the other;
 * a kernel that cannot be written, to a full disk say, is used and not kept;
-* nor is one that holds a function with a counted name (:mod:`minfer.kernels._symbols`).
+* nor is one that holds a function with a counted name (:mod:`minfer.kernels._symbols`);
+* what somebody else can have written is neither read nor replaced nor removed
+  (:mod:`minfer.kernels._trust`): a seal keeps out accidents, and not people.
 
 Kernels of one module of this package are kept in one folder, named after a hash of the sources they
 are made of: it serves every copy of the same code, wherever it lies and whenever it was written.
@@ -28,18 +30,20 @@ import hashlib
 import os
 import pickle
 import re
+import stat
 import sys
 import time
-import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from minfer.kernels import _symbols
 from minfer.kernels._ready import Ready
+from minfer.kernels._trust import Folder, Untrusted, opened
 
 #: Why numba's own cache is used; empty where it is not.
 UNAVAILABLE = ""
@@ -54,12 +58,13 @@ except (ImportError, AttributeError) as error:  # another numba
 if "cache" in _symbols.WITHOUT:
     UNAVAILABLE = "MINFER_WITHOUT has it"
 
+_T = TypeVar("_T")
 _SEAL = 32  # bytes
 SUFFIX, REFUSED = ".nbc", ".refused"
 
 
 class Fault(NamedTuple):
-    """A damaged file of the cache."""
+    """A file of the cache that is damaged, or not ours alone."""
 
     path: Path
     why: str
@@ -119,26 +124,28 @@ class KernelCache:
 
     def _load_own(self, sig: Any, target_context: Any) -> Any:
         key = self.key(sig, target_context)
-        path = self.path(key)
-        content = read(path)
+        return _within(self.folder, partial(self._load_from, target_context, key), None)
+
+    def _load_from(self, target_context: Any, key: Any, folder: Folder) -> Any:
+        content = read(folder, self.file(key))
         if content is None or content[0] != key:
             return None
-        _touch(self.folder)
+        _touch(folder)
         try:
             return _Result._rebuild(target_context, *content[1])
         except MemoryError:
             raise
         except Exception as error:  # as it was written, and yet of no use to this numba
-            discard(path, error)
+            discard(folder, self.file(key), error)
             return None
 
     def _load_ready(self, sig: Any, target_context: Any) -> Any:
         """From the wheel; None where it has nothing that fits, or numba has changed its ways."""
         ready = self._ready
-        if ready is None or ready.missing or self._refusal(sig, target_context).exists():
+        if ready is None or ready.missing or self._is_refused(sig, target_context):
             return None
         key = self.key(sig, target_context, ready.target)
-        content = read(self.path(key, ready.place / self.folder.name), remove=False)
+        content = _shipped(ready.place / self.folder.name / self.file(key))
         if content is None or content[0] != key:
             return None
         try:
@@ -156,11 +163,14 @@ class KernelCache:
         try:
             content = data._replace(type_annotation="")._reduce()
             self._check(data, content)
-            write(self.path(self.key(sig, data)), (self.key(sig, data), content))
+            key = self.key(sig, data)
+            write(self.folder, self.file(key), (key, content))
         except (OSError, _NotKept) as error:
             why = _reason(error)
-            if not UNSAVED:
-                _say(
+            if isinstance(error, Untrusted):
+                distrust(error)
+            elif not UNSAVED:
+                say(
                     f"compiled kernels cannot be kept in {self.folder} ({why}): this run goes on, "
                     "the next compiles them again"
                 )
@@ -185,32 +195,40 @@ class KernelCache:
         processor = tuple(target or codegen.magic_tuple())
         return f"{self.folder.name}/{self._name}", types, processor
 
-    def path(self, key: Any, folder: Path | None = None) -> Path:
-        """The file of one version."""
+    def file(self, key: Any) -> str:
+        """The name of the file of one version."""
         types, target = (hashlib.sha256(str(part).encode()).hexdigest() for part in key[1:])
-        return (folder or self.folder) / f"{self._name}-{target[:8]}-{types[:16]}{SUFFIX}"
+        return f"{self._name}-{target[:8]}-{types[:16]}{SUFFIX}"
 
-    def versions(self, target_context: Any) -> Iterator[Path]:
-        """The files of all versions for this processor, here and in the wheel."""
-        yield from self._files(self.key((), target_context), self.folder)
+    def _own(self, target_context: Any) -> list[str]:
+        """The files of all versions for this processor in the cache."""
+        names = _within(self.folder, Folder.names, list[str]())
+        return self._matching(names, self.key((), target_context))
+
+    def _others(self, target_context: Any) -> list[Path]:
+        """The files of all versions for this processor in the wheel."""
         ready = self._ready
-        if ready is not None and not ready.missing:
-            key = self.key((), target_context, ready.target)
-            yield from self._files(key, ready.place / self.folder.name)
-
-    def _files(self, key: Any, folder: Path) -> Iterator[Path]:
-        mark = self.path(key).name.rpartition("-")[0]
+        if ready is None or ready.missing:
+            return []
+        place = ready.place / self.folder.name
         with suppress(OSError):
-            names = sorted(entry.name for entry in os.scandir(folder))
-            yield from (folder / n for n in names if n.startswith(mark) and n.endswith(SUFFIX))
+            key = self.key((), target_context, ready.target)
+            return [place / name for name in self._matching(sorted(os.listdir(place)), key)]
+        return []
+
+    def _matching(self, names: list[str], key: Any) -> list[str]:
+        mark = self.file(key).rpartition("-")[0]
+        return [name for name in names if name.startswith(mark) and name.endswith(SUFFIX)]
 
     def has_any(self, target_context: Any) -> bool:
-        """Whether there is a version for this processor."""
-        return any(True for _ in self.versions(target_context))
+        """Whether there is a version for this processor, here or in the wheel."""
+        return bool(self._own(target_context) or self._others(target_context))
 
     def signatures(self, target_context: Any) -> list[Any]:
         """The types of arguments of all versions for this processor, here and in the wheel."""
-        found = [read(p, p.parent == self.folder) for p in self.versions(target_context)]
+        names = self._own(target_context)
+        found = _within(self.folder, lambda folder: [read(folder, n) for n in names], [])
+        found += [_shipped(path) for path in self._others(target_context)]
         return list(dict.fromkeys(content[0][1] for content in found if content is not None))
 
     def refuse(self, sig: Any, target_context: Any, why: str) -> bool:
@@ -218,71 +236,107 @@ class KernelCache:
 
         What is compiled in its place is kept as ever.
         """
+        key = self.key(sig, target_context)
         try:
-            key = self.key(sig, target_context)
-            self.path(key).unlink(missing_ok=True)
-            write(self._refusal(sig, target_context), (key, why))
+            with opened(self.folder.parent, make=True).inner(self.folder.name, make=True) as folder:
+                folder.remove(self.file(key))
+            write(self.folder, self._refusal(key), (key, why))
         except OSError:
             return False
         return True
 
-    def _refusal(self, sig: Any, target_context: Any) -> Path:
-        """The file that says that the wheel's version is wrong."""
-        return self.path(self.key(sig, target_context)).with_suffix(REFUSED)
+    def _is_refused(self, sig: Any, target_context: Any) -> bool:
+        """Whether a file of ours says that the wheel's version is wrong."""
+        name = self._refusal(self.key(sig, target_context))
+        return _within(self.folder, lambda folder: folder.own(name), False)
+
+    def _refusal(self, key: Any) -> str:
+        return self.file(key).removesuffix(SUFFIX) + REFUSED
 
 
 class _NotKept(Exception):
     """Why a kernel stays in this process."""
 
 
-def write(path: Path, content: Any) -> None:
-    """Seal a file: beside its place, then renamed."""
+def _within(path: Path, do: Callable[[Folder], _T], otherwise: _T) -> _T:
+    """What is done in the folder of a module; ``otherwise`` if there is none, or not ours alone."""
+    try:
+        with opened(path.parent).inner(path.name) as folder:
+            return do(folder)
+    except Untrusted as error:
+        distrust(error)
+    except OSError:
+        pass
+    return otherwise
+
+
+def write(path: Path, name: str, content: Any) -> None:
+    """Seal a file in the folder of a module."""
     body = _dumps(content)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex[:16]}")
-    try:
-        beside.write_bytes(body + hashlib.sha256(body).digest())
-        os.replace(beside, path)
-    except BaseException:
-        with suppress(OSError):
-            beside.unlink()
-        raise
+    with opened(path.parent, make=True).inner(path.name, make=True) as folder:
+        folder.write(name, body + hashlib.sha256(body).digest())
 
 
-def read(path: Path, remove: bool = True) -> Any:
-    """What a sealed file holds, or None: there is no such file, or it was damaged and is gone."""
+def read(folder: Folder, name: str) -> Any:
+    """What a sealed file holds, or None: it is not there, damaged and gone, or not ours."""
     try:
-        content = memoryview(path.read_bytes())
-        body, seal = content[:-_SEAL], content[-_SEAL:]
-        if hashlib.sha256(body).digest() != seal:
-            raise ValueError("cut short or altered")
-        return pickle.loads(body)
+        return _unsealed(folder.read(name))
     except FileNotFoundError:
         return None
     except MemoryError:
         raise
+    except Untrusted as error:
+        distrust(error)
     except Exception as error:
-        if remove:
-            discard(path, error)
+        discard(folder, name, error)
+    return None
+
+
+def _shipped(path: Path) -> Any:
+    """What a sealed file of the wheel holds, which is trusted as all of this package is."""
+    try:
+        return _unsealed(path.read_bytes())
+    except MemoryError:
+        raise
+    except Exception:
         return None
 
 
-def discard(path: Path, error: Exception) -> None:
+def _unsealed(data: bytes) -> Any:
+    content = memoryview(data)
+    body, seal = content[:-_SEAL], content[-_SEAL:]
+    if hashlib.sha256(body).digest() != seal:
+        raise ValueError("cut short or altered")
+    return pickle.loads(body)
+
+
+def discard(folder: Folder, name: str, error: Exception) -> None:
     """Remove a damaged file, remember it, and say so if it is the first."""
     try:
-        path.unlink(missing_ok=True)  # never a folder, and of a link the link
+        folder.remove(name)
         removed = True
     except OSError:
         removed = False
-    fault = Fault(path, _reason(error), removed)
+    fault = Fault(folder.path / name, _reason(error), removed)
     if not FAULTS:
         done = (
             "was damaged; it is removed and compiled anew"
             if removed
             else "is damaged and cannot be removed; its kernel is compiled in each run"
         )
-        _say(f"an entry of the kernel cache {done} ({path}: {fault.why}); see `minfer doctor`")
+        say(f"an entry of the kernel cache {done} ({fault.path}: {fault.why}); see `minfer doctor`")
     FAULTS.append(fault)
+
+
+def distrust(error: Untrusted) -> None:
+    """Remember what others can have written, and say so if it is the first."""
+    fault = Fault(Path(error.filename), str(error.strerror), False)
+    if not FAULTS:
+        say(
+            f"a part of the kernel cache is not used, and kernels are compiled in each run: {error}"
+        )
+    if fault not in FAULTS:
+        FAULTS.append(fault)
 
 
 class Version(NamedTuple):
@@ -299,8 +353,8 @@ def load_all(folder: Path, kernels: Iterable[Any]) -> list[Version]:
 
     Files that are damaged are discarded, and added to ``FAULTS``.
     """
-    for path in sorted(folder.rglob(f"*{SUFFIX}")):
-        read(path)
+    for place, _ in _folders(folder):
+        _within(place, _read_all, None)
     loaded = []
     for kernel in kernels:
         cache, context = kernel._cache, kernel.targetctx
@@ -326,60 +380,71 @@ _FILE = re.compile(r".*\.(nb[ic]|refused)(\.tmp\.[0-9a-f]+)?")
 def prune(current: Path, keep: Iterable[Path]) -> tuple[int, int]:
     """Remove what is old beside and in a cache folder; how many folders and bytes.
 
-    ``keep``: folders in it that are in use. Only folders and files with the names we give them are
-    removed, and a folder that holds anything else stays.
+    ``keep``: folders in it that are in use. Only folders and files of ours with the names we give
+    them are removed, by their handles; a folder that holds anything else stays.
     """
-    kinds: defaultdict[str, list[Path]] = defaultdict(list)
-    for place in current.parent.iterdir():
-        if _CACHE.fullmatch(place.name) and place.is_dir() and not place.is_symlink():
-            if place != current:
-                kinds[""].append(place)
-                continue
-            for folder in place.iterdir():
-                match = _MODULE.fullmatch(folder.name)
-                if match and folder.is_dir() and not folder.is_symlink():
-                    kinds[match[1]].append(folder)
+    kinds: defaultdict[str, list[tuple[float, Path]]] = defaultdict(list)
+    for place, used in _folders(current.parent):
+        if _CACHE.fullmatch(place.name) and place != current:
+            inner = [at for _, at in _folders(place)]
+            kinds[""].append((max([used, *inner]), place))
+    for folder, used in _folders(current):
+        if match := _MODULE.fullmatch(folder.name):
+            kinds[match[1]].append((used, folder))
     kept, gone, freed = set(keep), 0, 0
     for folders in kinds.values():
-        folders.sort(key=_last_used, reverse=True)
-        for rank, folder in enumerate(folders):
-            old = time.time() - _last_used(folder) > _OLD or rank >= _GENERATIONS
+        folders.sort(reverse=True)
+        for rank, (used, folder) in enumerate(folders):
+            old = time.time() - used > _OLD or rank >= _GENERATIONS
             if old and folder not in kept:
-                freed += _remove(folder)
-                gone += not folder.exists()
+                with suppress(OSError):
+                    outer = opened(folder.parent)
+                    with outer.inner(folder.name) as inside:
+                        freed += _emptied(inside)
+                    outer.remove_folder(folder.name)
+                    gone += 1
     return gone, freed
 
 
-def _last_used(folder: Path) -> float:
-    """When it, or a folder in it, was last written to or loaded from."""
+def _folders(path: Path) -> Iterator[tuple[Path, float]]:
+    """The folders in one, links aside, and when each was last written to or loaded from."""
     with suppress(OSError):
-        inner = [entry.stat().st_mtime for entry in os.scandir(folder) if entry.is_dir()]
-        return max([folder.stat().st_mtime, *inner])
-    return 0.0
+        folder = opened(path)
+        for name in folder.names():
+            found = folder.look(name)
+            if found is not None and stat.S_ISDIR(found.st_mode):
+                yield path / name, found.st_mtime
 
 
-def _remove(folder: Path) -> int:
+def _read_all(folder: Folder) -> None:
+    for name in folder.names():
+        if name.endswith(SUFFIX):
+            read(folder, name)
+
+
+def _emptied(folder: Folder) -> int:
     """Remove our files in a folder and in folders of modules there; the bytes freed."""
     freed = 0
-    with suppress(OSError):
-        for entry in list(folder.iterdir()):
-            if entry.is_symlink():
+    for name in folder.names():
+        with suppress(OSError):
+            found = folder.look(name)
+            if found is None:
                 continue
-            if entry.is_dir():
-                freed += _remove(entry) if _MODULE.fullmatch(entry.name) else 0
-            elif _FILE.fullmatch(entry.name):
-                size = entry.stat().st_size
-                entry.unlink()
-                freed += size
-        folder.rmdir()
+            if stat.S_ISDIR(found.st_mode) and _MODULE.fullmatch(name):
+                with folder.inner(name) as inside:
+                    freed += _emptied(inside)
+                folder.remove_folder(name)
+            elif stat.S_ISREG(found.st_mode) and _FILE.fullmatch(name):
+                folder.remove(name)
+                freed += found.st_size
     return freed
 
 
-def _touch(folder: Path) -> None:
+def _touch(folder: Folder) -> None:
     """Note that a folder is in use, once a day."""
     with suppress(OSError):
-        if time.time() - folder.stat().st_mtime > 86_400:
-            os.utime(folder)
+        if time.time() - folder.last_used() > 86_400:
+            folder.mark_used()
 
 
 def _reason(error: Exception) -> str:
@@ -388,5 +453,6 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """One line on stderr."""
     print(f"minfer: {text}", file=sys.stderr, flush=True)

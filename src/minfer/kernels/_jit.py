@@ -5,7 +5,9 @@
 * kernels are cached by module, in a folder named after a hash of its source and of the sources it
   imports (:mod:`minfer.kernels._keys`), so an edit to a helper in one file never leaves a stale
   kernel of another behind, and recompiles nothing else; an install (or a home) that cannot be
-  written to still works, from a temporary folder if need be;
+  written to still works, from a temporary folder if need be. A folder that others can write to is
+  passed over, in one line on stderr (:mod:`minfer.kernels._trust`), and where none is left kernels
+  are compiled in each run;
 * a damaged file in it costs a compilation, not the run (:mod:`minfer.kernels._cache`), and a wheel
   may bring machine code along (:mod:`minfer.kernels._ready`);
 * no two functions ever have one name (:mod:`minfer.kernels._symbols`), and a kernel that only
@@ -34,6 +36,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -41,7 +44,7 @@ from typing import Any
 
 import numba
 
-from minfer.kernels import _answers, _cache, _frugal, _keys, _symbols
+from minfer.kernels import _answers, _cache, _frugal, _keys, _symbols, _trust
 from minfer.kernels._cache import LOADING, KernelCache
 from minfer.kernels._ready import FOLDER, Ready
 
@@ -62,35 +65,40 @@ def _candidates() -> list[Path]:
     places += [Path(cache_home) / "minfer"] if cache_home else []
     with suppress(RuntimeError):  # no home at all
         places.append(Path.home() / ".cache" / "minfer")
-    uid = os.getuid() if hasattr(os, "getuid") else 0
-    places.append(Path(tempfile.gettempdir()) / f"minfer-cache-{uid}")
-    return places
-
-
-def _writable(folder: Path) -> bool:
-    """Create the folder and prove it by a file; never trust one that belongs to someone else."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
-            return False
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
+    uid = os.geteuid() if hasattr(os, "geteuid") else 0
+    with suppress(OSError):  # no folder for temporary files
+        places.append(Path(tempfile.gettempdir()) / f"minfer-cache-{uid}")
+    return [place.absolute() for place in places]
 
 
 def cache_dir() -> Path:
-    """The folder that holds the compiled kernels of this numba and Python, by module."""
+    """The folder that holds the compiled kernels of this numba and Python, by module.
+
+    The first that can be written to, by nobody but us. Where there is none, nothing is kept.
+    """
     editions = f"{_frugal.EDITION} {_symbols.EDITION}"
     made_by = f"{numba.__version__} {platform.python_version()} {OPTIONS} {editions}"
     name = f"kernels-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
     asked = os.environ.get("MINFER_CACHE_DIR")
-    for place in _candidates():
-        if _writable(place / name):
+    places, passed_over = _candidates(), list[str]()
+    for place in places:
+        try:
+            _trust.opened(place / name, make=True).prove()
+        except _trust.Untrusted as error:
+            passed_over.append(str(error))
+        except OSError as error:
+            if asked and place == places[0]:
+                why = error.strerror or error
+                passed_over.append(f"MINFER_CACHE_DIR={asked} cannot be written to ({why})")
+        else:
+            if passed_over:
+                _cache.say(f"compiled kernels are kept in {place}, because {passed_over[0]}")
             return place / name
-        if asked and place == Path(asked):
-            print(f"minfer: MINFER_CACHE_DIR={asked} cannot be written to", file=sys.stderr)
-    return Path(tempfile.mkdtemp(prefix="minfer-cache-"))
+    why = passed_over[0] if passed_over else "no cache folder can be written to"
+    _cache.say(f"compiled kernels are not kept, and the next run compiles them again: {why}")
+    _cache.UNSAVED.append(why)
+    _cache.FAULTS.append(_cache.Fault(places[0] if places else Path.cwd(), why, False))
+    return (places[0] if places else Path.cwd()) / name
 
 
 CACHE_DIR = cache_dir()
@@ -179,7 +187,7 @@ def _dispatcher(function: Any, options: dict[str, Any]) -> Any:
     folder = _place(function)
     if config.DISABLE_JIT or folder is None or _symbols.UNAVAILABLE:
         kernel = numba.njit(**options)(function)
-    elif _cache.UNAVAILABLE:
+    elif _cache.UNAVAILABLE and _is_ours(folder):
         before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
         try:
             kernel = numba.njit(cache=True, **options)(function)
@@ -187,10 +195,24 @@ def _dispatcher(function: Any, options: dict[str, Any]) -> Any:
             config.CACHE_DIR = before
     else:
         kernel = numba.njit(**options)(function)
-        kernel._cache = KernelCache(function, folder, READY)
+        if not _cache.UNAVAILABLE:
+            kernel._cache = KernelCache(function, folder, READY)
     _frugal.adopt(kernel)
     _answers.watch(kernel)
     return kernel
+
+
+@cache
+def _is_ours(folder: Path) -> bool:
+    """Whether numba's own cache may have a folder, which it reads and runs as it is."""
+    try:
+        _trust.check_below(folder)
+    except _trust.Untrusted as error:
+        _cache.distrust(error)
+        return False
+    except OSError:
+        return False
+    return True
 
 
 def _place(function: Any) -> Path | None:

@@ -101,6 +101,7 @@ def main() -> None:
 
 def draw(found: list[Found], path: str) -> None:
     """Each test picture: seen, by hand, learned."""
+    from minfer.pictures import write_figure
     from minfer.plots import pyplot
 
     plt = pyplot(headless=True)
@@ -113,7 +114,8 @@ def draw(found: list[Found], path: str) -> None:
             ax.set_title(name.replace("_", " ") + wrong, fontsize=9)
             ax.set_axis_off()
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.set_dpi(110)
+    write_figure(path, figure)
     plt.close(figure)
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -27,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_number, check_type, check_whole
-from minfer.errors import FormatError, MinferError, ModelError
+from minfer.errors import FormatError, MinferError, ModelError, RefusedError
 from minfer.io.text import PathLike, shown
 from minfer.limits import clock
 from minfer.parsing.conllu import Sentence
@@ -56,6 +57,7 @@ from minfer.parsing.projective import count_trees, lift
 _CHUNK = 200  # sentences between two looks at the clock and at Ctrl-C
 _START = 0.01  # of AdaGrad's sums of squares
 _CHECKPOINT = "minfer_parser_checkpoint"
+_MOST_HEADER = 1 << 24  # bytes
 _STATE = ("arcs", "pairs", "arcs squares", "pairs squares")
 _AFRESH = "remove it to start over"
 ROOT = "root"  # the relation that UD keeps for the root's child
@@ -440,6 +442,16 @@ def _learn_trees(
 # ---------------------------------------------------------------------- checkpoints
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Whether a file begins as checkpoints of training do, whole or not."""
+    with suppress(OSError, ValueError, RecursionError), open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        head = json.loads(file.read(size)) if size <= _MOST_HEADER else None
+        about = head.get("__metadata__") if isinstance(head, dict) else None
+        return isinstance(about, dict) and _CHECKPOINT in about
+    return False
+
+
 class _Checkpoint:
     """How far training has come, in a file if it has a path.
 
@@ -524,6 +536,8 @@ class _Checkpoint:
     ) -> None:
         if self.path is None:
             return
+        if Path(self.path).exists() and not is_checkpoint(Path(self.path)):
+            raise RefusedError(f"{shown(self.path)} was replaced by something else: move it away")
         header = {
             "identity": self.identity, "done": done, "theta": theta, "dev_uas": uas,
             "tables": list(tables),

@@ -7,6 +7,7 @@ parsed. Columns HEAD and DEPREL are replaced, so what stood there is not looked 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import partial
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minfer.errors import FormatError, MinferError, SettingsError
-from minfer.io.text import PathLike, atomic_write
+from minfer.io.text import PathLike, atomic_write, check_writable
 from minfer.parallel import cores, ordered_map
 from minfer.parsing.conllu import Dialect, Sentence, parse_block, parse_line
 from minfer.parsing.inference import Inference
@@ -133,6 +134,7 @@ def parse_file(
     """
     if on_error not in ("skip", "fail"):
         raise SettingsError(f"on_error must be skip or fail, not {on_error!r}")
+    check_writable(target, [model, *([source] if isinstance(source, str | os.PathLike) else [])])
     layout, blocks = read_units(source, layout)
     name = source_name(source)
     first, blocks = _first_sentence(blocks, layout, name)

@@ -2,7 +2,7 @@
 
 :meth:`minfer.parsing.Parser.train` does the learning; here are the files around it. After each
 epoch the state lies in a checkpoint beside the output, from which the same call resumes; it is
-removed once the parser is written.
+removed once the parser is written. A file of that name which is not a checkpoint is never touched.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from minfer.errors import FormatError
+from minfer.io.owned import check_apart, check_ours, discard
+from minfer.io.text import check_writable
 from minfer.limits import clock, compiled, load_compiler
 from minfer.parsing.conllu import BrokenSentence, read_treebank
 from minfer.parsing.evaluation import Scores, evaluate
-from minfer.parsing.learn import Recipe, Report
+from minfer.parsing.learn import Recipe, Report, is_checkpoint
 from minfer.parsing.model import require_safetensors
 from minfer.parsing.parser import Parser
 from minfer.solvers.telling import took
@@ -68,6 +70,9 @@ class Trained(NamedTuple):
         return {**lines, "file": f"{self.path}, {self.bytes / 1e6:.1f} MB"}
 
 
+_KEPT, _WHAT = "where training keeps its state", "a checkpoint of a training"
+
+
 def checkpoint_of(out: str) -> Path:
     """Where training saves its state."""
     return Path(f"{out}.checkpoint")
@@ -103,10 +108,17 @@ def train_file(
     note : called with what there is to say about the checkpoint
     **settings
         Of :meth:`Parser.train`.
+
+    Raises
+    ------
+    SettingsError : the output, or the checkpoint beside it, is one of the inputs
+    FormatError : the file in the checkpoint's place is something else
     """
     require_safetensors()  # before the work, not after it
+    check_writable(out, [treebank, dev])
     checkpoint = checkpoint_of(out)
-    if checkpoint.exists() and not fresh:
+    check_apart(checkpoint, _KEPT, [treebank, dev])
+    if check_ours(checkpoint, _WHAT, is_checkpoint) and not fresh:
         note(f"there is {checkpoint}, to resume from (fresh=True starts over)")
     skipped: list[BrokenSentence] = []
 
@@ -120,7 +132,7 @@ def train_file(
     if dev is not None:
         held_out = read_treebank(dev, on_error=on_error, report=skip, multi_root=True)
     if fresh:  # nothing speaks against it now
-        checkpoint.unlink(missing_ok=True)
+        discard(checkpoint, _WHAT, is_checkpoint)
     load_compiler()
     began = clock()
     try:
@@ -138,6 +150,6 @@ def train_file(
         raise FormatError(f"{error}{advice}") from None
     seconds = clock() - began
     parser.save(out)
-    checkpoint.unlink(missing_ok=True)
+    discard(checkpoint, _WHAT, is_checkpoint)
     scores = evaluate(held_out, parser.parse(held_out)) if held_out else None
     return Trained(parser, out, seconds, len(skipped), scores)

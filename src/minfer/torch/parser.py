@@ -418,6 +418,7 @@ def line(one: Judged) -> str:
 
 def draw(found: Sequence[Judged], path: str) -> None:
     """How often arcs are right against what was said, before and after calibration."""
+    from minfer.pictures import write_figure
     from minfer.plots import pyplot
 
     plt = pyplot(headless=True)
@@ -432,7 +433,8 @@ def draw(found: Sequence[Judged], path: str) -> None:
         ax.legend(fontsize=7, title="calibration error", title_fontsize=7)
     axes[0].set_ylabel("share that is right")
     figure.tight_layout()
-    figure.savefig(path, dpi=100)
+    figure.set_dpi(100)
+    write_figure(path, figure)
     plt.close(figure)
 
 
