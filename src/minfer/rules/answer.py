@@ -17,7 +17,6 @@ from minfer.rules import tables
 from minfer.rules.explain import Explanation, explain_atom
 from minfer.rules.formulas import Constant, Variable
 from minfer.rules.parse import parse_atom
-from minfer.rules.tables import named
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -119,23 +118,25 @@ class Answer:
         if kind not in (None, "pandas", "polars", "arrow", "columns"):
             raise ModelError(f"table: kind must be pandas, polars, arrow or columns, not {kind!r}")
         select, joins = [], ""
-        for k, (column, number) in enumerate(zip(p.columns, p.classes)):
+        for k, number in enumerate(p.classes):
             coding = store.coding(number)
             value = f"a.a{k}"
             if coding.kind == "text":
                 joins += f" join {coding.table} d{k} on d{k}.id = a.a{k}"
                 value = f"d{k}.v"
-            select.append(f"{value}::{p.sql_types[k]} as {named(column)}")
+            select.append(f"{value}::{p.sql_types[k]} as c{k}")
         name = PROBABILITY if PROBABILITY not in p.columns else f"P({predicate})"
         part = np.ascontiguousarray(self.probabilities[p.first : p.first + p.n])
         ids = np.arange(p.first, p.first + p.n, dtype=np.int32)
         where = "" if known else " where a.known = 2"
         sql = (
-            f"select {', '.join(select)}, q.p as {named(name)} from {p.atoms} a join "
+            f"select {', '.join(select)}, q.p as p from {p.atoms} a join "
             f"answer_columns q on q.id = a.id{joins}{where} order by a.id"
         )
         try:
-            return tables.as_kind(store.con, kind or p.kind, sql, {"id": ids, "p": part})
+            return tables.as_kind(
+                store.con, kind or p.kind, sql, (*p.columns, name), {"id": ids, "p": part}
+            )
         finally:
             store.con.unregister("answer_columns")
 

@@ -166,7 +166,8 @@ class Store:
         threads: int = 1,
         new_constants: bool = False,
     ) -> None:
-        self.con = tables.connect(memory_limit, threads)
+        sources = [*(d.source for d in declarations), *(o.source for o in evidence)]
+        self.con = tables.connect(memory_limit, threads, sources)
         self.new_constants = new_constants
         self.declarations = {d.name: d for d in declarations}
         self.predicates: dict[str, Predicate] = {}
