@@ -704,11 +704,67 @@ def test_csv_is_read_as_it_is_written(tmp_path):
         ("1: smokes(+Anna)", "column 12"),
         ("1: " + "(" * 200 + "smokes(x)", "deep"), ("1: " + "!" * 200 + "smokes(x)", "deep"),
         ("1: smokes(x) § 3", "column 14"), ("-inf: smokes(x)", "column 2"),
+        ("1: smokes(x) ^ x < 1e400", "column 20 .*1e400 is infinite"),
+        ("1: smokes(1e400)", "column 11"), ("1: smokes(x) ^ -1e999 < x", "column 17"),
+        ("1e400: smokes(x)", "column 1 .*the weight is 1e400"),
+        ("1: smokes(x) ^ (EXIST x x < 3)", "column 23 .*x is quantified here, but also stands"),
+        ("1: (FORALL x smokes(x)) v smokes(x)", "column 12"),
+        ("1: smokes(x) ^ (EXIST y, x f(x, y))", "column 26"),
+        ("1: smokes(+x) v (EXIST x f(x, x))", "column 24"),
+        ("1: EXIST x (smokes(x) ^ (EXIST x f(x, x)))", "column 32 .*x is bound twice"),
+        ("1: EXIST x (smokes(x) ^ (FORALL y, x f(x, y)))", "column 36"),
     ],
 )  # fmt: skip
 def test_slips_in_rules_have_a_place(text, place):
     with pytest.raises(FormatError, match=place):
         Rules().rule(text)
+
+
+def test_quantifiers_may_share_names_and_values_may_look_infinite():
+    said = [
+        Rules().open("s", ["A", "B"]).rule(f"1: (EXIST x s(x)) ^ (EXIST {y} !s({y}))").infer()
+        for y in ("x", "y")
+    ]
+    assert np.allclose(said[0].probabilities, said[1].probabilities)
+    texts = Rules().open("s", ["1e400", "Nan", "Infinity"]).rule('1: s("1e400")')
+    texts.rule("1: s(x) ^ x = Nan").rule("2: s(Infinity)")
+    found = dict(texts.evidence("!s(Nan)").infer().query("s(x)"))
+    assert np.allclose(sorted(found.values()), [0, 1 / (1 + np.exp(-1)), 1 / (1 + np.exp(-2))])
+    numbers = Rules().open("s", {"a": [1.5, np.inf]})
+    assert numbers.infer().probability("s(inf)") == 0.5
+    for ask in ("s(1e400)", "s(-1e400)"):
+        with pytest.raises(ModelError, match=f"constant {ask[2:-1]} is in no table"):
+            numbers.infer().probability(ask)
+    for text in ('"1e400"', "Infinity", "NaN", "-Infinity"):
+        program = Rules().open("s", {"a": [1.5, 2.5]}).rule(f"1: s(x) ^ x < {text}")
+        with pytest.raises(ModelError, match=r"rule `.*no finite one"):
+            program.infer()
+    with pytest.raises(ModelError, match="no finite one"):
+        Rules().open("s", [2**40, 2**41]).rule("1: s(x) ^ x < Infinity").infer()
+
+
+def test_slips_in_files_have_a_line(tmp_path):
+    (tmp_path / "e.db").write_text("S(A)\n")
+    for rule, place in (("1 S(x) v (EXIST x\n  S(x))", "line 3, column 17"),
+                        ("1 S(x) v\n x < 1e400", "line 4, column 6")):  # fmt: skip
+        (tmp_path / "p.mln").write_text(f"S(t)\n\n{rule}\n")
+        with pytest.raises(FormatError, match=rf"p\.mln: {place}: "):
+            Rules.read(tmp_path / "p.mln", tmp_path / "e.db")
+
+
+def test_counts_of_a_plan_are_whole_numbers():
+    program = Rules().open("s", ["A", "B"]).rule("1: s(x)").rule("1: s(x) ^ s(y)")
+    found = program.plan().to_dict()
+    counts = [found["groundings"], found["known"], *(r["groundings"] for r in found["rules"])]
+    assert counts == [6, 0, 2, 4]
+    assert all(type(n) is int for n in counts)
+
+
+def test_what_is_missing_in_a_column_of_priors_is_called_so():
+    for value in (None, np.nan):
+        program = Rules().open("s", {"a": ["A"], "f": [value]}, columns="a", log_odds="f")
+        with pytest.raises(ModelError, match=r"column 'f' has a missing value \(None or NaN\)"):
+            program.infer()
 
 
 # ---------------------------------------------------------------------- files of Alchemy and Tuffy

@@ -72,8 +72,9 @@ class Plan(Faced):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON."""
-        facts = {"atoms": self.atoms, "known": self.known, "groundings": self.groundings}
-        return {**facts, "rules": [asdict(r) for r in self.rules]}
+        facts = {"atoms": self.atoms, "known": self.known, "groundings": _whole(self.groundings)}
+        rules = [{**asdict(r), "groundings": _whole(r.groundings)} for r in self.rules]
+        return {**facts, "rules": rules}
 
     def face(self) -> Face:
         """What there is to say: groundings and atoms in all, then rule by rule."""
@@ -83,6 +84,11 @@ class Plan(Faced):
         rows = [(Right(_at_most(r.groundings, r.exact)), visible(r.rule)) for r in self.rules]
         conclusion = f"{count} groundings over {atoms}, {self.known:,} known"
         return Face(conclusion, ("groundings", "rule"), rows)
+
+
+def _whole(n: float) -> float:
+    """A count as a whole number."""
+    return int(n) if math.isfinite(n) and n == int(n) else n
 
 
 def _at_most(n: float, exact: bool) -> str:
