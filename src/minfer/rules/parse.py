@@ -277,9 +277,9 @@ class _Parser:
             if token.value in free:
                 self.fail(
                     token.place,
-                    f"the variable {visible(token.value)} is quantified here, but also stands where "
-                    "this quantifier does not reach; give one of the two another name, or the "
-                    "quantifier brackets around what it is about",
+                    f"the variable {visible(token.value)} is quantified here, but also stands "
+                    "where this quantifier does not reach; give one of the two another name, or "
+                    "put brackets around all that the quantifier is about",
                 )
         text = self.text.strip()
         line = f"line {self.line}: " if self.line else ""
@@ -318,8 +318,8 @@ class _Parser:
         ):
             self.fail(
                 token.place,
-                f"the weight is {'-' * negative}{token.value}; weights are finite numbers (within 1e300), or inf for a "
-                "hard rule",
+                f"the weight is {'-' * negative}{token.value}; weights are finite numbers (within "
+                "1e300), or inf for a hard rule",
             )
         return value
 
