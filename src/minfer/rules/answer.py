@@ -17,6 +17,7 @@ from minfer.rules import tables
 from minfer.rules.explain import Explanation, explain_atom
 from minfer.rules.formulas import Constant, Variable
 from minfer.rules.parse import parse_atom
+from minfer.solvers.status import Status
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -89,13 +90,21 @@ class Answer:
 
     @property
     def converged(self) -> bool:
-        if self.lazily is not None and self.lazily.agreed is False:
+        """Whether the solver has; by lazy grounding, whether answers did not disagree besides."""
+        if self._disagrees:
             return False
         return self.marginals.converged if self.result is None else self.result.converged
 
     @property
-    def status(self) -> Any:
-        return self.marginals.status if self.result is None else self.result.status
+    def status(self) -> Status:
+        """That of the solver; where lazily found answers disagree, "not converged"."""
+        found = self.marginals.status if self.result is None else self.result.status
+        return Status.MAX_ITERS if self._disagrees and found.ok else found
+
+    @property
+    def _disagrees(self) -> bool:
+        """Whether another threshold or start gave another answer."""
+        return self.lazily is not None and (self.lazily.agreed is False or self.lazily.several)
 
     def __getitem__(self, predicate: str) -> Any:
         return self.table(predicate)
@@ -232,7 +241,7 @@ class Answer:
             estimate = finite_or_none(self.mean_error_estimate)
             content |= {"kept": self.kept, "mean_error_estimate": estimate}
         if self.lazily is not None:
-            told = "thresholds differences tolerance agreed checked another notes"
+            told = "thresholds differences tolerance agreed checked starts another notes"
             content["lazily"] = {name: getattr(self.lazily, name) for name in told.split()}
         return content
 
