@@ -72,9 +72,8 @@ class Plan(Faced):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON."""
-        facts = {"atoms": self.atoms, "known": self.known, "groundings": _whole(self.groundings)}
-        rules = [{**asdict(r), "groundings": _whole(r.groundings)} for r in self.rules]
-        return {**facts, "rules": rules}
+        facts = {"atoms": self.atoms, "known": self.known, "groundings": self.groundings}
+        return {**facts, "rules": [asdict(r) for r in self.rules]}
 
     def face(self) -> Face:
         """What there is to say: groundings and atoms in all, then rule by rule."""
@@ -107,7 +106,7 @@ def make_plan(grounder: Grounder, count_up_to: float = MAX_COUNTED) -> Plan:
         mine = found.get(k, [])
         kind = mine[0][2] if mine else "nothing"
         total = sum(n for n, _, _ in mine)
-        rules.append(RulePlan(rule.text, total, all(e for _, e, _ in mine), kind))
+        rules.append(RulePlan(rule.text, _whole(total), all(e for _, e, _ in mine), kind))
     atoms = {p.name: p.n for p in store.open_predicates}
     known = sum(
         store.con.one(f"select count(*) from {p.atoms} where known < 2")[0]

@@ -114,8 +114,9 @@ class Rules:
         ----------
         name : str
         table : data frame of pandas or polars, Arrow table, columns ``{name: values}``, list of
-            tuples or dicts, name of a .csv or .parquet file (``lake/*.parquet`` too), or
-            ``("file.duckdb", "table")``, for SQLite files too
+            tuples or dicts, name of a .csv or .parquet file, list of :class:`~pathlib.Path` of
+            such files, ``("file.duckdb", "table")``, for SQLite files too, or
+            :class:`minfer.rules.Query`
         columns : the columns that are its arguments; all by default
         types : a name for each argument. Arguments that one variable joins are of one type; named
         types catch mistakes
