@@ -58,7 +58,8 @@ _NO_TEXT = re.compile("[\ud800-\udfff]")
 _SPECIAL = re.compile("[*?\\[\\]{}~\ud800-\udfff" + ("" if os.sep == "\\" else "\\\\") + "]")
 
 _shared: dict[int, Any] = {}  # databases, by the threads they have
-_lock = threading.Lock()  # of what connections of one database have in common
+_lock = threading.Lock()  # of these
+_attaching = threading.Lock()  # a process can attach a file once
 
 
 def _begin_anew() -> None:
@@ -66,11 +67,11 @@ def _begin_anew() -> None:
 
     To close one would wait for threads that are not there, so that they are kept to its end.
     """
-    global _lock
+    global _lock, _attaching
     for database in _shared.values():
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(database))
     _shared.clear()
-    _lock = threading.Lock()
+    _lock, _attaching = threading.Lock(), threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -163,7 +164,7 @@ class Database:
     @contextmanager
     def attached(self, path: str) -> Iterator[None]:
         """A DuckDB file as the database ``source_db``, read-only."""
-        with _lock:  # a process can attach a file once
+        with _attaching:
             self.execute(f"attach {quoted(self.files[_full(path)])} as source_db (read_only)")
             try:
                 yield
@@ -535,7 +536,7 @@ def _problem(error: Exception, source: Any, files: Mapping[str, str]) -> str:
         return f"{place}{counted(found, 'value')}, but the header has {counted(wanted, 'column')}"
     if "unterminated quote" in text:
         return f"{place}a quote that does not end, or text after its end"
-    if "utf-8" in text.lower():
+    if "utf-8" in text.lower() or "invalid unicode" in text.lower():
         return f"{place}this is not UTF-8"
     words = [x for x in text.splitlines()[1:] if x and not x.startswith("Original Line")]
     return place + (words[0] if words else text.splitlines()[0])
