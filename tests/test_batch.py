@@ -1187,6 +1187,12 @@ def test_command_line(tmp_path, model):
     result = CliRunner().invoke(app, [*command, "--marginals"])
     assert result.exit_code == 4
     assert "--fresh" in result.stderr
+    assert "--shard-mb was 0.00" in result.stderr
+    assert ", is 8" in result.stderr
+    assert "shard_bytes" not in result.stderr
+    result = CliRunner().invoke(app, [*command, "--shard-mb", "1e400"])
+    assert result.exit_code == 2
+    assert "--shard-mb must be a finite number" in result.stderr
     result = CliRunner().invoke(app, ["batch", "status", out])
     assert result.exit_code == 0
     assert "done" in result.stdout

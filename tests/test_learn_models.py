@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -250,6 +251,15 @@ def test_gains_of_the_empty_model_are_those_of_the_paper():
 # ---------------------------------------------------------------------- shards
 
 pa = pytest.importorskip("pyarrow")
+
+
+def test_the_name_of_a_shard_is_no_pattern(tmp_path):
+    _, data = chain_data(2)
+    write_instances(data[:1], tmp_path / "part[1].parquet")
+    write_instances(data[1:], tmp_path / "part1.parquet")
+    (portion,) = shards(str(tmp_path / "part[1].parquet"))
+    assert Path(portion.path).name == "part[1].parquet"
+    assert len(shards(str(tmp_path / "part*.parquet"))) == 2
 
 
 @pytest.mark.drawn

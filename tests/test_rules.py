@@ -39,6 +39,7 @@ from minfer import (
 from minfer.reduction.recipes import Compensated
 from minfer.rules.explain import _push
 from minfer.rules.model import block_weights, weight_of
+from minfer.rules.tables import Query
 
 
 def compare(seed: int, **settings) -> str:
@@ -323,7 +324,9 @@ def tables_of_all_kinds(tmp_path):
     lite.executemany("insert into t values (?, ?)", list(zip(*columns.values())))
     lite.commit()
     lite.close()
-    yield "columns", (tmp_path / "t.sqlite", "select a, b from t")
+    yield "columns", (tmp_path / "t.sqlite", "t")
+    for name in ("t.duckdb", "t.sqlite"):
+        yield "columns", Query(tmp_path / name, sql="select a, b from t;")
 
 
 def test_tables_of_all_kinds(tmp_path):
@@ -354,7 +357,7 @@ def test_programs_in_one_process_are_apart(tmp_path):
         con.execute("create table t as select range as a, range + 1 as b from range(9)")
 
     def program(n: int) -> Rules:
-        out = Rules().closed("next", (path, f"select * from t where a < {n}"))
+        out = Rules().closed("next", Query(path, sql=f"select * from t where a < {n}"))
         out.open("s", list(range(n + 1)), probability=0.1 * n).evidence("s(0)")
         return out.rule("1: next(x, y) ^ s(x) => s(y)")
 
@@ -383,9 +386,10 @@ def test_tables_of_files_may_be_called_as_those_here(tmp_path):
     with duckdb.connect(str(path)) as con:
         for name in ("raw_1", "closed_3", "dict_0"):
             con.execute(f"create table {name} as select 'C' as a")
-    for table in ("raw_1", "select a from raw_1", "closed_3", "dict_0"):
+    query = Query(path, sql="select a from raw_1")
+    for table in ((path, "raw_1"), query, (path, "closed_3"), (path, "dict_0")):
         program = Rules().closed("p", ["A", "B"], types=("t",)).open("o", types=("t",))
-        program.closed("q", (path, table), types=("t",)).rule("1: q(x) ^ o(x)")
+        program.closed("q", table, types=("t",)).rule("1: q(x) ^ o(x)")
         assert program.infer().query("o(x)")[0][0] == "o(C)"
 
 
@@ -681,12 +685,13 @@ def test_csv_is_read_as_it_is_written(tmp_path):
     (tmp_path / "lake").mkdir()
     for name, text in (("0.csv", "a,b\n1,2\n"), ("1.csv", "a,b\n3,4\n")):
         (tmp_path / "lake" / name).write_text(text)
-    assert sorted(Rules().open("a", tmp_path / "lake" / "*.csv").infer()["a"]["a"]) == ["1", "3"]
+    lake = tmp_path / "lake"
+    assert sorted(Rules().open("a", sorted(lake.glob("*.csv"))).infer()["a"]["a"]) == ["1", "3"]
     (tmp_path / "lake" / "2.csv").write_text("b,a\n5,6\n")
     with pytest.raises(FormatError, match=r"2\.csv: line 1: its columns are b, a"):
-        Rules().open("a", tmp_path / "lake" / "*.csv").infer()
-    with pytest.raises(FormatError, match="no such file"):
-        Rules().open("a", tmp_path / "lake" / "*.tsv").infer()
+        Rules().open("a", sorted(lake.glob("*.csv"))).infer()
+    with pytest.raises(FormatError, match="no such file; a name is no pattern"):
+        Rules().open("a", lake / "*.csv").infer()
 
 
 @pytest.mark.parametrize(
@@ -699,11 +704,67 @@ def test_csv_is_read_as_it_is_written(tmp_path):
         ("1: smokes(+Anna)", "column 12"),
         ("1: " + "(" * 200 + "smokes(x)", "deep"), ("1: " + "!" * 200 + "smokes(x)", "deep"),
         ("1: smokes(x) § 3", "column 14"), ("-inf: smokes(x)", "column 2"),
+        ("1: smokes(x) ^ x < 1e400", "column 20 .*1e400 is infinite"),
+        ("1: smokes(1e400)", "column 11"), ("1: smokes(x) ^ -1e999 < x", "column 17"),
+        ("1e400: smokes(x)", "column 1 .*the weight is 1e400"),
+        ("1: smokes(x) ^ (EXIST x x < 3)", "column 23 .*x is quantified here, but also stands"),
+        ("1: (FORALL x smokes(x)) v smokes(x)", "column 12"),
+        ("1: smokes(x) ^ (EXIST y, x f(x, y))", "column 26"),
+        ("1: smokes(+x) v (EXIST x f(x, x))", "column 24"),
+        ("1: EXIST x (smokes(x) ^ (EXIST x f(x, x)))", "column 32 .*x is bound twice"),
+        ("1: EXIST x (smokes(x) ^ (FORALL y, x f(x, y)))", "column 36"),
     ],
 )  # fmt: skip
 def test_slips_in_rules_have_a_place(text, place):
     with pytest.raises(FormatError, match=place):
         Rules().rule(text)
+
+
+def test_quantifiers_may_share_names_and_values_may_look_infinite():
+    said = [
+        Rules().open("s", ["A", "B"]).rule(f"1: (EXIST x s(x)) ^ (EXIST {y} !s({y}))").infer()
+        for y in ("x", "y")
+    ]
+    assert np.allclose(said[0].probabilities, said[1].probabilities)
+    texts = Rules().open("s", ["1e400", "Nan", "Infinity"]).rule('1: s("1e400")')
+    texts.rule("1: s(x) ^ x = Nan").rule("2: s(Infinity)")
+    found = dict(texts.evidence("!s(Nan)").infer().query("s(x)"))
+    assert np.allclose(sorted(found.values()), [0, 1 / (1 + np.exp(-1)), 1 / (1 + np.exp(-2))])
+    numbers = Rules().open("s", {"a": [1.5, np.inf]})
+    assert numbers.infer().probability("s(inf)") == 0.5
+    for ask in ("s(1e400)", "s(-1e400)"):
+        with pytest.raises(ModelError, match=f"constant {ask[2:-1]} is in no table"):
+            numbers.infer().probability(ask)
+    for text in ('"1e400"', "Infinity", "NaN", "-Infinity"):
+        program = Rules().open("s", {"a": [1.5, 2.5]}).rule(f"1: s(x) ^ x < {text}")
+        with pytest.raises(ModelError, match=r"rule `.*no finite one"):
+            program.infer()
+    with pytest.raises(ModelError, match="no finite one"):
+        Rules().open("s", [2**40, 2**41]).rule("1: s(x) ^ x < Infinity").infer()
+
+
+def test_slips_in_files_have_a_line(tmp_path):
+    (tmp_path / "e.db").write_text("S(A)\n")
+    for rule, place in (("1 S(x) v (EXIST x\n  S(x))", "line 3, column 17"),
+                        ("1 S(x) v\n x < 1e400", "line 4, column 6")):  # fmt: skip
+        (tmp_path / "p.mln").write_text(f"S(t)\n\n{rule}\n")
+        with pytest.raises(FormatError, match=rf"p\.mln: {place}: "):
+            Rules.read(tmp_path / "p.mln", tmp_path / "e.db")
+
+
+def test_counts_of_a_plan_are_whole_numbers():
+    program = Rules().open("s", ["A", "B"]).rule("1: s(x)").rule("1: s(x) ^ s(y)")
+    found = program.plan().to_dict()
+    counts = [found["groundings"], found["known"], *(r["groundings"] for r in found["rules"])]
+    assert counts == [6, 0, 2, 4]
+    assert all(type(n) is int for n in counts)
+
+
+def test_what_is_missing_in_a_column_of_priors_is_called_so():
+    for value in (None, np.nan):
+        program = Rules().open("s", {"a": ["A"], "f": [value]}, columns="a", log_odds="f")
+        with pytest.raises(ModelError, match=r"column 'f' has a missing value \(None or NaN\)"):
+            program.infer()
 
 
 # ---------------------------------------------------------------------- files of Alchemy and Tuffy

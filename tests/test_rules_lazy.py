@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import random
 from collections import defaultdict
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 pytest.importorskip("duckdb")
 
 import ground_oracle as oracle
-from draws import few, thorough
+from draws import draws, few, thorough
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -602,6 +603,109 @@ def test_what_agreed_is_within_the_tolerance_of_all_groundings():
 def test_what_agreed_is_within_the_tolerance_in_many_programs(block):
     outcomes = [agreed for k in range(5) for agreed in agreement_holds(5 * block + k)]
     assert sum(outcomes) >= 4
+
+
+FORMULAS = [
+    "friends(x, y) ^ smokes(x) => smokes(y)", "same(x, y) ^ same(y, z) ^ x < z => same(x, z)",
+    "smokes(x) ^ smokes(y) ^ x < y", "same(x, y) ^ smokes(x) => smokes(y)",
+    "smokes(x) v cancer(x)", "friends(x,y) ^ same(x,y)", "!smokes(x) v !cancer(y) v same(x,y)",
+    "same(x,y) ^ friends(y,z) ^ smokes(z) => cancer(x)",
+]  # fmt: skip
+
+
+def few_people(seed: int) -> tuple[Rules, float]:
+    """A program with strong rules over five to twelve people, and a tolerance."""
+    r = random.Random(seed)
+    people = range(r.randint(5, 12))
+    ordered = [(a, b) for a in people for b in people if a != b]
+    friends = [pair for pair in ordered if r.random() < 0.3] or [(0, 1)]
+    prior = [round(r.gauss(0, 2), 3) for _ in people]
+    pairs = [(a, b) for a, b in ordered if a < b]
+    same = [round(r.gauss(-1, 3), 3) for _ in pairs]
+    rules = []
+    for _ in range(r.randint(1, 4)):
+        k, weight = r.randrange(8), str(round(r.uniform(-2.5, 2.5), 3))
+        if r.random() < 0.12:
+            weight = "1.0" if k in (2, 5) else "inf"
+        rules.append(f"{weight}: {FORMULAS[k]}")
+    symmetric = r.random() < 0.8
+    if not symmetric:
+        other = random.Random(seed + 1)
+        pairs, same = ordered, [other.gauss(-1, 3) for _ in ordered]
+    out = Rules().closed("friends", friends, types=("p", "p"))
+    for name, odds in (("smokes", prior), ("cancer", prior[::-1])):
+        out.open(name, {"p": list(people), "f": odds}, columns="p", types="p", log_odds="f")
+    a, b = zip(*pairs)
+    out.open("same", {"a": a, "b": b, "f": same}, columns=("a", "b"), types=("p", "p"),
+             symmetric=symmetric, log_odds="f")  # fmt: skip
+    for rule in rules:
+        out.rule(rule)
+    return out, r.choice([1e-3, 1e-4, 1e-5])
+
+
+def check_few_people(seed: int) -> list[bool]:
+    """Answers that are called converged are those of belief propagation over all groundings.
+
+    Returns whether they were called so, with a tolerance and with all factors kept.
+    """
+    program, tolerance = few_people(seed)
+    bp = BeliefPropagation(tol=1e-9, max_iters=5000)
+    full = program.infer(solver=bp, grounding="full")
+    found = []
+    for asked, limit in (({"tolerance": tolerance}, tolerance), ({"threshold": 1e-15}, 1e-5)):
+        answer = program.infer(solver=bp, grounding="lazy", **asked)
+        how = answer.lazily
+        assert answer.converged == answer.status.ok
+        if how.several:
+            assert not answer.converged
+            assert not how.agreed
+            assert how.another > limit
+            assert "another start" in str(answer)
+        elif answer.converged:
+            assert how.starts == 8
+            assert "8 other starts led to the same answer" in str(answer)
+        if full.converged and answer.converged:
+            apart = np.abs(full.probabilities - answer.probabilities).mean()
+            assert apart <= limit, (seed, asked, apart)
+        found.append(answer.converged)
+    return found
+
+
+@pytest.mark.parametrize("seed", [119, 223])
+def test_answers_that_depend_on_the_start_do_not_agree(seed):
+    """They were said to agree, .09 and .32 away from belief propagation over all groundings."""
+    assert check_few_people(seed) == [False, False]
+
+
+@pytest.mark.parametrize("seed", few([74, 30, 75, 115, 136, 191, 254, 82], 2))
+def test_answers_with_all_factors_kept_may_depend_on_the_start(seed):
+    assert not check_few_people(seed)[1]
+
+
+@pytest.mark.drawn
+def test_drawn_answers_that_converged_are_those_of_all_groundings():
+    outcomes = [check_few_people(seed) for seed in range(1000, 1000 + draws(15))]
+    assert np.mean(outcomes) > 0.3
+
+
+def test_how_many_starts_are_tried(monkeypatch):
+    program = records(12)
+    assert program.infer(grounding="lazy", threshold=1e-2).lazily.starts == 8
+    answer = program.infer(grounding="lazy", tolerance=1e-2, starts=1)
+    assert answer.lazily.starts == 1
+    assert "1 other start led to the same answer" in str(answer)
+    assert answer.to_dict()["lazily"]["starts"] == 1
+    answer = program.infer(grounding="lazy", tolerance=1e-2, starts=0)
+    assert answer.lazily.starts == 0
+    assert "start" not in str(answer)
+    monkeypatch.setattr("minfer.rules.lazy.STARTS_UP_TO", 0)
+    assert program.infer(grounding="lazy", tolerance=1e-2).lazily.starts == 3
+    assert program.infer(grounding="lazy", threshold=1e-2).lazily.starts == 0
+    exact = records(6).infer(grounding="lazy", tolerance=1e-2, solver=Exact())
+    assert [exact.lazily.starts, exact.lazily.agreed] == [0, True]
+    for bad in (-1, 1.5, True):
+        with pytest.raises(SettingsError, match="starts"):
+            program.infer(grounding="lazy", starts=bad)
 
 
 def test_what_could_not_be_checked_is_said(monkeypatch):

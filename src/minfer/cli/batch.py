@@ -12,6 +12,8 @@ Examples:
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +23,15 @@ from minfer.cli.generate import Given, Options, Words, argument, group, option, 
 from minfer.cli.options import JSON, MISSING, PROBABILITIES, PictureSolving, Solving, member
 from minfer.cli.parse import PARSER, PARSING, Pairs
 from minfer.cli.progress import Meter
-from minfer.errors import FormatError
+from minfer.errors import FormatError, RefusedError, SettingsError
 from minfer.typed import listed
 
 if TYPE_CHECKING:
     from minfer.batch import Job, Progress
 
 batch = group("batch", __doc__)
+
+_MB = 1 << 20
 
 INPUTS = argument("IN  Files, or folders of them.")
 OUT = option("-o OUTDIR  Output folder.", ...)
@@ -202,7 +206,9 @@ def _run(job: Job, inputs: list[str], out: str, how: How) -> None:
 
     settings = asdict(how)
     json, settings["format"] = settings.pop("json"), settings.pop("format_")
-    settings["shard_bytes"] = round(settings.pop("shard_mb") * (1 << 20))
+    if math.isinf(how.shard_mb):
+        raise SettingsError("shard_mb must be a finite number")
+    settings["shard_bytes"] = round(settings.pop("shard_mb") * _MB)
     try:
         with Meter() as meter:
             settings["report"] = lambda p: meter(p, p.done == p.shards)
@@ -210,11 +216,19 @@ def _run(job: Job, inputs: list[str], out: str, how: How) -> None:
     except KeyboardInterrupt:
         note("stopped; run the same command to continue")
         raise
+    except RefusedError as error:
+        sizes = re.sub(r"shard_bytes was (\d+), is (\d+)", _in_mb, str(error))
+        raise RefusedError(sizes) from None
     _tell(out, state, json)
     if bad := complaint(state, out):
         if not state.rows:
             raise FormatError(bad)
         note(bad)
+
+
+def _in_mb(found: re.Match[str]) -> str:
+    old, new = (int(x) / _MB for x in found.groups())
+    return f"--shard-mb was {old:g}, is {new:g}"
 
 
 def _tell(out: str, state: Progress, json: bool, **more: Any) -> None:

@@ -97,6 +97,11 @@ class Grounding(Options):
         "with --tolerance, 10.",
         min=0,
     )
+    starts: int | None = option(
+        "N  Lazy: other starts of the solver that the answer is compared with. Default: 8 up to "
+        "20,000 factors; beyond that 3 with --tolerance, else none.",
+        min=0,
+    )
 
     @property
     def settings(self) -> dict[str, Any]:

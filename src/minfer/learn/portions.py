@@ -128,7 +128,10 @@ class SampleShard:
 
 
 def shards(paths: str | Sequence[PathLike]) -> list[InstanceShard]:
-    """Files of instances, by names or a pattern, as portions for :func:`minfer.learn.fit`."""
+    """Files of instances, by names or a pattern, as portions for :func:`minfer.learn.fit`.
+
+    A text that is the name of a file is that file, and no pattern.
+    """
     return [InstanceShard(path) for path in _paths(paths)]
 
 
@@ -139,7 +142,10 @@ def sample_shards(paths: str | Sequence[PathLike], like: Instance) -> list[Sampl
 
 def _paths(paths: str | Sequence[PathLike]) -> list[str]:
     """Names in a fixed order: a pattern's sorted, a list's as given."""
-    found = sorted(glob.glob(paths)) if isinstance(paths, str) else [os.fspath(p) for p in paths]
+    if isinstance(paths, str):
+        found = [paths] if os.path.exists(paths) else sorted(glob.glob(paths))
+    else:
+        found = [os.fspath(p) for p in paths]
     if not found:
         raise ModelError(f"shards: there is no file {paths}")
     return found

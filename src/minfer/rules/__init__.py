@@ -9,6 +9,9 @@ from minfer.rules.answer import Answer
 from minfer.rules.explain import Explanation, Reason
 from minfer.rules.plan import Plan, RulePlan
 from minfer.rules.program import Rules
+from minfer.rules.tables import Query
 from minfer.rules.weights import Learned, learn
 
-__all__ = ["Answer", "Explanation", "Learned", "Plan", "Reason", "RulePlan", "Rules", "learn"]
+__all__ = [
+    "Answer", "Explanation", "Learned", "Plan", "Query", "Reason", "RulePlan", "Rules", "learn",
+]  # fmt: skip

@@ -17,7 +17,7 @@ from minfer.rules import tables
 from minfer.rules.explain import Explanation, explain_atom
 from minfer.rules.formulas import Constant, Variable
 from minfer.rules.parse import parse_atom
-from minfer.rules.tables import named
+from minfer.solvers.status import Status
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -90,13 +90,21 @@ class Answer:
 
     @property
     def converged(self) -> bool:
-        if self.lazily is not None and self.lazily.agreed is False:
+        """Whether the solver has; by lazy grounding, whether answers did not disagree besides."""
+        if self._disagrees:
             return False
         return self.marginals.converged if self.result is None else self.result.converged
 
     @property
-    def status(self) -> Any:
-        return self.marginals.status if self.result is None else self.result.status
+    def status(self) -> Status:
+        """That of the solver; where lazily found answers disagree, "not converged"."""
+        found = self.marginals.status if self.result is None else self.result.status
+        return Status.MAX_ITERS if self._disagrees and found.ok else found
+
+    @property
+    def _disagrees(self) -> bool:
+        """Whether another threshold or start gave another answer."""
+        return self.lazily is not None and (self.lazily.agreed is False or self.lazily.several)
 
     def __getitem__(self, predicate: str) -> Any:
         return self.table(predicate)
@@ -119,23 +127,25 @@ class Answer:
         if kind not in (None, "pandas", "polars", "arrow", "columns"):
             raise ModelError(f"table: kind must be pandas, polars, arrow or columns, not {kind!r}")
         select, joins = [], ""
-        for k, (column, number) in enumerate(zip(p.columns, p.classes)):
+        for k, number in enumerate(p.classes):
             coding = store.coding(number)
             value = f"a.a{k}"
             if coding.kind == "text":
                 joins += f" join {coding.table} d{k} on d{k}.id = a.a{k}"
                 value = f"d{k}.v"
-            select.append(f"{value}::{p.sql_types[k]} as {named(column)}")
+            select.append(f"{value}::{p.sql_types[k]} as c{k}")
         name = PROBABILITY if PROBABILITY not in p.columns else f"P({predicate})"
         part = np.ascontiguousarray(self.probabilities[p.first : p.first + p.n])
         ids = np.arange(p.first, p.first + p.n, dtype=np.int32)
         where = "" if known else " where a.known = 2"
         sql = (
-            f"select {', '.join(select)}, q.p as {named(name)} from {p.atoms} a join "
+            f"select {', '.join(select)}, q.p as p from {p.atoms} a join "
             f"answer_columns q on q.id = a.id{joins}{where} order by a.id"
         )
         try:
-            return tables.as_kind(store.con, kind or p.kind, sql, {"id": ids, "p": part})
+            return tables.as_kind(
+                store.con, kind or p.kind, sql, (*p.columns, name), {"id": ids, "p": part}
+            )
         finally:
             store.con.unregister("answer_columns")
 
@@ -231,7 +241,7 @@ class Answer:
             estimate = finite_or_none(self.mean_error_estimate)
             content |= {"kept": self.kept, "mean_error_estimate": estimate}
         if self.lazily is not None:
-            told = "thresholds differences tolerance agreed checked another notes"
+            told = "thresholds differences tolerance agreed checked starts another notes"
             content["lazily"] = {name: getattr(self.lazily, name) for name in told.split()}
         return content
 

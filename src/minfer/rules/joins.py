@@ -212,9 +212,10 @@ class Builder:
             return bound[term.name]
         if isinstance(term, Constant):
             value = term.number
-            if value is None:
+            if value is None or not math.isfinite(value):
                 raise ModelError(
-                    f"{self.rule.name}: the constant {visible(str(term))} is compared with numbers"
+                    f"{self.rule.name}: the constant {visible(str(term))} is compared with numbers,"
+                    " and is no finite one itself"
                 )
             return f"{value!r}::double"
         left = self.expression(term.left, bound, True)
@@ -243,6 +244,7 @@ class Builder:
             if op not in ("=", "<>") and (other.number is not None) != coding.whole:
                 self._no_number(var, other)
             if op not in ("=", "<>") and coding.whole:
+                self.expression(other, {}, True)  # a finite number
                 text, v = _exactly(other), "v::hugeint"
             direct = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op) if flipped else op
             below = f"(select count(*) from {coding.table} where {v} < {text})"

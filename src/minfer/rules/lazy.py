@@ -15,8 +15,9 @@ agree. At each of them selection begins anew, with the first marginals and then 
 factors alone, so that a lower threshold builds what a higher one only summed, and the two answers
 check each other. Two things neither of them sees are checked then: what is below both bands, by
 summing messages of *all* groundings once (where they are few enough to be listed), and whether
-belief propagation has another answer, by solving from other starts: from nothing, and from atoms
-that were all pulled to be true, or false.
+belief propagation has another answer, by solving from other starts: from atoms that were all pulled
+to be true, or false, or each at random. That they all lead to the same answer is evidence and no
+proof: another start may lead elsewhere. It takes two runs for each of them, until one differs.
 
 A hard rule has an infinite gain unless it is sure to hold. It is judged by the reverse divergence,
 -log(1 - u), and no divergence is reported then.
@@ -25,7 +26,7 @@ A hard rule has an infinite gain unless it is sure to hold. It is judged by the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +38,11 @@ from minfer.rules.ground import Grounder, Grounding
 from minfer.rules.model import Model, build
 from minfer.rules.plan import count_part
 from minfer.rules.selection import Kept, Selector, union
+from minfer.solvers.status import Status
+from minfer.words import counted
 
 if TYPE_CHECKING:
-    from minfer.graph import FactorGraph
+    pass
 
 THRESHOLD = 1e-3  # where lowering begins
 TOLERANCE = 1e-3  # mean difference of two answers that is good enough
@@ -48,6 +51,9 @@ BAND = 100.0  # how far below the threshold messages are summed
 LEAST = 1e-9  # thresholds are not lowered further
 MAX_CHECKED = 20_000_000  # groundings up to which all are summed before answers count as agreed
 PULL = 6.0  # log-odds by which atoms are pulled for another start
+STARTS = 8  # others that an answer is compared with,
+STARTS_UP_TO = 20_000  # ... where there are no more factors than this; else
+FEW_STARTS = 3  # ... with a tolerance, and none without
 MAX_SUMS = 10  # times that a band is summed until it moves nothing
 LEAST_STEP = 0.125  # of a sum that is made again
 AUTO_FROM = 2_000_000  # groundings from which lazy grounding may pay
@@ -70,9 +76,11 @@ class Lazily:
         (mean and largest difference over atoms that are not known)
     tolerance : the mean difference that was asked for; None: one threshold alone
     agreed : whether two answers agreed to it, sums moved the last by no more than half of it, and
-        other starts gave the same answer; None where not asked
+        the other starts that were tried gave the same answer; None where not asked
     checked : whether these were sums of all groundings, so that nothing was left out of them
-    another : how far the answers from other starts were, on average
+    starts : from how many other starts belief propagation was run on the last graph
+    another : how far the farthest answer from there was, on average
+    several : whether that is more than the tolerance (1e-3 where none was given)
     moved : mean change of the probabilities by the last sums of messages
     hard : whether hard rules were selected by the reverse divergence
     notes : what could not be done
@@ -90,7 +98,9 @@ class Lazily:
     tolerance: float | None = None
     agreed: bool | None = None
     checked: bool = False
+    starts: int = 0
     another: float = 0.0
+    several: bool = False
     moved: float = 0.0
     hard: bool = False
     notes: list[str] = field(default_factory=list)
@@ -108,10 +118,12 @@ class Lazily:
         text += f"{self.possible:,.0f} groundings"
         if self.differences:
             text += f"; differs by {self.differences[-1]:.2g} on average from the answer before it"
-        if self.agreed is False and not self.another > (self.tolerance or 0.0):
+        if self.agreed is False and not self.several:
             text += f", more than the {self.tolerance:g} asked for"
         if self.agreed and not self.checked:
             text += f"; gains below {self.band:g} are in neither"
+        if self.starts and not self.several:
+            text += f"; {counted(self.starts, 'other start')} led to the same answer"
         return "; ".join([text, *self.notes])
 
 
@@ -135,6 +147,7 @@ def infer_lazily(
     sums: int | None = None,
     max_groundings: float = math.inf,
     rough: Callable[..., Any] | None = None,
+    starts: int | None = None,
 ) -> tuple[Any, Lazily]:
     """Marginals of all atoms from the groundings that matter.
 
@@ -149,6 +162,8 @@ def infer_lazily(
     sums : how often messages of what is not kept are summed, at each threshold; 0: not. By default
         once, or with a tolerance until they move the answer by no more than half of it
     rough : solver of rounds before the last
+    starts : how many other starts the answer is compared with; by default 8 up to 20,000 factors,
+        beyond that 3 with a tolerance and none with a threshold alone
     """
     if threshold is None and tolerance is None:
         tolerance = TOLERANCE
@@ -212,6 +227,8 @@ def infer_lazily(
             how.differences.append(mean)
             how.largest.append(largest)
         if tolerance is None:
+            if last.status is Status.CONVERGED:  # others do not depend on where they start
+                _compare_starts(how, sums_of, solver, rough or solver, free, starts)
             return last, how
         still = most == 0 or how.moved <= tolerance / 2
         if how.differences and how.differences[-1] <= tolerance and still:
@@ -226,13 +243,9 @@ def infer_lazily(
                     how.moved = sums_of.moved
                 last = sums_of.marginals
             if still:
-                how.another = _another_answer(solver, rough or solver, sums_of.graph, p, free)
-                how.agreed = how.another <= tolerance
-                if not how.agreed:
-                    how.notes.append(
-                        "belief propagation has several answers: from another start one that is "
-                        f"{how.another:.2g} away on average"
-                    )
+                if last.status is not Status.EXACT:
+                    _compare_starts(how, sums_of, solver, rough or solver, free, starts)
+                how.agreed = not how.several
                 return last, how
         if gamma / LOWER < LEAST:
             how.agreed = False
@@ -240,21 +253,45 @@ def infer_lazily(
         before, gamma = p, gamma / LOWER
 
 
-def _another_answer(
+def _compare_starts(
+    how: Lazily,
+    found: _Sums,
     solver: Callable[..., Any],
     rough: Callable[..., Any],
-    graph: FactorGraph,
-    p: NDArray[np.float64],
     free: NDArray[np.bool_],
-) -> float:
-    """How far answers from other starts are: from nothing, and from atoms all true or all false."""
-    away = _apart(_true(solver(graph)), p, free)[0]
-    for sign in (1.0, -1.0):
+    starts: int | None,
+) -> None:
+    """Run the solver from other starts, until one of them leads elsewhere."""
+    if starts is None:
+        few = 0 if how.tolerance is None else FEW_STARTS
+        starts = STARTS if found.graph.n_factors <= STARTS_UP_TO else few
+    enough = TOLERANCE if how.tolerance is None else how.tolerance
+    p = _true(found.marginals)
+    for signs in _other_starts(len(p), starts):
         pull = np.zeros((len(p), 2))
-        pull[free, 1] = sign * PULL
-        pulled = rough(graph.tilt(pull.ravel()))
-        away = max(away, _apart(_true(solver(graph, start=pulled)), p, free)[0])
-    return away
+        pull[free, 1] = PULL * signs[free]
+        pulled = rough(found.graph.tilt(pull.ravel()))
+        there = solver(found.graph, start=pulled)
+        away = _apart(_true(there), p, free)[0]
+        how.starts += 1
+        how.another = max(how.another, away)
+        if away > enough:
+            how.several = True
+            how.notes.append(
+                "belief propagation has several answers: from another start one that is "
+                f"{away:.2g} away on average"
+                if there.converged
+                else "belief propagation does not converge from another start, and is "
+                f"{away:.2g} away on average"
+            )
+            return
+
+
+def _other_starts(n: int, starts: int) -> Iterator[NDArray[np.float64]]:
+    """Where each of n atoms is pulled to: all true, all false, then at random (the same always)."""
+    rng = np.random.default_rng(0)
+    for k in range(starts):
+        yield np.full(n, (1.0, -1.0)[k]) if k < 2 else rng.choice((-1.0, 1.0), n)
 
 
 @dataclass

@@ -200,6 +200,8 @@ class _Parser:
         self.text, self.where, self.line, self.column = text, where, line, column
         self.tokens = list(self._tokens())
         self.at = self.depth = 0
+        self.bound: list[Token] = []  # variables of the quantifiers that are being read
+        self.quantified: list[Token] = []  # ... and of those that were
 
     def _tokens(self) -> list[Token]:
         found, at = [], 0
@@ -256,6 +258,13 @@ class _Parser:
         weight = self._weight()
         if self.next.kind == "end":
             self.fail(self.next.place, "there is no formula")
+        for token in self.tokens[self.at :]:
+            if token.kind == "number" and math.isinf(float(token.value)):
+                self.fail(
+                    token.place,
+                    f"{token.value} is infinite; numbers are finite, and names that look like one "
+                    "are put in quotes",
+                )
         formula = self.formula()
         place = self.next.place
         if self.take("."):
@@ -263,6 +272,15 @@ class _Parser:
                 self.fail(place, "a rule has a weight, or a full stop that makes it hard, not both")
             weight = math.inf
         self.end()
+        free = free_variables(formula)
+        for token in self.quantified:
+            if token.value in free:
+                self.fail(
+                    token.place,
+                    f"the variable {visible(token.value)} is quantified here, but also stands "
+                    "where this quantifier does not reach; give one of the two another name, or "
+                    "put brackets around all that the quantifier is about",
+                )
         text = self.text.strip()
         line = f"line {self.line}: " if self.line else ""
         return Rule(formula, weight, text, self.where + line)
@@ -300,8 +318,8 @@ class _Parser:
         ):
             self.fail(
                 token.place,
-                f"the weight is {value:g}; weights are finite numbers (within 1e300), or inf for a "
-                "hard rule",
+                f"the weight is {'-' * negative}{token.value}; weights are finite numbers (within "
+                "1e300), or inf for a hard rule",
             )
         return value
 
@@ -378,12 +396,15 @@ class _Parser:
             token = self.need("word", "a variable")
             if _is_constant(token.value):
                 self.fail(token.place, f"{visible(token.value)} is a constant; a variable is bound")
-            if token.value in names:
+            if any(token.value == other.value for other in self.bound):
                 self.fail(token.place, f"the variable {visible(token.value)} is bound twice")
             names.append(token.value)
+            self.bound.append(token)
             if not self.take(","):
                 break
         inner = self.formula()
+        self.quantified += self.bound[-len(names) :]
+        del self.bound[-len(names) :]
         used = tuple(name for name in names if name in free_variables(inner))
         return kind(used, inner) if used else inner
 

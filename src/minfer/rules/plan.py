@@ -85,6 +85,11 @@ class Plan(Faced):
         return Face(conclusion, ("groundings", "rule"), rows)
 
 
+def _whole(n: float) -> float:
+    """A count as a whole number."""
+    return int(n) if math.isfinite(n) and n == int(n) else n
+
+
 def _at_most(n: float, exact: bool) -> str:
     return ("" if exact else "at most ") + (f"{n:,.0f}" if n < 1e15 else f"{n:.2g}")
 
@@ -101,7 +106,7 @@ def make_plan(grounder: Grounder, count_up_to: float = MAX_COUNTED) -> Plan:
         mine = found.get(k, [])
         kind = mine[0][2] if mine else "nothing"
         total = sum(n for n, _, _ in mine)
-        rules.append(RulePlan(rule.text, total, all(e for _, e, _ in mine), kind))
+        rules.append(RulePlan(rule.text, _whole(total), all(e for _, e, _ in mine), kind))
     atoms = {p.name: p.n for p in store.open_predicates}
     known = sum(
         store.con.one(f"select count(*) from {p.atoms} where known < 2")[0]

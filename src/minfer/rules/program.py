@@ -114,8 +114,9 @@ class Rules:
         ----------
         name : str
         table : data frame of pandas or polars, Arrow table, columns ``{name: values}``, list of
-            tuples or dicts, name of a .csv or .parquet file (``lake/*.parquet`` too), or
-            ``("file.duckdb", "table")``, for SQLite files too
+            tuples or dicts, name of a .csv or .parquet file, list of :class:`~pathlib.Path` of
+            such files, ``("file.duckdb", "table")``, for SQLite files too, or
+            :class:`minfer.rules.Query`
         columns : the columns that are its arguments; all by default
         types : a name for each argument. Arguments that one variable joins are of one type; named
         types catch mistakes
@@ -437,8 +438,10 @@ class Rules:
             average. 1e-3 where neither is given.
         settings
             For :func:`minfer.infer`, with an objective: ``recipe``, ``seed``, ``costs``...
-            For lazy grounding: ``rounds`` (2) of selection and ``sums`` of what is left out (1;
-            with a tolerance as many as it takes, 10 at most).
+            For lazy grounding: ``rounds`` (2) of selection, ``sums`` of what is left out (1; with
+            a tolerance as many as it takes, 10 at most), and ``starts``, other starts of belief
+            propagation that the answer is compared with (8 up to 20,000 factors; beyond that 3 with
+            a tolerance, none with a threshold alone). Each takes two runs of the solver.
         """
         if solver is not None:
             check_solver(solver)
@@ -519,18 +522,22 @@ class Rules:
                 )
             threshold = objective.factor_cost
         for name in settings:
-            if name not in ("rounds", "sums"):
+            if name not in ("rounds", "sums", "starts"):
                 raise SettingsError(f"infer: {name}= is not a setting of lazy grounding")
-        rounds, sums = settings.get("rounds", 2), settings.get("sums")
+        rounds, sums, starts = settings.get("rounds", 2), settings.get("sums"), None
         check_whole("rounds", rounds, 1)
         if sums is not None:
             check_whole("sums", sums, 0)
+        if settings.get("starts") is not None:
+            starts = settings["starts"]
+            check_whole("starts", starts, 0)
         rough = None
         if solver is None:
             solver, rough = BeliefPropagation(tol=1e-5), BeliefPropagation(tol=1e-3)
         marginals, how = infer_lazily(
-            self.grounder, solver, threshold, tolerance, rounds, sums, self.max_groundings, rough
-        )
+            self.grounder, solver, threshold, tolerance, rounds, sums, self.max_groundings, rough,
+            starts,
+        )  # fmt: skip
         timings = {"infer": clock() - began}
         return Answer(self, marginals, None, how.possible, timings, how)
 

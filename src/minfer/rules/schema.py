@@ -166,7 +166,8 @@ class Store:
         threads: int = 1,
         new_constants: bool = False,
     ) -> None:
-        self.con = tables.connect(memory_limit, threads)
+        sources = [*(d.source for d in declarations), *(o.source for o in evidence)]
+        self.con = tables.connect(memory_limit, threads, sources)
         self.new_constants = new_constants
         self.declarations = {d.name: d for d in declarations}
         self.predicates: dict[str, Predicate] = {}
@@ -488,8 +489,9 @@ class Store:
         if coding.kind == "int" and _is_whole(text):
             return text
         value = Constant(text).number
-        if coding.kind == "real" and value is not None:
-            return f"{value!r}::double" if math.isfinite(value) else f"'{value!r}'::double"
+        overflows = value is not None and math.isinf(value) and any(c.isdigit() for c in text)
+        if coding.kind == "real" and value is not None and not overflows:
+            return _sql_number(value)
         if coding.kind == "text":
             row = self.con.one(f"select id from {coding.table} where v = {quoted(text)}")
             if row is not None:
@@ -518,7 +520,8 @@ class Store:
                     for r, c, _ in coding.columns
                 ]
                 if self.new_constants or not coding.columns:
-                    parts += [f"select ({x})::{coding.sql_type} as v" for x in coding.constants]
+                    numbers = (Constant(x).number or 0.0 for x in coding.constants)
+                    parts += [f"select {_sql_number(x)}::{coding.sql_type} as v" for x in numbers]
                 union = " union all ".join(parts) or "select 0 as v where false"
                 n = self.con.make(name, f"select distinct v from ({union}) order by v")
             self._domains[number] = n
@@ -697,7 +700,8 @@ class Store:
         row = self.con.one(f"select {c} from {raw.name} where {bad} limit 1")
         if row is not None:
             what = "a probability from 0 to 1" if d.probability is not None else "log-odds"
-            raise ModelError(f"{d.what}: column {visible(given)!r} has {row[0]}, not {what}")
+            found = "a missing value (None or NaN)" if row[0] is None else row[0]
+            raise ModelError(f"{d.what}: column {visible(given)!r} has {found}, not {what}")
         number = f"try_cast(r.{c} as double)"
         if d.log_odds is not None:
             return f", {number} as field"

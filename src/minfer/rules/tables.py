@@ -4,25 +4,34 @@ The database (DuckDB, inside this process) reads data frames and Arrow tables wh
 and Parquet files by itself, tables of DuckDB files through ATTACH; a table of SQLite is read by
 Python's own module, so that no extension need be fetched.
 
-Opening a database takes longer than all the joins of a small program. So the programs of a
-process have connections to one, whose temporary tables are theirs alone and go when they go; a
-program with a memory limit has a database of its own.
+*A tool, not a door.* No database here can open a file, a network address or an extension, but for
+the files that were named to it, and nothing that it runs can change that (:func:`_closed`). What
+somebody else wrote, a view in a file or the SQL of a :class:`Query`, runs in a database of its own
+that has this one file, read-only; only columns come back from there. A name is that file: names
+with characters that the database would expand are handed to it as links with plain names.
+
+Opening a database takes longer than all the joins of a small program. So the programs of a process
+that read no files have connections to one, whose temporary tables are theirs alone and go when they
+go; a program with files or a memory limit has a database of its own.
 """
 
 from __future__ import annotations
 
 import ctypes
 import datetime
-import glob
 import gzip
 import os
 import re
+import shutil
 import sqlite3
 import tempfile
 import threading
 import uuid
+import weakref
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,13 +40,26 @@ import numpy as np
 from minfer.errors import FormatError, ModelError, RefusedError, SettingsError, visible
 from minfer.io.text import check_text, csv_header
 from minfer.rules.formulas import value_text
+from minfer.states import near_names
 from minfer.words import counted
 
 _VALUES = (str, int, float, np.generic, datetime.date)
 _LONGEST_HEADER = 1 << 20  # bytes
+_AS_THEY_ARE = (
+    "BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
+    "UBIGINT", "FLOAT", "DOUBLE", "VARCHAR",
+)  # fmt: skip
+_NESTED = re.compile(r"\]$|^(STRUCT|MAP|UNION|VARIANT)")
+_NO_FUNCTIONS = ("load_extension", "readfile", "writefile", "edit", "fts3_tokenizer")
+_LOG = ".wal"  # beside a DuckDB file, with rows that are not in it yet
+_SUFFIXES = (".csv.gz", ".tsv.gz", ".txt.gz", ".csv", ".tsv", ".txt", ".parquet")
+_NO_TEXT = re.compile("[\ud800-\udfff]")
+# patterns, home folders, and what is no UTF-8
+_SPECIAL = re.compile("[*?\\[\\]{}~\ud800-\udfff" + ("" if os.sep == "\\" else "\\\\") + "]")
 
 _shared: dict[int, Any] = {}  # databases, by the threads they have
-_lock = threading.Lock()  # of what connections of one database have in common
+_lock = threading.Lock()  # of these
+_attaching = threading.Lock()  # a process can attach a file once
 
 
 def _begin_anew() -> None:
@@ -45,15 +67,44 @@ def _begin_anew() -> None:
 
     To close one would wait for threads that are not there, so that they are kept to its end.
     """
-    global _lock
+    global _lock, _attaching
     for database in _shared.values():
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(database))
     _shared.clear()
-    _lock = threading.Lock()
+    _lock, _attaching = threading.Lock(), threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
+
+
+@dataclass(frozen=True)
+class Query:
+    """What a database file answers to SQL: a table for :meth:`minfer.Rules.closed` and others.
+
+    The statement must be a single one that reads. It sees the tables and views of this file and
+    nothing else: no other files, no network, no extensions; and it cannot write.
+
+    Parameters
+    ----------
+    file : name of a DuckDB or SQLite file
+    sql : str
+
+    Examples
+    --------
+    >>> from minfer.rules import Query
+    >>> Query("people.duckdb", sql="select a, b from friends where since < 2020").sql
+    'select a, b from friends where since < 2020'
+    """
+
+    file: str | os.PathLike[str]
+    sql: str = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.file, str | os.PathLike):
+            raise ModelError(f"Query: file must be the name of a file, not {self.file!r}")
+        if not isinstance(self.sql, str):
+            raise ModelError(f"Query: sql= must be a text, not {self.sql!r}")
 
 
 class Raw(NamedTuple):
@@ -65,11 +116,20 @@ class Raw(NamedTuple):
 
 
 class Database:
-    """A connection; queries for one row are read to their end, as the next one requires."""
+    """A connection; queries for one row are read to their end, as the next one requires.
 
-    def __init__(self, con: Any) -> None:
+    ``files`` are those that it may open, by their full names, each with the name that the database
+    knows it by.
+    """
+
+    def __init__(
+        self, con: Any, settings: dict[str, Any], files: dict[str, str], folder: str | None = None
+    ) -> None:
         self.con = con
-        con.execute("set enable_progress_bar = false")
+        self.settings = settings
+        self.files = files
+        if folder is not None:
+            weakref.finalize(self, _remove, folder, os.getpid())
 
     def execute(self, sql: str) -> Any:
         """Run a statement; the database calls Ctrl-C a RuntimeError."""
@@ -92,41 +152,159 @@ class Database:
         """
         return self.one(f"create or replace temp table {table} as {sql}")[0]
 
+    @contextmanager
+    def for_files(self, paths: Sequence[str]) -> Iterator[Database]:
+        """This one where it may open these files, else another that may."""
+        if all(_full(path) in self.files for path in paths):
+            yield self
+        else:
+            with closing(_closed(self.settings, paths)) as other:
+                yield other
+
+    @contextmanager
+    def attached(self, path: str) -> Iterator[None]:
+        """A DuckDB file as the database ``source_db``, read-only."""
+        with _attaching:
+            self.execute(f"attach {quoted(self.files[_full(path)])} as source_db (read_only)")
+            try:
+                yield
+            finally:
+                self.execute("detach source_db")
+
+    def close(self) -> None:
+        """The end of a database that only one had."""
+        self.con.close()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.con, name)
 
 
-def connect(memory_limit: str | None = None, threads: int = 1) -> Database:
-    """Room for tables of one's own, in memory, spilling to a temporary folder where it must."""
+def connect(
+    memory_limit: str | None = None, threads: int = 1, sources: Iterable[Any] = ()
+) -> Database:
+    """Room for tables of one's own, in memory, spilling to a temporary folder where it must.
+
+    Files that ``sources`` are read from can be opened, and no others.
+    """
     try:
         import duckdb
     except ImportError:
         raise RefusedError(
             "rules need duckdb, which is not installed: pip install 'minfer[rules]'"
         ) from None
-    if memory_limit is None:
-        with _lock:
-            if threads not in _shared:
-                _shared[threads] = duckdb.connect(config=_settings(threads))
-            return Database(_shared[threads].cursor())
-    if not isinstance(memory_limit, str):
+    if memory_limit is not None and not isinstance(memory_limit, str):
         raise SettingsError(
             f"memory_limit must be a string with a unit, such as '2GB', not {memory_limit!r}"
         )
-    con = duckdb.connect(config=_settings(threads))
-    try:
-        con.execute(f"set memory_limit = {quoted(memory_limit)}")
-    except duckdb.Error as error:
-        raise ModelError(f"memory_limit: {str(error).splitlines()[0]}") from None
-    return Database(con)
+    files = [path for source in sources for path in _files_of(source)]
+    if memory_limit is not None or files:
+        settings: dict[str, Any] = {"threads": threads, "memory_limit": memory_limit}
+        try:
+            return _closed(settings, files)
+        except duckdb.Error as error:
+            raise ModelError(f"memory_limit: {str(error).splitlines()[0]}") from None
+    with _lock:
+        if threads not in _shared:
+            _shared[threads] = _closed({"threads": threads}, ())
+        whole = _shared[threads]
+        return Database(whole.con.cursor(), whole.settings, {})
 
 
-def _settings(threads: int) -> dict[str, Any]:
+def _closed(settings: dict[str, Any], files: Sequence[str]) -> Database:
+    """A database that can open these files only, and whose settings nothing can change."""
+    import duckdb
+
     spill = os.path.join(tempfile.gettempdir(), f"minfer-{uuid.uuid4().hex}")  # made when needed
-    return {
-        "threads": threads, "allow_unsigned_extensions": "false", "temp_directory": spill,
-        "preserve_insertion_order": "true",
-    }  # fmt: skip
+    whole = duckdb.connect(
+        config={
+            "threads": settings["threads"], "temp_directory": spill,
+            "preserve_insertion_order": "true", "allow_unsigned_extensions": "false",
+            "allow_community_extensions": "false", "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false", "allow_persistent_secrets": "false",
+        }
+    )  # fmt: skip
+    if settings.get("memory_limit") is not None:
+        whole.execute(f"set memory_limit = {quoted(settings['memory_limit'])}")
+    names, folder = _plain_names(files)
+    if names:
+        opened = [*names.values(), *map(os.path.realpath, names)]  # where links lead to, too
+        every = [n + end for n in opened if not _NO_TEXT.search(n) for end in ("", _LOG)]
+        whole.execute(f"set allowed_paths = [{', '.join(map(quoted, every))}]")
+    whole.execute("set python_enable_replacements = false")
+    whole.execute("set enable_external_access = false")
+    whole.execute("set lock_configuration = true")
+    # a connection of its own, which has no progress bar
+    return Database(whole.cursor(), settings, names, folder)
+
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:  # and not a fork of it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _full(path: str) -> str:
+    return os.path.abspath(path)
+
+
+def _plain_names(paths: Iterable[str]) -> tuple[dict[str, str], str | None]:
+    """Names that stand for themselves: links, where a character means more to the database.
+
+    Returns them and the folder of the links, if there are any.
+    """
+    names: dict[str, str] = {}
+    folder: str | None = None
+    for path in dict.fromkeys(map(_full, paths)):
+        if not os.path.isfile(path):
+            continue
+        names[path] = path
+        if not _SPECIAL.search(path):
+            continue
+        if folder is None:
+            folder = tempfile.mkdtemp(prefix="minfer-names-")
+        suffix = next((x for x in _SUFFIXES if path.lower().endswith(x)), "")
+        link = os.path.join(folder, f"{len(names)}{suffix}")
+        try:
+            if _SPECIAL.search(link):
+                raise OSError(f"so are those of the temporary folder, {folder}")
+            for end in ("", _LOG):
+                if os.path.exists(path + end):
+                    os.symlink(path + end, link + end)
+        except OSError as error:
+            raise FormatError(
+                f"cannot read {visible(path)}: its name has characters that need a link to it, and "
+                f"none can be made ({error.strerror or error}); rename it"
+            ) from None
+        names[path] = link
+    return names, folder
+
+
+def _files_of(source: Any) -> list[str]:
+    """Files that the database opens for a source; SQL is run elsewhere."""
+    if isinstance(source, str | os.PathLike):
+        return [_text_of(source)]
+    if _are_files(source):
+        return [_text_of(path) for path in source]
+    if _is_table_of_file(source) and isinstance(source[1], str):
+        return [_text_of(source[0])]
+    return []
+
+
+def _text_of(path: str | os.PathLike[str]) -> str:
+    return os.fsdecode(path)
+
+
+def _are_files(source: Any) -> bool:
+    """Texts in a list are values, paths in a list are files."""
+    if not isinstance(source, list | tuple) or not source or _is_table_of_file(source):
+        return False
+    return all(isinstance(path, os.PathLike) for path in source)
+
+
+def _is_table_of_file(source: Any) -> bool:
+    return (
+        isinstance(source, tuple) and len(source) == 2 and _is_path(source[0])
+        and not isinstance(source[1], os.PathLike)
+    )  # fmt: skip
 
 
 def quoted(text: str) -> str:
@@ -153,66 +331,156 @@ def load(con: Database, name: str, source: Any, what: str, width: int | None = N
     home = type(source).__module__.partition(".")[0]
     try:
         if isinstance(source, str | os.PathLike):
-            con.make(name, _of_file(os.fspath(source), what))
-        elif isinstance(source, tuple) and len(source) == 2 and _is_path(source[0]):
-            _of_database(con, name, os.fspath(source[0]), source[1], what)
+            _of_files(con, name, [_text_of(source)], what)
+        elif _are_files(source):
+            _of_files(con, name, [_text_of(path) for path in source], what)
+        elif isinstance(source, Query):
+            _of_database(con, name, source.file, what, sql=source.sql)
+        elif _is_table_of_file(source):
+            _of_database(con, name, source[0], what, table=source[1])
         elif home in ("pandas", "polars", "pyarrow"):
             kind = "arrow" if home == "pyarrow" else home
             if hasattr(source, "collect"):
                 source = source.collect()
-            if home == "pandas" and not hasattr(source, "columns"):
+            if home in ("pandas", "polars") and not hasattr(source, "columns"):
                 source = source.to_frame()
-            if home == "polars" and not hasattr(source, "columns"):
-                source = source.to_frame()
-            names = [str(c) for c in getattr(source, "columns", ())] if home == "pandas" else []
-            if len(set(names)) < len(names):
-                twice = next(c for c in names if names.count(c) > 1)
-                raise ModelError(f"{what}: two columns are called {visible(twice)!r}")
+            schema = getattr(source, "schema", None) if home == "pyarrow" else None
+            names = getattr(source, "columns", ()) if schema is None else schema.names
+            _check_names([str(c) for c in names], what)
             con.register(name, source)
         elif home in ("duckdb", "_duckdb"):
+            _check_names(source.columns, what)
             con.register(name, _checked(source.fetchnumpy(), what))
         else:
             con.register(name, _of_values(source, what, width))
         return Raw(name, columns_of(con, name), kind)
     except duckdb.Error as error:
-        raise FormatError(f"{what}: {_problem(error, source)}") from None
+        raise FormatError(f"{what}: {_problem(error, source, con.files)}") from None
+
+
+def _check_names(names: Sequence[str], what: str, error: type[Exception] = ModelError) -> None:
+    """Columns have names that the database can tell apart."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.get(name.lower())
+        seen[name.lower()] = name
+        if other is None:
+            continue
+        if other == name:
+            raise error(f"{what}: two columns are called {visible(name)!r}")
+        raise error(
+            f"{what}: the columns {visible(other)!r} and {visible(name)!r} differ only in case, "
+            "which the database does not tell apart: rename one of them"
+        )
 
 
 def _is_path(value: Any) -> bool:
     if not isinstance(value, str | os.PathLike):
         return False
-    suffix = Path(value).suffix.lower()
+    suffix = Path(_text_of(value)).suffix.lower()
     return suffix in (".duckdb", ".db", ".sqlite", ".sqlite3", ".ddb")
 
 
-def _of_file(path: str, what: str) -> str:
-    bare = path.lower().removesuffix(".gz")
-    files = sorted(glob.glob(path)) if "*" in path else [path]
-    if not files or not os.path.exists(files[0]):
-        raise FormatError(f"{what}: cannot read {visible(path)}: there is no such file")
-    if bare.endswith(".parquet"):
-        return f"select * from read_parquet({quoted(path)})"
-    if not bare.endswith((".csv", ".tsv", ".txt")):
-        raise FormatError(
-            f"{what}: {visible(path)} is neither .csv, .tsv (.gz) nor .parquet; a table of a "
-            "database is given as ('file.duckdb', 'table')"
+def _check_file(path: str, what: str) -> None:
+    if os.path.isfile(path):
+        return
+    problem = "there is no such file"
+    if os.path.exists(path):
+        problem = "it is a folder" if os.path.isdir(path) else "it is not a file"
+    elif re.search("[*?[]", path):
+        problem += (
+            "; a name is no pattern: several files are given as a list of paths, such as "
+            "sorted(Path('folder').glob('*.csv'))"
         )
-    names, separator = _header(files[0], what)
-    for other in files[1:]:
+    raise FormatError(f"{what}: cannot read {visible(path)}: {problem}")
+
+
+def _of_files(con: Database, name: str, paths: list[str], what: str) -> None:
+    """CSV or Parquet files with the same columns, one after the other."""
+    for path in paths:
+        _check_file(path, what)
+    with con.for_files(paths) as reader:
+        _read_files(con, name, reader, paths, what)
+
+
+def _read_files(con: Database, name: str, reader: Database, paths: list[str], what: str) -> None:
+    bare = [path.lower().removesuffix(".gz") for path in paths]
+    listed = "[" + ", ".join(quoted(reader.files[_full(path)]) for path in paths) + "]"
+    if all(path.endswith(".parquet") for path in bare):
+        for path in paths:
+            _check_parquet(reader, path, paths[0], what)
+        # folders called year=2020 say something to the database, but are no columns of the file
+        sql = f"select * from read_parquet({listed}, hive_partitioning = false)"
+        return _bring(con, name, reader, sql, what)
+    for path, end in zip(paths, bare):
+        if not end.endswith((".csv", ".tsv", ".txt")):
+            raise FormatError(
+                f"{what}: {visible(path)} is neither .csv, .tsv (.gz) nor .parquet, or not of the "
+                "kind of the others; a table of a database is given as ('file.duckdb', 'table')"
+            )
+    names, separator = _header(paths[0], what)
+    for other in paths[1:]:
         found = _header(other, what)
         if found != (names, separator):
-            raise FormatError(
-                f"{what}: {visible(other)}: line 1: its columns are {visible(', '.join(found[0]))}"
-                f", those of {visible(files[0])} {visible(', '.join(names))}"
-            )
-    listed = ", ".join(f"{quoted(n)}: 'varchar'" for n in names)
-    every = ", ".join(map(quoted, files))
+            raise _other_columns(what, other, found[0], paths[0], names, "line 1: ")
+    columns = ", ".join(f"{quoted(n)}: 'varchar'" for n in names)
     # nothing is left to guess: a sniffer makes some table of whatever there is
-    return (
-        f"select * from read_csv([{every}], auto_detect = false, header = true, delim = "
-        f"{quoted(separator)}, quote = '\"', escape = '\"', columns = {{{listed}}}, "
-        "strict_mode = true, null_padding = false)"
+    sql = (
+        f"select * from read_csv({listed}, auto_detect = false, header = true, delim = "
+        f"{quoted(separator)}, quote = '\"', escape = '\"', columns = {{{columns}}}, "
+        "strict_mode = true, null_padding = false, hive_partitioning = false)"
     )
+    return _bring(con, name, reader, sql, what)
+
+
+def _other_columns(
+    what: str, other: str, found: Sequence[str], first: str, names: Sequence[str], line: str = ""
+) -> FormatError:
+    return FormatError(
+        f"{what}: {visible(other)}: {line}its columns are {visible(', '.join(found))}, those of "
+        f"{visible(first)} {visible(', '.join(names))}"
+    )
+
+
+def _check_parquet(reader: Database, path: str, first: str, what: str) -> None:
+    """Names of its columns that can be told apart, and are those of the first file."""
+
+    def columns(path: str) -> list[str]:
+        sql = f"select name, num_children from parquet_schema({quoted(reader.files[_full(path)])})"
+        rows = iter(reader.execute(sql).fetchall())
+        found = []
+        for _ in range(next(rows)[1] or 0):
+            name, below = next(rows)
+            found.append(name)
+            below = below or 0
+            while below:
+                below += (next(rows)[1] or 0) - 1
+        return found
+
+    names = columns(path)
+    _check_names(names, f"{what}: {visible(path)}", FormatError)
+    if path != first and names != columns(first):
+        raise _other_columns(what, path, names, first, columns(first))
+
+
+def _bring(con: Database, name: str, reader: Database, sql: str, what: str) -> None:
+    """An answer as a table; from another database its columns come over."""
+    if reader is con:
+        con.make(name, sql)
+        return
+    _check_names(reader.con.sql(sql).columns, what)
+    reader.make("minfer_brought", sql)
+    types = columns_of(reader, "minfer_brought")
+    columns = {c: t for c, t in types.items() if t in _AS_THEY_ARE}
+    listed = [named(c) if c in columns else f"{named(c)}::varchar as {named(c)}" for c in types]
+    got = reader.execute(f"select {', '.join(listed)} from minfer_brought").fetchnumpy()
+    con.register("brought", {c: _array(values) for c, values in got.items()})
+    back = {c: "VARCHAR" if _NESTED.search(t) else t for c, t in types.items()}
+    con.make(
+        name, f"select {', '.join(f'{named(c)}::{t} as {named(c)}' for c, t in back.items())} "
+        "from brought",
+    )  # fmt: skip
+    con.unregister("brought")
 
 
 def _header(path: str, what: str) -> tuple[list[str], str]:
@@ -239,9 +507,7 @@ def _header(path: str, what: str) -> tuple[list[str], str]:
         )
     if "" in names:
         raise FormatError(f"{place}: line 1: column {names.index('') + 1} has no name")
-    twice = [n for n in names if [m.lower() for m in names].count(n.lower()) > 1]
-    if twice:
-        raise FormatError(f"{place}: line 1: two columns are called {visible(twice[0])!r}")
+    _check_names(names, f"{place}: line 1", FormatError)
     return names, separator
 
 
@@ -253,9 +519,11 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _problem(error: Exception, source: Any) -> str:
+def _problem(error: Exception, source: Any, files: Mapping[str, str]) -> str:
     """What the database says of a table, in one line."""
     text = str(error)
+    for path, name in files.items():
+        text = text.replace(name, path)
     line = re.search(r"CSV Error on Line: (\d+)", text)
     if line is None:
         return text.splitlines()[0]
@@ -268,51 +536,124 @@ def _problem(error: Exception, source: Any) -> str:
         return f"{place}{counted(found, 'value')}, but the header has {counted(wanted, 'column')}"
     if "unterminated quote" in text:
         return f"{place}a quote that does not end, or text after its end"
-    if "utf-8" in text.lower():
+    if "utf-8" in text.lower() or "invalid unicode" in text.lower():
         return f"{place}this is not UTF-8"
     words = [x for x in text.splitlines()[1:] if x and not x.startswith("Original Line")]
     return place + (words[0] if words else text.splitlines()[0])
 
 
-def _of_database(con: Database, name: str, path: str, table: str, what: str) -> None:
+def _of_database(
+    con: Database,
+    name: str,
+    file: str | os.PathLike[str],
+    what: str,
+    table: str = "",
+    sql: str | None = None,
+) -> None:
+    """A table or view of a file, or what the file answers to SQL."""
     if not isinstance(table, str):
         raise ModelError(f"{what}: a table of a database is given as ('file.duckdb', 'table')")
-    if not os.path.exists(path):
-        raise FormatError(f"{what}: cannot read {visible(path)}: there is no such file")
-    with open(path, "rb") as file:
-        head = file.read(16)
-    query = table if table.lstrip().lower().startswith(("select ", "with ")) else None
+    path = _text_of(file)
+    _check_file(path, what)
+    with open(path, "rb") as opened:
+        head = opened.read(16)
+    place = f"{what}: {visible(path)}"
     if head.startswith(b"SQLite format 3"):
+        return _of_sqlite(con, name, path, place, table, sql)
+    if "?" in os.path.basename(path):
+        raise FormatError(f"{place}: DuckDB misreads names with a ?: rename the file")
+    if sql is None:
+        with con.for_files([path]) as reader, reader.attached(path):
+            sql, plain = _table_sql(reader, table, place)
+            if plain:
+                return _bring(con, name, reader, sql, what)
+    # what somebody else wrote sees its own file, and no other of this program
+    with closing(_closed(con.settings, [path])) as reader, reader.attached(path):
+        _check_reads(reader, sql, place)
+        reader.execute("use source_db")
         try:
-            with sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True) as lite:
-                cursor = lite.execute(query or f"select * from {named(table)}")
-                names = [d[0] for d in cursor.description]
-                rows = cursor.fetchall()
-        except sqlite3.Error as error:
-            raise FormatError(f"{what}: {visible(path)}: {error}") from None
+            return _bring(con, name, reader, sql, what)
         finally:
-            if "lite" in locals():
-                lite.close()
-        columns = list(zip(*rows)) if rows else [()] * len(names)
-        con.register(name, {n: _array(c) for n, c in zip(names, columns)})
-        return
-    with _lock:  # a file is attached once, and all connections see it
-        con.execute(f"attach {quoted(path)} as source_db (read_only)")
-        try:
-            con.execute("use source_db")
-            try:
-                con.make(name, query or f"select * from {named(table)}")
-            finally:
-                con.execute("use memory")
-        finally:
-            con.execute("detach source_db")
+            reader.execute("use memory")
+
+
+def _table_sql(reader: Database, table: str, place: str) -> tuple[str, bool]:
+    """SQL of all rows of a table or view, and whether they just lie there."""
+    in_file = "from duckdb_{}() where database_name = 'source_db' and schema_name = 'main'"
+    tables, views = in_file.format("tables"), in_file.format("views") + " and not internal"
+    rows = reader.execute(
+        f"select table_name, sql {tables} union all select view_name, null {views}"
+    ).fetchall()
+    found = {name.lower(): (name, text) for name, text in rows}
+    if table.lower() not in found:
+        raise _no_table(place, table, [name for name, _ in rows])
+    called, text = found[table.lower()]
+    computed = text is None or "generated" in text.lower()
+    return f"select * from source_db.main.{named(called)}", not computed
+
+
+def _no_table(place: str, table: str, names: Sequence[str]) -> FormatError:
+    near = near_names(table, names)
+    hint = f"; did you mean {visible(near[0])!r}?" if near else ""
+    if re.match(r"\s*(select|with|from)\b", table, re.IGNORECASE):
+        hint = "; SQL is given as minfer.rules.Query(file, sql=...)"
+    return FormatError(f"{place}: there is no table {visible(table)!r}{hint}")
+
+
+def _check_reads(reader: Database, sql: str, place: str) -> None:
+    """A single statement, which reads: as the database itself understands it."""
+    import duckdb
+
+    kinds = [statement.type for statement in reader.con.extract_statements(sql)]
+    if len(kinds) != 1:
+        raise FormatError(f"{place}: SQL must be a single statement, not {len(kinds)}")
+    if kinds[0] != duckdb.StatementType.SELECT:
+        word = str(kinds[0]).rpartition(".")[2]
+        raise FormatError(f"{place}: SQL must be a statement that reads, a SELECT, not {word}")
+
+
+def _of_sqlite(
+    con: Database, name: str, path: str, place: str, table: str, sql: str | None
+) -> None:
+    """A table of SQLite, by Python's own module, which runs a single statement only."""
+    uri = f"{Path(path).absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as lite:
+            lite.execute("pragma trusted_schema = off")  # views call nothing that does anything
+            lite.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+            if sql is None:
+                rows = lite.execute("select name from sqlite_master where type in ('table','view')")
+                names = {n.lower(): n for (n,) in rows.fetchall()}
+                if table.lower() not in names:
+                    raise _no_table(place, table, list(names.values()))
+                sql = f"select * from {named(names[table.lower()])}"
+            lite.set_authorizer(_may_read)
+            cursor = lite.execute(sql)
+            if cursor.description is None:
+                raise FormatError(f"{place}: SQL must be a statement that reads, a SELECT")
+            columns = [d[0] for d in cursor.description]
+            found = cursor.fetchall()
+    except (sqlite3.Error, sqlite3.Warning) as error:  # a second statement was a warning once
+        raise FormatError(f"{place}: {error}") from None
+    _check_names(columns, place)
+    values = list(zip(*found)) if found else [()] * len(columns)
+    con.register(name, {n: _array(c) for n, c in zip(columns, values)})
+
+
+def _may_read(action: int, first: str | None, second: str | None, *_: Any) -> int:
+    """What SQLite may do for a table: read, and compute."""
+    reads = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
+    computes = action == sqlite3.SQLITE_FUNCTION and second not in _NO_FUNCTIONS
+    return sqlite3.SQLITE_OK if action in reads or computes else sqlite3.SQLITE_DENY
 
 
 def _of_values(source: Any, what: str, width: int | None) -> dict[str, np.ndarray]:
     """Columns, records, tuples, or plain values of one column."""
     if isinstance(source, Mapping):
+        _check_names([str(k) for k in source], what)
         return _checked({str(k): _array(v) for k, v in source.items()}, what)
     if isinstance(source, np.ndarray) and source.dtype.names:
+        _check_names(source.dtype.names, what)
         return {k: _array(source[k]) for k in source.dtype.names}
     if isinstance(source, np.ndarray) and source.ndim == 2:
         return {f"c{k}": _array(source[:, k]) for k in range(source.shape[1])}
@@ -324,6 +665,7 @@ def _of_values(source: Any, what: str, width: int | None) -> dict[str, np.ndarra
             return {f"c{k}": np.zeros(0, dtype=object) for k in range(width or 1)}
         if all(isinstance(row, Mapping) for row in rows):
             names = list(rows[0])
+            _check_names([str(n) for n in names], what)
             for k, row in enumerate(rows):
                 if list(row) != names and set(row) != set(names):
                     raise ModelError(f"{what}: row {k} has other columns than row 0")
@@ -338,8 +680,9 @@ def _of_values(source: Any, what: str, width: int | None) -> dict[str, np.ndarra
             return {"c0": _array(rows)}
     raise ModelError(
         f"{what}: a table must be a data frame of pandas or polars, an Arrow table, columns "
-        "{name: values}, a list of tuples or dicts, the name of a .csv or .parquet file, or "
-        f"('file.duckdb' or a file of SQLite, 'table'), not {type(source).__name__}"
+        "{name: values}, a list of tuples or dicts, the name of a .csv or .parquet file or a list "
+        "of paths, ('file.duckdb' or a file of SQLite, 'table') or a minfer.rules.Query, not "
+        f"{type(source).__name__}"
     )
 
 
@@ -377,14 +720,19 @@ def _array(values: Any) -> np.ndarray:
     return out
 
 
-def as_kind(con: Any, kind: str, sql: str, columns: Mapping[str, Any] | None = None) -> Any:
-    """The answer to a query as a table of some kind."""
+def as_kind(
+    con: Any, kind: str, sql: str, names: Sequence[str], columns: Mapping[str, Any] | None = None
+) -> Any:
+    """The answer to a query as a table of some kind, whose columns have these names.
+
+    The query has other names for them: the database has one name for ``a`` and ``A``.
+    """
     if columns:
         con.register("answer_columns", dict(columns))
     if kind in ("polars", "arrow"):
         relation = con.sql(sql)
         to_arrow = getattr(relation, "to_arrow_table", None) or relation.arrow
-        table = to_arrow()
+        table = to_arrow().rename_columns(list(names))
         if kind == "arrow":
             return table
         import polars
@@ -392,5 +740,7 @@ def as_kind(con: Any, kind: str, sql: str, columns: Mapping[str, Any] | None = N
         return polars.from_arrow(table)
     found = con.execute(sql)
     if kind == "pandas":
-        return found.df()
-    return {name: _array(values) for name, values in found.fetchnumpy().items()}
+        frame = found.df()
+        frame.columns = list(names)
+        return frame
+    return {name: _array(values) for name, values in zip(names, found.fetchnumpy().values())}
