@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 SHARD_BYTES = 8 << 20
 MOST_FILES = 64  # in a shard of models or pictures
 MOST_PACKED = 16  # shards of one compressed file
+MAX_LINE = 1 << 24  # bytes of one record in JSON lines
+_HEADER = 1 << 20  # bytes of the header of a CSV file
 
 TABLES = {
     ".conllu": "conllu",
@@ -313,6 +315,8 @@ def _lines(shard: Shard) -> Iterator[bytes]:
     for chunk in text_range(shard.file, "jsonl", shard.start, shard.stop):
         *lines, rest = (rest + chunk).split(b"\n")
         yield from lines
+        if len(rest) > MAX_LINE:
+            raise FormatError(f"{shard.label}: no line end in {MAX_LINE:,} bytes: not JSON lines?")
     if rest:
         yield rest
 
@@ -320,7 +324,7 @@ def _lines(shard: Shard) -> Iterator[bytes]:
 def _json_record(line: bytes, folder: str, job: Job) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"not JSON: {error}") from None
     if not isinstance(record, dict):
         raise FormatError(f"a record must be a JSON object, not {type(record).__name__}")
@@ -370,7 +374,7 @@ def _read_csv(shard: Shard, job: Job) -> Iterator[pa.RecordBatch | Bad]:
     from pyarrow import csv as pacsv
 
     with opened(shard.file) as text:
-        header = text.readline()
+        header = text.readline(_HEADER)
     names, separator = csv_header(shard.file, header)
     wanted = [name for name in job.columns if name in names]
     job.check_columns(shard.file, names)

@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from minfer.checks import first_twice
 from minfer.errors import EvidenceError, FormatError, visible
 from minfer.graph import FactorGraph
 
@@ -74,8 +75,7 @@ class _Twice(ValueError):
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out = dict(pairs)
     if len(out) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = first_twice(name for name, _ in pairs) or ""
         raise _Twice(f"{visible(twice)!r} is given twice")
     return out
 

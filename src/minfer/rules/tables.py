@@ -14,21 +14,21 @@ from __future__ import annotations
 import ctypes
 import datetime
 import glob
-import gzip
 import os
 import re
 import sqlite3
 import tempfile
 import threading
 import uuid
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from minfer.checks import first_twice
 from minfer.errors import FormatError, ModelError, RefusedError, SettingsError, visible
+from minfer.io.opening import opened, streamed
 from minfer.io.text import check_text, csv_header
 from minfer.rules.formulas import value_text
 from minfer.words import counted
@@ -165,8 +165,7 @@ def load(con: Database, name: str, source: Any, what: str, width: int | None = N
             if home == "polars" and not hasattr(source, "columns"):
                 source = source.to_frame()
             names = [str(c) for c in getattr(source, "columns", ())] if home == "pandas" else []
-            if len(set(names)) < len(names):
-                twice = next(c for c in names if names.count(c) > 1)
+            if (twice := first_twice(names)) is not None:
                 raise ModelError(f"{what}: two columns are called {visible(twice)!r}")
             con.register(name, source)
         elif home in ("duckdb", "_duckdb"):
@@ -218,13 +217,14 @@ def _of_file(path: str, what: str) -> str:
 def _header(path: str, what: str) -> tuple[list[str], str]:
     """The names of a CSV file's columns, and its separator."""
     place = f"{what}: {visible(path)}"
-    opened: Any = gzip.open if path.lower().endswith(".gz") else open
     try:
-        with opened(path, "rb") as file:
+        with streamed(path) as file:
             line = file.readline(_LONGEST_HEADER)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FormatError(f"{what}: cannot read {visible(path)}: {reason}") from None
+            if path.lower().endswith(".gz"):  # the database reads it, and has no limits of its own
+                while file.read(1 << 20):
+                    pass
+    except FormatError as error:
+        raise FormatError(f"{what}: {error}") from None
     check_text(place, line)
     names, separator = csv_header(place, line)
     if path.lower().removesuffix(".gz").endswith(".tsv"):
@@ -239,9 +239,9 @@ def _header(path: str, what: str) -> tuple[list[str], str]:
         )
     if "" in names:
         raise FormatError(f"{place}: line 1: column {names.index('') + 1} has no name")
-    twice = [n for n in names if [m.lower() for m in names].count(n.lower()) > 1]
-    if twice:
-        raise FormatError(f"{place}: line 1: two columns are called {visible(twice[0])!r}")
+    if (twice := first_twice(n.lower() for n in names)) is not None:
+        spelt = next(n for n in names if n.lower() == twice)
+        raise FormatError(f"{place}: line 1: two columns are called {visible(spelt)!r}")
     return names, separator
 
 
@@ -279,7 +279,7 @@ def _of_database(con: Database, name: str, path: str, table: str, what: str) -> 
         raise ModelError(f"{what}: a table of a database is given as ('file.duckdb', 'table')")
     if not os.path.exists(path):
         raise FormatError(f"{what}: cannot read {visible(path)}: there is no such file")
-    with open(path, "rb") as file:
+    with opened(path, pipes=False) as file:
         head = file.read(16)
     query = table if table.lstrip().lower().startswith(("select ", "with ")) else None
     if head.startswith(b"SQLite format 3"):
