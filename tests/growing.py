@@ -129,6 +129,11 @@ def places(text: str) -> Iterator[int]:
     yield from dict.fromkeys([0, len(text) // 5, len(text) // 2, 4 * len(text) // 5, len(text)])
 
 
+def repeated(text: str, at: int, unit: str, size: int) -> str:
+    """A text with so many bytes of one thing somewhere in it."""
+    return text[:at] + unit * (size // len(unit)) + text[at:]
+
+
 def seconds(read: Callable[[Path], Any], path: Path, text: str) -> float:
     """CPU seconds to read or refuse a text."""
     path.write_bytes(text.encode())
@@ -147,3 +152,146 @@ def slow(read: Callable[[Path], Any], path: Path, make: Callable[[int], str]) ->
             return f"{size:,} bytes took {took:.2f} s, a quarter of it {last:.2f} s"
         last = took
     return ""
+
+
+# ---------------------------------------------------------------------- many things
+
+#: What was slow once, by reader: always tried.
+WORST = {
+    "uai": ["/*", "/* "],
+    "evidence": ["/* "],
+    "mar": ["/* "],
+    "pr": ["/* "],
+    "bif": [" ", "\n"],
+    "mln": ['\\"', '"', "(", "a(A) ^ "],
+    "db": ['\\"', '"'],
+    "cases": [",", "a,"],
+    "rules table": [",", "a,"],
+}
+
+Made = tuple[str, Callable[[Path], Any], Callable[[int], str]]
+
+
+def twice_a_state_bif() -> Made:
+    def text(size: int) -> str:
+        n = size // 7
+        states = ", ".join(f"s{k}" for k in (*range(n), n - 1))
+        return f"variable a {{ type discrete [ {n + 1} ] {{ {states} }}; }}"
+
+    return "m.bif", _model, text
+
+
+def many_quoted_states_bif() -> Made:
+    def text(size: int) -> str:
+        n = size // 30
+        states = ", ".join(f'"s {k}"' for k in range(n))
+        rows = "\n".join(f'("s {k}") 1;' for k in range(n))
+        return (
+            f"variable a {{ type discrete [ {n} ] {{ {states} }}; }}\n"
+            "variable b { type discrete [ 1 ] { x }; }\n"
+            f"probability ( a ) {{ table {', '.join(['0'] * (n - 1))}, 1; }}\n"
+            f"probability ( b | a ) {{ {rows} }}"
+        )
+
+    return "m.bif", _model, text
+
+
+def many_parents_bif() -> Made:
+    def text(size: int) -> str:
+        return (
+            "variable a { type discrete [ 2 ] { x, y }; }\n"
+            f"probability ( a | {'a ' * (size // 2)}) {{ table 1; }}"
+        )
+
+    return "m.bif", _model, text
+
+
+def long_names_bif() -> Made:
+    """Names that would be long together, were all their combinations written down."""
+
+    def text(size: int) -> str:
+        parents = [f"p{k}" for k in range(5)]
+        length = size // 40
+        lines = [
+            f"variable {p} {{ type discrete [ 8 ] {{ "
+            f"{', '.join(f'{s}' * length for s in range(8))} }}; }}"
+            for p in parents
+        ]
+        lines.append("variable c { type discrete [ 1 ] { x }; }")
+        lines.append(
+            f"probability ( c | {', '.join(parents)} ) {{ {'(0) 1;' * 8**5} }}"
+            if size == SIZES[-1]
+            else "probability ( c | p0 ) { (0) 1; }"
+        )
+        return "\n".join(lines)
+
+    return "m.bif", _model, text
+
+
+def many_columns_cases() -> Made:
+    def text(size: int) -> str:
+        n = size // 9
+        return ",".join(["a", *(f"c{k}" for k in range(n))]) + "\n" + ",".join(["no"] * (n + 1))
+
+    return "c.csv", _cases, text
+
+
+def many_columns_table() -> Made:
+    def text(size: int) -> str:
+        n = size // 9
+        return ",".join(f"c{k}" for k in range(n)) + "\n" + ",".join(["x"] * n) + "\n"
+
+    return "f.csv", _rules_csv, text
+
+
+def last_column_twice() -> Made:
+    def text(size: int) -> str:
+        n = size // 6
+        return ",".join(f"c{k}" for k in (*range(n), n - 1)) + "\n"
+
+    return "f.csv", _rules_csv, text
+
+
+def twice_a_name_json() -> Made:
+    def text(size: int) -> str:
+        n = size // 10
+        return "{" + ", ".join(f'"c{k}": 0' for k in (*range(n), n - 1)) + "}"
+
+    return "e.json", _evidence, text
+
+
+def many_lines_mln() -> Made:
+    def text(size: int) -> str:
+        return "s(person)\ns(A) v\n" + "\n".join(["!s(B) v"] * (size // 8)) + "\ns(C)\n"
+
+    return "m.mln", _mln, text
+
+
+def many_arguments_mln() -> Made:
+    def text(size: int) -> str:
+        return f"s({', '.join(['t'] * (size // 3))})\n"
+
+    return "m.mln", _mln, text
+
+
+def many_bound_mln() -> Made:
+    def text(size: int) -> str:
+        n = size // 14
+        names = [f"x{k}" for k in range(n)]
+        return f"s(person)\n1 EXIST {', '.join(names)} {' ^ '.join(f's({x})' for x in names)}\n"
+
+    return "m.mln", _mln, text
+
+
+def unknown_name_mln() -> Made:
+    def text(size: int) -> str:
+        return f"{'a' * (size // 2)}(person)\n1 {'a' * (size // 2 - 1)}(x)\n"
+
+    return "m.mln", _mln, text
+
+
+BLOCKS: list[Callable[[], Made]] = [
+    *(twice_a_state_bif, many_quoted_states_bif, many_parents_bif, long_names_bif),
+    *(many_columns_cases, many_columns_table, last_column_twice, twice_a_name_json),
+    *(many_lines_mln, many_arguments_mln, many_bound_mln, unknown_name_mln),
+]

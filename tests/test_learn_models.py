@@ -406,7 +406,7 @@ def test_a_grid_is_saved_and_loaded(tmp_path, edges):
     fitted.save(tmp_path / "other.npz")
     with pytest.raises(FormatError, match="a GridCRF of version"):
         GridCRF.load(tmp_path / "other.npz")
-    with pytest.raises(FormatError, match="no such file"):
+    with pytest.raises(FormatError, match="No such file"):
         GridCRF.load(tmp_path / "nowhere.npz")
 
 

@@ -1506,6 +1506,8 @@ class FactorGraph(BaseGraph):
         if self._child is not None:
             if self._child.shape != (self.n_factors,):
                 raise ModelError("children: one entry for each factor")
+            if self._child.size and self._child.min() < -1:
+                raise ModelError("children: a variable's number for each factor, or -1")
             for i in np.flatnonzero(self._child >= 0).tolist():
                 if self._child[i] not in self.scope(i):
                     raise ModelError(f"factor {i}: its child is not in its scope")

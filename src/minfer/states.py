@@ -145,7 +145,7 @@ def state_number(
         if names is not None:
             if state in names:
                 return names.index(state)
-        elif state.isdecimal() and int(state) < n_states:
+        elif state.isdecimal() and len(state) < 20 and int(state) < n_states:
             return int(state)
     elif isinstance(state, (bool, np.bool_)):
         truth = state_of_truth(names, bool(state))

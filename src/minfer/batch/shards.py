@@ -24,6 +24,7 @@ from minfer.batch.arrow import pa, pq
 from minfer.batch.folder import MANIFEST, PLAN
 from minfer.batch.text import as_file, hashed, is_compressed, opened, text_range, text_size
 from minfer.errors import FormatError, MinferError
+from minfer.io.opening import check_regular, reading
 from minfer.io.text import check_path, csv_header
 from minfer.parsing.conllu import CUT_OFF
 from minfer.parsing.treebank import read_blocks
@@ -383,6 +384,10 @@ def _read_csv(shard: Shard, job: Job) -> Iterator[pa.RecordBatch | Bad]:
         data = data[len(header) :]
     if not data.strip():
         return
+    try:
+        data.decode()  # or the library would complain where nobody can hear it
+    except UnicodeDecodeError:
+        raise FormatError(f"{shard.label}: this is not UTF-8") from None
     bad: list[Bad] = []
 
     def note(row: Any) -> str:
@@ -418,7 +423,12 @@ def _column(values: pa.Array, name: str, folder: str, shard: Shard, job: Job) ->
     kind = job.columns[name]
     if name == "evidence" and not pa.types.is_string(values.type):
         rows = (_plain(x, values.type) if x else None for x in values.to_pylist())
-        return pa.array([None if row is None else json.dumps(row) for row in rows], kind)
+        try:
+            return pa.array([None if row is None else json.dumps(row) for row in rows], kind)
+        except (TypeError, ValueError):
+            raise FormatError(
+                f"{shard.file}: evidence is {values.type}, not texts, or maps of numbers or texts"
+            ) from None
     try:
         values = values.cast(kind)
     except pa.ArrowException:
@@ -445,15 +455,14 @@ class _parquet:
         self.path = path
 
     def __enter__(self) -> Any:
-        try:
+        check_regular(self.path)
+        with reading(self.path, "a Parquet file is needed"):
             self.file = pq.ParquetFile(self.path)
-        except (pa.ArrowException, OSError) as error:
-            raise FormatError(f"{self.path}: not a Parquet file: {error}") from None
         return self.file
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.file.close()
-        if isinstance(error, pa.ArrowException | OSError):
+        if isinstance(error, pa.ArrowException | OSError | UnicodeError):
             raise FormatError(f"{self.path}: the Parquet file is damaged: {error}") from None
 
 

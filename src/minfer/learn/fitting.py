@@ -363,7 +363,7 @@ def _fit(
         )  # fmt: skip
         state = State(begin, stop=Stop(s["patience"]))
         if checkpoint is not None and os.path.exists(checkpoint):
-            state = _resumed(checkpoint, mark, s["patience"])
+            state = _resumed(checkpoint, mark, s["patience"], n)
         watch = Watch(
             _dev_loss(objective, dev, batch_size), _printer(s["progress"], objective),
             None if checkpoint is None else lambda now: _save(checkpoint, mark, now),
@@ -606,7 +606,7 @@ def _save(path: PathLike, mark: str, state: State) -> None:
     write_arrays(path, "checkpoint", {"mark": mark, "state": header}, arrays)
 
 
-def _resumed(path: PathLike, mark: str, patience: int | None) -> State:
+def _resumed(path: PathLike, mark: str, patience: int | None, n: int) -> State:
     header, arrays = read_arrays(path, "checkpoint")
     if header.get("mark") != mark:
         raise SettingsError(
@@ -614,6 +614,6 @@ def _resumed(path: PathLike, mark: str, patience: int | None) -> State:
             "another file"
         )
     with reading(path, "a checkpoint is needed"):
-        state = State.unpack(header["state"], arrays)
+        state = State.unpack(header["state"], arrays, n)
     state.stop.patience = patience
     return state

@@ -8,6 +8,7 @@ Weights are tied over all pixels and pictures, which may differ in size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -238,7 +239,9 @@ class GridCRF(Estimator):
             crf.classes_ = saved_labels(header)
             crf.n_features_in_, crf.spread_ = int(header["n_features_in"]), float(header["spread"])
             crf.model_ = crf._templates(*header["features"])
-            if crf.model_.names != list(fitted.names) or len(crf.classes_) < 2:
+            pixel = len(header["features"][0]) - bool(crf.bias)
+            fits = crf.model_.names == list(fitted.names) and crf.n_features_in_ == pixel
+            if not fits or len(crf.classes_) < 2 or not 0 <= crf.spread_ < math.inf:
                 raise ValueError("its weights do not fit its settings")
             crf.fitted_ = replace(fitted, model=crf.model_)
             crf._say_how(crf.fitted_)

@@ -178,12 +178,21 @@ def of_arrow(column: Any) -> Factorised:
         if isinstance(column, pa.ChunkedArray):  # too long for one array
             column = pa.concat_arrays(column.chunks)
     if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
+        try:
+            column = column.dictionary_encode()
+        except pa.ArrowException:
+            raise EvidenceError(
+                f"predict: a column of {column.type} has no states; texts or numbers are needed"
+            ) from None
     places = column.indices
     if places.null_count:
         places = places.fill_null(-1) if pa.types.is_signed_integer(places.type) else (
             places.cast(pa.int64()).fill_null(-1))  # fmt: skip
-    return Factorised(places.to_numpy(zero_copy_only=False), column.dictionary.to_pylist())
+    try:
+        values = column.dictionary.to_pylist()
+    except UnicodeDecodeError as error:
+        raise EvidenceError(f"predict: a column has texts that are not UTF-8: {error}") from None
+    return Factorised(places.to_numpy(zero_copy_only=False), values)
 
 
 def of_values(values: Any) -> Factorised:

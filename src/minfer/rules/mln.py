@@ -25,7 +25,7 @@ from minfer.io.opening import read_bytes, reading
 from minfer.io.text import shown
 from minfer.rules.formulas import Constant, Variable, atoms
 from minfer.rules.parse import Rule, parse_atom, parse_rule, place_in
-from minfer.rules.schema import Declaration, Observation
+from minfer.rules.schema import MAX_ARGUMENTS, Declaration, Observation
 from minfer.states import near_names
 from minfer.words import counted
 
@@ -201,7 +201,12 @@ def _declare(program: Program, m: re.Match[str], at: str) -> None:
     if name in program.types:
         raise FormatError(f"{at}the predicate {visible(name)} is declared twice")
     types = []
-    for k, argument in enumerate(m[3].split(",")):
+    arguments = m[3].split(",")
+    if len(arguments) > MAX_ARGUMENTS:
+        raise FormatError(
+            f"{at}{visible(name)} has {len(arguments):,} arguments; there may be {MAX_ARGUMENTS}"
+        )
+    for k, argument in enumerate(arguments):
         kind, mark, _ = argument.partition("!")
         if mark:
             if name in program.unique:
@@ -313,7 +318,8 @@ def _queried(program: Program, query: Any) -> list[str] | None:
     if isinstance(query, os.PathLike) or (
         isinstance(query, str) and query not in program.types and os.path.exists(query)
     ):
-        return parse_query(read_text(query), program, f"{visible(os.fspath(query))}: ")
+        with reading(query):
+            return parse_query(read_text(query), program, f"{visible(os.fspath(query))}: ")
     names = query.split(",") if isinstance(query, str) else list(query)
     return [x for n in names for x in parse_query(str(n), program, "query: ")]
 

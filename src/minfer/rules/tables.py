@@ -165,7 +165,8 @@ def load(con: Database, name: str, source: Any, what: str, width: int | None = N
             if home == "polars" and not hasattr(source, "columns"):
                 source = source.to_frame()
             names = [str(c) for c in getattr(source, "columns", ())] if home == "pandas" else []
-            if (twice := first_twice(names)) is not None:
+            if len(set(names)) < len(names):
+                twice = next(c for c in names if names.count(c) > 1)
                 raise ModelError(f"{what}: two columns are called {visible(twice)!r}")
             con.register(name, source)
         elif home in ("duckdb", "_duckdb"):
@@ -288,7 +289,7 @@ def _of_database(con: Database, name: str, path: str, table: str, what: str) -> 
                 cursor = lite.execute(query or f"select * from {named(table)}")
                 names = [d[0] for d in cursor.description]
                 rows = cursor.fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError, OverflowError) as error:
             raise FormatError(f"{what}: {visible(path)}: {error}") from None
         finally:
             if "lite" in locals():
