@@ -238,6 +238,8 @@ class GridCRF(Estimator):
             crf = cls(fitted.objective, edges=edges or header["edges"], **header["params"])
             crf.classes_ = saved_labels(header)
             crf.n_features_in_, crf.spread_ = int(header["n_features_in"]), float(header["spread"])
+            if not all(isinstance(names, list) for names in header["features"]):
+                raise ValueError("its features have no names")
             crf.model_ = crf._templates(*header["features"])
             pixel = len(header["features"][0]) - bool(crf.bias)
             fits = crf.model_.names == list(fitted.names) and crf.n_features_in_ == pixel

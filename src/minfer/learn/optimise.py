@@ -131,7 +131,7 @@ class State:
 
     @classmethod
     def unpack(cls, header: dict[str, Any], arrays: dict[str, NDArray], n: int) -> State:
-        """What :meth:`pack` packed, of n weights; what is odd raises, as a file may say anything."""
+        """What :meth:`pack` packed, of n weights; what is odd raises: a file may say anything."""
         for name in ("weights", "first", "second", "best"):
             if arrays[name].shape != (n,) or arrays[name].dtype != np.float64:
                 raise ValueError(f"{name} should be {n} numbers")

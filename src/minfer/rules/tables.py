@@ -106,9 +106,13 @@ def connect(memory_limit: str | None = None, threads: int = 1) -> Database:
         ) from None
     if memory_limit is None:
         with _lock:
-            if threads not in _shared:
-                _shared[threads] = duckdb.connect(config=_settings(threads))
-            return Database(_shared[threads].cursor())
+            for _ in range(2):
+                if threads not in _shared:
+                    _shared[threads] = duckdb.connect(config=_settings(threads))
+                try:
+                    return Database(_shared[threads].cursor())
+                except duckdb.Error:  # a damaged file has ended it for all
+                    del _shared[threads]
     if not isinstance(memory_limit, str):
         raise SettingsError(
             f"memory_limit must be a string with a unit, such as '2GB', not {memory_limit!r}"
