@@ -167,6 +167,16 @@ def brief(value: object) -> str:
     return text if len(text) <= 80 and "\n" not in text else f"this {type(value).__name__}"
 
 
+def as_list(given: Any, what: str, error: type[MinferError] = SettingsError) -> list[Any]:
+    """Several things, or one that is named alone, as a list; ``what`` begins the complaint."""
+    if isinstance(given, str) or integer(given) is not None:
+        return [given]
+    try:
+        return list(given)
+    except TypeError:  # no sequence, or an array without a dimension
+        raise error(f"{what}, not {told(given)}") from None
+
+
 def first_twice(values: Iterable[T]) -> T | None:
     """The first value that was there before; None if all differ."""
     seen: set[T] = set()

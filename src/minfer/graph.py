@@ -1610,6 +1610,8 @@ def _like_scopes(
         raise ModelError(f"{n} scopes but {len(values)} rows of {what}")
     if isinstance(values, np.ndarray) and values.ndim == 2:
         picked: Any = values[rows]
+    elif not isinstance(values, (Sequence, np.ndarray)):
+        raise ModelError(f"{what} must be numbers of the same shape as the scopes")
     else:
         picked = [values[i] for i in rows.tolist()]
         for k, row in enumerate(picked):

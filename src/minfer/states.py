@@ -112,7 +112,8 @@ def declared_states(states: Any, who: str) -> tuple[list[int], list[list[str] | 
     names: list[list[str] | None] = []
     for variable, own in states.items():
         number = None if isinstance(own, str) else integer(own)
-        if number is None and (isinstance(own, str) or not isinstance(own, (Sequence, np.ndarray))):
+        several = isinstance(own, (Sequence, np.ndarray)) and getattr(own, "ndim", 1) > 0
+        if number is None and (isinstance(own, str) or not several):
             raise ModelError(
                 f"{who}: the states of {variable} must be a list of names, or their number, not "
                 f"{told(own)}"

@@ -507,7 +507,8 @@ class ChainCRF(Estimator):
 
     def _read(self, X: Any, known: dict[str, int] | None) -> tuple[_Items, list[str]]:
         """Sequences, and the names of the attributes; unknown ones are -1 where some are known."""
-        if isinstance(X, str | bytes | Mapping) or not isinstance(X, Iterable):
+        single = not isinstance(X, Iterable) or getattr(X, "ndim", 1) == 0
+        if isinstance(X, str | bytes | Mapping) or single:
             raise ModelError(f"ChainCRF: X must be a list of sequences of items, not {brief(X)}")
         sequences = X if isinstance(X, list) else list(X)
         if known is None and not sequences:
@@ -519,6 +520,8 @@ class ChainCRF(Estimator):
                     f"ChainCRF: sequence {dense.index(not dense[0])} is not of the same kind as "
                     "the first: arrays (T, D) of numbers, or items with features by name"
                 )
+            if known is not None and not hasattr(self, "n_features_in_"):
+                raise ModelError("ChainCRF learned from features by name, not from numbers alone")
             return self._read_arrays(sequences, known is None)
         for k, s in enumerate(sequences):
             if isinstance(s, str | Mapping) or not hasattr(s, "__len__"):
@@ -659,7 +662,8 @@ def _flat_labels(y: Any, ptr: NDArray[np.int64]) -> NDArray[Any]:
     """Labels of all items end to end; lengths are those of the sequences."""
     if y is None:
         raise ModelError("ChainCRF requires y to be passed, but the target y is None")
-    if isinstance(y, str | Mapping) or not hasattr(y, "__len__"):
+    single = not hasattr(y, "__len__") or getattr(y, "ndim", 1) == 0
+    if isinstance(y, str | Mapping) or single:
         raise ModelError(f"ChainCRF: y must be a list of lists of labels, not {brief(y)}")
     if len(y) != len(ptr) - 1:
         raise ModelError(

@@ -130,7 +130,8 @@ def _of_array(rows: np.ndarray, columns: Sequence[str] | None) -> Table:
 def _of_mapping(rows: Mapping[Any, Any]) -> Table:
     sizes = {}
     for name, values in rows.items():
-        if isinstance(values, str) or not hasattr(values, "__len__"):
+        single = not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0
+        if isinstance(values, str) or single:
             raise SettingsError(
                 f"predict: column {visible(str(name))} must be a list or array of values, not "
                 f"{type(values).__name__}; for one row give [{{variable: state}}]"
@@ -224,7 +225,7 @@ def of_values(values: Any) -> Factorised:
 
 def _of_integers(values: NDArray[np.integer]) -> Factorised:
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-    if high - low < _MOST_NUMBERS:
+    if high - low < _MOST_NUMBERS and -(2**62) < low <= high < 2**62:
         return Factorised(values.astype(np.int64) - low, range(low, high + 1))
     different, places = np.unique(values, return_inverse=True)
     return Factorised(places, different.tolist())

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from minfer.checks import told
 from minfer.errors import FormatError, ModelError, visible
 from minfer.rules.formulas import (
     COMPARISONS,
@@ -103,6 +104,8 @@ class Rule:
             raise ModelError(
                 f"{self.name}: several weights are for rules with a + before a variable"
             )
+        if not isinstance(given, Mapping):
+            raise ModelError(f"{self.name}: weights must be {{value: weight}}, not {told(given)}")
         table = []
         for key, weight in given.items():
             values = key if isinstance(key, tuple) else (key,)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minfer.checks import first_twice
+from minfer.checks import first_twice, told
 from minfer.errors import FormatError, ModelError, RefusedError, SettingsError, visible
 from minfer.io.opening import opened, streamed
 from minfer.io.text import check_text, csv_header
@@ -365,7 +365,10 @@ def _array(values: Any) -> np.ndarray:
         values = values.tolist()  # None where it is masked
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
         return np.ascontiguousarray(values)
-    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    try:
+        listed = list(values.tolist() if hasattr(values, "tolist") else values)
+    except TypeError:
+        raise ModelError(f"a column must be a list of values, not {told(values)}") from None
     kinds = set(map(type, listed))
     if kinds and kinds <= {int}:
         for kind in (np.int64, np.uint64):
