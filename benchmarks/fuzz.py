@@ -1,10 +1,12 @@
 """Feed bad files to every reader: ``python benchmarks/fuzz.py --n 100000 --rng 0``.
 
-So many files broken at random (``tests/fuzzing.py``), and as many crafted ones with right checksums
-(``tests/crafting.py``), each read in a child process and, if it is accepted, put through the
-kernels. Passes if only typed errors escape, no answer is nonsense, no child dies, no file is read
-for longer than 2 s, and memory stays small. A failure prints the case, which ``case(rng, number)``
-of these modules makes again. ``--bounds`` compiles the kernels anew, into a cache of its own, with
+So many files broken at random (``tests/fuzzing.py``), as many crafted ones with right checksums
+(``tests/crafting.py``), and as many mutated tables, programs, records and learners
+(``tests/mutating.py``), each read in a child process and, if it is accepted, put to use. Passes if
+only typed errors escape, no answer is nonsense, no child dies, no file is read for longer than 5
+seconds of the processor, and none takes more than 2 GiB. A failure prints the case, which
+``case(rng, number)`` of these modules makes again. ``--bounds`` compiles the kernels anew, into a
+cache of its own, with
 a check at every index: a wrong one is then seen even where it would have gone unnoticed.
 ``--readers bif,xmlbif,net,xdsl`` breaks files of these formats alone.
 """
@@ -28,11 +30,17 @@ from minfer.experiments import measure
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-KINDS = ("broken", "crafted")
+KINDS = ("broken", "crafted", "mutated")
 MAX_GROWTH_MIB = 512
-MAX_ADDRESSES = 8 << 30  # bytes that a child may ask for: a declared size that is believed fails
-LIMIT_SECONDS = 2.0
+MORE_ADDRESSES = 2 << 30  # bytes that a child may ask for beyond what it has when it begins
+LIMIT_SECONDS = 5.0
 HANGS_AFTER = 120.0
+
+
+def addresses() -> int:
+    """Bytes of the address space of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def peak_mib() -> float:
@@ -44,9 +52,9 @@ def peak_mib() -> float:
 
 def child(kind: str, n: int, rng: int, first: int, readers: tuple[str, ...]) -> None:
     """Read the cases and say what happened, a line before and a line after each."""
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESSES, MAX_ADDRESSES))
     import crafting
     import fuzzing
+    import mutating
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -56,12 +64,20 @@ def child(kind: str, n: int, rng: int, first: int, readers: tuple[str, ...]) -> 
             outcome, _ = crafting.check(case, folder)
             if outcome != "accepted":
                 raise SystemExit(f"the honest {case.kind} file is refused: {outcome}")
+        for case in mutating.honest():
+            outcome, _ = mutating.check(case, folder)
+            if outcome != "accepted":
+                raise SystemExit(f"the honest {case.kind} file is refused: {outcome}")
         before = peak_mib()
+        most = addresses() + MORE_ADDRESSES  # kernels and libraries have many that they do not use
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
         for number in range(first, first + n):
             faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
             print(f"begin {number}", flush=True)
             if kind == "crafted":
                 case, check = crafting.case(rng, number, folder), crafting.check
+            elif kind == "mutated":
+                case, check = mutating.case(rng, number, readers), mutating.check
             else:
                 case, check = fuzzing.case(rng, number, readers), fuzzing.check
             try:
@@ -158,13 +174,13 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=100_000, help="number of files of each kind")
     parser.add_argument("--rng", type=int, default=0, help="which stream of them")
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
-    parser.add_argument("--what", choices=KINDS, action="append", help="both by default")
+    parser.add_argument("--what", choices=KINDS, action="append", help="all by default")
     parser.add_argument("--bounds", action="store_true", help="check every index of the kernels")
     parser.add_argument("--readers", default="", help="broken files of these, as in bif,net,xdsl")
     parser.add_argument("--child", choices=KINDS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     readers = tuple(name for name in options.readers.split(",") if name)
-    if readers:
+    if readers and not options.what:
         options.what = ["broken"]
     if options.child:
         child(options.child, options.n, options.rng, options.first, readers)

@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import minfer
-from fuzzing import BYTES, TOKENS, Case, answered, model, other_json
+import zoo
+from fuzzing import BYTES, TOKENS, Case, answered, model, network, other_json
 from minfer import MinferError
 from minfer.denoising import denoise
 from minfer.io import native
@@ -120,11 +121,24 @@ def checkpoint_bytes(folder: Path) -> bytes:
     return path.read_bytes()
 
 
-def native_parts() -> Parts:
-    """The model of ``fuzzing`` without its evidence, and with a variable in no factor."""
+@cache
+def native_models() -> list[minfer.FactorGraph]:
+    """A network, factors of every kind, and first the model of ``fuzzing``.
+
+    Without its evidence, and with a variable in no factor.
+    """
     graph = model()
     n_states = np.append(graph.n_states, 3)
-    graph = minfer.FactorGraph(n_states, graph.groups, (*(graph.names or ()), "free"))
+    first = minfer.FactorGraph(n_states, graph.groups, (*(graph.names or ()), "free"))
+    labels = minfer.FactorGraph.empty([4, 4, 4]).add_label_distances(
+        [[0, 1], [1, 2]], [0.0, -1.0, -1.5], [0.5, -1.0]
+    )
+    return [first, network(), labels, *zoo.every_kind().values(), *zoo.logical().values()]
+
+
+def native_parts(graph: minfer.FactorGraph | None = None) -> Parts:
+    """The arrays and the header of a native file, by default of the first model."""
+    graph = native_models()[0] if graph is None else graph
     data = native.format_native(graph)
     length = native._PREFIX.unpack_from(data)[2]
     header = json.loads(data[native._PREFIX.size :][:length])
@@ -292,13 +306,27 @@ def other_groups(r: random.Random, parts: Parts) -> Parts:
     return arrays, header
 
 
+def other_indices(r: random.Random, parts: Parts) -> Parts:
+    """A native model with wrong numbers of factors, variables, literals or children."""
+    arrays = dict(parts[0])
+    names = [n for n in arrays if n.endswith(("ids", "scope", "literal", "step")) or n == "child"]
+    name = r.choice(names)
+    array = arrays[name] = arrays[name].copy()
+    flat = array.reshape(-1)
+    for _ in range(r.choice((1, 1, 3))):
+        flat[r.randrange(len(flat))] = r.choice([-(2**31), -2, -1, 0, 1, 2, 3, 4, 5, 99, 2**31 - 1])
+    return arrays, parts[1]
+
+
 Mutation = Callable[[random.Random, Parts], Parts]
 
 PARSER: list[Mutation] = [
     *(other_values, other_arrays, other_header, other_table, other_names, other_settings),
 ]
 CHECKPOINT: list[Mutation] = [other_values, other_arrays, other_arrays, other_header]
-NATIVE: list[Mutation] = [other_values, other_arrays, other_header, other_groups]
+NATIVE: list[Mutation] = [
+    *(other_values, other_arrays, other_header, other_groups, other_indices),
+]
 
 
 def _mutated(r: random.Random, parts: Parts, mutations: list[Mutation]) -> Parts:
@@ -329,7 +357,10 @@ def _checkpoint(r: random.Random, folder: Path) -> bytes:
 
 
 def _native(r: random.Random, folder: Path) -> bytes:
-    arrays, header = _mutated(r, native_parts(), NATIVE)
+    which = native_models()
+    first = r.choice(which[:2])
+    parts = native_parts(first if r.random() < 0.5 else r.choice(which))
+    arrays, header = _mutated(r, parts, NATIVE)
     little = {name: a.astype(a.dtype.newbyteorder("<")) for name, a in arrays.items()}
     return native.lay_out(header if isinstance(header, dict) else {"groups": header}, little)
 
@@ -399,6 +430,8 @@ def _use_parser(parser: Parser) -> None:
 
 
 def _answer(graph: minfer.FactorGraph) -> None:
+    if graph.directed:
+        minfer.predict(graph, [{}], targets=[0])
     answered(graph, graph.n_factors + int(graph.offsets[-1]))
 
 
@@ -455,11 +488,11 @@ def check(crafted: Case, folder: Path) -> tuple[str, float]:
     *_, read, use = KINDS[crafted.kind]
     path = folder / crafted.name
     path.write_bytes(crafted.data)
-    start, seconds = time.perf_counter(), 0.0
+    start, seconds = time.process_time(), 0.0
     try:
         content = read(path)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         use(content)
     except MinferError as error:
-        return type(error).__name__, seconds or time.perf_counter() - start
+        return type(error).__name__, seconds or time.process_time() - start
     return "accepted", seconds

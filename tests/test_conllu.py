@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import zoo
 from minfer.errors import FormatError, ModelError, SettingsError
+from minfer.io import opening
 from minfer.parsing import treebank
 from minfer.parsing.conllu import (
     BrokenSentence,
@@ -128,7 +129,7 @@ def test_columns():
 )
 @pytest.mark.parametrize("chunk", [1, 2, 7, 1 << 16])
 def test_reads_what_people_have(data, chunk, tmp_path, monkeypatch):
-    monkeypatch.setattr(treebank, "_CHUNK", chunk)
+    monkeypatch.setattr(opening, "_CHUNK", chunk)
     path = tmp_path / "a"
     path.write_bytes(data)
     assert texts(read_conllu(path)) == PLAIN

@@ -35,8 +35,7 @@ from minfer import (
     RefusedError,
 )
 from minfer.errors import DiskFullError, visible
-from minfer.io import atomic_write, read, read_mar, read_pr, write
-from minfer.io import text as text_module
+from minfer.io import atomic_write, opening, read, read_mar, read_pr, write
 from minfer.io.fg import format_fg, parse_fg
 from minfer.io.native import _PREFIX, VERSION, format_native, lay_out, parse_native, seal
 from minfer.io.npz import read_npz
@@ -412,8 +411,8 @@ def test_broken_gzip(tmp_path):
 def test_gzip_bomb(tmp_path, monkeypatch):
     path = tmp_path / "m.uai.gz"
     path.write_bytes(gzip.compress(bytes(10_000_000)))
-    monkeypatch.setattr(text_module, "MAX_BYTES", 1_000_000)
-    _error(path, FormatError, "limit of 1,000,000 bytes", "decompress it first")
+    monkeypatch.setattr(opening, "MAX_BYTES", 1_000_000)
+    _error(path, FormatError, "limited to 1,000,000 bytes", "plain file")
 
 
 def test_unreadable_paths(tmp_path):
@@ -915,9 +914,11 @@ def test_errors_on_standard_input(monkeypatch):
 
 
 def test_piped_input_is_limited(monkeypatch):
-    monkeypatch.setattr(text_module, "MAX_BYTES", 10)
+    monkeypatch.setattr(opening, "MAX_BYTES", 10)
     monkeypatch.setattr(sys, "stdin", Pipe(UAI))
-    with pytest.raises(FormatError, match="<stdin>: piped input is limited to 10 bytes"):
+    with pytest.raises(
+        FormatError, match="<stdin>: compressed or piped input is limited to 10 bytes"
+    ):
         minfer.read("-")
 
 

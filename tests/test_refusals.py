@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import minfer
+import odd_arguments
 from minfer import (
     Auto,
     BeliefPropagation,
@@ -560,6 +561,36 @@ def test_no_argument_ends_in_an_untyped_error(tmp_path: Path, monkeypatch: Any) 
                 except (MinferError, OSError):
                     pass
                 except Exception as error:
+                    untyped.append(f"{name}({argument}={value!r}): {error!r}")
+    assert not untyped, "\n".join(untyped)
+
+
+@pytest.mark.parametrize("group", odd_arguments.GROUPS, ids=lambda group: group.__name__)
+def test_no_odd_argument_ends_in_an_untyped_error(
+    group: Callable[[], odd_arguments.Calls], tmp_path: Path, monkeypatch: Any
+) -> None:
+    if group is odd_arguments.rules:
+        pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    untyped = []
+    for name, (function, given) in group().items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            function(**given)
+        for argument in given:
+            for value in [*JUNK, *odd_arguments.MORE_JUNK]:
+                large = isinstance(value, int) and abs(value) > 1000
+                if large and argument in ("n", "k", "threads", "workers", "chunk_rows", "work"):
+                    continue  # as good as any other, but it takes a while
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        function(**{**given, argument: value})
+                except (MinferError, OSError):
+                    pass
+                except Exception as error:
+                    if name == "joint[]" and isinstance(error, IndexError):
+                        continue  # out of range, as loops expect it at their end
                     untyped.append(f"{name}({argument}={value!r}): {error!r}")
     assert not untyped, "\n".join(untyped)
 

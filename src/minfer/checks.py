@@ -167,6 +167,22 @@ def brief(value: object) -> str:
     return text if len(text) <= 80 and "\n" not in text else f"this {type(value).__name__}"
 
 
+def as_list(given: Any, what: str, error: type[MinferError] = SettingsError) -> list[Any]:
+    """Several things, or one that is named alone, as a list; ``what`` begins the complaint."""
+    if isinstance(given, str) or integer(given) is not None:
+        return [given]
+    try:
+        return list(given)
+    except TypeError:  # no sequence, or an array without a dimension
+        raise error(f"{what}, not {told(given)}") from None
+
+
+def first_twice(values: Iterable[T]) -> T | None:
+    """The first value that was there before; None if all differ."""
+    seen: set[T] = set()
+    return next((x for x in values if x in seen or seen.add(x)), None)  # type: ignore[func-returns-value]
+
+
 def _is_whole(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
@@ -248,9 +264,7 @@ def checked_names(
     if not all(isinstance(n, str) for n in names):
         raise ModelError("names must be strings")
     if len(set(names)) != len(names):
-        seen: set[str] = set()
-        twice = next(n for n in names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
-        raise ModelError(f"two variables are called {twice!r}")
+        raise ModelError(f"two variables are called {first_twice(names)!r}")
     return names
 
 

@@ -332,6 +332,36 @@ def check_acyclic(
     return np.array(order, dtype=np.int64)
 
 
+def check_conditional(graph: FactorGraph) -> None:
+    """ModelError unless the tables that are said to be conditional distributions are."""
+    if graph._child is None:
+        return
+    for group in graph.groups:
+        children = graph._child[group._ids]
+        for axis in range(group.arity):
+            rows = np.flatnonzero(children == group._scope[:, axis])
+            if not len(rows):
+                continue
+            if not group.has_tables:
+                raise ModelError(f"factor {group._ids[rows[0]]} is no conditional distribution")
+            tables = group.log_tables(rows).reshape(len(rows), *group.shape)
+            with np.errstate(over="ignore"):
+                off = np.abs(np.exp(tables).sum(axis=axis + 1) - 1.0).reshape(len(rows), -1)
+            wrong = ~(off.max(axis=1, initial=0.0) <= ROW_SUM)
+            if wrong.any():
+                k = int(np.argmax(wrong))
+                child = visible(graph.name(int(children[rows[k]])))
+                raise ModelError(
+                    f"factor {group._ids[rows[k]]}: it is said to be the distribution of {child} "
+                    f"given its parents, but its rows do not sum to 1 (off by {off[k].max():.3g})"
+                )
+    given = np.flatnonzero(graph._child >= 0)
+    if graph.directed:
+        scopes = [graph.scope(i).tolist() for i in given.tolist()]
+        own = graph._child[given].tolist()
+        check_acyclic(graph, own, [[v for v in s if v != c] for s, c in zip(scopes, own)])
+
+
 def cycle_text(graph: FactorGraph, loop: Sequence[int]) -> str:
     """A cycle in words."""
     shown = " <- ".join(visible(graph.name(x)) for x in loop[:8])

@@ -1492,12 +1492,6 @@ class FactorGraph(BaseGraph):
         checked_states(self._n_states)
         checked_names(self.names, self.n_variables)
         checked_state_names(self._states, self.index, self._n_states)
-        if self._child is not None:
-            if self._child.shape != (self.n_factors,):
-                raise ModelError("children: one entry for each factor")
-            for i in np.flatnonzero(self._child >= 0).tolist():
-                if self._child[i] not in self.scope(i):
-                    raise ModelError(f"factor {i}: its child is not in its scope")
         seen = np.zeros(self.n_factors, dtype=bool)
         for g in self.groups:
             if len(g) == 0 or (np.diff(g._ids) <= 0).any() or g._ids[-1] >= self.n_factors:
@@ -1509,6 +1503,14 @@ class FactorGraph(BaseGraph):
             g.check(self._n_states)
         if not seen.all():
             raise ModelError(f"factor {int(np.flatnonzero(~seen)[0])} is in no group")
+        if self._child is not None:
+            if self._child.shape != (self.n_factors,):
+                raise ModelError("children: one entry for each factor")
+            if self._child.size and self._child.min() < -1:
+                raise ModelError("children: a variable's number for each factor, or -1")
+            for i in np.flatnonzero(self._child >= 0).tolist():
+                if self._child[i] not in self.scope(i):
+                    raise ModelError(f"factor {i}: its child is not in its scope")
         if self._field is not None:
             if self._field.shape != (int(self._offsets[-1]),):
                 raise ModelError("the field must have one entry per state")
@@ -1608,6 +1610,8 @@ def _like_scopes(
         raise ModelError(f"{n} scopes but {len(values)} rows of {what}")
     if isinstance(values, np.ndarray) and values.ndim == 2:
         picked: Any = values[rows]
+    elif not isinstance(values, (Sequence, np.ndarray)):
+        raise ModelError(f"{what} must be numbers of the same shape as the scopes")
     else:
         picked = [values[i] for i in rows.tolist()]
         for k, row in enumerate(picked):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import load, told
+from minfer.checks import as_list, integer, load, told
 from minfer.errors import ModelError, visible
 from minfer.notebook import Face, Right, card
 from minfer.states import state_number
@@ -72,8 +72,10 @@ class Joint:
         if isinstance(variable, str):
             if variable in self.variables:
                 return self.variables.index(variable)
-        elif 0 <= variable < len(self.variables):
-            return int(variable)
+        else:
+            number = integer(variable)
+            if number is not None and 0 <= number < len(self.variables):
+                return number
         raise ModelError(
             f"this table is over {', '.join(map(visible, self.variables))}, not {told(variable)}"
         )
@@ -100,7 +102,12 @@ class Joint:
         if len(keys) > self.table.ndim:
             raise ModelError(f"{len(keys)} states for {counted(self.table.ndim, 'variable')}")
         found = tuple(self.state(a, k) if isinstance(k, str) else k for a, k in enumerate(keys))
-        return self.table[found]
+        try:
+            return self.table[found]
+        except (IndexError, TypeError, ValueError, OverflowError) as error:
+            if all(integer(k) is not None for k in found) and isinstance(error, IndexError):
+                raise  # as loops expect it at the end
+            raise ModelError(f"a table is indexed by states, not {told(key)}") from None
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
         return np.array(self.table, dtype=dtype)
@@ -281,5 +288,4 @@ def mutual_information(both: NDArray[np.float64]) -> float:
 
 
 def _listed(variables: Any) -> list[Any]:
-    one = isinstance(variables, (str, int, np.integer))
-    return [variables] if one else list(variables)
+    return as_list(variables, "mutual_information: variables of the table", ModelError)

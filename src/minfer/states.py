@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import integer, load, told
+from minfer.checks import first_twice, integer, load, told
 from minfer.errors import EvidenceError, MinferError, ModelError, visible
 
 #: The names of each variable's states; None for a variable whose states have numbers only.
 StateNames = tuple[tuple[str, ...] | None, ...]
 _SHOWN = 12
+_LONGEST = 200  # characters of names that may be alike
 
 
 def near_names(wanted: str, names: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
@@ -39,7 +40,9 @@ def near_names(wanted: str, names: Iterable[str], n: int = 1, cutoff: float = 0.
     (['HYPOVOLEMIA'], ['CVP'])
     """
     lower: dict[str, list[str]] = {}
-    for name in names:
+    if len(wanted) > _LONGEST:  # comparing takes the square of their length
+        return []
+    for name in (name for name in names if len(name) <= _LONGEST):
         lower.setdefault(name.strip().lower(), []).append(name)
     text = wanted.strip().lower()
     close = [text] * (text in lower)
@@ -93,8 +96,7 @@ def checked_state_names(names: Any, index: Any, n_states: NDArray[np.int32]) -> 
             raise ModelError(
                 f"variable {v} has {int(n_states[v])} states, but {len(texts)} names for them"
             )
-        if len(set(texts)) < len(texts):
-            twice = next(s for s in texts if texts.count(s) > 1)
+        if (twice := first_twice(texts)) is not None:
             raise ModelError(f"variable {v} has two states of the name {visible(twice)!r}")
         out.append(texts)
     return tuple(out) if any(own is not None for own in out) else None
@@ -110,7 +112,8 @@ def declared_states(states: Any, who: str) -> tuple[list[int], list[list[str] | 
     names: list[list[str] | None] = []
     for variable, own in states.items():
         number = None if isinstance(own, str) else integer(own)
-        if number is None and (isinstance(own, str) or not isinstance(own, (Sequence, np.ndarray))):
+        several = isinstance(own, (Sequence, np.ndarray)) and getattr(own, "ndim", 1) > 0
+        if number is None and (isinstance(own, str) or not several):
             raise ModelError(
                 f"{who}: the states of {variable} must be a list of names, or their number, not "
                 f"{told(own)}"
@@ -143,7 +146,7 @@ def state_number(
         if names is not None:
             if state in names:
                 return names.index(state)
-        elif state.isdecimal() and int(state) < n_states:
+        elif state.isdecimal() and len(state) < 20 and int(state) < n_states:
             return int(state)
     elif isinstance(state, (bool, np.bool_)):
         truth = state_of_truth(names, bool(state))

@@ -220,7 +220,7 @@ def parse_query(texts: list[str] | None, graph: FactorGraph, flag: str) -> list[
 
 def variable(text: str, graph: FactorGraph) -> int:
     """A variable by name, by ``x`` and number, or by bare number."""
-    by_number = text.isdecimal() and text not in graph._index
+    by_number = text.isdecimal() and len(text) < 20 and text not in graph._index
     return graph.index(int(text) if by_number else text)
 
 

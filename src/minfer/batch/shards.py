@@ -24,6 +24,7 @@ from minfer.batch.arrow import pa, pq
 from minfer.batch.folder import MANIFEST, PLAN
 from minfer.batch.text import as_file, hashed, is_compressed, opened, text_range, text_size
 from minfer.errors import FormatError, MinferError
+from minfer.io.opening import check_regular, reading
 from minfer.io.text import check_path, csv_header
 from minfer.parsing.conllu import CUT_OFF
 from minfer.parsing.treebank import read_blocks
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 SHARD_BYTES = 8 << 20
 MOST_FILES = 64  # in a shard of models or pictures
 MOST_PACKED = 16  # shards of one compressed file
+MAX_LINE = 1 << 24  # bytes of one record in JSON lines
+_HEADER = 1 << 20  # bytes of the header of a CSV file
 
 TABLES = {
     ".conllu": "conllu",
@@ -313,6 +316,8 @@ def _lines(shard: Shard) -> Iterator[bytes]:
     for chunk in text_range(shard.file, "jsonl", shard.start, shard.stop):
         *lines, rest = (rest + chunk).split(b"\n")
         yield from lines
+        if len(rest) > MAX_LINE:
+            raise FormatError(f"{shard.label}: no line end in {MAX_LINE:,} bytes: not JSON lines?")
     if rest:
         yield rest
 
@@ -320,7 +325,7 @@ def _lines(shard: Shard) -> Iterator[bytes]:
 def _json_record(line: bytes, folder: str, job: Job) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"not JSON: {error}") from None
     if not isinstance(record, dict):
         raise FormatError(f"a record must be a JSON object, not {type(record).__name__}")
@@ -370,7 +375,7 @@ def _read_csv(shard: Shard, job: Job) -> Iterator[pa.RecordBatch | Bad]:
     from pyarrow import csv as pacsv
 
     with opened(shard.file) as text:
-        header = text.readline()
+        header = text.readline(_HEADER)
     names, separator = csv_header(shard.file, header)
     wanted = [name for name in job.columns if name in names]
     job.check_columns(shard.file, names)
@@ -379,6 +384,10 @@ def _read_csv(shard: Shard, job: Job) -> Iterator[pa.RecordBatch | Bad]:
         data = data[len(header) :]
     if not data.strip():
         return
+    try:
+        data.decode()  # or the library would complain where nobody can hear it
+    except UnicodeDecodeError:
+        raise FormatError(f"{shard.label}: this is not UTF-8") from None
     bad: list[Bad] = []
 
     def note(row: Any) -> str:
@@ -414,7 +423,12 @@ def _column(values: pa.Array, name: str, folder: str, shard: Shard, job: Job) ->
     kind = job.columns[name]
     if name == "evidence" and not pa.types.is_string(values.type):
         rows = (_plain(x, values.type) if x else None for x in values.to_pylist())
-        return pa.array([None if row is None else json.dumps(row) for row in rows], kind)
+        try:
+            return pa.array([None if row is None else json.dumps(row) for row in rows], kind)
+        except (TypeError, ValueError):
+            raise FormatError(
+                f"{shard.file}: evidence is {values.type}, not texts, or maps of numbers or texts"
+            ) from None
     try:
         values = values.cast(kind)
     except pa.ArrowException:
@@ -441,15 +455,14 @@ class _parquet:
         self.path = path
 
     def __enter__(self) -> Any:
-        try:
+        check_regular(self.path)
+        with reading(self.path, "a Parquet file is needed"):
             self.file = pq.ParquetFile(self.path)
-        except (pa.ArrowException, OSError) as error:
-            raise FormatError(f"{self.path}: not a Parquet file: {error}") from None
         return self.file
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.file.close()
-        if isinstance(error, pa.ArrowException | OSError):
+        if isinstance(error, pa.ArrowException | OSError | UnicodeError):
             raise FormatError(f"{self.path}: the Parquet file is damaged: {error}") from None
 
 

@@ -9,16 +9,14 @@ ranges too; they are reached by decompressing what lies before.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import re
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedReader
-from typing import IO, cast
+from typing import IO, BinaryIO, cast
 
-from minfer.errors import FormatError
+from minfer.io.opening import opened as regular
+from minfer.io.opening import reading, starts_packed, streamed
 
 #: The line end after which a record can begin, by kind of file.
 ENDS = {
@@ -36,9 +34,10 @@ def text_range(file: str, kind: str, start: int, stop: int | None) -> Iterator[b
     pattern = ENDS[kind]
     with opened(file) as text:
         behind = min(start, _BEHIND + 1)
-        text.seek(start - behind)
+        _go_to(text, start - behind)
         base, kept, begun = start - behind, b"", start == 0
-        while chunk := text.read1(_CHUNK):  # what a damaged file still has comes through
+        read = getattr(text, "read1", text.read)
+        while chunk := read(_CHUNK):  # what a damaged file still has comes through
             data, new = kept + chunk, len(kept)
             if not begun:
                 found = pattern.search(data, max(start - 1 - base, 0))
@@ -59,32 +58,35 @@ def text_range(file: str, kind: str, start: int, stop: int | None) -> Iterator[b
 
 def is_compressed(file: str) -> bool:
     """Whether a file begins as gzip does."""
-    with open(file, "rb") as raw:
-        return raw.read(2) == b"\x1f\x8b"
+    with regular(file, pipes=False) as raw:
+        return starts_packed(raw)
 
 
 def text_size(file: str) -> int:
     """Bytes of the text of a file, decompressed."""
     with opened(file) as text:
-        if isinstance(text, gzip.GzipFile):
-            while text.read(_CHUNK):
-                pass
-            return text.tell()
-        return text.seek(0, 2)
+        if text.seekable():
+            return text.seek(0, 2)
+        size = 0
+        while chunk := text.read(_CHUNK):
+            size += len(chunk)
+        return size
 
 
 @contextmanager
-def opened(file: str) -> Iterator[BufferedReader | gzip.GzipFile]:
+def opened(file: str) -> Iterator[BinaryIO]:
     """A file for reading, decompressed; damage is a FormatError."""
-    try:
-        with gzip.open(file) if is_compressed(file) else open(file, "rb") as text:
-            yield text
-    except EOFError:
-        raise FormatError(f"{file}: truncated: the compressed data ends too early") from None
-    except zlib.error as error:
-        raise FormatError(f"{file}: corrupt gzip data: {error}") from None
-    except OSError as error:
-        raise FormatError(f"cannot read {file}: {error.strerror or error}") from None
+    with reading(file), streamed(file) if is_compressed(file) else regular(file) as text:
+        yield text
+
+
+def _go_to(text: BinaryIO, place: int) -> None:
+    """Read on from a place in a text, which is at its beginning."""
+    if text.seekable():
+        text.seek(place)
+        return
+    while place > 0 and (chunk := text.read(min(place, _CHUNK))):
+        place -= len(chunk)
 
 
 class _Stream:

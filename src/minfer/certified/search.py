@@ -25,6 +25,7 @@ from minfer.certified.local import Local
 from minfer.certified.result import Intervals, Step
 from minfer.certified.rounding import odds_from_log
 from minfer.checks import (
+    as_list,
     bool_mask,
     check_choice,
     check_flag,
@@ -32,6 +33,7 @@ from minfer.checks import (
     check_number,
     check_seconds,
     check_whole,
+    told,
 )
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import SettingsError
@@ -154,16 +156,18 @@ def intervals(
     if workers is not None:
         check_whole("workers", workers, 1)
     known = all_methods()
-    if isinstance(methods, str):
-        methods = [methods]
-    if methods is not None and not len(methods):
-        raise SettingsError("methods: name at least one, or leave it out for all")
-    for name in methods or ():
-        check_choice("methods", name, tuple(known))
+    if methods is not None:
+        methods = as_list(methods, "methods must be a list of names")
+        if not methods:
+            raise SettingsError("methods: name at least one, or leave it out for all")
+        for name in methods:
+            check_choice("methods", name, tuple(known))
+    if watch is not None and not callable(watch):
+        raise SettingsError(f"watch must be a function, not {told(watch)}")
     keep = None if kept is None else bool_mask(kept, model.n_factors, "kept")
     asked = np.ones(model.n_variables, dtype=bool)
     if variables is not None:
-        chosen = [variables] if isinstance(variables, (str, int, np.integer)) else list(variables)
+        chosen = as_list(variables, "variables must be a list of them")
         if not chosen:
             raise SettingsError("variables: name at least one, or leave it out for all")
         asked[:] = False

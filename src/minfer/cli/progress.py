@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
@@ -26,19 +25,22 @@ _workers: list[threading.Thread] = []
 
 def wait_for(text: str, work: Callable[[], T]) -> T:
     """``work()``, with a spinner on stderr if that is a terminal and it takes long."""
-    answer = Future[T]()
+    answer: list[T] = []
+    failure: list[BaseException] = [MemoryError()]  # of a thread that could not even say so
 
     def job() -> None:
         try:
-            answer.set_result(work())
+            answer.append(work())
         except BaseException as error:
-            answer.set_exception(error)
+            failure[0] = error  # takes no memory, of which there may be none left
 
     thread = threading.Thread(target=job, daemon=True, name=text)
     _workers.append(thread)
     thread.start()
     _join(thread, text)
-    return answer.result()
+    if not answer:
+        raise failure.pop()
+    return answer[0]
 
 
 def leave(code: Any) -> NoReturn:

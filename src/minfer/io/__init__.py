@@ -19,14 +19,13 @@ from minfer.io.bif import parse_bif, read_bif, write_bif
 from minfer.io.fg import parse_fg, read_fg, write_fg
 from minfer.io.native import MAGIC, parse_native, read_native, write_native
 from minfer.io.net import parse_net, read_net, write_net
+from minfer.io.opening import parsed
 from minfer.io.text import (
     PathLike,
     atomic_write,
     check_text,
     format_of,
     path_text,
-    read_bytes,
-    shown,
     writing_complaint,
 )
 from minfer.io.uai import (
@@ -95,7 +94,7 @@ _FIRST = {
     b"node": "net",
 }
 _LOOK = 4096  # bytes of a file that tell its format
-_COMMENTS = re.compile(rb"(?m)^[ \t]*(?://|%|#)[^\n]*|/\*[\s\S]*?\*/")
+_COMMENTS = re.compile(rb"(?m)^[ \t]*(?://|%|#)[^\n]*|/\*[\s\S]*?(?:\*/|\Z)")
 
 
 def read(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
@@ -109,9 +108,11 @@ def read(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
         By number or name; a file is UAI's, or JSON (:mod:`minfer.io.evidence`).
     """
     path = path_text(path)
-    data, name = read_bytes(path), shown(path)
-    kind = format_of(path) or _sniff(name, data)
-    return with_evidence(_PARSE[kind](name, data), evidence)
+
+    def parse(name: str, data: bytes) -> FactorGraph:
+        return _PARSE[format_of(path) or _sniff(name, data)](name, data)
+
+    return with_evidence(parsed(path, parse), evidence)
 
 
 def write(graph: FactorGraph, path: PathLike) -> None:

@@ -41,23 +41,25 @@ from minfer.io.networks import (
     names_of,
     quoted,
 )
+from minfer.io.opening import parsed
 from minfer.io.tables import MAX_ARITY
-from minfer.io.text import PathLike, read_bytes, shown, write_bytes
+from minfer.io.text import PathLike, write_bytes
 from minfer.io.tokens import STRING, Tokens
 
 _TOKEN = re.compile(STRING + r'|[{}()\[\];|]|[^\s,{}()\[\];|"]+')
 _COMMENT = r"//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)"
 _PLAIN = re.compile(r'[^\s,{}()\[\];|"\\]+')
 
-_WORD = r'[^\s,{}()\[\];|"]+'
-_WORDS = r'[^{}()\[\];|"]*'
+_WORD = r'[^\s,{}()\[\];|"]++'
+_WORDS = r'[^{}()\[\];|"]*+'
 #: A plain block: a variable's name, count and states; or the scope, parents, and table or rows.
+#: Nothing is given back once it is taken (*+, ++): a text that does not match is soon known.
 _BLOCK = re.compile(
-    rf"\s*(?:variable\s+({_WORD})\s*{{\s*type\s+discrete\s*\[\s*([0-9]{{1,9}})\s*\]\s*"
-    rf"{{({_WORDS})}}\s*;\s*}}"
-    rf"|probability\s*\(\s*({_WORD})\s*(?:\|({_WORDS}))?\)\s*{{\s*"
-    rf"(?:table\s({_WORDS});|((?:\s*\({_WORDS}\){_WORDS};)+))\s*}}"
-    rf"|network\s+{_WORD}\s*{{\s*}})\s*"
+    rf"\s*+(?:variable\s++({_WORD})\s*+{{\s*+type\s++discrete\s*+\[\s*+([0-9]{{1,9}})\s*+\]\s*+"
+    rf"{{({_WORDS})}}\s*+;\s*+}}"
+    rf"|probability\s*+\(\s*+({_WORD})\s*+(?:\|({_WORDS}))?\)\s*+{{\s*+"
+    rf"(?:table\s({_WORDS});|((?:\s*+\({_WORDS}\){_WORDS};)+))\s*+}}"
+    rf"|network\s++{_WORD}\s*+{{\s*+}})\s*+"
 )
 _ROW = re.compile(rf"\(({_WORDS})\)({_WORDS});")
 
@@ -67,7 +69,7 @@ _ROW = re.compile(rf"\(({_WORDS})\)({_WORDS});")
 
 def read_bif(path: PathLike) -> FactorGraph:
     """Read a Bayesian network in BIF; ``-`` for standard input, gzip is recognised."""
-    return parse_bif(shown(path), read_bytes(path))
+    return parsed(path, parse_bif)
 
 
 def parse_bif(name: str, data: bytes) -> FactorGraph:
@@ -172,7 +174,7 @@ class _Rows:
                 for lookup, n in sized:
                     j += 1
                     state = lookup.get(words[j])
-                    row = row * n + (self._state(j) if state is None else state)
+                    row = row * n + (self._state(j, lookup) if state is None else state)
                 if end - close - 1 != size:
                     self._count(close, end)
                 self.rows.append(row)
@@ -189,18 +191,18 @@ class _Rows:
             else:
                 text.fail(k, "expected a row, table, default or property")
 
-    def _state(self, j: int) -> int:
+    def _state(self, j: int, lookup: dict[str, int]) -> int:
         """The number of a state written as a string, or an error."""
-        parent = self.scope[j - self._row_begin(j) - 1]
-        states = self.draft.states[parent]
         name = self.text.string(j, "a state")
-        if name not in states:
+        if name not in lookup:
+            parent = self.scope[j - self._row_begin(j) - 1]
+            states = self.draft.states[parent]
             self.text.fail(
                 j,
                 f"{visible(self.draft.name(parent))} has the states "
                 f"{', '.join(map(visible, states[:12]))}, and not this one",
             )
-        return states.index(name)
+        return lookup[name]
 
     def _row_begin(self, j: int) -> int:
         while self.text.words[j] != "(":
@@ -294,11 +296,11 @@ def _not_plain(*where: Any) -> NoReturn:
 def _plain_network(text: str, n_bytes: int) -> FactorGraph:
     draft = Draft(n_bytes, _not_plain)
     blocks, at = [], 0
-    for block in _BLOCK.finditer(text):
-        begin_at, end_at = block.span()
-        if begin_at != at:
+    while at < len(text):
+        block = _BLOCK.match(text, at)
+        if block is None:
             raise _NotPlain
-        at = end_at
+        at = block.end()
         name, count, states, child, parents, table, rows = block.groups()
         if name is not None:
             draft.variable(name, _words(states), None)
@@ -306,7 +308,7 @@ def _plain_network(text: str, n_bytes: int) -> FactorGraph:
                 raise _NotPlain
         elif child is not None:
             blocks.append((child, parents, table, rows))
-    if at < len(text) or not blocks:
+    if not blocks:
         raise _NotPlain
     index, states_of = draft.numbers, draft.states
     known: dict[tuple[tuple[str, ...], ...], dict[str, int]] = {}
@@ -317,6 +319,8 @@ def _plain_network(text: str, n_bytes: int) -> FactorGraph:
     first = 0
     for child, parents, table, rows in blocks:
         scope = [] if parents is None else [index[name] for name in _words(parents)]
+        if len(scope) >= MAX_ARITY:
+            raise _NotPlain
         given = tuple([states_of[v] for v in scope])
         scope.append(index[child])
         scopes.append(scope)
@@ -335,6 +339,8 @@ def _plain_network(text: str, n_bytes: int) -> FactorGraph:
             cells = _ROW.findall(rows)
             if len(cells) != n_rows:
                 raise _NotPlain
+            if sum(n_rows // len(own) * sum(map(len, own)) for own in given) > len(rows):
+                raise _NotPlain  # the names do not all stand there, and together are perhaps long
             if given not in known:
                 known[given] = dict(zip(map(", ".join, product(*given)), range(n_rows)))
             keys, own = zip(*cells)
@@ -345,7 +351,7 @@ def _plain_network(text: str, n_bytes: int) -> FactorGraph:
             begin += [first + r * size for r in _row_numbers(known[given], keys)]
             length += [size] * n_rows
         first += size * n_rows
-        if len(set(scope)) < len(scope) or len(scope) > MAX_ARITY:
+        if len(set(scope)) < len(scope):
             raise _NotPlain
     if len({scope[-1] for scope in scopes}) < len(scopes):
         raise _NotPlain

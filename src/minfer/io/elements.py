@@ -19,22 +19,56 @@ from minfer.io.tokens import number_complaint, shortened, to_numbers
 
 #: Elements inside one another, and attributes with a default, beyond which no honest file goes.
 _DEPTH, _DEFAULTS, _DEFAULT_LENGTH = 64, 64, 200
+#: Elements that a file may have anyway, and bytes that it must have for each further one.
+_ELEMENTS, _BYTES = 1 << 16, 12
+_COLUMNS = 1 << 24  # of one line; columns beyond it are not told apart
 
 
 class Element:
-    """One element: its name, attributes, text, the elements in it, line and column."""
+    """One element: its name, attributes, text, the elements in it, line and column.
 
-    __slots__ = ("attributes", "children", "column", "line", "parts", "tag")
+    A file may have very many, so one that is empty holds nothing.
+    """
 
-    def __init__(self, tag: str, attributes: dict[str, str], line: int, column: int) -> None:
-        self.tag, self.attributes, self.line, self.column = tag, attributes, line, column
-        self.children: list[Element] = []
-        self.parts: list[str] = []
+    __slots__ = ("_attributes", "_parts", "_place", "children", "tag")
+
+    def __init__(self, tag: str, attributes: list[str], line: int, column: int) -> None:
+        self.tag, self._attributes = tag, tuple(attributes)
+        self._place = line * _COLUMNS + min(column, _COLUMNS - 1)
+        self.children: list[Element] | tuple[()] = ()
+        self._parts: list[str] | tuple[()] = ()
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        return dict(zip(self._attributes[::2], self._attributes[1::2]))
+
+    @property
+    def line(self) -> int:
+        return self._place // _COLUMNS
+
+    @property
+    def column(self) -> int:
+        return self._place % _COLUMNS
+
+    def add(self, child: Element) -> None:
+        """One more element in it."""
+        if not self.children:
+            self.children = []
+        self.children.append(child)
+
+    def add_text(self, text: str) -> None:
+        """More text; blanks between elements are none."""
+        if not text.isspace():
+            if not self._parts:
+                self._parts = []
+            self._parts.append(text)
+        elif self._parts:
+            self._parts.append(" ")
 
     @property
     def text(self) -> str:
         """Its own text, white space around it taken off."""
-        return "".join(self.parts).strip()
+        return "".join(self._parts).strip()
 
     def all(self, *tags: str) -> Iterator[Element]:
         """The elements directly in it that have one of these names."""
@@ -57,9 +91,9 @@ class Tree:
         self.root: Element | None = None
         self._open: list[Element] = []
         self._passed = 0  # depth inside an element that is passed over
-        self._defaults = 0
+        self._defaults = self._elements = 0
         parser = self._parser = expat.ParserCreate()
-        parser.buffer_text = True
+        parser.buffer_text = parser.ordered_attributes = True
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._characters
@@ -80,6 +114,8 @@ class Tree:
             if isinstance(error, FormatError):
                 raise
             raise FormatError(f"{name}: line 1: {visible(str(error))}: use UTF-8") from None
+        finally:
+            del self._parser, parser  # it knows us by its handlers: all would wait for a collection
 
     def fail(self, at: Element, message: str) -> NoReturn:
         """Raise an error about an element."""
@@ -109,7 +145,7 @@ class Tree:
         line, column = self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1
         raise FormatError(f"{self.name}: line {line}, column {column}: {message}")
 
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+    def _start(self, tag: str, attributes: list[str]) -> None:
         if len(self._open) + self._passed >= _DEPTH:
             self._here(f"more than {_DEPTH} elements inside one another")
         wanted = not self._open or tag in self._keep or self._open[-1].tag == self._all_in
@@ -117,9 +153,12 @@ class Tree:
             self._passed += 1
             return
         line, column = self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1
+        self._elements += 1
+        if self._elements > _ELEMENTS + self.n_bytes // _BYTES:
+            self._here(f"more than {self._elements - 1:,} elements in {self.n_bytes:,} bytes")
         element = Element(tag, attributes, line, column)
         if self._open:
-            self._open[-1].children.append(element)
+            self._open[-1].add(element)
         else:
             self.root = element
         self._open.append(element)
@@ -132,7 +171,7 @@ class Tree:
 
     def _characters(self, text: str) -> None:
         if not self._passed:
-            self._open[-1].parts.append(text)
+            self._open[-1].add_text(text)
 
     def _doctype(self, name: str, system: Any, public: Any, internal: int) -> None:
         if system is not None or public is not None:

@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from minfer.checks import first_twice
 from minfer.errors import EvidenceError, FormatError, visible
 from minfer.graph import FactorGraph
 
@@ -34,7 +35,7 @@ def parse_json_evidence(text: bytes | str, name: str = "") -> dict[str, Any]:
         raise FormatError(
             f"{where}line {error.lineno}, column {error.colno}: {_LIKE}: {error.msg}"
         ) from None
-    except (UnicodeDecodeError, RecursionError, _Twice) as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8, a name twice, too many digits
         raise FormatError(f"{where}{_LIKE}: {error}") from None
     if not isinstance(found, dict):
         raise EvidenceError(f"{where}{_LIKE}, not {visible(_brief(text))}")
@@ -58,7 +59,7 @@ def numbered_evidence(
 
     keys: dict[Any, Any] = {}
     for key, value in evidence.items():
-        bare = key.isdecimal() and key not in graph._index
+        bare = key.isdecimal() and len(key) < 20 and key not in graph._index
         keys[int(key) if bare else key] = value
     try:
         hard, soft = numbered(graph, keys)
@@ -74,8 +75,7 @@ class _Twice(ValueError):
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out = dict(pairs)
     if len(out) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = first_twice(name for name, _ in pairs) or ""
         raise _Twice(f"{visible(twice)!r} is given twice")
     return out
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from minfer.checks import check_graph, table_sizes
 from minfer.errors import FormatError, RefusedError
 from minfer.graph import FactorGraph
+from minfer.io.opening import parsed
 from minfer.io.tables import (
     MAX_ARITY,
     LinearGroup,
@@ -33,7 +34,7 @@ from minfer.io.tables import (
     ranges,
     to_log,
 )
-from minfer.io.text import Numbers, PathLike, read_bytes, shown, write_bytes
+from minfer.io.text import Numbers, PathLike, write_bytes
 
 
 class _Layout(NamedTuple):
@@ -52,7 +53,7 @@ class _Layout(NamedTuple):
 
 def read_fg(path: PathLike) -> FactorGraph:
     """Read a libDAI factor graph; ``-`` for standard input, gzip is recognised."""
-    return parse_fg(shown(path), read_bytes(path))
+    return parsed(path, parse_fg)
 
 
 def parse_fg(name: str, data: bytes) -> FactorGraph:

@@ -25,11 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_graph
+from minfer.directed import check_conditional
 from minfer.errors import FormatError, ModelError
 from minfer.factors.group import KINDS, FactorGroup
 from minfer.graph import FactorGraph
+from minfer.io.opening import parsed
 from minfer.io.tables import check_readable, states_complaint
-from minfer.io.text import PathLike, read_bytes, shown, write_bytes
+from minfer.io.text import PathLike, write_bytes
 
 MAGIC = b"MINFER\r\n"
 VERSION = 1
@@ -97,13 +99,15 @@ def _describe(group: FactorGroup, name: str, arrays: dict[str, NDArray]) -> dict
 
 def read_native(path: PathLike) -> FactorGraph:
     """Read a model in the native format; ``-`` for standard input, gzip is recognised."""
-    return parse_native(shown(path), read_bytes(path))
+    return parsed(path, parse_native)
 
 
 def parse_native(name: str, data: bytes) -> FactorGraph:
     """The model in ``data``; ``name`` is the file for messages."""
     try:
-        return _Reader(*_unseal(data), len(data)).graph()
+        graph = _Reader(*_unseal(data), len(data)).graph()
+        check_conditional(graph)
+        return graph
     except (FormatError, ModelError) as error:
         raise FormatError(f"{name}: {error}") from None
 

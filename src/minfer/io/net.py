@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from minfer.errors import FormatError, visible
 from minfer.graph import FactorGraph
 from minfer.io.networks import Draft, check_one_line, conditionals, in_words, names_of, quoted
-from minfer.io.text import PathLike, read_bytes, shown, write_bytes
+from minfer.io.opening import parsed
+from minfer.io.text import PathLike, write_bytes
 from minfer.io.tokens import STRING, Tokens
 from minfer.words import counted
 
@@ -56,7 +57,7 @@ _KEYWORDS = {"net", "class", "potential", "node", "discrete", *_REFUSED}
 
 def read_net(path: PathLike) -> FactorGraph:
     """Read a Bayesian network in Hugin's NET; ``-`` for standard input, gzip is recognised."""
-    return parse_net(shown(path), read_bytes(path))
+    return parsed(path, parse_net)
 
 
 def parse_net(name: str, data: bytes) -> FactorGraph:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph, concatenate
+from minfer.checks import check_graph, concatenate, first_twice
 from minfer.directed import Fault, cycle_text, network_of, order_or_cycle, parents_first
 from minfer.errors import RefusedError, visible
 from minfer.graph import FactorGraph
@@ -54,8 +54,7 @@ class Draft:
             self.fail(at, f"there are two variables called {visible(name)!r}")
         if not states:
             self.fail(at, f"{visible(name)} has no states")
-        if len(set(states)) < len(states):
-            twice = next(s for s in states if states.count(s) > 1)
+        if (twice := first_twice(states)) is not None:
             self.fail(at, f"{visible(name)} has two states called {visible(twice)!r}")
         self.numbers[name] = len(self.states)
         self.states.append(tuple(states))

@@ -7,49 +7,37 @@ first, and objects, which would be unpickled, are refused.
 from __future__ import annotations
 
 import math
-import struct
+import os
 import zipfile
-import zlib
+from collections.abc import Sequence
 from io import BytesIO
 
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from minfer.errors import FormatError
-from minfer.io.text import MAX_BYTES, PathLike, shown
-
-#: What zipfile and numpy make of damaged files.
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    OSError,
-    EOFError,
-    ValueError,
-    RuntimeError,
-)
+from minfer.io.opening import check_unfolded, max_bytes, opened, reading
+from minfer.io.text import PathLike, shown
+from minfer.words import counted
 
 
-def read_npz(path: PathLike, names: tuple[str, ...]) -> list[NDArray]:
+def read_npz(path: PathLike, names: Sequence[str]) -> list[NDArray]:
     """The arrays of these names."""
-    try:
-        with zipfile.ZipFile(path) as file:
-            missing = [name for name in names if f"{name}.npy" not in file.namelist()]
-            if missing:
-                raise ValueError(f"it has no array {missing[0]}")
-            return [_read(file, f"{name}.npy") for name in names]
-    except FileNotFoundError:
-        raise FormatError(f"{shown(path)}: there is no such file") from None
-    except _DAMAGE as error:
-        raise FormatError(
-            f"{shown(path)}: {error}; a .npz file with arrays {' and '.join(names)} is needed"
-        ) from None
+    needed = f"a .npz file with {counted(len(names), 'array')} is needed"
+    if len(names) < 4:
+        needed = f"a .npz file with arrays {' and '.join(names)} is needed"
+    with reading(path, needed), opened(path, pipes=False) as raw, zipfile.ZipFile(raw) as file:
+        there = set(file.namelist())
+        if missing := [name for name in names if f"{name}.npy" not in there]:
+            raise ValueError(f"it has no array {missing[0]}")
+        unfolded = sum(file.getinfo(f"{name}.npy").file_size for name in names)
+        check_unfolded(shown(path), unfolded, os.fstat(raw.fileno()).st_size)
+        return [_read(file, f"{name}.npy") for name in names]
 
 
 def _read(file: zipfile.ZipFile, name: str) -> NDArray:
     size = file.getinfo(name).file_size
-    if size > MAX_BYTES:
-        raise ValueError(f"{name} expands to more than the limit of {MAX_BYTES:,} bytes")
+    if size > max_bytes():
+        raise ValueError(f"{name} expands to more than the limit of {max_bytes():,} bytes")
     data = BytesIO(file.read(name))
     version = npy.read_magic(data)
     header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)

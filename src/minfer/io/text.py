@@ -1,8 +1,8 @@
-"""What the formats share: opening, naming, atomic writing, and numbers that know their place.
+"""What the formats share: naming, atomic writing, and numbers that know their place.
 
-Paths are ``str`` or ``Path``; ``-`` is standard input or output. Input is decompressed whenever it
-begins with the gzip magic, output whenever its name ends in ``.gz`` (without a time stamp, so that
-equal models give equal files). Compressed and piped input may unfold to :data:`MAX_BYTES` at most.
+Paths are ``str`` or ``Path``; ``-`` is standard input or output. Output is compressed whenever its
+name ends in ``.gz``, without a time stamp, so that equal models give equal files. Input is opened
+by :mod:`minfer.io.opening`.
 
 :class:`Numbers` reads all numbers of a text at once; only an error looks for line and token.
 """
@@ -18,7 +18,6 @@ import os
 import stat
 import sys
 import warnings
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,15 +28,11 @@ from numpy.typing import NDArray
 
 from minfer.errors import DiskFullError, FormatError, MinferError, SettingsError, fullness
 
-#: What compressed or piped input may unfold to: 1 GiB. Larger models are read from plain files.
-MAX_BYTES = 1 << 30
-
 #: The longest number: even a denormal written out in full has fewer digits.
 MAX_TOKEN = 2000
 
 PathLike = str | os.PathLike[str]
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _LOOK = 1024  # bytes that tell text from binary data
 _SUFFIXES = {
     ".uai": "uai",
@@ -122,47 +117,6 @@ def writing_complaint(path: PathLike) -> str:
         f"cannot write {shown(path)}: {why}the name should end in .uai, .fg, .minfer, .bif, "
         ".xmlbif or .net, or that and .gz"
     )
-
-
-def read_bytes(path: PathLike) -> bytes:
-    """The whole content of a file or of standard input, decompressed."""
-    check_path(path)
-    try:
-        data, piped = _raw_bytes(path)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FormatError(f"cannot read {shown(path)}: {reason}") from None
-    if data[:2] == _GZIP_MAGIC:
-        return _decompress(shown(path), data)
-    if piped and len(data) > MAX_BYTES:
-        raise FormatError(f"{shown(path)}: piped input is limited to {MAX_BYTES:,} bytes")
-    return data
-
-
-def _raw_bytes(path: PathLike) -> tuple[bytes, bool]:
-    """The bytes as they are, and whether they came through a pipe or device."""
-    if path_text(path) == "-":
-        return sys.stdin.buffer.read(MAX_BYTES + 1), True
-    with open(path, "rb", buffering=0) as file:
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return file.readall(), False
-        return io.BufferedReader(file).read(MAX_BYTES + 1), True
-
-
-def _decompress(name: str, data: bytes) -> bytes:
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            out = file.read(MAX_BYTES + 1)
-    except EOFError:
-        raise FormatError(f"{name}: truncated: the compressed data ends too early") from None
-    except (OSError, zlib.error) as error:
-        raise FormatError(f"{name}: corrupt gzip data: {error}") from None
-    if len(out) > MAX_BYTES:
-        raise FormatError(
-            f"{name}: expands to more than the limit of {MAX_BYTES:,} bytes; "
-            "if that is intended, decompress it first"
-        )
-    return out
 
 
 def check_text(name: str, start: bytes) -> None:
@@ -425,5 +379,8 @@ def csv_header(name: str, line: bytes, separator: str | None = None) -> tuple[li
         raise FormatError(f"{name}: line 1: there is no header with the names of the columns")
     if separator is None:
         separator = max(",;\t", key=text.count)
-    names = next(csv.reader([text], delimiter=separator))
+    try:
+        names = next(csv.reader([text], delimiter=separator))
+    except (csv.Error, StopIteration) as error:  # a lone CR, or a name of very many characters
+        raise FormatError(f"{name}: line 1: the header is not CSV: {error}") from None
     return [n.strip() for n in names], separator

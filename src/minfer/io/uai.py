@@ -46,6 +46,7 @@ from minfer.errors import (
 )
 from minfer.graph import FactorGraph
 from minfer.io.evidence import is_json, numbered_evidence, parse_json_evidence
+from minfer.io.opening import parsed
 from minfer.io.tables import (
     MAX_ARITY,
     check_distinct,
@@ -57,13 +58,15 @@ from minfer.io.tables import (
     states_complaint,
     to_log,
 )
-from minfer.io.text import Numbers, PathLike, check_text, place, read_bytes, shown, write_bytes
+from minfer.io.text import Numbers, PathLike, check_text, place, shown, write_bytes
 from minfer.solvers.base import Marginals
 from minfer.words import counted
 
 Evidence = PathLike | Mapping[Any, Any]
 
-_COMMENT = re.compile(rb"(?://|#)[^\n]*|/\*[\s\S]*?\*/")
+_COMMENT = re.compile(
+    rb"(?://|#)[^\n]*|/\*[\s\S]*?(?:\*/|\Z)"
+)  # one that is not closed is the last
 
 
 # ---------------------------------------------------------------------- reading models
@@ -78,7 +81,7 @@ def read_uai(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
         ``-`` for standard input; gzip is recognised.
     evidence : path of an evidence file, or ``{variable: state, or likelihoods}``, optional
     """
-    return with_evidence(parse_uai(shown(path), read_bytes(path)), evidence)
+    return with_evidence(parsed(path, parse_uai), evidence)
 
 
 def with_evidence(graph: FactorGraph, evidence: Evidence | None) -> FactorGraph:
@@ -153,10 +156,15 @@ def without_comments(name: str, data: bytes) -> bytes:
     """The text with blanks for its comments, so that places stay."""
     if b"#" not in data and b"/" not in data:
         return data
-    data = _COMMENT.sub(lambda m: re.sub(rb"[^\n]", b" ", m[0]), data)
-    if (begin := data.find(b"/*")) >= 0:
-        raise FormatError(f"{name}: {place(data, begin, b'/*')}: this comment is never closed")
-    return data
+
+    def blank(comment: re.Match[bytes]) -> bytes:
+        found = comment[0]
+        if found.startswith(b"/*") and not (found.endswith(b"*/") and len(found) > 3):
+            where = place(data, comment.start(), b"/*")
+            raise FormatError(f"{name}: {where}: this comment is never closed")
+        return re.sub(rb"[^\n]", b" ", found)
+
+    return _COMMENT.sub(blank, data)
 
 
 def _after_word(name: str, data: bytes, words: tuple[bytes, ...]) -> Numbers:
@@ -246,10 +254,13 @@ def read_evidence(path: PathLike, graph: FactorGraph) -> dict[int, Any]:
         By number. Only JSON has likelihoods, float arrays (S,).
     """
     check_graph(graph, "read_evidence")
-    name, data = shown(path), read_bytes(path)
-    if is_json(data):
-        return numbered_evidence(graph, parse_json_evidence(data, name), name)
-    return _read_pairs(Numbers(name, without_comments(name, data)), graph)
+
+    def parse(name: str, data: bytes) -> dict[int, Any]:
+        if is_json(data):
+            return numbered_evidence(graph, parse_json_evidence(data, name), name)
+        return _read_pairs(Numbers(name, without_comments(name, data)), graph)
+
+    return parsed(path, parse)
 
 
 def _read_pairs(text: Numbers, graph: FactorGraph) -> dict[int, int]:
@@ -392,8 +403,7 @@ def read_mar(path: PathLike, graph: FactorGraph | None = None) -> list[NDArray[n
 
 
 def _plain_after_word(path: PathLike, word: bytes) -> Numbers:
-    name = shown(path)
-    return _after_word(name, without_comments(name, read_bytes(path)), (word,))
+    return parsed(path, lambda name, data: _after_word(name, without_comments(name, data), (word,)))
 
 
 def _mar_end(values: NDArray[np.float64], start: int) -> int:

@@ -32,7 +32,8 @@ from minfer.errors import visible
 from minfer.graph import FactorGraph
 from minfer.io.elements import Element, Tree
 from minfer.io.networks import Draft
-from minfer.io.text import PathLike, read_bytes, shown
+from minfer.io.opening import parsed
+from minfer.io.text import PathLike
 from minfer.words import counted
 
 _READ = {"cpt", "deterministic", "noisymax"}
@@ -62,7 +63,7 @@ _NEAR = 1e-4
 
 def read_xdsl(path: PathLike) -> FactorGraph:
     """Read a Bayesian network in GeNIe's XDSL; ``-`` for standard input, gzip is recognised."""
-    return parse_xdsl(shown(path), read_bytes(path))
+    return parsed(path, parse_xdsl)
 
 
 def parse_xdsl(name: str, data: bytes) -> FactorGraph:

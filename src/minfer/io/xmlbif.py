@@ -22,7 +22,8 @@ from minfer.errors import RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.io.elements import Element, Tree
 from minfer.io.networks import Draft, conditionals, in_words, names_of
-from minfer.io.text import PathLike, read_bytes, shown, write_bytes
+from minfer.io.opening import parsed
+from minfer.io.text import PathLike, write_bytes
 
 _TAGS = frozenset(
     ["NETWORK", "VARIABLE", "NAME", "OUTCOME", "DEFINITION", "PROBABILITY", "FOR", "GIVEN", "TABLE"]
@@ -36,7 +37,7 @@ _UNWRITABLE = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def read_xmlbif(path: PathLike) -> FactorGraph:
     """Read a Bayesian network in XMLBIF; ``-`` for standard input, gzip is recognised."""
-    return parse_xmlbif(shown(path), read_bytes(path))
+    return parsed(path, parse_xmlbif)
 
 
 def parse_xmlbif(name: str, data: bytes) -> FactorGraph:

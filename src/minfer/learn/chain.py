@@ -27,11 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import brief, check_choice, check_flag, check_number, check_whole
-from minfer.errors import FormatError, ModelError, SettingsError, visible
-from minfer.io.text import PathLike, shown
+from minfer.errors import ModelError, SettingsError, visible
+from minfer.io.opening import reading
+from minfer.io.text import PathLike
 from minfer.learn.estimator import Estimator
 from minfer.learn.lbfgs import Descent, dot, minimise
-from minfer.learn.save import read_arrays, write_arrays
+from minfer.learn.save import read_arrays, saved_labels, saved_weights, write_arrays
 from minfer.words import counted
 
 BIAS = "bias"  # the attribute that every item of an array of numbers has
@@ -506,7 +507,8 @@ class ChainCRF(Estimator):
 
     def _read(self, X: Any, known: dict[str, int] | None) -> tuple[_Items, list[str]]:
         """Sequences, and the names of the attributes; unknown ones are -1 where some are known."""
-        if isinstance(X, str | bytes | Mapping) or not isinstance(X, Iterable):
+        single = not isinstance(X, Iterable) or getattr(X, "ndim", 1) == 0
+        if isinstance(X, str | bytes | Mapping) or single:
             raise ModelError(f"ChainCRF: X must be a list of sequences of items, not {brief(X)}")
         sequences = X if isinstance(X, list) else list(X)
         if known is None and not sequences:
@@ -518,6 +520,8 @@ class ChainCRF(Estimator):
                     f"ChainCRF: sequence {dense.index(not dense[0])} is not of the same kind as "
                     "the first: arrays (T, D) of numbers, or items with features by name"
                 )
+            if known is not None and not hasattr(self, "n_features_in_"):
+                raise ModelError("ChainCRF learned from features by name, not from numbers alone")
             return self._read_arrays(sequences, known is None)
         for k, s in enumerate(sequences):
             if isinstance(s, str | Mapping) or not hasattr(s, "__len__"):
@@ -577,39 +581,40 @@ class ChainCRF(Estimator):
     @classmethod
     def load(cls, path: PathLike) -> Self:
         """A model that :meth:`save` wrote. Nothing in a file is executed; everything is checked."""
-        name = shown(path)
         header, parts = read_arrays(path, "ChainCRF")
-        try:
-            crf = cls(**header["params"])
-            crf._check_settings()
-            crf.classes_ = np.array(header["classes"], dtype=np.dtype(header["dtype"]))
-            crf.attributes_ = [str(x) for x in header["attributes"]]
-            crf.coef_ptr_ = parts["ptr"].astype(np.int64)
-            crf.coef_label_ = parts["label"].astype(np.int32)
-            crf.coef_ = parts["coef"].astype(np.float64)
-            crf.transitions_ = parts["transitions"].astype(np.float64)
-            crf.trace_ = parts["trace"].astype(np.float64).tolist()
-            crf.status_, crf.n_iter_ = str(header["status"]), int(header["n_iter"])
-            crf.objective_, crf.gradient_, crf.gap_ = map(float, header["numbers"])
-            if header["n_features_in"] is not None:
-                crf.n_features_in_ = int(header["n_features_in"])
-                if header["feature_names_in"]:
-                    crf.feature_names_in_ = np.array(header["feature_names_in"], dtype=object)
-        except Exception as error:
-            raise FormatError(
-                f"{name}: this is not a model written by ChainCRF.save: {error}"
-            ) from None
+        with reading(path, "a model written by ChainCRF.save is needed"):
+            return cls._restored(header, parts)
+
+    @classmethod
+    def _restored(cls, header: dict[str, Any], parts: dict[str, NDArray[Any]]) -> Self:
+        """From a header and arrays that may say anything: what does not fit together raises."""
+        crf = cls(**header["params"])
+        crf._check_settings()
+        crf.classes_ = saved_labels(header)
+        crf.attributes_ = [str(x) for x in header["attributes"]]
+        crf.coef_ptr_ = parts["ptr"].astype(np.int64)
+        crf.coef_label_ = parts["label"].astype(np.int32)
+        crf.coef_ = saved_weights(parts["coef"])
+        crf.transitions_ = saved_weights(parts["transitions"])
+        crf.trace_ = parts["trace"].astype(np.float64).tolist()
+        crf.status_, crf.n_iter_ = str(header["status"]), int(header["n_iter"])
+        crf.objective_, crf.gradient_, crf.gap_ = map(float, header["numbers"])
+        if header["n_features_in"] is not None:
+            crf.n_features_in_ = int(header["n_features_in"])
+            if names := header["feature_names_in"]:
+                crf.feature_names_in_ = np.array([str(x) for x in names], dtype=object)
+                if len(names) != crf.n_features_in_:
+                    raise ValueError("names and number of its features differ")
         k, ptr = len(crf.classes_), crf.coef_ptr_
         sound = (
-            k > 0 and crf.classes_.ndim == 1 and ptr.ndim == 1
-            and len(ptr) == len(crf.attributes_) + 1 and ptr[0] == 0 and (np.diff(ptr) >= 0).all()
+            ptr.ndim == 1 and len(ptr) == len(crf.attributes_) + 1
+            and ptr[0] == 0 and (np.diff(ptr) >= 0).all()
             and crf.coef_.shape == crf.coef_label_.shape == (ptr[-1],)
-            and crf.transitions_.shape == (k, k)
+            and crf.transitions_.shape == (k, k) and len(set(crf.attributes_)) == len(ptr) - 1
             and bool(((crf.coef_label_ >= 0) & (crf.coef_label_ < k)).all())
-            and bool(np.isfinite(crf.coef_).all() and np.isfinite(crf.transitions_).all())
         )  # fmt: skip
         if not sound or crf.status_ not in _ADVICE:
-            raise FormatError(f"{name}: this file is damaged: its arrays do not fit together")
+            raise ValueError("this file is damaged: its arrays do not fit together")
         crf._number()
         crf.converged_, crf.advice_ = crf.status_ == "converged", _ADVICE[crf.status_]
         return crf
@@ -657,7 +662,8 @@ def _flat_labels(y: Any, ptr: NDArray[np.int64]) -> NDArray[Any]:
     """Labels of all items end to end; lengths are those of the sequences."""
     if y is None:
         raise ModelError("ChainCRF requires y to be passed, but the target y is None")
-    if isinstance(y, str | Mapping) or not hasattr(y, "__len__"):
+    single = not hasattr(y, "__len__") or getattr(y, "ndim", 1) == 0
+    if isinstance(y, str | Mapping) or single:
         raise ModelError(f"ChainCRF: y must be a list of lists of labels, not {brief(y)}")
     if len(y) != len(ptr) - 1:
         raise ModelError(

@@ -31,7 +31,8 @@ from minfer.checks import (
     real_numbers,
     told,
 )
-from minfer.errors import FormatError, MinferError, ModelError, RefusedError, SettingsError
+from minfer.errors import MinferError, ModelError, RefusedError, SettingsError
+from minfer.io.opening import reading
 from minfer.learn.model import Instance, LogLinear, check_instances
 from minfer.learn.objectives import (
     OBJECTIVES,
@@ -41,7 +42,7 @@ from minfer.learn.objectives import (
     objective_of,
 )
 from minfer.learn.optimise import Penalty, Row, State, Stop, Watch, adam, lbfgs
-from minfer.learn.save import digest, read_arrays, write_arrays
+from minfer.learn.save import digest, read_arrays, saved_weights, write_arrays
 from minfer.learn.team import Data, Given, portions_of
 
 if TYPE_CHECKING:
@@ -183,21 +184,19 @@ class Fitted:
     def _read(
         cls, path: PathLike, header: Any, arrays: Any, objective: str | Objective | None
     ) -> Fitted:
-        try:
+        with reading(path, "a fitted model is needed"):
             known = objective_of(objective if objective is not None else header["objective"])
             told_ = str(header["settings"])
-            loss, value, gradient, seconds = header["numbers"]
-            weights = np.asarray(arrays["weights"], dtype=np.float64)
+            loss, value, gradient, seconds = map(float, header["numbers"])
+            weights = saved_weights(arrays["weights"])
             names = tuple(str(name) for name in header["names"])
-            if weights.shape != (len(names),) or not np.isfinite(weights).all():
+            if weights.shape != (len(names),):
                 raise ValueError("weights and names do not match")
             found = cls(
                 weights, names, known, str(header["status"]), loss, value, gradient,
                 bool(header["inference_converged"]), [Row(*row) for row in header["trace"]],
                 seconds,
             )  # fmt: skip
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"{path}: not a fitted model: {error}") from None
         if objective is None and repr(known) != told_:
             raise SettingsError(
                 f"{path} was fitted with an objective of its own, {told_}: give it as objective="
@@ -364,7 +363,7 @@ def _fit(
         )  # fmt: skip
         state = State(begin, stop=Stop(s["patience"]))
         if checkpoint is not None and os.path.exists(checkpoint):
-            state = _resumed(checkpoint, mark, s["patience"])
+            state = _resumed(checkpoint, mark, s["patience"], n)
         watch = Watch(
             _dev_loss(objective, dev, batch_size), _printer(s["progress"], objective),
             None if checkpoint is None else lambda now: _save(checkpoint, mark, now),
@@ -607,16 +606,14 @@ def _save(path: PathLike, mark: str, state: State) -> None:
     write_arrays(path, "checkpoint", {"mark": mark, "state": header}, arrays)
 
 
-def _resumed(path: PathLike, mark: str, patience: int | None) -> State:
+def _resumed(path: PathLike, mark: str, patience: int | None, n: int) -> State:
     header, arrays = read_arrays(path, "checkpoint")
     if header.get("mark") != mark:
         raise SettingsError(
             f"{path} is a checkpoint of other data or settings: remove it to start over, or name "
             "another file"
         )
-    try:
-        state = State.unpack(header["state"], arrays)
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"{path}: not a checkpoint: {error}") from None
+    with reading(path, "a checkpoint is needed"):
+        state = State.unpack(header["state"], arrays, n)
     state.stop.patience = patience
     return state

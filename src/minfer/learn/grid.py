@@ -8,6 +8,7 @@ Weights are tied over all pixels and pictures, which may differ in size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -16,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_choice, real_numbers
-from minfer.errors import FormatError, ModelError, SettingsError
+from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph, grid_edges
+from minfer.io.opening import reading
 from minfer.io.text import PathLike, shown
 from minfer.learn.estimator import Estimator
 from minfer.learn.fitting import Fitted, fit
 from minfer.learn.model import Instance, LogLinear, Template
-from minfer.learn.save import read_arrays, write_arrays
+from minfer.learn.save import read_arrays, saved_labels, write_arrays
 
 if TYPE_CHECKING:
     from minfer.learn.objectives import Objective
@@ -228,26 +230,24 @@ class GridCRF(Estimator):
         ``objective`` with settings of its own.
         """
         header, arrays = read_arrays(path, "GridCRF")
-        try:
+        with reading(path, "a model written by GridCRF.save is needed"):
             if (header["edges"] is None) != (edges is not None):
                 said = f"{header['edges']!r}" if edges is not None else "a function"
                 raise SettingsError(f"{shown(path)}: edges was {said} when it was fitted")
             fitted = Fitted._read(path, header["fitted"], arrays, objective)
             crf = cls(fitted.objective, edges=edges or header["edges"], **header["params"])
-            crf.classes_ = np.array(header["classes"], dtype=np.dtype(header["dtype"]))
+            crf.classes_ = saved_labels(header)
             crf.n_features_in_, crf.spread_ = int(header["n_features_in"]), float(header["spread"])
+            if not all(isinstance(names, list) for names in header["features"]):
+                raise ValueError("its features have no names")
             crf.model_ = crf._templates(*header["features"])
-            if crf.model_.names != list(fitted.names) or len(crf.classes_) < 2:
+            pixel = len(header["features"][0]) - bool(crf.bias)
+            fits = crf.model_.names == list(fitted.names) and crf.n_features_in_ == pixel
+            if not fits or len(crf.classes_) < 2 or not 0 <= crf.spread_ < math.inf:
                 raise ValueError("its weights do not fit its settings")
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, SettingsError):
-                raise
-            raise FormatError(
-                f"{shown(path)}: this is not a model written by GridCRF.save: {error}"
-            ) from None
-        crf.fitted_ = replace(fitted, model=crf.model_)
-        crf._say_how(crf.fitted_)
-        return crf
+            crf.fitted_ = replace(fitted, model=crf.model_)
+            crf._say_how(crf.fitted_)
+            return crf
 
     # ------------------------------------------------------------------ the model
 

@@ -130,20 +130,45 @@ class State:
         return header, arrays
 
     @classmethod
-    def unpack(cls, header: dict[str, Any], arrays: dict[str, NDArray]) -> State:
-        stop = Stop(**header["stop"])
+    def unpack(cls, header: dict[str, Any], arrays: dict[str, NDArray], n: int) -> State:
+        """What :meth:`pack` packed, of n weights; what is odd raises: a file may say anything."""
+        for name in ("weights", "first", "second", "best"):
+            if arrays[name].shape != (n,) or arrays[name].dtype != np.float64:
+                raise ValueError(f"{name} should be {n} numbers")
+            if not np.isfinite(arrays[name]).all():
+                raise ValueError(f"{name} are not all finite")
+        stop = Stop(None, float(header["stop"]["best"]))
+        stop.step, stop.waited = (_count(header["stop"][name]) for name in ("step", "waited"))
         if header["has_best"]:
             stop.weights = arrays["best"]
         descent = None
         if header["descent"] is not None:
             value, trace, n_eval, bends = header["descent"]
-            x, gradient, *kept = (row.copy() for row in arrays["descent"])
+            bends, trace, rows = _reals(bends), _reals(trace), arrays["descent"]
             k = len(bends)
-            descent = Descent(x, value, gradient, trace, n_eval, kept[:k], kept[k:], bends)
+            if rows.shape != (2 + 2 * k, n) or rows.dtype != np.float64 or not trace:
+                raise ValueError("the steps of the descent do not fit together")
+            if not np.isfinite(rows).all():
+                raise ValueError("the steps of the descent are not all finite")
+            x, gradient, *kept = (row.copy() for row in rows)
+            descent = Descent(
+                x, float(value), gradient, trace, _count(n_eval), kept[:k], kept[k:], bends
+            )
+        rows_ = [Row(_count(step), *_reals(numbers)) for step, *numbers in header["trace"]]
         return cls(
-            arrays["weights"], header["step"], [Row(*row) for row in header["trace"]], stop,
-            arrays["first"], arrays["second"], header["count"], descent, header["done"],
+            arrays["weights"], _count(header["step"]), rows_, stop, arrays["first"],
+            arrays["second"], _count(header["count"]), descent, str(header["done"]),
         )  # fmt: skip
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**62:
+        raise ValueError(f"a count is needed, not {value!r}")
+    return value
+
+
+def _reals(values: Any) -> list[float]:
+    return [float(x) for x in values]
 
 
 @dataclass

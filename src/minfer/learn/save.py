@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import first_twice
 from minfer.errors import FormatError
 from minfer.io.npz import read_npz
+from minfer.io.opening import reading
 from minfer.io.text import PathLike, shown, write_bytes
 
 VERSION = 1
+MOST_WEIGHT = 1e100
 
 
 def write_arrays(
@@ -34,14 +37,39 @@ def write_arrays(
 def read_arrays(path: PathLike, kind: str) -> tuple[dict[str, Any], dict[str, NDArray]]:
     """Header and arrays of a file of this kind."""
     (raw,) = read_npz(path, ("header",))
-    try:
-        header = json.loads(raw.astype(np.uint8).tobytes().decode())
+    with reading(path, f"a {kind} of version {VERSION} is needed"):
+        if raw.dtype != np.uint8:
+            raise ValueError(f"the header is of type {raw.dtype}")
+        header = json.loads(raw.tobytes())
         names = header["arrays"]
         if header["kind"] != kind or header["version"] != VERSION:
             raise ValueError(f"it is a {header['kind']} of version {header['version']}")
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise FormatError(f"{shown(path)}: no {kind} of version {VERSION}: {error}") from None
-    return header, dict(zip(names, read_npz(path, tuple(names))))
+        if not all(isinstance(name, str) for name in names) or first_twice(names) is not None:
+            raise ValueError("its arrays have wrong names")
+    arrays = dict(zip(names, read_npz(path, names)))
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biufU":
+            raise FormatError(f"{shown(path)}: {name} is of type {array.dtype}, not of numbers")
+    return header, arrays
+
+
+def saved_weights(values: NDArray) -> NDArray[np.float64]:
+    """Weights from a file, in a range in which sums of many stay finite."""
+    weights = values.astype(np.float64)
+    if not (np.abs(weights) <= MOST_WEIGHT).all():
+        raise ValueError(f"its weights are not all finite, within {MOST_WEIGHT:g}")
+    return weights
+
+
+def saved_labels(header: dict[str, Any]) -> NDArray[Any]:
+    """The classes of a model: strings or numbers, all different, (K,)."""
+    kind = np.dtype(header["dtype"])
+    if kind.kind not in "iufbU":
+        raise ValueError(f"its labels are of type {kind}")
+    labels = np.array(header["classes"], dtype=kind)
+    if labels.ndim != 1 or not len(labels) or len(np.unique(labels)) < len(labels):
+        raise ValueError("its labels are not a list of different ones")
+    return labels
 
 
 def digest(*parts: Any) -> str:

@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import FormatError, MinferError, ModelError, RefusedError, SettingsError
-from minfer.io.text import PathLike, atomic_write, read_bytes, shown
+from minfer.io.opening import read_bytes, reading
+from minfer.io.text import PathLike, atomic_write, shown
 from minfer.parsing.features import TEMPLATES
 
 FORMAT = 2
@@ -139,18 +140,20 @@ class Model:
                 "from this version's: train it again, or install that version"
             )
         try:
-            return cls(
-                Settings(**header["settings"]),
-                _names(header, "upos"),
-                tuple((u, x) for u, x in header["classes"]),
-                _names(header, "relations"),
-                **unpack(tables, TABLES),
-                info=header["info"],
-            )
+            with reading(path, f"the parser is incomplete: {remedy}"):
+                return cls(
+                    Settings(**header["settings"]),
+                    _names(header, "upos"),
+                    tuple((u, x) for u, x in header["classes"]),
+                    _names(header, "relations"),
+                    **unpack(tables, TABLES),
+                    info=header["info"],
+                )
         except MinferError as error:
-            raise FormatError(f"{name}: {error}: {remedy}") from None
-        except (KeyError, TypeError, ValueError):
-            raise FormatError(f"{name}: the parser is incomplete: {remedy}") from None
+            said = str(error)
+            raise FormatError(
+                said if said.startswith(name) else f"{name}: {said}: {remedy}"
+            ) from None
 
 
 def _names(header: dict[str, Any], key: str) -> tuple[str, ...]:
@@ -294,7 +297,7 @@ def read_tensors(
         arrays = load(data)
         whole = content.pop("checksum") == _checksum(arrays, content)
     except MemoryError:
-        raise
+        raise RefusedError(f"{shown(path)}: there is not enough memory to read it") from None
     except Exception:  # the library has its own error type, and raises others too
         whole = False
     if not whole:

@@ -11,8 +11,6 @@ complete. Two layouts: ``conll``, a word per line and an empty line after each s
 from __future__ import annotations
 
 import os
-import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -20,7 +18,8 @@ from typing import IO, Literal, NamedTuple
 
 from minfer.checks import told
 from minfer.errors import FormatError, SettingsError
-from minfer.io.text import PathLike, check_path, check_text, shown
+from minfer.io.opening import chunks_of, opened, reading, unpacked
+from minfer.io.text import PathLike, check_text, shown
 
 Source = PathLike | IO[bytes] | IO[str]
 Layout = Literal["conll", "text"]
@@ -28,8 +27,6 @@ Layout = Literal["conll", "text"]
 #: Bytes one sentence may have; a file without empty lines is refused there, not read into memory.
 MAX_SENTENCE = 1 << 24
 
-_CHUNK = 1 << 16
-_GZIP_MAGIC = b"\x1f\x8b"
 _SUFFIXES: dict[str, Layout] = {
     **dict.fromkeys((".conllu", ".conllx", ".conll", ".conll06", ".conll07"), "conll"),
     ".txt": "text",
@@ -150,24 +147,12 @@ def _text_chunks(source: Source, name: str) -> Iterator[bytes]:
 
 
 def _unpacked(source: Source, name: str) -> Iterator[bytes]:
-    try:
-        with _opened(source) as read:
-            chunks = _whole_start(_raw_chunks(read))
-            start = next(chunks, b"")
-            chunks = chain([start], chunks)
-            yield from _gunzip(chunks, name) if start.startswith(_GZIP_MAGIC) else chunks
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FormatError(f"cannot read {name}: {reason}") from None
-
-
-def _raw_chunks(read: Callable[[int], bytes | str]) -> Iterator[bytes]:
-    while data := read(_CHUNK):
-        yield data.encode() if isinstance(data, str) else data
+    with reading(name), _opened(source) as read:
+        yield from unpacked(chunks_of(read), name)
 
 
 def _whole_start(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The chunks, the first of at least three bytes if there are so many: enough for any magic."""
+    """The chunks, the first of at least three bytes if there are so many: enough for a mark."""
     start = b""
     for data in chunks:
         start += data
@@ -177,24 +162,6 @@ def _whole_start(chunks: Iterator[bytes]) -> Iterator[bytes]:
     yield from chunks
 
 
-def _gunzip(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """Any number of gzip members, one after the other, and zeros after them."""
-    member = zlib.decompressobj(wbits=31)
-    for data in chunks:
-        while data:
-            if member.eof:
-                if not (data := data.lstrip(b"\0")):
-                    break
-                member = zlib.decompressobj(wbits=31)
-            try:
-                yield member.decompress(data, _CHUNK)
-            except zlib.error as error:
-                raise FormatError(f"{name}: corrupt gzip data: {error}") from None
-            data = member.unused_data or member.unconsumed_tail
-    if not member.eof:
-        raise FormatError(f"{name}: truncated: the compressed data ends too early")
-
-
 @contextmanager
 def _opened(source: Source) -> Iterator[Callable[[int], bytes | str]]:
     """A function that reads up to so many bytes; files opened here are closed."""
@@ -202,9 +169,6 @@ def _opened(source: Source) -> Iterator[Callable[[int], bytes | str]]:
         if not hasattr(source, "read"):
             raise SettingsError(f"a treebank must be a path or an open file, not {told(source)}")
         yield getattr(source, "read1", source.read)
-    elif os.fspath(source) == "-":
-        yield getattr(sys.stdin.buffer, "read1", sys.stdin.buffer.read)
     else:
-        check_path(source)
-        with open(source, "rb") as file:
-            yield file.read1
+        with opened(source) as file:
+            yield getattr(file, "read1", file.read)

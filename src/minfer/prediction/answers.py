@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import first_twice
 from minfer.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ def answer_names(
 
 def check_names(names: Sequence[str]) -> None:
     """Names of variables may look like names of answers, but not be the same."""
-    if len(set(names)) < len(names):
-        twice = next(n for n in names if list(names).count(n) > 1)
+    if (twice := first_twice(names)) is not None:
         raise SettingsError(
             f"predict: two columns of the answer would be called {twice!r}; rename a variable or "
             "state, or leave a column out of keep"

@@ -130,7 +130,8 @@ def _of_array(rows: np.ndarray, columns: Sequence[str] | None) -> Table:
 def _of_mapping(rows: Mapping[Any, Any]) -> Table:
     sizes = {}
     for name, values in rows.items():
-        if isinstance(values, str) or not hasattr(values, "__len__"):
+        single = not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0
+        if isinstance(values, str) or single:
             raise SettingsError(
                 f"predict: column {visible(str(name))} must be a list or array of values, not "
                 f"{type(values).__name__}; for one row give [{{variable: state}}]"
@@ -178,12 +179,21 @@ def of_arrow(column: Any) -> Factorised:
         if isinstance(column, pa.ChunkedArray):  # too long for one array
             column = pa.concat_arrays(column.chunks)
     if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
+        try:
+            column = column.dictionary_encode()
+        except pa.ArrowException:
+            raise EvidenceError(
+                f"predict: a column of {column.type} has no states; texts or numbers are needed"
+            ) from None
     places = column.indices
     if places.null_count:
         places = places.fill_null(-1) if pa.types.is_signed_integer(places.type) else (
             places.cast(pa.int64()).fill_null(-1))  # fmt: skip
-    return Factorised(places.to_numpy(zero_copy_only=False), column.dictionary.to_pylist())
+    try:
+        values = column.dictionary.to_pylist()
+    except UnicodeDecodeError as error:
+        raise EvidenceError(f"predict: a column has texts that are not UTF-8: {error}") from None
+    return Factorised(places.to_numpy(zero_copy_only=False), values)
 
 
 def of_values(values: Any) -> Factorised:
@@ -215,7 +225,7 @@ def of_values(values: Any) -> Factorised:
 
 def _of_integers(values: NDArray[np.integer]) -> Factorised:
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-    if high - low < _MOST_NUMBERS:
+    if high - low < _MOST_NUMBERS and -(2**62) < low <= high < 2**62:
         return Factorised(values.astype(np.int64) - low, range(low, high + 1))
     different, places = np.unique(values, return_inverse=True)
     return Factorised(places, different.tolist())

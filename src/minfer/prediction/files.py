@@ -10,21 +10,20 @@ needs pyarrow. An answer appears under its name only when it is complete.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain, islice
 from typing import Any, BinaryIO
 
-from minfer.errors import FormatError, RefusedError, SettingsError
+from minfer.checks import first_twice
+from minfer.errors import FormatError, MinferError, RefusedError, SettingsError
+from minfer.io.opening import opened, reading, streamed
 from minfer.io.text import (
     PathLike,
     atomic_write,
-    check_path,
     check_text,
     check_writable,
     csv_header,
@@ -45,8 +44,7 @@ class Cases:
         self, name: str, names: list[str], tables: Callable[[list[str], int], Iterator[Table]]
     ) -> None:
         self.name, self.names, self._tables = name, names, tables
-        if len(set(names)) < len(names):
-            twice = next(n for n in names if names.count(n) > 1)
+        if (twice := first_twice(names)) is not None:
             raise FormatError(f"{name}: two columns are called {twice!r}")
 
     def tables(self, columns: list[str], rows: int) -> Iterator[Table]:
@@ -86,7 +84,6 @@ def arrow() -> Any:
 def open_cases(path: PathLike) -> Iterator[Cases]:
     """A file of cases, open."""
     kind, name = kind_of(path), shown(path)
-    check_path(path)
     pa = arrow()
     with ExitStack() as stack:
         if kind == "parquet":
@@ -94,22 +91,14 @@ def open_cases(path: PathLike) -> Iterator[Cases]:
                 raise RefusedError("predict: Parquet needs pyarrow: pip install pyarrow")
             import pyarrow.parquet as pq
 
-            try:
-                file = stack.enter_context(pq.ParquetFile(path_text(path)))
-            except FileNotFoundError:
-                raise FormatError(f"cannot read {name}: there is no such file") from None
-            except (pa.ArrowException, OSError) as error:
-                raise FormatError(f"{name}: not a Parquet file: {error}") from None
-            yield Cases(name, file.schema_arrow.names, lambda c, n: _parquet(file, name, c, n))
+            raw = stack.enter_context(opened(path, pipes=False))
+            with reading(path, "a Parquet file is needed"):
+                file = stack.enter_context(pq.ParquetFile(raw))
+                columns = file.schema_arrow.names
+            yield Cases(name, columns, lambda c, n: _parquet(file, name, c, n))
             return
-        try:
-            data = sys.stdin.buffer if name == "<stdin>" else stack.enter_context(open(path, "rb"))
-            if path_text(path).lower().endswith(".gz"):
-                data = stack.enter_context(gzip.GzipFile(fileobj=data))
-            header = data.readline(_HEADER)
-        except (OSError, EOFError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise FormatError(f"cannot read {name}: {reason}") from None
+        data = stack.enter_context(streamed(path))
+        header = data.readline(_HEADER)
         check_text(name, header)
         names, separator = csv_header(name, header)
         read = _plain_csv if pa is None else _arrow_csv
@@ -139,7 +128,9 @@ def _arrow_csv(
             yield from _gathered(reader, rows)
     except StopIteration:
         return
-    except (pa.ArrowException, OSError, EOFError) as error:
+    except MinferError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
         if "Empty CSV" in str(error):
             return
         reason = str(error).replace("Row #", "data row ")
@@ -155,7 +146,9 @@ def _parquet(file: Any, name: str, columns: list[str], rows: int) -> Iterator[Ta
         yield from _gathered(
             chain.from_iterable(file.iter_batches(rows, [k], wanted) for k in groups), rows
         )
-    except (pa.ArrowException, OSError) as error:
+    except MinferError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: not UTF-8, among others
         raise FormatError(f"{name}: the Parquet file is damaged: {error}") from None
 
 
@@ -181,7 +174,8 @@ def _plain_csv(
     data: BinaryIO, name: str, names: list[str], separator: str, columns: list[str], rows: int
 ) -> Iterator[Table]:
     reader = csv.reader(io.TextIOWrapper(data, "utf-8", newline=""), delimiter=separator)
-    place = {column: names.index(column) for column in columns}
+    numbers = {column: k for k, column in enumerate(names)}
+    place = {column: numbers[column] for column in columns}
     done = 0
     try:
         while given_lines := list(islice(reader, rows)):

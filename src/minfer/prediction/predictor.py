@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_choice, check_flag, check_graph, check_whole, told
+from minfer.checks import as_list, check_choice, check_flag, check_graph, check_whole
 from minfer.errors import EvidenceError, ModelError, SettingsError, visible
 from minfer.limits import clock
 from minfer.parallel import cores
@@ -133,11 +133,7 @@ class Predictor:
                 raise EvidenceError(f"predict: evidence: {self._no_variable(name)}")
 
     def _targets(self, given: Any) -> list[int]:
-        if isinstance(given, str | int | np.integer):
-            given = [given]
-        if not isinstance(given, Iterable):
-            raise SettingsError(f"predict: targets must be names of variables, not {told(given)}")
-        listed: list[Any] = list(given)
+        listed = as_list(given, "predict: targets must be names of variables")
         out: list[int] = []
         for target in listed:
             try:
@@ -445,7 +441,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _texts(what: str, given: Any) -> list[str]:
-    listed = [given] if isinstance(given, str) else list(given)
+    listed = as_list(given, f"predict: {what} must be strings")
     for name in listed:
         if not isinstance(name, str):
             raise SettingsError(f"predict: {what} must be strings, not {type(name).__name__}")

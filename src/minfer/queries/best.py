@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph, check_number, check_seconds, check_whole, load
+from minfer.checks import as_list, check_graph, check_number, check_seconds, check_whole, load
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, adjacency, clique_tree, order_in_two, tree_of
@@ -398,9 +398,8 @@ def _or_none(number: float) -> float | None:
 
 
 def _wanted(model: FactorGraph, variables: Any) -> list[int]:
-    if isinstance(variables, (str, int)):
-        variables = [variables]
-    wanted = [model.index(v) for v in variables]
+    listed = as_list(variables, "mpe: variables must be a list of them", ModelError)
+    wanted = [model.index(v) for v in listed]
     if not wanted or len(set(wanted)) < len(wanted):
         raise ModelError("mpe: name at least one variable, and none twice")
     return wanted

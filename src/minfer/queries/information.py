@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minfer.checks import check_graph, load
+from minfer.checks import as_list, check_graph, load
 from minfer.errors import ContradictionError, ModelError, visible
 from minfer.graph import FactorGraph
 from minfer.joint import mutual_information
@@ -112,7 +112,10 @@ def information(
     hard, soft = numbered(model, {} if evidence is None else evidence)
     if t in hard:
         raise ModelError(f"information: the target {model.name(t)} is observed")
-    asked = range(model.n_variables) if variables is None else [model.index(v) for v in variables]
+    asked: Iterable[int] = range(model.n_variables)
+    if variables is not None:
+        listed = as_list(variables, "information: variables must be a list of them", ModelError)
+        asked = [model.index(v) for v in listed]
     candidates = [v for v in asked if v != t and v not in hard]
     every = tuple(range(model.n_variables))
     plan = plan_for(

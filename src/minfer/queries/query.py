@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_flag, check_graph, check_type, integer
+from minfer.checks import as_list, check_flag, check_graph, first_twice, integer
 from minfer.errors import ContradictionError, EvidenceError, ModelError, visible
 from minfer.graph import FactorGraph
 from minfer.joint import Joint
@@ -678,12 +678,9 @@ def _targets(graph: FactorGraph, targets: Any) -> tuple[tuple[int, ...], str]:
 
 
 def _variables(graph: FactorGraph, names: Any, what: str) -> list[int]:
-    if isinstance(names, str) or integer(names) is not None:
-        names = [names]
-    check_type(names, Iterable, f"{what}: a list of variables", ModelError)
-    found = [graph.index(v) for v in names]
-    if len(set(found)) < len(found):
-        twice = next(v for v in found if found.count(v) > 1)
+    named = as_list(names, f"{what}: a list of variables", ModelError)
+    found = [graph.index(v) for v in named]
+    if (twice := first_twice(found)) is not None:
         raise ModelError(f"{what}: {graph.name(twice)} is named twice")
     return found
 

@@ -223,28 +223,47 @@ def children(formula: Formula) -> tuple[Formula, ...]:
 
 
 def _walk(formula: Formula) -> Iterator[Formula]:
-    yield formula
-    for part in children(formula):
-        yield from _walk(part)
+    left = [formula]
+    while left:
+        part = left.pop()
+        yield part
+        left.extend(reversed(children(part)))
 
 
 def variables_of(term: Term) -> Iterator[Variable]:
     """The variables of a term."""
-    if isinstance(term, Variable):
-        yield term
-    elif isinstance(term, Arithmetic):
-        yield from variables_of(term.left)
-        yield from variables_of(term.right)
+    left = [term]
+    while left:
+        part = left.pop()
+        if isinstance(part, Variable):
+            yield part
+        elif isinstance(part, Arithmetic):
+            left += [part.right, part.left]
+
+
+def depth_and_size(formula: Formula) -> tuple[int, int]:
+    """How deep formulas and terms are nested, found without recursion, and how many there are."""
+    deepest, n, left = 0, 0, [(formula, 1)]
+    while left:
+        part, level = left.pop()
+        deepest, n = max(deepest, level), n + 1
+        inner: tuple[Any, ...] = children(part)
+        if isinstance(part, Compare | Arithmetic):
+            inner = (part.left, part.right)
+        left += [(one, level + 1) for one in inner]
+    return deepest, n
 
 
 def free_variables(formula: Formula) -> dict[str, bool]:
     """Names of the free variables in order of appearance; True for those with a ``+``."""
     found: dict[str, bool] = {}
 
-    def look(part: Formula, bound: frozenset[str]) -> None:
+    left: list[tuple[Formula, frozenset[str]]] = [(formula, frozenset())]
+    while left:
+        part, bound = left.pop()
         if isinstance(part, Exists | Forall):
-            look(part.part, bound | frozenset(part.variables))
-            return
+            left.append((part.part, bound | frozenset(part.variables)))
+            continue
         terms: tuple[Term, ...] = ()
         if isinstance(part, Atom):
             terms = part.terms
@@ -254,10 +273,7 @@ def free_variables(formula: Formula) -> dict[str, bool]:
             for v in variables_of(term):
                 if v.name not in bound:
                     found[v.name] = found.get(v.name, False) or v.plus
-        for child in children(part):
-            look(child, bound)
-
-    look(formula, frozenset())
+        left += [(child, bound) for child in reversed(children(part))]
     return found
 
 
@@ -351,12 +367,12 @@ def _size(formula: Formula) -> int:
 
 
 def _flat(kind: type[And] | type[Or], parts: list[Formula]) -> Formula:
-    out: list[Formula] = []
-    for part in parts:
-        for p in part.parts if isinstance(part, kind) else (part,):
-            if p not in out:
-                out.append(p)
-    return out[0] if len(out) == 1 else kind(tuple(out))
+    out = tuple(
+        dict.fromkeys(
+            p for part in parts for p in (part.parts if isinstance(part, kind) else (part,))
+        )
+    )
+    return out[0] if len(out) == 1 else kind(out)
 
 
 def clauses(formula: Formula) -> list[tuple[Formula, ...]]:
@@ -370,17 +386,20 @@ def clauses(formula: Formula) -> list[tuple[Formula, ...]]:
         if isinstance(f, And):
             return _limited([c for part in f.parts for c in go(part)], formula)
         if isinstance(f, Or):
+            parts = [go(part) for part in f.parts]
+            if all(len(part) == 1 for part in parts):  # nearly always, and of many literals perhaps
+                return [tuple(literal for part in parts for literal in part[0])]
             out: list[tuple[Formula, ...]] = [()]
-            for part in f.parts:
-                out = _limited([(*a, *b) for a in out for b in go(part)], formula)
+            for part in parts:
+                out = _limited([(*a, *b) for a in out for b in part], formula)
             return out
         return [(f,)]
 
     found: list[tuple[Formula, ...]] = []
     for clause in go(negation_normal(formula)):
-        literals = tuple(dict.fromkeys(clause))
+        literals = dict.fromkeys(clause)
         if not any(negation_normal(x, True) in literals for x in literals):
-            found.append(literals)
+            found.append(tuple(literals))
     return list(dict.fromkeys(found))
 
 

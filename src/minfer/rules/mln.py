@@ -12,10 +12,8 @@ are read by one expression, since there are many of them.
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,9 +21,11 @@ from typing import Any
 import numpy as np
 
 from minfer.errors import ContradictionError, FormatError, visible
+from minfer.io.opening import read_bytes, reading
+from minfer.io.text import shown
 from minfer.rules.formulas import Constant, Variable, atoms
 from minfer.rules.parse import Rule, parse_atom, parse_rule, place_in
-from minfer.rules.schema import Declaration, Observation
+from minfer.rules.schema import MAX_ARGUMENTS, Declaration, Observation
 from minfer.states import near_names
 from minfer.words import counted
 
@@ -33,6 +33,10 @@ _DECLARATION = re.compile(r"\s*(?:(\*)\s*)?([^\W\d]\w*)\s*\(([^()]*)\)\s*$")
 #: A type, perhaps with ! and a name. No character can be read in two ways, so this takes no longer
 #: on a text that does not match.
 _ARGUMENT = re.compile(r"\s*[^\W\d]\w*(?:\s+[^\W\d]\w*|\s*!(?:\s*[^\W\d]\w*)?)?\s*")
+#: A string and its closing quote; one that has none ends with its line.
+_STRING = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*(")?')
+_COMMENT = re.compile(r"//[^\n]*|/\*")
+_STRING_OR_COMMENT = re.compile(rf"{_STRING.pattern}|{_COMMENT.pattern}")
 _DOMAIN = re.compile(r"\s*([^\W\d]\w*)\s*=\s*\{(.*)\}\s*$", re.DOTALL)
 _FACT = re.compile(r'\s*(?:(!)\s*)?([^\W\d]\w*)\s*\(([^()"\'\\{};=<>^]*)\)\s*$')
 _WHOLE = re.compile(r"-?\d{1,9}").fullmatch
@@ -53,31 +57,31 @@ class Program:
 
 def read_text(path: str | os.PathLike[str]) -> str:
     """A text file, compressed or not."""
-    name = visible(os.fspath(path))
+    data = read_bytes(path)
     try:
-        with open(path, "rb") as file:
-            data = file.read()
-        if os.fspath(path).endswith(".gz"):
-            data = gzip.decompress(data)
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8-sig")
         at = place_in(before, len(before))
-        raise FormatError(f"{name}: {at}: this is not UTF-8") from None
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FormatError(f"cannot read {name}: {reason}") from None
+        raise FormatError(f"{visible(shown(path))}: {at}: this is not UTF-8") from None
 
 
 def without_comments(text: str, where: str) -> str:
     """The text with comments blank, every line and column where it was."""
-    out, at = [], 0
-    pattern = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*')
-    while (m := pattern.search(text, at)) is not None:
+    out, at, unclosed = [], 0, 0  # up to where no string is closed
+    while True:
+        m = _COMMENT.search(text, at, unclosed) if at < unclosed else None
+        if m is None:
+            out.append(text[at:unclosed])
+            at = max(at, unclosed)
+            m = _STRING_OR_COMMENT.search(text, at)
+        if m is None:
+            break
         out.append(text[at : m.start()])
         if m[0].startswith('"'):
-            out.append(m[0])
-            at = m.end()
+            end = m.end() if m[1] else m.start() + 1
+            out.append(text[m.start() : end])
+            at, unclosed = end, m.end()
             continue
         end = m.end()
         if m[0] == "/*":
@@ -160,23 +164,24 @@ def _listed(domain: re.Match[str], where: str, line: int, column: int) -> list[s
 
 def _statements(text: str) -> Iterable[tuple[int, int, str]]:
     """Line, column and text of each statement: a line, or more where brackets are open."""
-    held, began, depth, column = "", 0, 0, 1
+    held: list[str] = []
+    began, depth, column, ends = 0, 0, 1, False
     for number, line in enumerate(text.split("\n"), 1):
-        if not held and not line.strip():
+        bare = line.strip()
+        if not held and not bare:
             continue
         if not held:
             began, column = number, len(line) - len(line.lstrip()) + 1
-            held = line.strip()
-        else:
-            held += "\n" + line.rstrip()
-        bare = re.sub(r'"(?:[^"\\\n]|\\.)*"', "", line)
+        held.append(line.rstrip() if held else bare)
+        if bare:  # after an empty line it ends as it did before
+            ends = held[-1].endswith(("^", "=>", "<=>", " v", ","))
+        bare = _STRING.sub(lambda m: "" if m[1] else m[0], bare)
         depth += bare.count("(") + bare.count("{") - bare.count(")") - bare.count("}")
-        ends = held.rstrip().endswith(("^", "=>", "<=>", " v", ","))
         if depth <= 0 and not ends:
-            yield began, column, held
-            held, depth = "", 0
+            yield began, column, "\n".join(held)
+            held, depth = [], 0
     if held:
-        yield began, column, held
+        yield began, column, "\n".join(held)
 
 
 def _declares(program: Program, m: re.Match[str]) -> bool:
@@ -196,7 +201,12 @@ def _declare(program: Program, m: re.Match[str], at: str) -> None:
     if name in program.types:
         raise FormatError(f"{at}the predicate {visible(name)} is declared twice")
     types = []
-    for k, argument in enumerate(m[3].split(",")):
+    arguments = m[3].split(",")
+    if len(arguments) > MAX_ARGUMENTS:
+        raise FormatError(
+            f"{at}{visible(name)} has {len(arguments):,} arguments; there may be {MAX_ARGUMENTS}"
+        )
+    for k, argument in enumerate(arguments):
         kind, mark, _ = argument.partition("!")
         if mark:
             if name in program.unique:
@@ -291,12 +301,13 @@ def read_program(
     cls: type, program: Any, evidence: Any, query: Any, settings: dict[str, Any]
 ) -> Any:
     """``Rules.read``."""
-    name = f"{visible(os.fspath(program))}: "
-    parsed = parse_mln(read_text(program), name)
+    with reading(program):
+        parsed = parse_mln(read_text(program), f"{visible(shown(program))}: ")
     facts: Facts = {}
     listed = [evidence] if isinstance(evidence, str | os.PathLike) else list(evidence or ())
     for path in listed:
-        parse_db(read_text(path), parsed, f"{visible(os.fspath(path))}: ", facts)
+        with reading(path):
+            parse_db(read_text(path), parsed, f"{visible(shown(path))}: ", facts)
     return make_rules(cls, parsed, facts, _queried(parsed, query), settings)
 
 
@@ -307,7 +318,8 @@ def _queried(program: Program, query: Any) -> list[str] | None:
     if isinstance(query, os.PathLike) or (
         isinstance(query, str) and query not in program.types and os.path.exists(query)
     ):
-        return parse_query(read_text(query), program, f"{visible(os.fspath(query))}: ")
+        with reading(query):
+            return parse_query(read_text(query), program, f"{visible(os.fspath(query))}: ")
     names = query.split(",") if isinstance(query, str) else list(query)
     return [x for n in names for x in parse_query(str(n), program, "query: ")]
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from minfer.checks import told
 from minfer.errors import FormatError, ModelError, visible
 from minfer.rules.formulas import (
     COMPARISONS,
@@ -34,11 +35,14 @@ from minfer.rules.formulas import (
     Or,
     Term,
     Variable,
+    depth_and_size,
     free_variables,
     value_text,
 )
 
 MAX_DEPTH = 60  # of brackets within brackets
+MAX_NESTED = 100  # of a formula; => and <=> nest as brackets do, and so does arithmetic
+MAX_PARTS = 10_000  # of a formula: atoms, comparisons, terms and what joins them
 
 NUMBER = r"(?:\d+(?:\.(?!\s*\Z)\d*)?|\.\d+)(?:[eE][-+]?\d+)?"  # a full stop may follow, at the end
 _TOKEN = re.compile(
@@ -100,6 +104,8 @@ class Rule:
             raise ModelError(
                 f"{self.name}: several weights are for rules with a + before a variable"
             )
+        if not isinstance(given, Mapping):
+            raise ModelError(f"{self.name}: weights must be {{value: weight}}, not {told(given)}")
         table = []
         for key, weight in given.items():
             values = key if isinstance(key, tuple) else (key,)
@@ -266,6 +272,7 @@ class _Parser:
                     "are put in quotes",
                 )
         formula = self.formula()
+        self._check_size(formula)
         place = self.next.place
         if self.take("."):
             if weight is not None and not math.isinf(weight):
@@ -284,6 +291,18 @@ class _Parser:
         text = self.text.strip()
         line = f"line {self.line}: " if self.line else ""
         return Rule(formula, weight, text, self.where + line)
+
+    def _check_size(self, formula: Formula) -> None:
+        deepest, n = depth_and_size(formula)
+        if deepest > MAX_NESTED:
+            what = f"is nested more than {MAX_NESTED} deep, as by so many =>, <=> or + in a row"
+        elif n > MAX_PARTS:
+            what = f"has more than {MAX_PARTS:,} parts"
+        else:
+            return
+        self.fail(
+            0, f"the formula {what}; name a part of it by a predicate, defined by a hard rule"
+        )
 
     def _weight(self) -> float | None:
         start = self.at
@@ -391,21 +410,22 @@ class _Parser:
     def quantifier(self) -> Formula:
         kind = _QUANTIFIERS[self.next.value.lower()]
         self.at += 1
-        names: list[str] = []
+        names: dict[str, None] = {}
         while True:
             token = self.need("word", "a variable")
             if _is_constant(token.value):
                 self.fail(token.place, f"{visible(token.value)} is a constant; a variable is bound")
             if any(token.value == other.value for other in self.bound):
                 self.fail(token.place, f"the variable {visible(token.value)} is bound twice")
-            names.append(token.value)
+            names[token.value] = None
             self.bound.append(token)
             if not self.take(","):
                 break
         inner = self.formula()
         self.quantified += self.bound[-len(names) :]
         del self.bound[-len(names) :]
-        used = tuple(name for name in names if name in free_variables(inner))
+        free = free_variables(inner)
+        used = tuple(name for name in names if name in free)
         return kind(used, inner) if used else inner
 
     def atom(self, name: Token) -> Atom:
@@ -443,20 +463,29 @@ class _Parser:
 
     def _bracketed_term(self) -> Formula | None:
         """A comparison that begins with a bracket, if it is one: ``(a - b) > 5``."""
-        depth, k = 0, self.at
-        while self.tokens[k].kind != "end":
-            token = self.tokens[k]
-            if token.kind == "op":
-                depth += (token.value == "(") - (token.value == ")")
-                if depth == 0:
-                    break
-                if token.value not in "()+-*/":
-                    return None
-            k += 1
-        after = self.tokens[min(k + 1, len(self.tokens) - 1)]
-        if depth or after.value not in (*COMPARISONS, "<>", "+", "-", "*", "/"):
+        close = self._closing.get(self.at)
+        if close is None:
+            return None
+        after = self.tokens[close + 1]
+        if after.value not in (*COMPARISONS, "<>", "+", "-", "*", "/"):
             return None
         return self.comparison()
+
+    @cached_property
+    def _closing(self) -> dict[int, int]:
+        """Where the brackets close that have nothing but terms between them, by where they open."""
+        out: dict[int, int] = {}
+        opened: list[int] = []
+        for k, token in enumerate(self.tokens):
+            if token.kind != "op":
+                continue
+            if token.value == "(":
+                opened.append(k)
+            elif token.value == ")" and opened:
+                out[opened.pop()] = k
+            elif token.value not in "+-*/":
+                opened.clear()  # none that is open here has terms alone
+        return out
 
     def comparison(self) -> Compare:
         left = self.sum()

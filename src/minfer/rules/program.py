@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minfer.checks import check_choice, check_flag, check_number, check_solver, check_whole, warn
+from minfer.checks import (
+    as_list,
+    check_choice,
+    check_flag,
+    check_number,
+    check_solver,
+    check_type,
+    check_whole,
+    warn,
+)
 from minfer.errors import ContradictionError, ModelError, SettingsError, visible
 from minfer.limits import clock
 from minfer.reduction.objectives import MinJoint
@@ -327,6 +336,7 @@ class Rules:
         from minfer.rules.weights import Learned, with_weights
 
         given = weights.weights if isinstance(weights, Learned) else weights
+        check_type(given, Mapping, "with_weights takes what learn found, or {formula: weight}")
         out = self.condition()
         out._rules = with_weights(self._rules, given)
         return out
@@ -402,6 +412,7 @@ class Rules:
 
         ``names``: call variables as the atoms are written.
         """
+        check_flag("names", names)
         graph = self.model.graph
         if not names:
             return graph
@@ -591,7 +602,7 @@ def default_solver(graph: FactorGraph) -> Any:
 def _names(given: Any, what: str) -> tuple[str, ...] | None:
     if given is None:
         return None
-    listed = (given,) if isinstance(given, str) else tuple(given)
+    listed = tuple(as_list(given, f"{what}= must be a list of names", ModelError))
     for name in listed:
         if not isinstance(name, str) and not (what == "types" and name is None):
             raise ModelError(f"{what}= must have names, not {name!r}")

@@ -48,6 +48,7 @@ from minfer.words import counted
 if TYPE_CHECKING:
     from minfer.rules.parse import Rule
 
+MAX_ARGUMENTS = 100  # of a predicate
 MAX_ATOMS = 50_000_000  # made from whole domains
 _FEW_TEXTS = 10_000  # which are kept here, not asked for each time
 
@@ -225,6 +226,11 @@ class Store:
                     f"{', '.join(map(visible, raw.columns))}{hint}"
                 )
         found = d.columns or tuple(c for c in raw.columns if c not in priors)
+        if len(found) > MAX_ARGUMENTS:
+            raise ModelError(
+                f"{d.what}: its table has {len(found):,} columns, but a predicate at most "
+                f"{MAX_ARGUMENTS} arguments: name those that it is about as columns="
+            )
         if d.types is not None and len(d.types) != len(found):
             raise ModelError(
                 f"{d.what}: {counted(len(d.types), 'type')} for {counted(len(found), 'column')}: "

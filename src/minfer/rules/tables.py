@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import ctypes
 import datetime
-import gzip
 import os
 import re
 import shutil
@@ -28,7 +27,6 @@ import tempfile
 import threading
 import uuid
 import weakref
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -37,7 +35,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from minfer.checks import told
 from minfer.errors import FormatError, ModelError, RefusedError, SettingsError, visible
+from minfer.io.opening import opened, streamed
 from minfer.io.text import check_text, csv_header
 from minfer.rules.formulas import value_text
 from minfer.states import near_names
@@ -227,8 +227,8 @@ def _closed(settings: dict[str, Any], files: Sequence[str]) -> Database:
         whole.execute(f"set memory_limit = {quoted(settings['memory_limit'])}")
     names, folder = _plain_names(files)
     if names:
-        opened = [*names.values(), *map(os.path.realpath, names)]  # where links lead to, too
-        every = [n + end for n in opened if not _NO_TEXT.search(n) for end in ("", _LOG)]
+        allowed = [*names.values(), *map(os.path.realpath, names)]  # where links lead to, too
+        every = [n + end for n in allowed if not _NO_TEXT.search(n) for end in ("", _LOG)]
         whole.execute(f"set allowed_paths = [{', '.join(map(quoted, every))}]")
     whole.execute("set python_enable_replacements = false")
     whole.execute("set enable_external_access = false")
@@ -486,13 +486,14 @@ def _bring(con: Database, name: str, reader: Database, sql: str, what: str) -> N
 def _header(path: str, what: str) -> tuple[list[str], str]:
     """The names of a CSV file's columns, and its separator."""
     place = f"{what}: {visible(path)}"
-    opened: Any = gzip.open if path.lower().endswith(".gz") else open
     try:
-        with opened(path, "rb") as file:
+        with streamed(path) as file:
             line = file.readline(_LONGEST_HEADER)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FormatError(f"{what}: cannot read {visible(path)}: {reason}") from None
+            if path.lower().endswith(".gz"):  # the database reads it, and has no limits of its own
+                while file.read(1 << 20):
+                    pass
+    except FormatError as error:
+        raise FormatError(f"{what}: {error}") from None
     check_text(place, line)
     names, separator = csv_header(place, line)
     if path.lower().removesuffix(".gz").endswith(".tsv"):
@@ -555,8 +556,8 @@ def _of_database(
         raise ModelError(f"{what}: a table of a database is given as ('file.duckdb', 'table')")
     path = _text_of(file)
     _check_file(path, what)
-    with open(path, "rb") as opened:
-        head = opened.read(16)
+    with opened(path, pipes=False) as source:
+        head = source.read(16)
     place = f"{what}: {visible(path)}"
     if head.startswith(b"SQLite format 3"):
         return _of_sqlite(con, name, path, place, table, sql)
@@ -633,7 +634,7 @@ def _of_sqlite(
                 raise FormatError(f"{place}: SQL must be a statement that reads, a SELECT")
             columns = [d[0] for d in cursor.description]
             found = cursor.fetchall()
-    except (sqlite3.Error, sqlite3.Warning) as error:  # a second statement was a warning once
+    except (sqlite3.Error, sqlite3.Warning, UnicodeError, OverflowError) as error:
         raise FormatError(f"{place}: {error}") from None
     _check_names(columns, place)
     values = list(zip(*found)) if found else [()] * len(columns)
@@ -703,7 +704,10 @@ def _array(values: Any) -> np.ndarray:
         values = values.tolist()  # None where it is masked
     if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
         return np.ascontiguousarray(values)
-    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    try:
+        listed = list(values.tolist() if hasattr(values, "tolist") else values)
+    except TypeError:
+        raise ModelError(f"a column must be a list of values, not {told(values)}") from None
     kinds = set(map(type, listed))
     if kinds and kinds <= {int}:
         for kind in (np.int64, np.uint64):

@@ -387,6 +387,8 @@ def _states(
         out = np.full((sizes.pop(), n), -1, dtype=np.int64)
         for v, column in columns.items():
             out[:, v] = column
+    elif getattr(evidence, "ndim", 1) == 0:
+        raise EvidenceError(f"batch: evidence must be rows, not {told(evidence)}")
     elif len(evidence) and all(isinstance(row, Mapping) for row in evidence):
         out = np.full((len(evidence), n), -1, dtype=np.int64)
         for i, row in enumerate(evidence):

@@ -587,7 +587,13 @@ def as_mapping(graph: FactorGraph, evidence: Evidence) -> Mapping[Any, int | str
     """Evidence of one call as {variable: state or its name}."""
     if isinstance(evidence, Mapping):
         return evidence
-    if np.ndim(evidence) == 1 and np.asarray(evidence).dtype.kind in "OU":  # names among them
+    array: Any = evidence
+    if not isinstance(evidence, np.ndarray):
+        try:
+            array = np.asarray(evidence)
+        except ValueError:  # ragged
+            array = np.zeros(0)
+    if array.ndim == 1 and array.dtype.kind in "OU":  # names among them
         listed = np.array(evidence, dtype=object).tolist()
         states = np.array([-1 if is_missing(s) else s for s in listed], dtype=object)
     else:

@@ -1,0 +1,499 @@
+"""Files of strangers: time and memory that grow as a file does, typed errors, nothing hangs."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import io
+import os
+import subprocess
+import sys
+import time
+import tracemalloc
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import crafting
+import fuzzing
+import growing
+import minfer
+import mutating
+from draws import draws, few, thorough
+from minfer import FactorGraph, FormatError, MinferError, RefusedError, Rules, SettingsError
+from minfer.io import native, opening
+from minfer.io.npz import read_npz
+from minfer.learn import ChainCRF, fit
+from minfer.learn.save import write_arrays
+from minfer.parsing.conllu import read_conllu
+from minfer.parsing.model import Model
+from minfer.prediction import files
+from minfer.rules.parse import parse_rule
+
+SRC = Path(minfer.__file__).parent
+
+# ---------------------------------------------------------------------- time
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("reader", growing.texts())
+def test_time_grows_as_the_file_does(reader, tmp_path):
+    """One thing repeated: blanks, quotes, brackets, openers of comments, columns, lines."""
+    pytest.importorskip("duckdb")
+    name, read, texts = growing.texts()[reader]
+    for text in texts:
+        growing.seconds(read, tmp_path / name, text)  # what is imported once does not count
+    units = growing.UNITS if thorough() else few(growing.UNITS, 12) + growing.WORST.get(reader, [])
+    for unit in units:
+        for text in texts:
+            places = list(growing.places(text)) if thorough() else [0, len(text) // 2]
+            for at in places:
+                make = partial(growing.repeated, text, at, unit)
+                found = growing.slow(read, tmp_path / name, make)
+                assert not found, f"{reader}, {unit!r} at {at}: {found}"
+
+
+@pytest.mark.parametrize("make", growing.BLOCKS, ids=lambda make: make.__name__)
+def test_time_grows_as_the_number_of_things_does(make, tmp_path):
+    """Many states, parents, columns, names: what is looked up again and again."""
+    pytest.importorskip("duckdb")
+    name, read, text = make()
+    growing.seconds(read, tmp_path / name, text(64))
+    assert not growing.slow(read, tmp_path / name, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " => ".join(["s(A)"] * 7500),
+        " <=> ".join(["s(A)"] * 7500),
+        "s(x) ^ 3 < " + "1+" * 30_000 + "1",
+        "s(x) ^ 3 < " + "-" * 30_000 + "1",
+        " v ".join(["s(A)"] * 30_000),
+        "(" * 30_000 + "s(A)",
+        "!" * 30_000 + "s(A)",
+        "EXIST x " * 30_000 + "s(x)",
+    ],
+    ids=["implies", "iff", "plus", "minus", "or", "brackets", "not", "exist"],
+)
+def test_rules_have_a_depth_and_a_size(text):
+    with pytest.raises(FormatError, match=r"deep|parts"):
+        parse_rule(text)
+
+
+def test_json_has_a_depth(tmp_path):
+    path = tmp_path / "e.json"
+    path.write_text('{"a": ' + "[" * 200_000)
+    with pytest.raises(FormatError, match=r"e\.json"):
+        minfer.read_evidence(path, fuzzing.model())
+
+
+def test_names_that_are_given_twice_are_found_at_once():
+    """The last of many states is there twice: comparing all pairs would take minutes."""
+    names = [str(k) for k in range(60_000)]
+    began = time.process_time()
+    with pytest.raises(minfer.ModelError, match="two states of the name '59999'"):
+        FactorGraph.empty([60_001]).with_state_names({0: [*names, "59999"]})
+    assert time.process_time() - began < 2
+
+
+# ---------------------------------------------------------------------- what unfolds
+
+
+def _bomb(path: Path, start: bytes, unit: bytes = b" ") -> Path:
+    path.write_bytes(gzip.compress(start + unit * (4_000_000 // len(unit)), mtime=0))
+    return path
+
+
+@pytest.mark.parametrize("name", ["p.mln.gz", "p.db.gz", "m.uai.gz", "m.bif.gz", "m.minfer.gz"])
+def test_a_small_file_unfolds_only_so_far(name, tmp_path, monkeypatch):
+    path = _bomb(tmp_path / name, b"")
+    read = {"mln": Rules.read, "db": mutating._evidence}.get(name.split(".")[1], minfer.read)
+    monkeypatch.setattr(opening, "FREE_BYTES", 1_000_000)
+    with pytest.raises(FormatError, match=rf"{name}.*unfold to more than.*MINFER_MAX_RATIO"):
+        read(path)
+    monkeypatch.setattr(opening, "MAX_BYTES", 1_000_000)
+    monkeypatch.setenv("MINFER_MAX_RATIO", "100000")
+    with pytest.raises(FormatError, match=rf"{name}.*limited to 1,000,000 bytes"):
+        read(path)
+    monkeypatch.setenv("MINFER_MAX_BYTES", "many")
+    with pytest.raises(SettingsError, match="MINFER_MAX_BYTES must be a whole number"):
+        read(path)
+
+
+def test_streams_and_tables_unfold_only_so_far(tmp_path, monkeypatch):
+    pytest.importorskip("duckdb")
+    monkeypatch.setattr(opening, "FREE_BYTES", 1_000_000)
+    cases = _bomb(tmp_path / "c.csv.gz", b"a\n", b"no\n")
+    with pytest.raises(FormatError, match=r"c\.csv\.gz.*unfold to more than"):
+        minfer.predict(fuzzing.network(), cases, targets=["b"])
+    with pytest.raises(FormatError, match=r"c\.csv\.gz.*unfold to more than"):
+        _ = Rules().closed("f", cases).store
+    words = _bomb(tmp_path / "t.conllu.gz", b"", b"1\ta\t_\t_\t_\t_\t0\troot\t_\t_\n\n")
+    with pytest.raises(FormatError, match=r"t\.conllu\.gz.*unfold to more than"):
+        list(read_conllu(words))
+
+
+def test_arrays_unfold_only_so_far(tmp_path, monkeypatch):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, x=np.zeros(1_000_000))
+    (found,) = read_npz(path, ("x",))
+    assert found.shape == (1_000_000,)
+    monkeypatch.setattr(opening, "FREE_BYTES", 1_000_000)
+    with pytest.raises(FormatError, match=r"a\.npz.*unfold to more than"):
+        read_npz(path, ("x",))
+
+
+# ---------------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "unit", "end"),
+    [
+        ("m.xmlbif", "<BIF><NETWORK>", "<NAME/>", "</NETWORK></BIF>"),
+        ("m.xmlbif", "<BIF><NETWORK>", "<FOR>a</FOR>", "</NETWORK></BIF>"),
+        ("m.xdsl", "<smile><nodes>", "<a/>", "</nodes></smile>"),
+        ("m.xdsl", "<smile><nodes><cpt id='a'>", "<state id='a'/>", "</cpt></nodes></smile>"),
+    ],
+)  # fmt: skip
+def test_xml_takes_so_much_memory_for_each_byte(name, start, unit, end, tmp_path):
+    path = tmp_path / name
+    path.write_text(start + unit * (1_500_000 // len(unit)) + end)
+    tracemalloc.start()
+    try:
+        with suppress(FormatError):
+            minfer.read(path)
+        assert tracemalloc.get_traced_memory()[1] < 25 * path.stat().st_size
+    finally:
+        tracemalloc.stop()
+
+
+_LIMITED = """
+import resource, sys
+from minfer.cli import main
+import minfer.io, minfer.cli.run
+pages = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (pages + (48 << 20),) * 2)
+sys.argv = ["minfer", "run", sys.argv[1]]
+main()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+@pytest.mark.parametrize("kind", ["xmlbif", "uai"])
+def test_a_file_too_large_for_memory_ends_the_command(kind, tmp_path):
+    """It waited for ever for the thread that read."""
+    path = tmp_path / f"large.{kind}"
+    text = {
+        "xmlbif": "<BIF><NETWORK>" + "<VARIABLE><NAME>a</NAME></VARIABLE>" * 300_000,
+        "uai": "MARKOV\n1000000\n" + "2 " * 10_000_000,
+    }[kind]
+    path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", _LIMITED, str(path)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 4, done.stderr
+    assert done.stderr == f"minfer: error: {path}: there is not enough memory to read it\n"
+
+
+def test_a_thread_that_cannot_say_so_is_not_waited_for(monkeypatch):
+    """Without memory, not even the exception may find its way out of the thread."""
+    from minfer.cli import progress
+
+    def work() -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        progress.wait_for("reading", work)
+
+
+# ---------------------------------------------------------------------- no files at all
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("device", ["/dev/full", "/dev/zero"])
+def test_devices_are_not_read(device, tmp_path):
+    began = time.process_time()
+    calls = [
+        lambda: minfer.read(device),
+        lambda: minfer.read_evidence(device, fuzzing.model()),
+        lambda: Rules.read(device),
+        lambda: list(read_conllu(device)),
+        lambda: read_npz(device, ("x",)),
+        lambda: ChainCRF.load(device),
+        lambda: fit(mutating._instances(), "pseudolikelihood", checkpoint=device),
+    ]
+    for call in calls:
+        with pytest.raises(FormatError, match=f"cannot read {device}: it is a .*device"):
+            call()
+    if crafting_possible():
+        with pytest.raises(FormatError, match="device"):
+            Model.load(device)
+        with pytest.raises(FormatError, match="device"):
+            crafting.train(Path(device))
+    assert time.process_time() - began < 20
+
+
+def crafting_possible() -> bool:
+    try:
+        import safetensors  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def test_pipes_are_read_where_they_can_be(tmp_path):
+    code = "import minfer, sys; print(minfer.read(sys.argv[1]))"
+    uai = "MARKOV\n1\n2\n1\n1 0\n2\n0.5 0.5\n"
+    command = f"cat > {tmp_path}/m.uai; {sys.executable} -c '{code}' <(cat {tmp_path}/m.uai)"
+    done = subprocess.run(["bash", "-c", command], input=uai, capture_output=True, text=True)
+    assert "1 variable" in done.stdout, done.stderr
+
+
+def test_a_folder_is_not_a_database(tmp_path):
+    pytest.importorskip("duckdb")
+    for name in ("x.sqlite", "x.duckdb"):
+        (tmp_path / name).mkdir()
+        with pytest.raises(FormatError, match=name):
+            _ = Rules().closed("f", (tmp_path / name, "t")).store
+
+
+# ---------------------------------------------------------------------- typed errors
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "header"])
+@pytest.mark.parametrize("arrow", [True, False])
+def test_damaged_compressed_cases(damage, arrow, tmp_path, monkeypatch):
+    if arrow:
+        pytest.importorskip("pyarrow")
+    else:
+        monkeypatch.setattr(files, "arrow", lambda: None)
+    rng = np.random.default_rng(0)
+    text = "a\n" + "".join(rng.choice(["no\n", "yes\n", "\n"], 20_000))
+    data = bytearray(gzip.compress(text.encode(), mtime=0))
+    if damage == "cut":
+        del data[len(data) // 2 :]
+    elif damage == "flipped":
+        data[len(data) // 2 : len(data) // 2 + 40] = bytes(40)
+    else:
+        data[10] ^= 0x07
+    path = tmp_path / "c.csv.gz"
+    path.write_bytes(data)
+    with pytest.raises(FormatError, match=r"c\.csv\.gz"):
+        minfer.predict(fuzzing.network(), path, targets=["b"])
+
+
+@pytest.mark.parametrize("arrow", [True, False])
+def test_lone_carriage_returns(arrow, tmp_path, monkeypatch):
+    if arrow:
+        pytest.importorskip("pyarrow")
+    else:
+        monkeypatch.setattr(files, "arrow", lambda: None)
+    path = tmp_path / "c.csv"
+    path.write_bytes(b"a,c\rno,only\ryes,only\r")
+    with pytest.raises(FormatError, match=r"c\.csv: line 1"):
+        minfer.predict(fuzzing.network(), path, targets=["b"])
+
+
+def test_parquet_with_texts_that_are_not_utf8(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    table = pa.table({"a": mutating._not_utf8()})
+    pq.write_table(table, tmp_path / "c.parquet")
+    with pytest.raises(MinferError, match="UTF-8"):
+        minfer.predict(fuzzing.network(), tmp_path / "c.parquet", targets=["b"])
+
+
+@pytest.mark.parametrize("array", ["coef", "transitions"])
+def test_weights_beyond_any_sum_are_not_loaded(array, tmp_path):
+    path = tmp_path / "m.crf"
+    path.write_bytes(mutating._chain())
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    arrays[array] = np.full_like(arrays[array], 1e308)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    path.write_bytes(buffer.getvalue())
+    with pytest.raises(FormatError, match=r"m\.crf.*weights are not all finite, within 1e\+100"):
+        ChainCRF.load(path)
+
+
+def test_headers_that_are_nested_or_odd(tmp_path):
+    path = tmp_path / "m.crf"
+    for header in ({"arrays": [["x"]]}, {"arrays": 7}, {"arrays": ["x", "x"]}, {"kind": None}):
+        write_arrays(path, "ChainCRF", header, {"x": np.zeros(2)})
+        with pytest.raises(FormatError, match=r"m\.crf: .*ChainCRF"):
+            ChainCRF.load(path)
+
+
+def _rewritten(graph: FactorGraph, **changes: object) -> bytes:
+    arrays, header = crafting.native_parts(graph)
+    return native.lay_out(header, {**arrays, **changes})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"child": np.array([0, 1, 2, 99], np.int32)}, "its child is not in its scope"),
+        ({"child": np.array([0, 1, 2, -7], np.int32)}, "or -1"),
+        ({"group0.ids": np.array([90], np.int64)}, "factor"),
+    ],
+)
+def test_native_files_with_wrong_indices(change, said, tmp_path):
+    path = tmp_path / "m.minfer"
+    path.write_bytes(_rewritten(fuzzing.network(), **change))
+    with pytest.raises(FormatError, match=said):
+        minfer.read(path)
+
+
+def test_a_network_whose_rows_do_not_sum_to_one_is_no_network(tmp_path):
+    """Its probabilities were taken to be normalised: log P(e) = 0 was the answer."""
+    graph = fuzzing.network()
+    arrays, header = crafting.native_parts(graph)
+    path = tmp_path / "m.minfer"
+    name = next(n for n in arrays if n.endswith("log_psi"))
+    arrays[name] = arrays[name] + 1.0
+    path.write_bytes(native.lay_out(header, arrays))
+    with pytest.raises(FormatError, match=r"m\.minfer: factor \d: .*do not sum to 1"):
+        minfer.read(path)
+
+
+# ---------------------------------------------------------------------- many broken files
+
+
+def test_honest_files_are_accepted(tmp_path):
+    for name in ("duckdb", "pyarrow"):
+        pytest.importorskip(name)
+    for case in mutating.honest():
+        assert mutating.check(case, tmp_path)[0] == "accepted", case.kind
+
+
+@pytest.mark.drawn
+def test_only_typed_errors_escape(tmp_path):
+    """benchmarks/fuzz.py --what mutated runs more, under a limit of memory."""
+    for name in ("duckdb", "pyarrow"):
+        pytest.importorskip(name)
+    for number in range(draws(2000)):
+        broken = mutating.case(1, number)
+        try:
+            _, seconds = mutating.check(broken, tmp_path)
+        except BaseException as error:
+            error.add_note(f"mutating.case(1, {number}): {broken.kind} {broken.data[:200]!r}")
+            raise
+        assert seconds < 5, f"mutating.case(1, {number}) took {seconds:.1f} s"
+
+
+# ---------------------------------------------------------------------- the list of readers
+
+#: Every function of ours that reads files of others, and what breaks its files: a kind of
+#: ``fuzzing``, ``crafting`` or ``mutating``. A new reader fails the test below until it is here.
+READERS = {
+    "batch/jobs.file_facts": "records jsonl",  # only a checksum
+    "batch/shards._bytes": "records parquet",  # only a checksum
+    "batch/shards.__enter__": "records parquet",
+    "batch/shards._read_csv": "records csv",
+    "batch/text.is_compressed": "records jsonl.gz",
+    "batch/text.opened": "records jsonl",
+    "batch/text.text_range": "records jsonl",
+    "batch/text.text_size": "records jsonl.gz",
+    "io/bif.read_bif": "bif",
+    "io/fg.read_fg": "fg",
+    "io/__init__.read": "any",
+    "io/native.read_native": "minfer",
+    "io/net.read_net": "net",
+    "io/npz.read_npz": "npz",
+    "io/uai._plain_after_word": "mar",
+    "io/uai.read_evidence": "evid",
+    "io/uai.read_uai": "uai",
+    "io/xdsl.read_xdsl": "xdsl",
+    "io/xmlbif.read_xmlbif": "xmlbif",
+    "learn/chain.load": "chain",
+    "learn/fitting._read": "fitted",
+    "learn/fitting._resumed": "fit checkpoint",
+    "learn/grid.load": "grid",
+    "learn/save.read_arrays": "chain",
+    "parsing/model.load": "parser",
+    "parsing/model.read_tensors": "checkpoint",
+    "parsing/treebank._opened": "conllu",
+    "parsing/treebank._unpacked": "conllu",
+    "pictures.read_picture": "picture",
+    "prediction/files.open_cases": "cases csv",
+    "rules/mln.read_program": "mln",
+    "rules/mln._queried": "query",
+    "rules/mln.read_text": "db",
+    "rules/tables._header": "facts csv",
+    "rules/tables._of_database": "facts sqlite",
+}
+#: Functions that open what we wrote ourselves, or write.
+OURS = {
+    "batch/folder", "batch/manifest", "batch/rules", "batch/ray_engine", "cli/failures",
+    "experiments", "io/opening", "io/text", "kernels", "parallel", "queries/map/toulbar",
+    "report/page",
+}  # fmt: skip
+_OPENS = {
+    "open", "read_bytes", "read_text", "parsed", "reading", "opened", "regular", "streamed",
+    "open_file", "load", "loads",
+}  # fmt: skip
+_MODULES = {"json", "np", "numpy", "gzip", "zipfile", "pickle", "marshal", "torch", "joblib"}
+
+
+def _openings(file: Path) -> set[str]:
+    """Functions of a module that open a file, by any of the ways there are."""
+    found: set[str] = set()
+
+    def walk(node: ast.AST, inside: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            name = inside
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                name = inside or child.name
+            if isinstance(child, ast.Call) and _opens(child.func):
+                found.add(name)
+            walk(child, name)
+
+    walk(ast.parse(file.read_text("utf-8")), "")
+    return found
+
+
+def _opens(function: ast.expr) -> bool:
+    if isinstance(function, ast.Name):
+        return function.id in _OPENS - {"load", "loads"}
+    if not isinstance(function, ast.Attribute) or function.attr not in _OPENS:
+        return False
+    owner = function.value.id if isinstance(function.value, ast.Name) else ""
+    if function.attr == "loads":
+        return owner in _MODULES - {"json"}  # of a text that somebody else has opened
+    if function.attr in ("open", "load"):
+        return owner in _MODULES | {"image_module", "os", "io"}
+    return function.attr in ("read_bytes", "read_text")
+
+
+def test_every_reader_is_broken_somewhere():
+    kinds = {*fuzzing.READERS, *crafting.KINDS, *mutating.KINDS}
+    assert set(READERS.values()) <= kinds
+    found = {
+        f"{file.relative_to(SRC).with_suffix('').as_posix()}.{name}"
+        for file in SRC.rglob("*.py")
+        for name in _openings(file)
+        if not any(file.relative_to(SRC).as_posix().startswith(ours) for ours in OURS)
+    }
+    assert found == set(READERS), found ^ set(READERS)
+
+
+def test_nothing_is_unpickled_but_what_our_own_workers_send():
+    users = {
+        file.relative_to(SRC).as_posix()
+        for file in SRC.rglob("*.py")
+        if any(word in file.read_text("utf-8") for word in ("import pickle", "import marshal"))
+    }
+    assert users <= {"parallel.py", "kernels/_cache.py"}, users
+
+
+def test_refused_is_not_wrong():
+    """Memory is a matter of the machine, so it is no FormatError."""
+    said = pytest.raises(RefusedError, match=r"m\.uai: there is not enough memory")
+    with said, opening.reading("m.uai"):
+        raise MemoryError
