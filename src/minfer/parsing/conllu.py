@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.checks import check_choice, check_type, told, warn
 from minfer.errors import FormatError, MinferError, ModelError, SettingsError
 from minfer.io.text import PathLike, atomic_write
+from minfer.parsing.projective import tree_fault
 from minfer.parsing.treebank import Block, Source, read_blocks, read_units, source_name
 from minfer.words import counted
 
@@ -427,50 +428,6 @@ def _heads(
         word, message = fault
         _fail(source, line + places[word - 1], message)
     return np.array(heads, dtype=np.int32)
-
-
-def tree_fault(heads: Sequence[int], multi_root: bool = False) -> tuple[int, str] | None:
-    """Why n heads (head of word i + 1, 0 for the root) are not a tree: the word and what is wrong.
-
-    >>> tree_fault([2, 0])
-    >>> tree_fault([2, 3, 2, 0])
-    (2, 'words 2 -> 3 -> 2 form a cycle')
-    """
-    n = len(heads)
-    if min(heads, default=0) < 0 or max(heads, default=0) > n:
-        word, head = next((k, h) for k, h in enumerate(heads, 1) if not 0 <= h <= n)
-        return word, f"word {word} has head {head}, but the words are 1 to {n}"
-    above = [0, *heads]
-    seen = [0] * (n + 1)  # the walk that came by
-    seen[0] = -1
-    for first in range(1, n + 1):
-        word = first
-        while not seen[word]:
-            seen[word] = first
-            word = above[word]
-        if seen[word] == first:
-            return _cycle(above, word)
-    roots = heads.count(0)
-    if roots > 1 and not multi_root:
-        first, second = [k for k, h in enumerate(heads, 1) if h == 0][:2]
-        return second, (
-            f"words {first} and {second} both have head 0: allow several roots (multi_root=True) "
-            "if the treebank does"
-        )
-    return None
-
-
-def _cycle(above: list[int], word: int) -> tuple[int, str]:
-    if above[word] == word:
-        return word, f"word {word} is its own head"
-    steps = [word]
-    while above[steps[-1]] != word:
-        steps.append(above[steps[-1]])
-    least = steps.index(min(steps))
-    steps = steps[least:] + steps[:least]
-    shown = [*steps[:8], *["..."] * (len(steps) > 8), steps[0]]
-    root = "" if 0 in above[1:] else "; no word has head 0"
-    return steps[0], f"words {' -> '.join(map(str, shown))} form a cycle{root}"
 
 
 def _dialect(text: str, columns: tuple[tuple[str, ...], ...]) -> Dialect:

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError
-from minfer.parsing.conllu import tree_fault
 from minfer.words import counted
 
 Heads = Sequence[int] | NDArray[np.integer]
@@ -188,3 +187,47 @@ def _crossed(above: list[int], below: list[int], m: int) -> bool:
     low, high = sorted((m, above[m]))
     between = (1 << high) - (1 << low + 1)
     return bool(between & ~below[above[m]])
+
+
+def tree_fault(heads: Sequence[int], multi_root: bool = False) -> tuple[int, str] | None:
+    """Why n heads (head of word i + 1, 0 for the root) are not a tree: the word and what is wrong.
+
+    >>> tree_fault([2, 0])
+    >>> tree_fault([2, 3, 2, 0])
+    (2, 'words 2 -> 3 -> 2 form a cycle')
+    """
+    n = len(heads)
+    if min(heads, default=0) < 0 or max(heads, default=0) > n:
+        word, head = next((k, h) for k, h in enumerate(heads, 1) if not 0 <= h <= n)
+        return word, f"word {word} has head {head}, but the words are 1 to {n}"
+    above = [0, *heads]
+    seen = [0] * (n + 1)  # the walk that came by
+    seen[0] = -1
+    for first in range(1, n + 1):
+        word = first
+        while not seen[word]:
+            seen[word] = first
+            word = above[word]
+        if seen[word] == first:
+            return _cycle(above, word)
+    roots = heads.count(0)
+    if roots > 1 and not multi_root:
+        first, second = [k for k, h in enumerate(heads, 1) if h == 0][:2]
+        return second, (
+            f"words {first} and {second} both have head 0: allow several roots (multi_root=True) "
+            "if the treebank does"
+        )
+    return None
+
+
+def _cycle(above: list[int], word: int) -> tuple[int, str]:
+    if above[word] == word:
+        return word, f"word {word} is its own head"
+    steps = [word]
+    while above[steps[-1]] != word:
+        steps.append(above[steps[-1]])
+    least = steps.index(min(steps))
+    steps = steps[least:] + steps[:least]
+    shown = [*steps[:8], *["..."] * (len(steps) > 8), steps[0]]
+    root = "" if 0 in above[1:] else "; no word has head 0"
+    return steps[0], f"words {' -> '.join(map(str, shown))} form a cycle{root}"
