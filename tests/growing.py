@@ -62,7 +62,7 @@ UNITS = [
     ),
 ]
 
-SIZES = (1 << 13, 1 << 15, 1 << 17)
+SIZES = (1 << 12, 1 << 14, 1 << 16)
 #: CPU seconds below which nothing is said, and how many times as long four times as much may take.
 FREE, SHARE = 0.4, 8.0
 
@@ -125,8 +125,8 @@ def texts() -> dict[str, tuple[str, Callable[[Path], Any], list[str]]]:
 
 
 def places(text: str) -> Iterator[int]:
-    """Where something is put: before all, after all, and at some places within."""
-    yield from dict.fromkeys([0, len(text) // 5, len(text) // 2, 4 * len(text) // 5, len(text)])
+    """Where something is put: before all, in the middle, after all."""
+    yield from dict.fromkeys([0, len(text) // 2, len(text)])
 
 
 def repeated(text: str, at: int, unit: str, size: int) -> str:

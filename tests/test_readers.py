@@ -176,7 +176,7 @@ import resource, sys
 from minfer.cli import main
 import minfer.io, minfer.cli.run
 pages = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (pages + (48 << 20),) * 2)
+resource.setrlimit(resource.RLIMIT_AS, (pages + (64 << 20),) * 2)
 sys.argv = ["minfer", "run", sys.argv[1]]
 main()
 """
@@ -188,8 +188,8 @@ def test_a_file_too_large_for_memory_ends_the_command(kind, tmp_path):
     """It waited for ever for the thread that read."""
     path = tmp_path / f"large.{kind}"
     text = {
-        "xmlbif": "<BIF><NETWORK>" + "<VARIABLE><NAME>a</NAME></VARIABLE>" * 300_000,
-        "uai": "MARKOV\n1000000\n" + "2 " * 10_000_000,
+        "xmlbif": "<BIF><NETWORK>" + "<VARIABLE><NAME>a</NAME></VARIABLE>" * 500_000,
+        "uai": "MARKOV\n1000000\n" + "2 " * 12_000_000,
     }[kind]
     path.write_text(text)
     done = subprocess.run(

@@ -35,8 +35,11 @@ def wait_for(text: str, work: Callable[[], T]) -> T:
             failure[0] = error  # takes no memory, of which there may be none left
 
     thread = threading.Thread(target=job, daemon=True, name=text)
+    try:
+        thread.start()
+    except RuntimeError:  # there is no room for a thread: do it here
+        return work()
     _workers.append(thread)
-    thread.start()
     _join(thread, text)
     if not answer:
         raise failure.pop()

@@ -21,6 +21,8 @@ from minfer.io.tokens import number_complaint, shortened, to_numbers
 _DEPTH, _DEFAULTS, _DEFAULT_LENGTH = 64, 64, 200
 #: Elements that a file may have anyway, and bytes that it must have for each further one.
 _ELEMENTS, _BYTES = 1 << 16, 12
+_CHUNK = 1 << 15  # bytes that expat is given at a time
+_NO_MEMORY = expat.errors.codes[expat.errors.XML_ERROR_NO_MEMORY]
 _COLUMNS = 1 << 24  # of one line; columns beyond it are not told apart
 
 
@@ -103,8 +105,12 @@ class Tree:
         parser.ExternalEntityRefHandler = self._entity
         parser.AttlistDeclHandler = self._attlist
         try:
-            parser.Parse(data, True)
+            for begin in range(0, len(data), _CHUNK):  # so that what fails is soon known
+                parser.Parse(data[begin : begin + _CHUNK], False)
+            parser.Parse(b"", True)
         except expat.ExpatError as error:
+            if error.code == _NO_MEMORY:
+                raise MemoryError from None
             reason = expat.ErrorString(error.code)
             raise FormatError(
                 f"{name}: line {error.lineno}, column {error.offset + 1}: not well-formed XML: "
