@@ -35,6 +35,8 @@ ELSEWHERE = {
     ("denoised.py", "np.save"): "to memory",
     ("learn/save.py", "np.savez"): "to memory",
     ("parsing/model.py", "require_safetensors().save"): "to memory",
+    ("rules/tables.py", "os.symlink"): "in a temporary folder of its own",
+    ("rules/tables.py", "shutil.rmtree"): "that folder, which holds links only",
     ("pictures.py", "figure.savefig"): "to a file of atomic_write",
 }
 REMOVE = {"unlink", "rmdir", "removedirs", "rmtree", "rename", "renames", "truncate", "move"}
