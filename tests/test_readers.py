@@ -75,7 +75,7 @@ def test_time_grows_as_the_number_of_things_does(make, tmp_path):
         " v ".join(["s(A)"] * 30_000),
         "(" * 30_000 + "s(A)",
         "!" * 30_000 + "s(A)",
-        "EXIST x " * 30_000 + "s(x)",
+        "".join(f"EXIST x{k} " for k in range(30_000)) + "s(x0)",
     ],
     ids=["implies", "iff", "plus", "minus", "or", "brackets", "not", "exist"],
 )
@@ -416,6 +416,7 @@ READERS = {
     "learn/fitting._resumed": "fit checkpoint",
     "learn/grid.load": "grid",
     "learn/save.read_arrays": "chain",
+    "parsing/learn.is_checkpoint": "checkpoint",
     "parsing/model.load": "parser",
     "parsing/model.read_tensors": "checkpoint",
     "parsing/treebank._opened": "conllu",
@@ -431,8 +432,8 @@ READERS = {
 #: Functions that open what we wrote ourselves, or write.
 OURS = {
     "batch/folder", "batch/manifest", "batch/rules", "batch/ray_engine", "cli/failures",
-    "experiments", "io/opening", "io/text", "kernels", "parallel", "queries/map/toulbar",
-    "report/page",
+    "experiments", "health", "io/opening", "io/owned", "io/text", "kernels", "parallel",
+    "queries/map/toulbar", "report/page",
 }  # fmt: skip
 _OPENS = {
     "open", "read_bytes", "read_text", "parsed", "reading", "opened", "regular", "streamed",

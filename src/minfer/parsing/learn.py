@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_number, check_type, check_whole
 from minfer.errors import FormatError, MinferError, ModelError, RefusedError
+from minfer.io.opening import opened
 from minfer.io.text import PathLike, shown
 from minfer.limits import clock
 from minfer.parsing.conllu import Sentence
@@ -444,7 +445,8 @@ def _learn_trees(
 
 def is_checkpoint(path: Path) -> bool:
     """Whether a file begins as checkpoints of training do, whole or not."""
-    with suppress(OSError, ValueError, RecursionError), open(path, "rb") as file:
+    wrong = OSError, ValueError, RecursionError, MinferError
+    with suppress(*wrong), opened(path, pipes=False) as file:
         size = int.from_bytes(file.read(8), "little")
         head = json.loads(file.read(size)) if size <= _MOST_HEADER else None
         about = head.get("__metadata__") if isinstance(head, dict) else None

@@ -206,7 +206,7 @@ class _Parser:
         self.text, self.where, self.line, self.column = text, where, line, column
         self.tokens = list(self._tokens())
         self.at = self.depth = 0
-        self.bound: list[Token] = []  # variables of the quantifiers that are being read
+        self.bound: dict[str, Token] = {}  # variables of the quantifiers that are being read
         self.quantified: list[Token] = []  # ... and of those that were
 
     def _tokens(self) -> list[Token]:
@@ -410,20 +410,19 @@ class _Parser:
     def quantifier(self) -> Formula:
         kind = _QUANTIFIERS[self.next.value.lower()]
         self.at += 1
-        names: dict[str, None] = {}
+        names: list[str] = []
         while True:
             token = self.need("word", "a variable")
             if _is_constant(token.value):
                 self.fail(token.place, f"{visible(token.value)} is a constant; a variable is bound")
-            if any(token.value == other.value for other in self.bound):
+            if token.value in self.bound:
                 self.fail(token.place, f"the variable {visible(token.value)} is bound twice")
-            names[token.value] = None
-            self.bound.append(token)
+            names.append(token.value)
+            self.bound[token.value] = token
             if not self.take(","):
                 break
         inner = self.formula()
-        self.quantified += self.bound[-len(names) :]
-        del self.bound[-len(names) :]
+        self.quantified += [self.bound.pop(name) for name in names]
         free = free_variables(inner)
         used = tuple(name for name in names if name in free)
         return kind(used, inner) if used else inner
