@@ -24,8 +24,8 @@ from contextlib import contextmanager
 from typing import BinaryIO, TypeVar, cast
 
 from minfer.errors import FormatError, MinferError, RefusedError, SettingsError, visible
-from minfer.io.text import PathLike, check_path, path_text, shown
 
+PathLike = str | os.PathLike[str]
 T = TypeVar("T")
 
 #: What compressed or piped input may be in memory: 1 GiB. Larger models are read from plain files.
@@ -82,7 +82,12 @@ def cannot_read(path: PathLike, error: Exception) -> FormatError:
 
 
 def _name(path: PathLike) -> str:
-    return visible(shown(path))
+    return visible(_shown(path))
+
+
+def _shown(path: PathLike) -> str:
+    """A path as messages call it."""
+    return "<stdin>" if os.fspath(path) == "-" else os.fspath(path)
 
 
 # ---------------------------------------------------------------------- limits
@@ -126,9 +131,11 @@ def open_file(path: PathLike, pipes: bool = True) -> BinaryIO:
 
     Without ``pipes`` it must be a regular file: one that is read in any order, or read twice.
     """
+    from minfer.io.text import check_path
+
     check_path(path)
     try:
-        if pipes and path_text(path) == "-":
+        if pipes and os.fspath(path) == "-":
             return sys.stdin.buffer
         # a pipe that nobody writes to is waited for, as by any program; but no device
         file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
@@ -184,13 +191,14 @@ def read_bytes(path: PathLike) -> bytes:
     with reading(path), opened(path) as file:
         if is_regular(file) and not starts_packed(file):
             return file.read()
-        return _joined(shown(path), unpacked(chunks_of(file.read), shown(path)))
+        return _joined(_shown(path), unpacked(chunks_of(file.read), _shown(path)))
 
 
 def parsed(path: PathLike, parse: Callable[[str, bytes], T]) -> T:
     """What ``parse(name, data)`` makes of the whole of a file."""
     with reading(path):
-        return parse(shown(path), read_bytes(path))
+        data = read_bytes(path)
+        return parse(_shown(path), data)
 
 
 def is_regular(file: BinaryIO) -> bool:
@@ -294,7 +302,7 @@ class Stream(io.RawIOBase):
 def streamed(path: PathLike) -> Iterator[BinaryIO]:
     """A file or standard input to read on, decompressed."""
     with opened(path) as file:
-        chunks = unpacked(chunks_of(getattr(file, "read1", file.read)), shown(path))
+        chunks = unpacked(chunks_of(getattr(file, "read1", file.read)), _shown(path))
         yield cast(BinaryIO, io.BufferedReader(Stream(_named(path, chunks))))
 
 
