@@ -91,7 +91,7 @@ def test_a_descent_goes_on_to_the_last_bit(l1):
     whole = minimise(objective, np.zeros(d), watch=keep, **how)
     assert len(seen) > 15
     for header, arrays in seen:
-        begun = State.unpack(header, arrays).descent
+        begun = State.unpack(header, arrays, d).descent
         again = minimise(objective, begun, **how)
         assert again.x.tobytes() == whole.x.tobytes()
         assert again.trace == whole.trace
@@ -125,10 +125,14 @@ def test_slopes_whose_squares_are_no_numbers_end_the_run():
 def test_inner_products_are_made_in_this_thread():
     """Long vectors woke the threads of BLAS, which spin: their time counts as this process's."""
     x = np.random.default_rng(0).normal(size=50_000)
-    begin, mine = time.process_time(), time.thread_time()
-    found = [dot(x, x) for _ in range(2000)]
-    others = (time.process_time() - begin) - (time.thread_time() - mine)
-    assert others < 0.5 * (time.thread_time() - mine) + 0.05
+    for _ in range(5):  # something else in this process may have had its turn
+        begin, mine = time.process_time(), time.thread_time()
+        found = [dot(x, x) for _ in range(2000)]
+        mine = time.thread_time() - mine
+        others = (time.process_time() - begin) - mine
+        if others < 0.5 * mine + 0.05:
+            break
+    assert others < 0.5 * mine + 0.05
     assert set(found) == {found[0]}
     assert found[0] == pytest.approx(math.fsum(x * x), rel=1e-12)
 
