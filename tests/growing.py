@@ -147,8 +147,13 @@ def slow(read: Callable[[Path], Any], path: Path, make: Callable[[int], str]) ->
     """What is wrong with how long texts of growing size take; empty if nothing."""
     last = 0.0
     for size in SIZES:
-        took = seconds(read, path, make(size))
-        if took > FREE and took > SHARE * max(last, 1e-3):
+        text = make(size)
+        allowed = max(FREE, SHARE * max(last, 1e-3))
+        for _ in range(4):  # garbage may be collected, and threads of others may run
+            took = seconds(read, path, text)
+            if took <= allowed:
+                break
+        if took > allowed:
             return f"{size:,} bytes took {took:.2f} s, a quarter of it {last:.2f} s"
         last = took
     return ""

@@ -369,6 +369,7 @@ app(["doctor"])
 """
 
 
+@pytest.mark.slow
 @compiled
 def test_wrong_code_in_the_cache_is_found_and_replaced(tmp_path):
     """In processes of their own, as it happened."""

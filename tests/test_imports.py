@@ -13,6 +13,7 @@ from typing import NamedTuple
 import networkx as nx
 
 import minfer
+from sources import parsed
 
 PACKAGE = Path(minfer.__file__).parent
 
@@ -74,7 +75,7 @@ class Finder(ast.NodeVisitor):
         self.depth = 0
         text = path.read_text("utf-8")
         self.lines = text.splitlines()
-        self.visit(ast.parse(text))
+        self.visit(parsed(path))
 
     def add(self, module: str, node: ast.AST) -> None:
         self.found.append(Import(module, getattr(node, "lineno", 0), self.depth > 0))

@@ -32,6 +32,7 @@ from minfer.parsing.conllu import read_conllu
 from minfer.parsing.model import Model
 from minfer.prediction import files
 from minfer.rules.parse import parse_rule
+from sources import parsed
 
 SRC = Path(minfer.__file__).parent
 
@@ -46,7 +47,7 @@ def test_time_grows_as_the_file_does(reader, tmp_path):
     name, read, texts = growing.texts()[reader]
     for text in texts:
         growing.seconds(read, tmp_path / name, text)  # what is imported once does not count
-    units = growing.UNITS if thorough() else few(growing.UNITS, 12) + growing.WORST.get(reader, [])
+    units = growing.UNITS if thorough() else few(growing.UNITS, 5) + growing.WORST.get(reader, [])
     for unit in units:
         for text in texts:
             places = list(growing.places(text)) if thorough() else [0, len(text) // 2]
@@ -150,14 +151,15 @@ def test_arrays_unfold_only_so_far(tmp_path, monkeypatch):
 # ---------------------------------------------------------------------- memory
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("name", "start", "unit", "end"),
-    [
+    few([
         ("m.xmlbif", "<BIF><NETWORK>", "<NAME/>", "</NETWORK></BIF>"),
         ("m.xmlbif", "<BIF><NETWORK>", "<FOR>a</FOR>", "</NETWORK></BIF>"),
         ("m.xdsl", "<smile><nodes>", "<a/>", "</nodes></smile>"),
         ("m.xdsl", "<smile><nodes><cpt id='a'>", "<state id='a'/>", "</cpt></nodes></smile>"),
-    ],
+    ], 2),
 )  # fmt: skip
 def test_xml_takes_so_much_memory_for_each_byte(name, start, unit, end, tmp_path):
     path = tmp_path / name
@@ -455,7 +457,7 @@ def _openings(file: Path) -> set[str]:
                 found.add(name)
             walk(child, name)
 
-    walk(ast.parse(file.read_text("utf-8")), "")
+    walk(parsed(file), "")
     return found
 
 

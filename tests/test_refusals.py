@@ -21,6 +21,7 @@ import pytest
 
 import minfer
 import odd_arguments
+from draws import few
 from minfer import (
     Auto,
     BeliefPropagation,
@@ -565,6 +566,7 @@ def test_no_argument_ends_in_an_untyped_error(tmp_path: Path, monkeypatch: Any) 
     assert not untyped, "\n".join(untyped)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("group", odd_arguments.GROUPS, ids=lambda group: group.__name__)
 def test_no_odd_argument_ends_in_an_untyped_error(
     group: Callable[[], odd_arguments.Calls], tmp_path: Path, monkeypatch: Any
@@ -578,7 +580,7 @@ def test_no_odd_argument_ends_in_an_untyped_error(
             warnings.simplefilter("ignore")
             function(**given)
         for argument in given:
-            for value in [*JUNK, *odd_arguments.MORE_JUNK]:
+            for value in few([*JUNK, *odd_arguments.MORE_JUNK], 8):
                 large = isinstance(value, int) and abs(value) > 1000
                 if large and argument in ("n", "k", "threads", "workers", "chunk_rows", "work"):
                     continue  # as good as any other, but it takes a while

@@ -19,6 +19,7 @@ import pytest
 
 from draws import few
 from minfer.kernels import _symbols
+from sources import parsed
 
 ROOT = Path(__file__).parents[1]
 NUMBER = re.compile(rb"B\d+v(\d+)B")
@@ -91,8 +92,8 @@ def outer(x):
 """
 
 
-@pytest.mark.parametrize("order", few([("plus", "minus"), ("minus", "plus")], 1))
-@pytest.mark.drawn
+@pytest.mark.parametrize("order", [("plus", "minus"), ("minus", "plus")])
+@pytest.mark.slow
 def test_caches_of_numba_do_not_meet_either(tmp_path, order):
     """Two functions that two processes cached, called in a third."""
     folder = tmp_path / "modules"
@@ -156,6 +157,7 @@ def test_counted_names_are_found():
     assert _symbols.counted(b"B3v4B B9v12B") == ""  # lengths that do not fit: not a name
 
 
+@pytest.mark.slow
 def test_a_kernel_with_a_counted_name_is_used_and_not_kept(tmp_path):
     """What was compiled before minfer was loaded may share its name with something elsewhere."""
     (tmp_path / "tiny.py").write_text(
@@ -252,7 +254,7 @@ def private_names(tree: ast.AST) -> set[str]:
 
 def test_private_names_of_numba_stay_in_a_few_files():
     for path in sorted((ROOT / "src" / "minfer").rglob("*.py")):
-        names = private_names(ast.parse(path.read_text()))
+        names = private_names(parsed(path))
         if path.name not in PRIVATE or path.parent.name != "kernels":
             assert not names, path
         if path.name in LLVM_ONLY:

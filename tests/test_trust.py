@@ -608,6 +608,7 @@ def test_pruning_a_cache_that_is_not_ours_does_nothing(tmp_path):
 # ---------------------------------------------------------------------- numba's own cache
 
 
+@pytest.mark.slow
 @as_root
 def test_numbas_own_cache_has_the_same_guard(place):
     cache, aside = place.top / "cache", place.top / "aside"

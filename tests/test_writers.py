@@ -15,6 +15,7 @@ import pytest
 import minfer
 from minfer import RefusedError, SettingsError
 from minfer.errors import MinferError
+from sources import parsed
 
 PACKAGE = Path(minfer.__file__).parent
 
@@ -92,7 +93,7 @@ def test_every_writer_is_known():
     found = {
         (path.relative_to(PACKAGE).as_posix(), called)
         for path in PACKAGE.rglob("*.py")
-        for called in writers(ast.parse(path.read_text("utf-8")))
+        for called in writers(parsed(path))
     }
     outside = {(file, called) for file, called in found if file not in HOME}
     allowed = {*ELSEWHERE, *REMOVERS}
