@@ -519,6 +519,7 @@ def wheel_kernel(tmp_path, monkeypatch):
     from test_kernel_cache import njit_with, twice
 
     monkeypatch.setattr(_cache, "FAULTS", [])
+    monkeypatch.delenv("MINFER_READY", raising=False)  # by which a wheel under test is chosen
     shipped, own = tmp_path / "ready", tmp_path / "own" / "tiny-0123456789abcdef"
     kernel = njit_with(twice, shipped / "any" / own.name)
     assert kernel(21) == 42
