@@ -423,3 +423,20 @@ def test_gradients_in_cliques_larger_than_a_chunk():
         one, two = pull_back(m, c), pull_back(m, c, method="perturbation")
         np.testing.assert_allclose(one.field, two.field, rtol=0, atol=1e-9)
         np.testing.assert_allclose(one.weights, two.weights, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["auto", "clique-tree", "enumerate"])
+def test_what_prepared_calls_round_to_zero_is_found_again(method):
+    """A log-loss of a state of probability 1.3e-34; its gradient was 0, and called exact."""
+    tables = np.array([[154.0, -61], [821, 262]]), np.array([[556.0, 349], [466, -203]])
+    graph = FactorGraph.from_tables([2] * 3, [[0, 1], [1, 2]], list(tables))
+    field = np.array([354.0, -235, 481, -700, 127, -630])
+    rare = Exact(method="enumerate")(graph.tilt(field)).probs[0]
+    assert 1e-34 < rare < 2e-34
+    c = np.zeros(6)
+    c[0] = -1.0 / rare
+    run = Exact(method=method).prepare(graph)
+    for answer in (Exact(method=method)(graph.tilt(field)), run(field=field)):
+        back = pull_back(answer, c)
+        assert back.converged
+        np.testing.assert_allclose(back.field[:2], [-1.0, 1.0], atol=1e-9)

@@ -61,6 +61,8 @@ ROUGH = 1e-4
 #: A cotangent times this may be lost, with what has left the range of numbers: how much of the
 #: largest contribution that may be in an exact gradient, and what is too little to matter at all.
 _NOTHING, _LOST, _NO_MATTER = 1e-300, 1e-9, 1e-200
+#: Probabilities below this may be 0 in prepared calls and batches.
+_FLUSHED = 1e-15
 _FAR = 1e290  # sums of cotangents beyond this may overflow
 _CHUNK = 1 << 22  # cells of joints that are written out together
 #: Cells of joint beliefs that an adjoint may write out.
@@ -174,6 +176,8 @@ def pull_back(
                 return found
     else:
         model = condition(graph)
+        if marginals.status is Status.EXACT:
+            marginals = _with_small_ones(marginals, c)
         if not model.groups:
             return _independent(marginals, model, c, weights)
         if method != "perturbation" and marginals.status is Status.EXACT:
@@ -309,6 +313,32 @@ def _exactly(
         status = Status.MAX_ITERS
         note = "the cotangent of states whose probability is next to 0 is too large"
     return Pullback(field, found, "adjoint", status, 2, None, note)
+
+
+def _with_small_ones(marginals: Marginals, c: NDArray[np.float64]) -> Marginals:
+    """An exact answer, found again by itself where it matters what a prepared call rounds to 0."""
+    from minfer.solvers.clique_passes import CliqueTreeState
+    from minfer.solvers.exact import Exact
+
+    graph, probs = marginals.graph, marginals.probs
+    if not isinstance(marginals.state, CliqueTreeState):
+        return marginals  # of other states nothing is prepared
+    if not were_lost(c, probs, away_from_mean(graph, probs, c) * probs):
+        return marginals
+    return Exact(method="clique-tree", max_gib=1e6)(graph)  # it did fit
+
+
+def were_lost(
+    c: NDArray[np.float64], probs: NDArray[np.float64], shares: NDArray[np.float64]
+) -> Any:
+    """Whether what prepared calls and batches round to 0 may matter, of one row or of many.
+
+    They add numbers that have a common scale, and drop what is too small beside the rest: of tables
+    that range over hundreds of nats, states of probability 1e-23 have been. Others keep them.
+    """
+    most = np.abs(np.where(probs < _FLUSHED, c, 0.0)).max(axis=-1, initial=0.0)
+    least = np.maximum(_LOST * np.abs(shares).max(axis=-1, initial=0.0), _NO_MATTER)
+    return most * _FLUSHED > least
 
 
 def out_of_range(c: NDArray[np.float64], shares: NDArray[np.float64]) -> Any:

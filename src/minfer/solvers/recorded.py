@@ -40,6 +40,7 @@ from minfer.solvers.gradients import (
     pull_back,
     slope_of,
     solve,
+    were_lost,
 )
 from minfer.solvers.prepared import Prepared, PreparedExact, PreparedPropagation
 
@@ -290,7 +291,8 @@ class _Tilted:
             self._add_rare(np.argwhere(rare), shares, field, by_weight if weights else None)
         found = Pullbacks(field, by_weight, np.ones(len(probs), dtype=bool))
         doubtful = error > ROUGH * np.abs(shares).max(axis=1, initial=0.0)
-        which = np.flatnonzero(doubtful | out_of_range(cotangents, shares))
+        lost = were_lost(cotangents, probs, shares)
+        which = np.flatnonzero(doubtful | lost | out_of_range(cotangents, shares))
         if len(which):
             rest = _Singly(self.run, rows, which, self.workers)
             found.put(which, rest.pull_back(cotangents[which], tol=tol, max_iters=max_iters,
