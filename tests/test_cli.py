@@ -617,7 +617,9 @@ def test_doctor_counts_kernels_without_a_question_apart(monkeypatch: pytest.Monk
     result = call("doctor")
     assert result.exit_code == 0
     assert re.search("kernels +0 compiled kernels asked", result.stdout)
-    told = r"not asked +9 compiled kernels without a question.*\(of 7 functions: name0, .*, name4 and 2"
+    told = (
+        r"not asked +9 compiled kernels without a question.*\(of 7 functions: name0, .*name4 and 2"
+    )
     assert re.search(told, result.stdout)
     assert "Everything that was checked is in order." in result.stdout
 
