@@ -198,7 +198,7 @@ def test_bad_records_never_stop_a_run_unless_asked(tmp_path, model):
 
     wrong = tmp_path / "nan.uai"
     wrong.write_text("MARKOV\n1\n2\n1\n1 0\n2\nnan 2\n")
-    with pytest.raises(FormatError, match="nan.uai: line 7") as info:
+    with pytest.raises(FormatError, match=r"nan\.uai: line 7") as info:
         run(RunModels(solver=Exact()), [wrong], tmp_path / "models", workers=1, on_error="fail")
     assert str(info.value).count("nan.uai") == 1  # it was named twice
 
