@@ -33,6 +33,7 @@ standard input or output. Exit codes:
 | 5 | not converged, where `--strict` was given |
 | 6 | the disk or a quota is full; complete files stay, and a batch resumes from there |
 | 130 | interrupted (Ctrl-C) |
+| 141 | standard output was closed by the program that read it, as `head` does |
 """
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -195,6 +195,12 @@ def test_bad_records_never_stop_a_run_unless_asked(tmp_path, model):
     with pytest.raises(FormatError, match="3 columns"):
         run(ParseSentences(model), [path], tmp_path / "strict", workers=1, on_error="fail")
     assert not list((tmp_path / "strict").glob("part-*"))
+
+    wrong = tmp_path / "nan.uai"
+    wrong.write_text("MARKOV\n1\n2\n1\n1 0\n2\nnan 2\n")
+    with pytest.raises(FormatError, match=r"nan\.uai: line 7") as info:
+        run(RunModels(solver=Exact()), [wrong], tmp_path / "models", workers=1, on_error="fail")
+    assert str(info.value).count("nan.uai") == 1  # it was named twice
 
     rows = [
         {"words": ["go"]},
@@ -763,17 +769,61 @@ def test_a_record_that_lacks_something(tmp_path, key):
         status(tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    "head", ["[]", "{}", "7", "", '{"settings": 1, "inputs": []}', '{"settings": {}, "inputs": 5}',
-             '{"settings": {}, "inputs": [[1]]}', "[" * 100_000]
-)  # fmt: skip
-@pytest.mark.parametrize("where", [0, 1])
-def test_a_damaged_plan_is_an_error_with_its_place_and_can_be_started_over(tmp_path, head, where):
+def test_only_a_last_line_without_its_end_is_skipped(tmp_path):
+    source, out = tmp_path / "c.conllu", tmp_path / "out"
+    write_corpus(source, 30)
+    run(Shout(), [source], out, shard_bytes=300, workers=1)
+    for name in ("manifest.jsonl", "begun.jsonl"):
+        path = out / name
+        whole = path.read_bytes()
+        number = whole.count(b"\n") + 1
+        path.write_bytes(whole + b"garbage")
+        assert status(out)[0].done == status(out)[0].shards
+        path.write_bytes(whole + b"garbage\n")
+        for call in (lambda: status(out), lambda: run(Shout(), [source], out, shard_bytes=300),
+                     lambda: run(Shout(), [source], out, workers=1, fresh=True)):  # fmt: skip
+            with pytest.raises(FormatError, match=rf"{name}: line {number}: .*remove the line"):
+                call()
+        path.write_bytes(whole)
+
+
+HEADS = ["[]", "{}", "7", "", "FOREIGN", '{"settings": 1, "inputs": []}',
+         '{"settings": {}, "inputs": 5}', '{"settings": {}, "inputs": [[1]]}',
+         '{"settings": ' + "[" * 100_000, "[" * 100_000]  # fmt: skip
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_plan_that_is_not_minfers_is_kept(tmp_path, head, alone):
+    """It was replaced by `--fresh`, which the message asked for."""
+    source, out = tmp_path / "c.conllu", tmp_path / "out"
+    write_corpus(source, 3)
+    if alone:
+        out.mkdir()
+    else:
+        run(Shout(), [source], out, workers=1)
+    (out / "plan.jsonl").write_text(head + "\n")
+    before = everything(out)
+    for call in (lambda: status(out), lambda: run(Shout(), [source], out, workers=1),
+                 lambda: run(Shout(), [source], out, workers=1, fresh=True)):  # fmt: skip
+        with pytest.raises(FormatError, match=r"plan\.jsonl is not a plan .*move it away") as info:
+            call()
+        assert "fresh" not in str(info.value)
+    assert everything(out) == before
+
+
+def with_inputs(head: str, inputs: Any) -> str:
+    return json.dumps(json.loads(head) | {"inputs": inputs})
+
+
+@pytest.mark.parametrize("head", [*HEADS, 5, [[1]]])
+def test_a_damaged_plan_is_an_error_with_its_place_and_can_be_started_over(tmp_path, head):
+    where = 1 if isinstance(head, str) else 0
     source, out = tmp_path / "c.conllu", tmp_path / "out"
     write_corpus(source, 3)
     run(Shout(), [source], out, workers=1)
     text = (out / "plan.jsonl").read_text().splitlines()
-    text[where] = head
+    text[where] = head if where else with_inputs(text[0], head)
     (out / "plan.jsonl").write_text("\n".join(text) + "\n")
     for call in (lambda: status(out), lambda: run(Shout(), [source], out, workers=1)):
         with pytest.raises(FormatError, match=rf"plan\.jsonl: line {where + 1}: .*fresh=True"):

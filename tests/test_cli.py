@@ -597,22 +597,30 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minfer.kernels._cache.load_all", lambda *_: [])
     result = call("doctor")
     assert result.exit_code == 0, result
-    for part in ("numba", "llvmlite", "cache", "cores", "Everything is in order"):
+    for part in ("numba", "llvmlite", "cache", "cores", "none is compiled yet, so none was asked",
+                 "Everything that was checked is in order"):  # fmt: skip
         assert part in result.stdout
     assert json.loads(call("doctor", "--json").stdout)["ok"]
 
 
 def test_doctor_counts_kernels_without_a_question_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """They were part of a line that said "ok"."""
-    kernel = SimpleNamespace(__name__="unheard_of")
     made, silence = SimpleNamespace(entry_point=None), SimpleNamespace(asked=0, wrong="")
-    version = SimpleNamespace(kernel=kernel, signature=(), made=made, origin="the cache")
-    monkeypatch.setattr("minfer.kernels._cache.load_all", lambda *_: [version, version])
+    versions = [
+        SimpleNamespace(
+            kernel=SimpleNamespace(__name__=name), signature=(), made=made, origin="the cache"
+        )
+        for name in [*(f"name{k}" for k in range(7)), "name0", "name6"]
+    ]
+    monkeypatch.setattr("minfer.kernels._cache.load_all", lambda *_: versions)
     monkeypatch.setattr("minfer.kernels._answers.ask", lambda *_: silence)
     result = call("doctor")
     assert result.exit_code == 0
     assert re.search("kernels +0 compiled kernels asked", result.stdout)
-    assert re.search("not asked +2 compiled kernels without a question.*unheard_of", result.stdout)
+    told = (
+        r"not asked +9 compiled kernels without a question.*\(of 7 functions: name0, .*name4 and 2"
+    )
+    assert re.search(told, result.stdout)
     assert "Everything that was checked is in order." in result.stdout
 
 

@@ -553,6 +553,9 @@ def test_a_saved_solver_is_not_replaced_in_silence(tmp_path):
     with pytest.raises(SettingsError, match=r"BeliefPropagation.*objective="):
         Fitted.load(tmp_path / "model.npz")
     assert Fitted.load(tmp_path / "model.npz", own).objective == own
+    for other in ("pseudolikelihood", "marginals-squared", MarginalLoss(loss="squared")):
+        with pytest.raises(SettingsError, match=r"was fitted with the objective MarginalLoss"):
+            Fitted.load(tmp_path / "model.npz", other)
 
 
 def test_the_perceptron_is_for_steps():

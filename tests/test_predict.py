@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import math
 from pathlib import Path
@@ -419,7 +420,6 @@ def test_files_are_answered_in_chunks(
 
 def read_back(path: Path) -> Any:
     import csv
-    import gzip
 
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
@@ -458,6 +458,34 @@ def test_faults_of_files_have_a_place(sprinkler: FactorGraph, tmp_path: Path) ->
     assert not out.exists()
     cases.write_text("wet,mood\n")
     assert predict(sprinkler, cases, "rain", out=out).rows == 0
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_row_of_too_few_cells_has_its_line(
+    sprinkler: FactorGraph,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plain: bool,
+    packed: bool,
+) -> None:
+    if plain:
+        monkeypatch.setattr(files, "arrow", lambda: None)
+    else:
+        pytest.importorskip("pyarrow")
+    cases = tmp_path / ("cases.csv.gz" if packed else "cases.csv")
+    data = b'wet,note\nwet,a\n\nwet,"two\nlines"\ndry\nwet,b\n'
+    cases.write_bytes(gzip.compress(data) if packed else data)
+    with pytest.raises(FormatError, match=r"cases\.csv.*: line 6: 1 cell, but 2 columns"):
+        predict(sprinkler, cases, "rain")
+
+
+def test_a_row_may_be_so_long(sprinkler: FactorGraph, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    cases = tmp_path / "cases.csv"
+    cases.write_text("wet,note\nwet,a\nwet," + "a" * 3_000_000 + "\n")
+    with pytest.raises(FormatError, match=r"cases\.csv: a row is longer than 1,048,576 bytes"):
+        predict(sprinkler, cases, "rain")
 
 
 # ---------------------------------------------------------------------- the command
@@ -512,7 +540,6 @@ def test_a_batch_predicts_shard_by_shard_and_goes_on(
     end: str, sprinkler: FactorGraph, tmp_path: Path
 ) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
-    import gzip
     import json
 
     from minfer.batch import PredictRows, run

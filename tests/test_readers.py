@@ -125,6 +125,23 @@ def test_a_small_file_unfolds_only_so_far(name, tmp_path, monkeypatch):
         read(path)
 
 
+def test_how_far_a_file_unfolds_is_told_by_all_of_it(tmp_path, monkeypatch):
+    """One that begins with blanks was refused, where the same lines in another order were read."""
+    monkeypatch.setattr(opening, "FREE_BYTES", 1_000_000)
+    noise = np.random.default_rng(0).bytes(200_000)
+    path = tmp_path / "x.gz"
+    path.write_bytes(gzip.compress(b" " * 19_000_000, mtime=0) + gzip.compress(noise, mtime=0))
+    size = path.stat().st_size
+    assert len(opening.read_bytes(path)) == 19_200_000 < 100 * size
+    with opening.streamed(path) as file:
+        assert sum(map(len, file)) == 19_200_000
+    with open(path, "rb") as file, pytest.raises(FormatError, match="unfold to more than"):
+        list(opening.unpacked(opening.chunks_of(file.read), "pipe"))
+    monkeypatch.setenv("MINFER_MAX_RATIO", "50")
+    with pytest.raises(FormatError, match=f"{size:,} compressed bytes unfold to more than"):
+        opening.read_bytes(path)
+
+
 def test_streams_and_tables_unfold_only_so_far(tmp_path, monkeypatch):
     pytest.importorskip("duckdb")
     monkeypatch.setattr(opening, "FREE_BYTES", 1_000_000)

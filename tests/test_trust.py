@@ -217,6 +217,13 @@ def test_a_link_that_leads_nowhere_or_in_a_circle(place):
     assert list(place.home.rglob("*.nbc"))
 
 
+def test_a_file_in_the_place_of_the_cache_says_what_to_do(place):
+    (place.top / "afile").write_text("mine")
+    said = place.safe(place.run(MINFER_CACHE_DIR=str(place.top / "afile")))
+    assert "cannot be written to (Not a directory): name a folder that can be" in said
+    assert (place.top / "afile").read_text() == "mine"
+
+
 def test_without_a_home_the_temporary_folder_is_used(place):
     for hits in "01":
         assert place.run(HOME="/dev/null/home") == ("42", hits, [])

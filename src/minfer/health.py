@@ -126,6 +126,8 @@ def _kernels() -> Finding:
     from minfer.kernels import _answers
 
     asked, wrong = 0, []
+    if not _verdicts():
+        return Finding("kernels", "none is compiled yet, so none was asked")
     for version, verdict in _verdicts():
         asked += verdict.asked > 0
         if verdict.wrong:
@@ -142,10 +144,9 @@ def _unasked() -> Finding:
         return Finding("not asked", "no compiled kernel", True)
     some = sorted(set(names))
     more = f" and {len(some) - 5:,} more" if len(some) > 5 else ""
-    what = counted(len(names), "compiled kernel")
-    return Finding(
-        "not asked", f"{what} without a question, so not checked: {', '.join(some[:5])}{more}"
-    )
+    what = f"{counted(len(names), 'compiled kernel')} without a question, so not checked"
+    of = f"of {counted(len(some), 'function')}: {', '.join(some[:5])}{more}"
+    return Finding("not asked", f"{what} ({of})")
 
 
 def _refused(version: Version, report: str) -> str:

@@ -8,6 +8,7 @@ does (:class:`Contents`).
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -15,9 +16,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
-from minfer.errors import RefusedError
+from minfer.errors import FormatError, RefusedError
 from minfer.io.owned import act as _act
-from minfer.io.owned import look
+from minfer.io.owned import check_ours, look
 from minfer.io.text import atomic_write, cannot_write
 
 PLAN = "plan.jsonl"
@@ -31,6 +32,25 @@ _TEMPORARY = re.compile(r"\.minfer-[0-9a-f]+\.tmp")  # a file's name until it is
 _BEGINNING = b'{"settings": '  # of a plan
 
 Parts = tuple[str, ...]
+
+
+def has_plan(folder: Path) -> bool:
+    """Whether there is a plan; FormatError if a file of that name is there that is not minfer's."""
+    return check_ours(folder / PLAN, "a plan that minfer wrote", _is_plan)
+
+
+def _is_plan(path: Path) -> bool:
+    """Whether the first line is that of a plan; what comes after it may be damaged."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(len(_BEGINNING))
+            head = json.loads(start + file.readline()) if start == _BEGINNING else {}
+    except OSError as error:
+        raise FormatError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        return False
+    settings = head.get("settings")
+    return isinstance(settings, dict) and "minfer" in settings and "inputs" in head
 
 
 def inside(name: str) -> Parts | None:
@@ -74,7 +94,7 @@ class Contents:
 
     Raises
     ------
-    RefusedError : something else is there too, or in the place of a name
+    FormatError, RefusedError : something else is there too, or in the place of a name
     """
 
     def __init__(self, folder: Path, names: Iterable[str] = ()) -> None:
@@ -82,8 +102,8 @@ class Contents:
         listed = sorted({PurePath(name).parts for name in names})
         self.files = [parts for parts in listed if look(folder, *parts)]
         self.folders = folders_of(listed)
+        self._begun = has_plan(folder)
         books = {(name,) for name in (PLAN, MANIFEST, BEGUN, LOCK) if look(folder, name)}
-        self._begun = (PLAN,) in books
         known = {*books, *self.files} if self._begun else {(LOCK,)}
         for parts in self._found((), set(self.folders)):
             if parts not in known:

@@ -29,6 +29,7 @@ from minfer.batch.folder import (
     PLAN,
     Contents,
     folders_of,
+    has_plan,
     inside,
     sweep,
 )
@@ -58,6 +59,7 @@ class Plan:
         path = folder / PLAN
         check_path(path)
         try:
+            has_plan(folder)
             lines = path.read_bytes().splitlines()
         except (FileNotFoundError, NotADirectoryError):
             raise FormatError(f"{folder} holds no batch run: there is no {PLAN}") from None
@@ -248,9 +250,11 @@ def prepare(
 
     RefusedError if it holds anything else; nothing is changed here.
     """
-    there = [name for name in (PLAN, MANIFEST, BEGUN) if look(folder, name)]
-    if fresh or PLAN not in there:
-        old = Contents(folder, Manifest(folder).names if PLAN in there else ())
+    begun = has_plan(folder)
+    for name in (MANIFEST, BEGUN):
+        look(folder, name)
+    if fresh or not begun:
+        old = Contents(folder, Manifest(folder).names if begun else ())
         _check_apart(folder, old, inputs)
         return Start(folder, Plan(settings, inputs, cut()), None, old)
     plan = Plan.load(folder)

@@ -99,5 +99,5 @@ class Processor:
 
     def _complain(self, errors: Errors, place: str, id: str | None, error: str) -> None:
         if self.task.on_error == "fail":
-            raise FormatError(f"{place}: {error}")
+            raise FormatError(error if error.startswith(f"{place}: ") else f"{place}: {error}")
         errors(place, id, error)

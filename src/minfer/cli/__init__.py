@@ -5,6 +5,7 @@ them together and turns errors into one line and an exit code:
 
     0 answered    2 usage    3 bad input    4 refused    5 not converged, under --strict
     6 disk full   1 a bug, or something broken (doctor)   130 interrupted
+    141 standard output was closed
 
 Data goes to stdout, everything else to stderr. Nothing here imports numba or rich before a command
 needs it, so that ``minfer --version`` is quick.

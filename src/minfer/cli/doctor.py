@@ -34,7 +34,7 @@ def doctor(json: bool = option("One JSON object on standard output.")) -> None:
     elif broken:
         typer.echo(f"\nBroken: {', '.join(broken)}")
     else:
-        some = any(f.name == "not asked" and f.ok is None for f in findings)
+        some = any(f.name in ("kernels", "not asked") and f.ok is None for f in findings)
         typer.echo(f"\nEverything{' that was checked' if some else ''} is in order.")
     if broken:
         raise typer.Exit(1)

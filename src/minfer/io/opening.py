@@ -6,9 +6,10 @@ pipes, terminals and standard input are read; other devices, which may never end
 
 Input that begins as gzip does is decompressed, in several members too. A small file can unfold to a
 huge one, so what it may unfold to is bounded: :data:`FREE_BYTES`, or :data:`MAX_RATIO` times the
-compressed bytes; and what is held in memory as a whole, compressed or piped, by :data:`MAX_BYTES`.
-The environment can set the last two: ``MINFER_MAX_RATIO=1000 MINFER_MAX_BYTES=8000000000``. Plain
-files have no limit of their own: who reads one has the bytes already.
+compressed bytes (all of a regular file, those read so far of a pipe); and what is held in memory as
+a whole, compressed or piped, by :data:`MAX_BYTES`. The environment can set the last two:
+``MINFER_MAX_RATIO=1000 MINFER_MAX_BYTES=8000000000``. Plain files have no limit of their own: who
+reads one has the bytes already.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from minfer.errors import FormatError, MinferError, RefusedError, SettingsError, visible
 
@@ -191,7 +192,7 @@ def read_bytes(path: PathLike) -> bytes:
     with reading(path), opened(path) as file:
         if is_regular(file) and not starts_packed(file):
             return file.read()
-        return _joined(_shown(path), unpacked(chunks_of(file.read), _shown(path)))
+        return _joined(_shown(path), unpacked(chunks_of(file.read), _shown(path), size_of(file)))
 
 
 def parsed(path: PathLike, parse: Callable[[str, bytes], T]) -> T:
@@ -203,10 +204,16 @@ def parsed(path: PathLike, parse: Callable[[str, bytes], T]) -> T:
 
 def is_regular(file: BinaryIO) -> bool:
     """Whether it is a file that knows its size."""
+    return size_of(file) is not None
+
+
+def size_of(file: Any) -> int | None:
+    """The bytes of a regular file; None of anything else."""
     try:
-        return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        found = os.fstat(file.fileno())
     except (OSError, AttributeError):  # no file at all, such as standard input in a test
-        return False
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 def starts_packed(file: BinaryIO) -> bool:
@@ -235,22 +242,25 @@ def chunks_of(read: Callable[[int], bytes | str]) -> Iterator[bytes]:
         yield data.encode() if isinstance(data, str) else data
 
 
-def unpacked(chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """The same chunks, or what they unfold to where they begin as gzip does."""
+def unpacked(chunks: Iterator[bytes], name: str, size: int | None = None) -> Iterator[bytes]:
+    """The same chunks, or what they unfold to where they begin as gzip does.
+
+    ``size`` is what all of them have together, where that is known.
+    """
     start = b""
     for data in chunks:
         start += data
         if len(start) > 2:
             break
     if start.startswith(_GZIP_MAGIC):
-        yield from _gunzip(start, chunks, name)
+        yield from _gunzip(start, chunks, name, size or 0)
         return
     if start:
         yield start
     yield from chunks
 
 
-def _gunzip(start: bytes, chunks: Iterator[bytes], name: str) -> Iterator[bytes]:
+def _gunzip(start: bytes, chunks: Iterator[bytes], name: str, size: int) -> Iterator[bytes]:
     """Any number of gzip members, one after the other, and zeros after them."""
     member = zlib.decompressobj(wbits=31)
     packed = unfolded = 0
@@ -267,7 +277,7 @@ def _gunzip(start: bytes, chunks: Iterator[bytes], name: str) -> Iterator[bytes]
             except zlib.error as error:
                 raise FormatError(f"{visible(name)}: corrupt gzip data: {error}") from None
             unfolded += len(out)
-            check_unfolded(name, unfolded, packed)
+            check_unfolded(name, unfolded, max(packed, size))
             if out:
                 yield out
             data = member.unused_data or member.unconsumed_tail
@@ -302,7 +312,8 @@ class Stream(io.RawIOBase):
 def streamed(path: PathLike) -> Iterator[BinaryIO]:
     """A file or standard input to read on, decompressed."""
     with opened(path) as file:
-        chunks = unpacked(chunks_of(getattr(file, "read1", file.read)), _shown(path))
+        read = getattr(file, "read1", file.read)
+        chunks = unpacked(chunks_of(read), _shown(path), size_of(file))
         yield cast(BinaryIO, io.BufferedReader(Stream(_named(path, chunks))))
 
 

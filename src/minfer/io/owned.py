@@ -127,7 +127,7 @@ def json_line(content: Any) -> bytes:
 
 
 class Lines:
-    """A file of JSON lines that only grows; a last line that a crash cut off is not a line.
+    """A file of JSON lines that only grows; a last one without its end, cut off, is not a line.
 
     Attributes
     ----------
@@ -141,13 +141,10 @@ class Lines:
         self.content: list[Any] = []
         self._good = 0  # bytes of whole lines
         data = path.read_bytes() if path.exists() else b""
-        lines = data.split(b"\n")[:-1]
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(data.split(b"\n")[:-1], 1):
             try:
                 self.content.append(json.loads(line))
             except (ValueError, RecursionError) as error:
-                if number == len(lines) and self._good + len(line) + 1 == len(data):
-                    break
                 raise self.wrong(number, f"not JSON ({error})") from None
             self._good += len(line) + 1
 

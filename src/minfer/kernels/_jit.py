@@ -89,7 +89,10 @@ def cache_dir() -> Path:
         except OSError as error:
             if asked and place == places[0]:
                 why = error.strerror or error
-                passed_over.append(f"MINFER_CACHE_DIR={asked} cannot be written to ({why})")
+                passed_over.append(
+                    f"MINFER_CACHE_DIR={asked} cannot be written to ({why}): name a folder that "
+                    "can be, or unset it"
+                )
         else:
             if passed_over:
                 _cache.say(f"compiled kernels are kept in {place}, because {passed_over[0]}")

@@ -176,7 +176,10 @@ class Fitted:
 
     @classmethod
     def load(cls, path: PathLike, objective: str | Objective | None = None) -> Fitted:
-        """Read what :meth:`save` wrote. Pass an objective with its own settings again."""
+        """Read what :meth:`save` wrote. Pass an objective with its own settings again.
+
+        SettingsError if it was fitted with an objective of another name.
+        """
         header, arrays = read_arrays(path, "fitted model")
         return cls._read(path, header, arrays, objective)
 
@@ -197,6 +200,11 @@ class Fitted:
                 bool(header["inference_converged"]), [Row(*row) for row in header["trace"]],
                 seconds,
             )  # fmt: skip
+        if known.name != header["objective"]:
+            raise SettingsError(
+                f"{path} was fitted with the objective {told_}, not with {known.name!r}: leave "
+                "objective= out, or give that one"
+            )
         if objective is None and repr(known) != told_:
             raise SettingsError(
                 f"{path} was fitted with an objective of its own, {told_}: give it as objective="

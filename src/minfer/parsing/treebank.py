@@ -11,14 +11,14 @@ complete. Two layouts: ``conll``, a word per line and an empty line after each s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import IO, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 from minfer.checks import told
 from minfer.errors import FormatError, SettingsError
-from minfer.io.opening import chunks_of, opened, reading, unpacked
+from minfer.io.opening import chunks_of, opened, reading, size_of, unpacked
 from minfer.io.text import PathLike, check_text, shown
 
 Source = PathLike | IO[bytes] | IO[str]
@@ -147,8 +147,9 @@ def _text_chunks(source: Source, name: str) -> Iterator[bytes]:
 
 
 def _unpacked(source: Source, name: str) -> Iterator[bytes]:
-    with reading(name), _opened(source) as read:
-        yield from unpacked(chunks_of(read), name)
+    with reading(name), _opened(source) as file:
+        read = getattr(file, "read1", file.read)
+        yield from unpacked(chunks_of(read), name, size_of(file))
 
 
 def _whole_start(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -163,12 +164,12 @@ def _whole_start(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 @contextmanager
-def _opened(source: Source) -> Iterator[Callable[[int], bytes | str]]:
-    """A function that reads up to so many bytes; files opened here are closed."""
+def _opened(source: Source) -> Iterator[Any]:
+    """An open file; one that is opened here is closed."""
     if not isinstance(source, str | os.PathLike):
         if not hasattr(source, "read"):
             raise SettingsError(f"a treebank must be a path or an open file, not {told(source)}")
-        yield getattr(source, "read1", source.read)
+        yield source
     else:
         with opened(source) as file:
-            yield getattr(file, "read1", file.read)
+            yield file

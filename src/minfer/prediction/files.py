@@ -13,7 +13,7 @@ import csv
 import io
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import chain, islice
 from typing import Any, BinaryIO
@@ -32,9 +32,11 @@ from minfer.io.text import (
 )
 from minfer.prediction.answers import Column, as_arrow, plain
 from minfer.prediction.columns import Factorised, Table, of_objects, table_of
+from minfer.words import counted
 
 _HEADER = 1 << 20  # bytes: the longest header
 _READ = 1 << 20
+_RAGGED = "CSV parse error: Expected "  # so many columns; pyarrow's words
 
 
 class Cases:
@@ -102,7 +104,36 @@ def open_cases(path: PathLike) -> Iterator[Cases]:
         check_text(name, header)
         names, separator = csv_header(name, header)
         read = _plain_csv if pa is None else _arrow_csv
-        yield Cases(name, names, lambda c, n: read(data, name, names, separator, c, n))
+
+        def tables(columns: list[str], rows: int) -> Iterator[Table]:
+            try:
+                yield from read(data, name, names, separator, columns, rows)
+            except _RaggedError:
+                if os.path.isfile(path) and (found := _ragged(path, len(names), separator)):
+                    raise FormatError(f"{name}: {found}") from None
+                raise
+
+        yield Cases(name, names, tables)
+
+
+class _RaggedError(FormatError):
+    """A row has too many or too few cells; its line is not known."""
+
+
+def _ragged(path: PathLike, width: int, separator: str) -> str:
+    """The first line of a file, read again, with too many or too few cells."""
+    with suppress(csv.Error, UnicodeDecodeError), streamed(path) as data:
+        reader = csv.reader(io.TextIOWrapper(data, "utf-8", newline=""), delimiter=separator)
+        line = 1
+        for cells in reader:
+            if cells and len(cells) != width:
+                return f"line {line}: {_cells_told(len(cells), width)}"
+            line = reader.line_num + 1
+    return ""
+
+
+def _cells_told(found: int, width: int) -> str:
+    return f"{counted(found, 'cell')}, but {counted(width, 'column')}"
 
 
 def _arrow_csv(
@@ -134,7 +165,9 @@ def _arrow_csv(
         if "Empty CSV" in str(error):
             return
         reason = str(error).replace("Row #", "data row ")
-        raise FormatError(f"{name}: {reason}") from None
+        if "straddles two block boundaries" in reason:
+            raise FormatError(f"{name}: a row is longer than {_READ:,} bytes") from None
+        raise (_RaggedError if _RAGGED in reason else FormatError)(f"{name}: {reason}") from None
 
 
 def _parquet(file: Any, name: str, columns: list[str], rows: int) -> Iterator[Table]:
@@ -187,10 +220,8 @@ def _plain_csv(
                 continue
             for k, line in enumerate(lines):
                 if len(line) != len(names):
-                    raise FormatError(
-                        f"{name}: data row {done + k + 1}: {len(line)} cells, but {len(names)} "
-                        "columns"
-                    )
+                    told = _cells_told(len(line), len(names))
+                    raise _RaggedError(f"{name}: data row {done + k + 1}: {told}")
             done += len(lines)
             cells = list(zip(*lines))
             given = {c: list(cells[k]) for c, k in place.items()}
