@@ -1061,6 +1061,12 @@ def test_outputs_of_the_command_line_are_checked_first(smokers, monkeypatch):
         assert got.exit_code == 2
         assert text in got.stderr
     assert (smokers / "facts.csv").read_text() == evidence
+    (smokers / "q.csv").write_text("Cancer(x)\n")
+    asked = ["prog.mln", "evidence.db", "-q", "q.csv", "-o", "q.csv"]
+    got = CliRunner().invoke(app, ["rules", "run", *asked])
+    assert got.exit_code == 2
+    assert "q.csv is also an input and would be overwritten" in got.stderr
+    assert (smokers / "q.csv").read_text() == "Cancer(x)\n"
 
 
 def test_lazy_grounding_on_the_command_line(smokers, monkeypatch):

@@ -40,7 +40,8 @@ class Asked(Options):
     evidence: Words = argument("EVIDENCE  What is known: .db files (.gz).", None, file=IN)
     query: Words = option(
         "-q NAME|FILE  Predicates to answer, or a file that lists them. Default: all that are not "
-        "declared with a *."
+        "declared with a *.",
+        file=IN,
     )
     split: bool = option(
         "--split/--whole  Split formulas into clauses that share their weight, as Alchemy does, "
