@@ -402,6 +402,34 @@ def test_a_question_mark_in_the_name_of_a_database_is_refused(tmp_path):
             values(source)
 
 
+@pytest.mark.parametrize("name", ["k.db3", "k", "k.gpkg", "K.DB", "k.sqlite"])
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
+def test_a_file_that_is_a_database_is_one_whatever_its_suffix(tmp_path, monkeypatch, name, kind):
+    monkeypatch.chdir(tmp_path)
+    con = (duckdb if kind == "duckdb" else sqlite3).connect(name)
+    con.execute("create table t as select 'x' as a")
+    con.commit()
+    con.close()
+    assert values((name, "t")) == ["x"]
+    assert values((Path(name), "t")) == ["x"]
+    with pytest.raises(FormatError, match="there is no table 'u'"):
+        values((name, "u"))
+
+
+def test_two_texts_of_which_the_first_is_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert values(("Anna", "Bob")) == ["Anna", "Bob"]
+    with pytest.raises(FormatError, match="cannot read Anna.db: there is no such file"):
+        values(("Anna.db", "Bob"))
+    with pytest.raises(FormatError, match="cannot read Anna: there is no such file"):
+        values((Path("Anna"), "Bob"))
+    for name in ("Anna", "Anna.db"):
+        Path(name).write_text("a text that is no database")
+        with pytest.raises(FormatError, match=f"{name} is neither a DuckDB nor a SQLite file; two"):
+            values((name, "Bob"))
+    assert values(["Anna", "Bob"]) == ["Anna", "Bob"]
+
+
 def test_links_of_ones_own_are_followed(tmp_path):
     (tmp_path / "far").mkdir()
     with duckdb.connect(str(tmp_path / "far" / "t.duckdb")) as con:
