@@ -13,6 +13,7 @@ import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -1077,12 +1078,11 @@ def test_outputs_of_the_command_line_are_checked_first(smokers, monkeypatch):
 def test_a_database_without_memory_is_refused_with_the_remedy(how):
     from minfer.rules import tables
 
-    def rules():
+    def ground():
         people = [f"a person called {k}" for k in range(40_000)]
-        return (
-            Rules(memory_limit="1MB").open("s", people).closed("f", list(zip(people, people[1:])))
-            .rule("1: f(x, y) ^ s(x) => s(y)")
-        )  # fmt: skip
+        friends = list(itertools.pairwise(people))
+        program = Rules(memory_limit="1MB").open("s", people).closed("f", friends)
+        program.rule("1: f(x, y) ^ s(x) => s(y)").infer(grounding=how)
 
     big = "select list(hash(i)) from range(3000000) t(i)"
     work = {
@@ -1091,11 +1091,9 @@ def test_a_database_without_memory_is_refused_with_the_remedy(how):
         "one": lambda con: con.one(big),
         "make": lambda con: con.make("t", big),
     }
-    with pytest.raises(RefusedError, match="ran out of memory .*: raise memory_limit=1") as found:
-        if how in work:
-            work[how](tables.connect("10MB"))
-        else:
-            rules().infer(grounding=how)
+    run = partial(work[how], tables.connect("10MB")) if how in work else ground
+    with pytest.raises(RefusedError, match=r"ran out of memory .*: raise memory_limit=1") as found:
+        run()
     assert found.value.exit_code == 4
     assert "fewer groundings" in str(found.value)
     assert "SET" not in str(found.value)

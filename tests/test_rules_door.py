@@ -419,7 +419,7 @@ def test_a_file_that_is_a_database_is_one_whatever_its_suffix(tmp_path, monkeypa
 def test_two_texts_of_which_the_first_is_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert values(("Anna", "Bob")) == ["Anna", "Bob"]
-    with pytest.raises(FormatError, match="cannot read Anna.db: there is no such file"):
+    with pytest.raises(FormatError, match=r"cannot read Anna\.db: there is no such file"):
         values(("Anna.db", "Bob"))
     with pytest.raises(FormatError, match="cannot read Anna: there is no such file"):
         values((Path("Anna"), "Bob"))

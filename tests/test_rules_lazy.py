@@ -697,7 +697,10 @@ def test_how_many_starts_are_tried(monkeypatch):
     assert answer.to_dict()["lazily"]["starts"] == 1
     answer = program.infer(grounding="lazy", tolerance=1e-2, starts=0)
     assert answer.lazily.starts == 0
-    assert "start" not in str(answer)
+    assert answer.lazily.agreed is False  # nothing is claimed that was not tried
+    assert answer.converged
+    assert "; no other start was tried" in str(answer)
+    assert "asked for" not in str(answer)
     monkeypatch.setattr("minfer.rules.lazy.STARTS_UP_TO", 0)
     assert program.infer(grounding="lazy", tolerance=1e-2).lazily.starts == 3
     assert program.infer(grounding="lazy", threshold=1e-2).lazily.starts == 0
