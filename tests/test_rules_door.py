@@ -446,6 +446,24 @@ def test_a_connection_here_is_read_by_its_relations(tmp_path):
         con.execute("create table t as select 'x' as a")
         assert values(con.table("t")) == ["x"]
         assert values(con.sql("select a || a as a from t")) == ["xx"]
+        path = tmp_path / "t.duckdb"
+        with pytest.raises(FormatError, match=r"t\.duckdb: this process .* give con\.table\('t'\)"):
+            values((path, "t"))
+        with pytest.raises(FormatError, match=r"t\.duckdb: this process .* give con\.sql\("):
+            values(Query(path, sql="select a from t"))
+
+
+@pytest.mark.parametrize(
+    "sql", ["selec a", "select b from t", "select * from read_csv('o.csv')", "select a::int from t"]
+)
+def test_errors_of_sql_name_the_file(tmp_path, sql):
+    path = tmp_path / "t.duckdb"
+    with duckdb.connect(str(path)) as con:
+        con.execute("create table t as select 'x' as a")
+        con.execute("create view v as select a::int as i from t")
+    for source in (Query(path, sql=sql), (path, "v")):
+        with pytest.raises(FormatError, match=r"t\.duckdb: (Parser|Binder|Permission|Conversion) "):
+            values(source)
 
 
 # ---------------------------------------------------------------------- SQLite

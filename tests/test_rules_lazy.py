@@ -709,6 +709,9 @@ def test_how_many_starts_are_tried(monkeypatch):
     for bad in (-1, 1.5, True):
         with pytest.raises(SettingsError, match="starts"):
             program.infer(grounding="lazy", starts=bad)
+    for objective, how in ((None, "auto"), (None, "full"), (MinJoint(1e-3), "full")):
+        with pytest.raises(SettingsError, match="starts= is for grounding='lazy'"):
+            program.infer(objective, grounding=how, starts=3)
 
 
 def test_what_could_not_be_checked_is_said(monkeypatch):

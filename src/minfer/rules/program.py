@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 MAX_GROUNDINGS = 30_000_000
 
+_LAZY = ("rounds", "sums", "starts")  # settings of lazy grounding
 _SMALL = 10_000  # factors up to which the solver may look for an exact answer
 
 
@@ -459,6 +460,9 @@ class Rules:
         began = clock()
         if self._lazily(objective, grounding, threshold, tolerance):
             return self._infer_lazily(objective, solver, threshold, tolerance, settings)
+        for name in settings:
+            if name in _LAZY:
+                raise SettingsError(f"{name}= is for grounding='lazy'")
         model = self.model
         grounded = clock()
         if solver is None:
@@ -533,7 +537,7 @@ class Rules:
                 )
             threshold = objective.factor_cost
         for name in settings:
-            if name not in ("rounds", "sums", "starts"):
+            if name not in _LAZY:
                 raise SettingsError(f"infer: {name}= is not a setting of lazy grounding")
         rounds, sums, starts = settings.get("rounds", 2), settings.get("sums"), None
         check_whole("rounds", rounds, 1)

@@ -597,7 +597,7 @@ def _problem(error: Exception, source: Any, files: Mapping[str, str]) -> str:
         text = text.replace(name, path)
     line = re.search(r"CSV Error on Line: (\d+)", text)
     if line is None:
-        return text.splitlines()[0]
+        return _of_file(text.splitlines()[0], source)
     file = re.search(r"^  file = (.*)$", text, re.MULTILINE)
     path = file.group(1) if file else os.fspath(source)
     place = f"{visible(path)}: line {int(line.group(1)):,}: "
@@ -611,6 +611,17 @@ def _problem(error: Exception, source: Any, files: Mapping[str, str]) -> str:
         return f"{place}this is not UTF-8"
     words = [x for x in text.splitlines()[1:] if x and not x.startswith("Original Line")]
     return place + (words[0] if words else text.splitlines()[0])
+
+
+def _of_file(text: str, source: Any) -> str:
+    """What DuckDB says of a database file, which it does not always name."""
+    if not isinstance(source, Query) and not _is_table_of_file(source):
+        return text
+    file = visible(_text_of(source.file if isinstance(source, Query) else source[0]))
+    if "already attached" in text or "Unique file handle" in text:
+        call = "sql(...)" if isinstance(source, Query) else f"table({source[1]!r})"
+        text = f"this process has it open: give con.{call} of that connection instead of its name"
+    return f"{file}: {text}"
 
 
 def _of_database(
