@@ -742,6 +742,9 @@ def test_large_programs_are_grounded_lazily_by_themselves(monkeypatch):
     friends = Rules().closed("f", [(k, k + 1) for k in range(200)]).open("s", list(range(201)))
     friends.rule("1: f(x, y) ^ s(x) => s(y)")
     assert friends.infer(solver=bp).lazily is None  # as many groundings as rows
+    assert lazy.AUTO_UP_TO == 1e11  # 100 billion, as pages and the help say
+    monkeypatch.setattr(lazy, "AUTO_UP_TO", 100)
+    assert records(12).infer(solver=bp).lazily is None
 
 
 def test_a_small_memory_spills_outside_the_working_folder_and_changes_nothing(

@@ -63,7 +63,8 @@ class Database(Asked):
     """The same, and what grounding may take."""
 
     max_groundings: float = option(
-        "N  Refuse programs with more groundings, before any is built. Default: 30,000,000.",
+        "N  Refuse programs with more groundings, before any is built; lazy: with more that become "
+        "factors. Default: 30,000,000.",
         30000000.0,
         show_default=False,
     )
@@ -78,7 +79,7 @@ class Grounding(Options):
     panel = "Grounding"
     grounding: str = option(
         "auto|full|lazy  Build all groundings (full) or those that matter (lazy). auto: lazy if "
-        "there are many more groundings than rows in the tables.",
+        "there are many more groundings than rows in the tables, and no more than 100 billion.",
         "auto",
     )
     threshold: float | None = option(

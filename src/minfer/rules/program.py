@@ -63,7 +63,7 @@ class Rules:
     threads : int
         Of the database.
     max_groundings : float
-        More are refused before any of them is built.
+        More are refused before any of them is built; in lazy grounding, more that become factors.
 
     Examples
     --------
@@ -439,8 +439,8 @@ class Rules:
             Belief propagation by default, and :class:`minfer.Auto` for small programs.
         grounding : "auto", "full" or "lazy"
             Build all groundings, or only those that matter (:mod:`minfer.rules.lazy`): by default
-            lazily where counts say that there are many more of them than rows in the tables, and
-            without an objective.
+            lazily where counts say that there are many more of them than rows in the tables, but
+            no more than 100 billion, and without an objective.
         threshold : float, optional
             For lazy grounding: the gain from which groundings become factors. With a tolerance too,
             where lowering it begins. :class:`minfer.MinJoint` as the objective says the same; other
