@@ -7,6 +7,7 @@ import os
 import zlib
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -590,6 +591,15 @@ def run(tmp_path, monkeypatch, pil):
     monkeypatch.chdir(tmp_path)
     write_picture("noisy.png", np.clip((noisy()[0] + 0.5) / 2, 0, 1))
     return lambda *words: CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_command_does_not_overwrite_its_picture(run):
+    Path("noisy.png").rename("noisy.html")
+    before = Path("noisy.html").read_bytes()
+    answer = run("denoise", "noisy.html", "--report", "noisy.html")
+    assert answer.exit_code == 2
+    assert "noisy.html is also an input and would be overwritten" in answer.output
+    assert Path("noisy.html").read_bytes() == before
 
 
 def test_command_writes_what_it_is_asked_for(run):

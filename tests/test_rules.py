@@ -13,6 +13,7 @@ import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -526,7 +527,11 @@ BAD = [
     ("no such file", lambda: base().closed("b", "nowhere.csv"), FormatError, "no such file"),
     ("no table", lambda: base().closed("b", 3), ModelError, "a table must be"),
     ("ragged", lambda: base().closed("b", [("A", "B"), ("C",)]), ModelError, "row 1 has 1"),
-    ("memory", lambda: Rules(memory_limit="much").open("a", ["T"]), ModelError, "memory_limit"),
+    ("memory", lambda: Rules(memory_limit="much").open("a", ["T"]), SettingsError,
+     "memory_limit must be a number with a unit (KB, MB, GB, TB, KiB, MiB, GiB, TiB), such as "
+     "'2GB', not 'much'"),
+    ("less than no memory", lambda: Rules(memory_limit="-1GB").open("a", ["T"]), SettingsError,
+     "memory_limit must be a number with a unit"),
     ("memory in numbers", lambda: Rules(memory_limit=2).open("a", ["T"]), SettingsError,  # type: ignore[arg-type]
      "memory_limit must be a string with a unit, such as '2GB', not 2"),
 ]  # fmt: skip
@@ -1061,6 +1066,52 @@ def test_outputs_of_the_command_line_are_checked_first(smokers, monkeypatch):
         assert got.exit_code == 2
         assert text in got.stderr
     assert (smokers / "facts.csv").read_text() == evidence
+    (smokers / "q.csv").write_text("Cancer(x)\n")
+    asked = ["prog.mln", "evidence.db", "-q", "q.csv", "-o", "q.csv"]
+    got = CliRunner().invoke(app, ["rules", "run", *asked])
+    assert got.exit_code == 2
+    assert "q.csv is also an input and would be overwritten" in got.stderr
+    assert (smokers / "q.csv").read_text() == "Cancer(x)\n"
+
+
+@pytest.mark.parametrize("how", ["all", "numpy", "one", "make", "lazy", "full"])
+def test_a_database_without_memory_is_refused_with_the_remedy(how):
+    from minfer.rules import tables
+
+    def ground():
+        people = [f"a person called {k}" for k in range(40_000)]
+        friends = list(itertools.pairwise(people))
+        program = Rules(memory_limit="1MB").open("s", people).closed("f", friends)
+        program.rule("1: f(x, y) ^ s(x) => s(y)").infer(grounding=how)
+
+    big = "select list(hash(i)) from range(3000000) t(i)"
+    work = {
+        "all": lambda con: con.execute(big).fetchall(),
+        "numpy": lambda con: con.execute(big).fetchnumpy(),
+        "one": lambda con: con.one(big),
+        "make": lambda con: con.make("t", big),
+    }
+    run = partial(work[how], tables.connect("10MB")) if how in work else ground
+    with pytest.raises(RefusedError, match=r"ran out of memory .*: raise memory_limit=1") as found:
+        run()
+    assert found.value.exit_code == 4
+    assert "fewer groundings" in str(found.value)
+    assert "SET" not in str(found.value)
+
+
+def test_memory_of_the_database_on_the_command_line(smokers, monkeypatch):
+    from typer.testing import CliRunner
+
+    from minfer.cli import app
+
+    monkeypatch.chdir(smokers)
+    run = ["rules", "run", "prog.mln", "evidence.db", "--memory-limit"]
+    got = CliRunner().invoke(app, [*run, "foo"])
+    assert got.exit_code == 2
+    assert "--memory-limit must be a number with a unit" in got.stderr
+    got = CliRunner().invoke(app, [*run, "1KB"])
+    assert got.exit_code == 4
+    assert "raise --memory-limit 1KB, or make fewer groundings" in got.stderr
 
 
 def test_lazy_grounding_on_the_command_line(smokers, monkeypatch):

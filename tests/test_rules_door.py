@@ -402,6 +402,34 @@ def test_a_question_mark_in_the_name_of_a_database_is_refused(tmp_path):
             values(source)
 
 
+@pytest.mark.parametrize("name", ["k.db3", "k", "k.gpkg", "K.DB", "k.sqlite"])
+@pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
+def test_a_file_that_is_a_database_is_one_whatever_its_suffix(tmp_path, monkeypatch, name, kind):
+    monkeypatch.chdir(tmp_path)
+    con = (duckdb if kind == "duckdb" else sqlite3).connect(name)
+    con.execute("create table t as select 'x' as a")
+    con.commit()
+    con.close()
+    assert values((name, "t")) == ["x"]
+    assert values((Path(name), "t")) == ["x"]
+    with pytest.raises(FormatError, match="there is no table 'u'"):
+        values((name, "u"))
+
+
+def test_two_texts_of_which_the_first_is_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert values(("Anna", "Bob")) == ["Anna", "Bob"]
+    with pytest.raises(FormatError, match=r"cannot read Anna\.db: there is no such file"):
+        values(("Anna.db", "Bob"))
+    with pytest.raises(FormatError, match="cannot read Anna: there is no such file"):
+        values((Path("Anna"), "Bob"))
+    for name in ("Anna", "Anna.db"):
+        Path(name).write_text("a text that is no database")
+        with pytest.raises(FormatError, match=f"{name} is neither a DuckDB nor a SQLite file; two"):
+            values((name, "Bob"))
+    assert values(["Anna", "Bob"]) == ["Anna", "Bob"]
+
+
 def test_links_of_ones_own_are_followed(tmp_path):
     (tmp_path / "far").mkdir()
     with duckdb.connect(str(tmp_path / "far" / "t.duckdb")) as con:
@@ -418,6 +446,24 @@ def test_a_connection_here_is_read_by_its_relations(tmp_path):
         con.execute("create table t as select 'x' as a")
         assert values(con.table("t")) == ["x"]
         assert values(con.sql("select a || a as a from t")) == ["xx"]
+        path = tmp_path / "t.duckdb"
+        with pytest.raises(FormatError, match=r"t\.duckdb: this process .* give con\.table\('t'\)"):
+            values((path, "t"))
+        with pytest.raises(FormatError, match=r"t\.duckdb: this process .* give con\.sql\("):
+            values(Query(path, sql="select a from t"))
+
+
+@pytest.mark.parametrize(
+    "sql", ["selec a", "select b from t", "select * from read_csv('o.csv')", "select a::int from t"]
+)
+def test_errors_of_sql_name_the_file(tmp_path, sql):
+    path = tmp_path / "t.duckdb"
+    with duckdb.connect(str(path)) as con:
+        con.execute("create table t as select 'x' as a")
+        con.execute("create view v as select a::int as i from t")
+    for source in (Query(path, sql=sql), (path, "v")):
+        with pytest.raises(FormatError, match=r"t\.duckdb: (Parser|Binder|Permission|Conversion) "):
+            values(source)
 
 
 # ---------------------------------------------------------------------- SQLite

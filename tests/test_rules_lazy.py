@@ -697,7 +697,10 @@ def test_how_many_starts_are_tried(monkeypatch):
     assert answer.to_dict()["lazily"]["starts"] == 1
     answer = program.infer(grounding="lazy", tolerance=1e-2, starts=0)
     assert answer.lazily.starts == 0
-    assert "start" not in str(answer)
+    assert answer.lazily.agreed is False  # nothing is claimed that was not tried
+    assert answer.converged
+    assert "; no other start was tried" in str(answer)
+    assert "asked for" not in str(answer)
     monkeypatch.setattr("minfer.rules.lazy.STARTS_UP_TO", 0)
     assert program.infer(grounding="lazy", tolerance=1e-2).lazily.starts == 3
     assert program.infer(grounding="lazy", threshold=1e-2).lazily.starts == 0
@@ -706,6 +709,9 @@ def test_how_many_starts_are_tried(monkeypatch):
     for bad in (-1, 1.5, True):
         with pytest.raises(SettingsError, match="starts"):
             program.infer(grounding="lazy", starts=bad)
+    for objective, how in ((None, "auto"), (None, "full"), (MinJoint(1e-3), "full")):
+        with pytest.raises(SettingsError, match="starts= is for grounding='lazy'"):
+            program.infer(objective, grounding=how, starts=3)
 
 
 def test_what_could_not_be_checked_is_said(monkeypatch):
@@ -736,6 +742,9 @@ def test_large_programs_are_grounded_lazily_by_themselves(monkeypatch):
     friends = Rules().closed("f", [(k, k + 1) for k in range(200)]).open("s", list(range(201)))
     friends.rule("1: f(x, y) ^ s(x) => s(y)")
     assert friends.infer(solver=bp).lazily is None  # as many groundings as rows
+    assert lazy.AUTO_UP_TO == 1e11  # 100 billion, as pages and the help say
+    monkeypatch.setattr(lazy, "AUTO_UP_TO", 100)
+    assert records(12).infer(solver=bp).lazily is None
 
 
 def test_a_small_memory_spills_outside_the_working_folder_and_changes_nothing(

@@ -42,7 +42,7 @@ class Maps(Options):
 
 @command("minfer:denoise")
 def denoise(
-    noisy: str = argument("NOISY.png  Picture file to clean."),
+    noisy: str = argument("NOISY.png  Picture file to clean.", file=IN),
     out: str | None = output(
         "-o CLEAN.png  Write the cleaned picture; the suffix sets the format."
     ),

@@ -40,7 +40,8 @@ class Asked(Options):
     evidence: Words = argument("EVIDENCE  What is known: .db files (.gz).", None, file=IN)
     query: Words = option(
         "-q NAME|FILE  Predicates to answer, or a file that lists them. Default: all that are not "
-        "declared with a *."
+        "declared with a *.",
+        file=IN,
     )
     split: bool = option(
         "--split/--whole  Split formulas into clauses that share their weight, as Alchemy does, "
@@ -62,7 +63,8 @@ class Database(Asked):
     """The same, and what grounding may take."""
 
     max_groundings: float = option(
-        "N  Refuse programs with more groundings, before any is built. Default: 30,000,000.",
+        "N  Refuse programs with more groundings, before any is built; lazy: with more that become "
+        "factors. Default: 30,000,000.",
         30000000.0,
         show_default=False,
     )
@@ -77,7 +79,7 @@ class Grounding(Options):
     panel = "Grounding"
     grounding: str = option(
         "auto|full|lazy  Build all groundings (full) or those that matter (lazy). auto: lazy if "
-        "there are many more groundings than rows in the tables.",
+        "there are many more groundings than rows in the tables, and no more than 100 billion.",
         "auto",
     )
     threshold: float | None = option(

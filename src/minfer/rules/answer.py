@@ -104,7 +104,8 @@ class Answer:
     @property
     def _disagrees(self) -> bool:
         """Whether another threshold or start gave another answer."""
-        return self.lazily is not None and (self.lazily.agreed is False or self.lazily.several)
+        how = self.lazily
+        return how is not None and (how.several or (how.agreed is False and not how.untried))
 
     def __getitem__(self, predicate: str) -> Any:
         return self.table(predicate)

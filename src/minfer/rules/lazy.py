@@ -76,7 +76,8 @@ class Lazily:
         (mean and largest difference over atoms that are not known)
     tolerance : the mean difference that was asked for; None: one threshold alone
     agreed : whether two answers agreed to it, sums moved the last by no more than half of it, and
-        the other starts that were tried gave the same answer; None where not asked
+        other starts gave the same answer (exact ones need none); None where not asked
+    untried : whether that is false only because no other start was tried (``starts=0``)
     checked : whether these were sums of all groundings, so that nothing was left out of them
     starts : from how many other starts belief propagation was run on the last graph
     another : how far the farthest answer from there was, on average
@@ -97,6 +98,7 @@ class Lazily:
     largest: list[float] = field(default_factory=list)
     tolerance: float | None = None
     agreed: bool | None = None
+    untried: bool = False
     checked: bool = False
     starts: int = 0
     another: float = 0.0
@@ -118,12 +120,14 @@ class Lazily:
         text += f"{self.possible:,.0f} groundings"
         if self.differences:
             text += f"; differs by {self.differences[-1]:.2g} on average from the answer before it"
-        if self.agreed is False and not self.several:
+        if self.agreed is False and not (self.several or self.untried):
             text += f", more than the {self.tolerance:g} asked for"
-        if self.agreed and not self.checked:
+        if (self.agreed or self.untried) and not self.checked:
             text += f"; gains below {self.band:g} are in neither"
         if self.starts and not self.several:
             text += f"; {counted(self.starts, 'other start')} led to the same answer"
+        if self.untried:
+            text += "; no other start was tried"
         return "; ".join([text, *self.notes])
 
 
@@ -245,7 +249,8 @@ def infer_lazily(
             if still:
                 if last.status is not Status.EXACT:
                     _compare_starts(how, sums_of, solver, rough or solver, free, starts)
-                how.agreed = not how.several
+                    how.untried = not how.starts
+                how.agreed = not (how.several or how.untried)
                 return last, how
         if gamma / LOWER < LEAST:
             how.agreed = False

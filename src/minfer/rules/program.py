@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 MAX_GROUNDINGS = 30_000_000
 
+_LAZY = ("rounds", "sums", "starts")  # settings of lazy grounding
 _SMALL = 10_000  # factors up to which the solver may look for an exact answer
 
 
@@ -62,7 +63,7 @@ class Rules:
     threads : int
         Of the database.
     max_groundings : float
-        More are refused before any of them is built.
+        More are refused before any of them is built; in lazy grounding, more that become factors.
 
     Examples
     --------
@@ -438,8 +439,8 @@ class Rules:
             Belief propagation by default, and :class:`minfer.Auto` for small programs.
         grounding : "auto", "full" or "lazy"
             Build all groundings, or only those that matter (:mod:`minfer.rules.lazy`): by default
-            lazily where counts say that there are many more of them than rows in the tables, and
-            without an objective.
+            lazily where counts say that there are many more of them than rows in the tables, but
+            no more than 100 billion, and without an objective.
         threshold : float, optional
             For lazy grounding: the gain from which groundings become factors. With a tolerance too,
             where lowering it begins. :class:`minfer.MinJoint` as the objective says the same; other
@@ -459,6 +460,9 @@ class Rules:
         began = clock()
         if self._lazily(objective, grounding, threshold, tolerance):
             return self._infer_lazily(objective, solver, threshold, tolerance, settings)
+        for name in settings:
+            if name in _LAZY:
+                raise SettingsError(f"{name}= is for grounding='lazy'")
         model = self.model
         grounded = clock()
         if solver is None:
@@ -533,7 +537,7 @@ class Rules:
                 )
             threshold = objective.factor_cost
         for name in settings:
-            if name not in ("rounds", "sums", "starts"):
+            if name not in _LAZY:
                 raise SettingsError(f"infer: {name}= is not a setting of lazy grounding")
         rounds, sums, starts = settings.get("rounds", 2), settings.get("sums"), None
         check_whole("rounds", rounds, 1)

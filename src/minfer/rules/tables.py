@@ -53,6 +53,8 @@ _NESTED = re.compile(r"\]$|^(STRUCT|MAP|UNION|VARIANT)")
 _NO_FUNCTIONS = ("load_extension", "readfile", "writefile", "edit", "fts3_tokenizer")
 _LOG = ".wal"  # beside a DuckDB file, with rows that are not in it yet
 _SUFFIXES = (".csv.gz", ".tsv.gz", ".txt.gz", ".csv", ".tsv", ".txt", ".parquet")
+#: What a text that names a database ends in, whether or not it is there.
+DATABASES = (".duckdb", ".ddb", ".db", ".sqlite", ".sqlite3")
 _NO_TEXT = re.compile("[\ud800-\udfff]")
 # patterns, home folders, and what is no UTF-8
 _SPECIAL = re.compile("[*?\\[\\]{}~\ud800-\udfff" + ("" if os.sep == "\\" else "\\\\") + "]")
@@ -131,10 +133,23 @@ class Database:
         if folder is not None:
             weakref.finalize(self, _remove, folder, os.getpid())
 
-    def execute(self, sql: str) -> Any:
-        """Run a statement; the database calls Ctrl-C a RuntimeError."""
+    def execute(self, sql: str) -> Found:
+        """Run a statement."""
+        with self.enough():
+            return Found(self, self.con.execute(sql))
+
+    @contextmanager
+    def enough(self) -> Iterator[None]:
+        """Around all that the database does: RefusedError where its memory does not suffice.
+
+        It calls Ctrl-C a RuntimeError.
+        """
+        import duckdb
+
         try:
-            return self.con.execute(sql)
+            yield
+        except (MemoryError, duckdb.OutOfMemoryException) as error:
+            raise _no_memory(error, self.settings.get("memory_limit")) from None
         except RuntimeError as error:
             if str(error) == "Query interrupted":
                 raise KeyboardInterrupt from None
@@ -175,8 +190,47 @@ class Database:
         """The end of a database that only one had."""
         self.con.close()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.con, name)
+    def register(self, name: str, table: Any) -> None:
+        """A table of Python's as a relation."""
+        with self.enough():
+            self.con.register(name, table)
+
+    def unregister(self, name: str) -> None:
+        """It is no relation any more."""
+        self.con.unregister(name)
+
+
+class Found(NamedTuple):
+    """What a statement found; some of the work may be done only now that it is fetched."""
+
+    database: Database
+    rows: Any
+
+    def fetchall(self) -> list[Any]:
+        """Tuples."""
+        with self.database.enough():
+            return self.rows.fetchall()
+
+    def fetchnumpy(self) -> dict[str, Any]:
+        """Arrays by column."""
+        with self.database.enough():
+            return self.rows.fetchnumpy()
+
+    def df(self) -> Any:
+        """A data frame of pandas."""
+        with self.database.enough():
+            return self.rows.df()
+
+
+def _no_memory(error: Exception, limit: str | None) -> RefusedError:
+    """The database ran out of memory, and what to do, by the settings of minfer."""
+    said = str(error).partition("\n")[0].removeprefix("Out of Memory Error: ")
+    below = "set memory_limit= below what the process may have, so that it spills to disk"
+    more = f"raise memory_limit={limit}" if limit else below
+    return RefusedError(
+        f"the database ran out of memory{f' ({said})' if said else ''}: {more}, or make fewer "
+        "groundings: rules with fewer variables, fewer candidates, or a higher threshold="
+    )
 
 
 def connect(
@@ -187,7 +241,7 @@ def connect(
     Files that ``sources`` are read from can be opened, and no others.
     """
     try:
-        import duckdb
+        import duckdb  # noqa: F401
     except ImportError:
         raise RefusedError(
             "rules need duckdb, which is not installed: pip install 'minfer[rules]'"
@@ -198,11 +252,7 @@ def connect(
         )
     files = [path for source in sources for path in _files_of(source)]
     if memory_limit is not None or files:
-        settings: dict[str, Any] = {"threads": threads, "memory_limit": memory_limit}
-        try:
-            return _closed(settings, files)
-        except duckdb.Error as error:
-            raise ModelError(f"memory_limit: {str(error).splitlines()[0]}") from None
+        return _closed({"threads": threads, "memory_limit": memory_limit}, files)
     with _lock:
         if threads not in _shared:
             _shared[threads] = _closed({"threads": threads}, ())
@@ -224,7 +274,7 @@ def _closed(settings: dict[str, Any], files: Sequence[str]) -> Database:
         }
     )  # fmt: skip
     if settings.get("memory_limit") is not None:
-        whole.execute(f"set memory_limit = {quoted(settings['memory_limit'])}")
+        _limit(whole, settings["memory_limit"])
     names, folder = _plain_names(files)
     if names:
         allowed = [*names.values(), *map(os.path.realpath, names)]  # where links lead to, too
@@ -235,6 +285,20 @@ def _closed(settings: dict[str, Any], files: Sequence[str]) -> Database:
     whole.execute("set lock_configuration = true")
     # a connection of its own, which has no progress bar
     return Database(whole.cursor(), settings, names, folder)
+
+
+def _limit(con: Any, memory: str) -> None:
+    import duckdb
+
+    try:
+        if memory.lstrip().startswith("-"):
+            raise ValueError
+        con.execute(f"set memory_limit = {quoted(memory)}")
+    except (ValueError, duckdb.Error):
+        raise SettingsError(
+            "memory_limit must be a number with a unit (KB, MB, GB, TB, KiB, MiB, GiB, TiB), such "
+            f"as '2GB', not {memory!r}"
+        ) from None
 
 
 def _remove(folder: str, process: int) -> None:
@@ -301,10 +365,12 @@ def _are_files(source: Any) -> bool:
 
 
 def _is_table_of_file(source: Any) -> bool:
-    return (
-        isinstance(source, tuple) and len(source) == 2 and _is_path(source[0])
-        and not isinstance(source[1], os.PathLike)
-    )  # fmt: skip
+    """Two texts are values, unless the first is the name of a database or of any file there."""
+    if not isinstance(source, tuple) or len(source) != 2 or isinstance(source[1], os.PathLike):
+        return False
+    return _is_path(source[0]) or (
+        isinstance(source[0], str) and isinstance(source[1], str) and os.path.isfile(source[0])
+    )
 
 
 def quoted(text: str) -> str:
@@ -317,9 +383,10 @@ def named(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def columns_of(con: Any, name: str) -> dict[str, str]:
+def columns_of(con: Database, name: str) -> dict[str, str]:
     """Names and types of a relation's columns."""
-    relation = con.view(name)
+    with con.enough():
+        relation = con.con.view(name)
     return {column: str(kind) for column, kind in zip(relation.columns, relation.types)}
 
 
@@ -350,7 +417,9 @@ def load(con: Database, name: str, source: Any, what: str, width: int | None = N
             con.register(name, source)
         elif home in ("duckdb", "_duckdb"):
             _check_names(source.columns, what)
-            con.register(name, _checked(source.fetchnumpy(), what))
+            with con.enough():
+                found = source.fetchnumpy()
+            con.register(name, _checked(found, what))
         else:
             con.register(name, _of_values(source, what, width))
         return Raw(name, columns_of(con, name), kind)
@@ -375,10 +444,9 @@ def _check_names(names: Sequence[str], what: str, error: type[Exception] = Model
 
 
 def _is_path(value: Any) -> bool:
-    if not isinstance(value, str | os.PathLike):
-        return False
-    suffix = Path(_text_of(value)).suffix.lower()
-    return suffix in (".duckdb", ".db", ".sqlite", ".sqlite3", ".ddb")
+    if isinstance(value, str):
+        return Path(value).suffix.lower() in DATABASES
+    return isinstance(value, os.PathLike)
 
 
 def _check_file(path: str, what: str) -> None:
@@ -468,7 +536,9 @@ def _bring(con: Database, name: str, reader: Database, sql: str, what: str) -> N
     if reader is con:
         con.make(name, sql)
         return
-    _check_names(reader.con.sql(sql).columns, what)
+    with reader.enough():
+        names = reader.con.sql(sql).columns
+    _check_names(names, what)
     reader.make("minfer_brought", sql)
     types = columns_of(reader, "minfer_brought")
     columns = {c: t for c, t in types.items() if t in _AS_THEY_ARE}
@@ -527,7 +597,7 @@ def _problem(error: Exception, source: Any, files: Mapping[str, str]) -> str:
         text = text.replace(name, path)
     line = re.search(r"CSV Error on Line: (\d+)", text)
     if line is None:
-        return text.splitlines()[0]
+        return _of_file(text.splitlines()[0], source)
     file = re.search(r"^  file = (.*)$", text, re.MULTILINE)
     path = file.group(1) if file else os.fspath(source)
     place = f"{visible(path)}: line {int(line.group(1)):,}: "
@@ -541,6 +611,17 @@ def _problem(error: Exception, source: Any, files: Mapping[str, str]) -> str:
         return f"{place}this is not UTF-8"
     words = [x for x in text.splitlines()[1:] if x and not x.startswith("Original Line")]
     return place + (words[0] if words else text.splitlines()[0])
+
+
+def _of_file(text: str, source: Any) -> str:
+    """What DuckDB says of a database file, which it does not always name."""
+    if not isinstance(source, Query) and not _is_table_of_file(source):
+        return text
+    file = visible(_text_of(source.file if isinstance(source, Query) else source[0]))
+    if "already attached" in text or "Unique file handle" in text:
+        call = "sql(...)" if isinstance(source, Query) else f"table({source[1]!r})"
+        text = f"this process has it open: give con.{call} of that connection instead of its name"
+    return f"{file}: {text}"
 
 
 def _of_database(
@@ -563,6 +644,9 @@ def _of_database(
         return _of_sqlite(con, name, path, place, table, sql)
     if "?" in os.path.basename(path):
         raise FormatError(f"{place}: DuckDB misreads names with a ?: rename the file")
+    if head[8:12] != b"DUCK":
+        hint = "" if sql is not None else "; two values are given as a list: ['a', 'b']"
+        raise FormatError(f"{place} is neither a DuckDB nor a SQLite file{hint}")
     if sql is None:
         with con.for_files([path]) as reader, reader.attached(path):
             sql, plain = _table_sql(reader, table, place)
@@ -725,7 +809,11 @@ def _array(values: Any) -> np.ndarray:
 
 
 def as_kind(
-    con: Any, kind: str, sql: str, names: Sequence[str], columns: Mapping[str, Any] | None = None
+    con: Database,
+    kind: str,
+    sql: str,
+    names: Sequence[str],
+    columns: Mapping[str, Any] | None = None,
 ) -> Any:
     """The answer to a query as a table of some kind, whose columns have these names.
 
@@ -734,9 +822,10 @@ def as_kind(
     if columns:
         con.register("answer_columns", dict(columns))
     if kind in ("polars", "arrow"):
-        relation = con.sql(sql)
-        to_arrow = getattr(relation, "to_arrow_table", None) or relation.arrow
-        table = to_arrow().rename_columns(list(names))
+        with con.enough():
+            relation = con.con.sql(sql)
+            to_arrow = getattr(relation, "to_arrow_table", None) or relation.arrow
+            table = to_arrow().rename_columns(list(names))
         if kind == "arrow":
             return table
         import polars
