@@ -191,9 +191,9 @@ def _plan() -> bytes:
 
     with tempfile.TemporaryDirectory() as folder:
         shard = Shard(0, "jsonl", "/data/x.jsonl", 0, None, 120)
-        Plan({"format": "jsonl"}, [Input("/data/x.jsonl", "jsonl", "x", 120, 7)], [shard]).save(
-            Path(folder)
-        )
+        settings = {"format": "jsonl", "minfer": "1.0.0"}
+        inputs = [Input("/data/x.jsonl", "jsonl", "x", 120, 7)]
+        Plan(settings, inputs, [shard]).save(Path(folder))
         return (Path(folder) / PLAN).read_bytes()
 
 

@@ -442,6 +442,7 @@ READERS = {
     "parsing/treebank._unpacked": "conllu",
     "pictures.read_picture": "picture",
     "prediction/files.open_cases": "cases csv",
+    "prediction/files._ragged": "cases csv",
     "rules/mln.read_program": "mln",
     "rules/mln._queried": "query",
     "rules/mln.read_text": "db",
