@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import re
 import random
+import re
 from collections import defaultdict
 
 import numpy as np
