@@ -25,7 +25,8 @@ from minfer.batch.arrow import pa
 from minfer.batch.text import hashed
 from minfer.errors import EvidenceError, FormatError, MinferError, SettingsError, fullness
 from minfer.graph import FactorGraph
-from minfer.io.text import SUFFIXES, check_path
+from minfer.io.formats import suffixes as model_suffixes
+from minfer.io.text import check_path
 from minfer.parsing.conllu import Sentence, parse_sentence
 from minfer.parsing.inference import Inference
 from minfer.reduction.recipes import AnyRecipe, Paper
@@ -261,7 +262,7 @@ class RunModels(Job):
     rows = 64
     columns: ClassVar = {"id": pa.string(), "model": pa.string(), "evidence": pa.string()}
     paths = ("model",)
-    suffixes = tuple(s for s in SUFFIXES if s != ".xml")  # of which few are networks
+    suffixes = tuple(s for s in model_suffixes() if s != ".xml")  # of which few are networks
     evidence_suffix = ".evid"
     formats = ("parquet", "jsonl", "jsonl.gz")
 
