@@ -55,7 +55,7 @@ SAMPLE = 8
 TESTS = (
     "abreast", "abreast_bp", "bp", "certified_boxes", "certified_walks", "chain",
     "compensation", "exact", "gibbs", "gradients", "labels", "logical", "machines",
-    "map", "mean_field", "parser", "reduction", "rows", "samples", "sources", "trees", "values",
+    "map", "mean_field", "parser", "reduction", "rows", "samples", "sources", "trees",
     "windows",
 )  # fmt: skip
 

@@ -23,7 +23,6 @@ from minfer import (
     MeanField,
     MinJoint,
     TreeReweighted,
-    infer,
     intervals,
     mpe,
     query,
@@ -38,7 +37,6 @@ from minfer.kernels import cliques, general, gibbs, ranked, spanning, whole
 from minfer.learn import ChainCRF
 from minfer.parsing import Inference, marginals, tree_marginals
 from minfer.prediction import predict
-from minfer.reduction.values import Values
 from minfer.solvers.gradients import pull_back
 from minfer.solvers.recorded import record
 from minfer.solvers.rows import RowPlan, flatten
@@ -370,26 +368,6 @@ def updates_without_room():
                 _ = found.log_z
             if usual.converged and found.converged:
                 np.testing.assert_allclose(found.probs, usual.probs, atol=1e-3)
-
-
-@check
-def lists_of_many_values():
-    """Lists of values in vectors, on a grid and on a ring: close to all values' answer."""
-    rng = np.random.default_rng(17)
-    place = np.arange(9).reshape(3, 3)
-    along = np.concatenate([np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], 1),
-                            np.stack([place[:-1].ravel(), place[1:].ravel()], 1)])  # fmt: skip
-    alone_ = FactorGraph.empty([35] * 9).tilt(3.0 * rng.normal(size=9 * 35))
-    for graph in (
-        alone_.add_potts(along, 0.5),
-        alone_.add_truncated_linear(along, 0.2, 4.0),
-        alone_.add_tables(along, rng.normal(size=(len(along), 35, 35))),
-        alone_.add_potts([[0, 8]], 1.0).add_potts([[k, 4] for k in range(8) if k != 4], 0.7),
-    ):
-        found = infer(graph, None, BeliefPropagation(), values=Values(dense=False))
-        usual = BeliefPropagation()(graph).probs
-        np.testing.assert_allclose(found.marginals.probs, usual, atol=0.02)
-        _ = found.values.outside_bound, found.marginals.log_z
 
 
 @check
