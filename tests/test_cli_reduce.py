@@ -96,27 +96,6 @@ def test_without_the_options_nothing_changes(model: Path) -> None:
     assert plain["solver"].startswith("Auto")
 
 
-def test_lists_of_values(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    graph = minfer.FactorGraph.empty([40] * 9).tilt(6 * rng.normal(size=360))
-    graph = graph.add_tables(minfer.graph.grid_edges(3, 3), 0.3 * rng.normal(size=(1, 40, 40)))
-    path = tmp_path / "many.minfer"
-    minfer.write(graph, path)
-    content = answer(path, "--values", 0.02)
-    found = infer(graph, None, values=MinJoint(0.02))
-    np.testing.assert_allclose(probs(content), found.marginals.probs, atol=1e-12)
-    told = content["values"]
-    assert told["kept"] == found.values.n_kept < 100
-    assert content["reduction"]["objective"] is None
-    text = call("run", path, "--values", 0.02).stdout
-    assert f"{told['kept']} of 360 kept" in text
-    assert "nothing was ignored" not in text  # values were
-    few = answer(path, "--values", 0.02, "--factor-cost", 0.05)
-    assert few["reduction"]["ignored"] > 0
-    fails(call("run", path, "--values", 0.02, "--method", "iterated"), 2, "--values")
-    fails(call("run", path, "--values", 2), 2, "--values must be 0 to 1")
-
-
 @pytest.mark.parametrize(
     ("words", "settings"),
     [

@@ -37,8 +37,6 @@ _LATE = {
     "Result": "minfer.reduction.result",
     "Rules": "minfer.rules",
     "Budget": "minfer.reduction.objectives",
-    "ValueLists": "minfer.reduction.values",
-    "Values": "minfer.reduction.values",
     "FactorSource": "minfer.reduction.sources",
     "Join": "minfer.reduction.sources",
     "JoinTemplates": "minfer.reduction.sources",
@@ -137,7 +135,6 @@ if TYPE_CHECKING:
     from minfer.reduction.result import Result
     from minfer.reduction.sources import FactorSource, Join, JoinTemplates, ground
     from minfer.reduction.tradeoff import tradeoff
-    from minfer.reduction.values import ValueLists, Values
     from minfer.report.explore import Explorer, explore
     from minfer.rules import Rules
     from minfer.solvers.auto import Auto
@@ -208,8 +205,6 @@ __all__ = [
     "Tables",
     "Tempering",
     "TreeReweighted",
-    "ValueLists",
-    "Values",
     "Windows",
     "calibrate",
     "denoise",
