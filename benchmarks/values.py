@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from minfer import BeliefPropagation, FactorGraph, MinJoint, infer
 from minfer.certified.potts import potts_upper
 from minfer.conditioning import condition
-from minfer.experiments.measure import in_turn, medians, timed
 from minfer.graph import grid_edges
 from minfer.reduction.values import Values, chosen
+from minfer_experiments.measure import in_turn, medians, timed
 
 TARGET = 0.002
 #: To ask for lists where they do not pay may cost this many times the whole model.

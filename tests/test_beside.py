@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import time
 from html import unescape
 from pathlib import Path
@@ -601,7 +602,7 @@ def test_the_papers_experiments_make_their_folder(
         assert models.is_dir()
         return Made()
 
-    monkeypatch.setattr("minfer.experiments.table1.run", run)
+    monkeypatch.setattr("minfer_experiments.table1.run", run)
     out = tmp_path / "some" / "results"
     found = call("paper", "table1", "--data", tmp_path, "-o", out)
     assert found.exit_code == 0, found
@@ -612,6 +613,17 @@ def test_the_papers_experiments_make_their_folder(
     found = call("paper", "table1", "--data", tmp_path, "-o", file)
     assert found.exit_code != 0
     assert "a folder is needed" in found.stderr
+
+
+def test_the_papers_experiments_may_be_absent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "minfer_experiments", None)
+    for name in [name for name in sys.modules if name.startswith("minfer_experiments.")]:
+        monkeypatch.delitem(sys.modules, name)
+    found = call("paper", "fig1", "-o", tmp_path)
+    assert found.exit_code != 0
+    assert "(minfer_experiments) are not installed" in found.stderr
 
 
 def test_a_portfolio_takes_global_factors() -> None:
