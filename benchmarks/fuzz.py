@@ -25,7 +25,7 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from minfer.experiments import measure
+from minfer_experiments import measure
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import networks_page
-from minfer.experiments.measure import is_loose
-from minfer.experiments.pages import number, table
+from minfer_experiments.measure import is_loose
+from minfer_experiments.pages import number, table
 from peers_cases import CASES
 from peers_claims import CLAIMS
 

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import promises
-from minfer.experiments.measure import Stopwatch
+from minfer_experiments.measure import Stopwatch
 
 
 def main() -> int:

@@ -47,8 +47,8 @@ from minfer.reduction.bound import (
     ignored,
     quantile_bound,
 )
-from minfer.reduction.proposition1 import split
 from minfer.reduction.recipes import Compensated, Iterated, Paper
+from minfer_experiments.proposition1 import split
 
 SHARES = st.sampled_from([0.0, 0.5, 0.8])
 SEEDS = st.integers(0, 2**32 - 1)

@@ -20,11 +20,10 @@ import minfer
 from minfer.cli.generate import documented
 from minfer.cli.reduce import Reduction, make_request
 from minfer.errors import SettingsError
+from minfer.reduction.compare import Measurement, Point, Tradeoff, tradeoff
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
 from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
 from minfer.reduction.recipes import Compensated
-from minfer.reduction.tradeoff import Measurement, tradeoff
-from minfer.reduction.trials import Point, Tradeoff
 from test_cli import call, fails
 
 
@@ -437,7 +436,7 @@ def test_tradeoff_files(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     pytest.importorskip("matplotlib")
     ticks = count()  # no clock of the machine's: CPU time may stand still during so short a call
     clock = SimpleNamespace(process_time=lambda: next(ticks) / 1024)
-    monkeypatch.setattr("minfer.reduction.trials.time", clock)
+    monkeypatch.setattr("minfer.reduction.compare.time", clock)
     table = tmp_path / "a.csv"
     for name in ("a.png", "a.svg"):
         words = [*SWEEP, "--csv", table, "--picture", tmp_path / name]

@@ -38,7 +38,7 @@ LAYERS = [
     {"reduction"},
     {"io", "interop", "pictures", "typed"},
     {"denoised", "denoising", "shades", "parsing", "prediction", "learn"},
-    {"stereo", "rules", "experiments", "batch", "examples", "torch"},
+    {"stereo", "rules", "batch", "examples", "torch"},
     {"report"},
     {"exercise", "health"},
     {"cli", "__main__"},
@@ -242,6 +242,12 @@ def test_numba_only_in_kernels_and_rich_only_in_cli():
             if top == "duckdb":
                 assert layer == "rules", f"{path} imports {top}"
                 assert found.late, f"{path}: import it late"
+
+
+def test_the_experiments_are_beside_the_package():
+    """One command starts them, and nothing else knows them."""
+    users = {p.name for p in PACKAGE.rglob("*.py") if "minfer_experiments" in p.read_text("utf-8")}
+    assert users == {"paper.py"}
 
 
 def test_import_loads_neither_numba_nor_scipy():

@@ -20,7 +20,7 @@ from minfer.checks import check_choice, check_seconds
 from minfer.errors import RefusedError, visible
 from minfer.notebook import Face
 from minfer.reduction import telling
-from minfer.reduction.comparison import Comparison, compare, face
+from minfer.reduction.compare import Comparison, compare
 from minfer.reduction.explain import Explanation, ModelExplanation, explain, explain_model
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
 from minfer.reduction.objectives import Budget, MinJoint, Objective
@@ -196,7 +196,7 @@ class Account(NamedTuple):
     def faces(self) -> Iterator[Face]:
         """What follows the summary: full answers beside the reduced one, and explanations."""
         if isinstance(self.compared, Comparison):
-            yield face(self.result, self.compared)
+            yield self.compared.face(self.result)
         elif self.compared is not None:
             refused = f"no comparison, the full inference was refused: {self.compared}"
             yield Face(refused, (), ())

@@ -9,7 +9,6 @@ contradictory evidence, has ``log_z`` minus infinity and NaN for probabilities; 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from minfer.checks import real_numbers, told
 from minfer.errors import ContradictionError, EvidenceError, ModelError
 from minfer.factors.group import MAX_LOG, FactorGroup, read_only
 from minfer.limits import clock
+from minfer.parallel import in_threads
 from minfer.solvers.status import LogZ, Status
 from minfer.states import state_numbers
 from minfer.words import counted
@@ -324,12 +324,7 @@ def one_by_one(run: Prepared, rows: Rows, workers: int, statistics: bool) -> Bat
         if expected is not None:
             expected[row] = answer.statistics()
 
-    if workers > 1:
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(solve, range(rows.n)))
-    else:
-        for row in range(rows.n):
-            solve(row)
+    in_threads(solve, range(rows.n), workers)
     return Batch(
         graph, probs, log_z, joint_kind(kinds), codes, iterations, residuals,
         run.solver, clock() - began, expected,

@@ -38,7 +38,7 @@ ONE_THREAD = {
 #: How a process that :func:`in_both_ways` started is to run: "pinned" or "loose".
 WAY = "MINFER_BENCHMARK_WAY"
 #: The checkout that this file is part of, if it is part of one.
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 # ---------------------------------------------------------------------- one call
