@@ -32,12 +32,12 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, adjacency, clique_tree, order_in_two, tree_of
 from minfer.errors import ModelError, RefusedError, visible
+from minfer.evidence import Evidence, numbered
 from minfer.graph import FactorGraph
 from minfer.limits import clock, deadline_of, start_clock
 from minfer.notebook import Face, card
 from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
 from minfer.queries.conflicts import locates
-from minfer.queries.evidence import Evidence, numbered, with_both
 from minfer.queries.map.search import search
 from minfer.queries.pruning import prune
 from minfer.words import counted, duration
@@ -309,14 +309,13 @@ def mpe(
         wanted = _wanted(model, variables)
         part = prune(model, wanted, hard, soft, whole=True)
         place = {v: i for i, v in enumerate(part.variables.tolist())}
-        graph = with_both(
-            part.graph,
+        graph = part.graph._observing(
             {place[v]: s for v, s in hard.items()},
             {place[v]: like for v, like in soft.items()},
         )
         inside = [place[v] for v in wanted]
     else:
-        graph, inside = with_both(model, hard, soft), wanted
+        graph, inside = model._observing(hard, soft), wanted
     names = tuple(model.name(v) for v in wanted)
     states = tuple(model.states(v) for v in wanted)
     may_search = k == 1 and variables is None
