@@ -25,8 +25,8 @@ from minfer.reduction.compensation import compensate as compensation_of
 from minfer.reduction.gains import factor_scores
 from minfer.reduction.recipes import AnyRecipe, Iterated, Paper, check_recipe, takes_recipe
 from minfer.reduction.relax import relax
-from minfer.reduction.result import Result, Untouched
-from minfer.reduction.sources import FactorSource, scan
+from minfer.reduction.result import Result
+from minfer.reduction.sources import FactorSource, Scan, scan
 from minfer.reduction.steps import (
     Clock,
     Damper,
@@ -120,7 +120,10 @@ def infer(
     if source is None:
         gains = factor_scores(model, start, mask, score)
     else:
-        model, mask, gains, untouched = _touch(model, source, objective, start, score)
+        untouched = scan(source, objective, binary_pairs(start.probs, model._offsets), score)
+        model, n = _touch(model, untouched), model.n_factors
+        mask = np.arange(model.n_factors) < n
+        gains = np.concatenate([np.full(n, np.inf), untouched.scores])
     clock.lap("scores")
     keep = objective(gains) if costs is None else objective(gains, costs)
     keep = bool_mask(keep, len(gains), "what the objective keeps")
@@ -152,21 +155,11 @@ def infer(
     return result if certify is None else result.certified(certify)
 
 
-def _touch(
-    base: FactorGraph, source: FactorSource, objective: Objective, start: Marginals, score: str
-) -> tuple[FactorGraph, NDArray[np.bool_], NDArray[np.float64], Untouched]:
-    """Build those factors of a source that can matter: model, seed mask, scores, and the rest."""
-    found = scan(source, objective, binary_pairs(start.probs, base._offsets), score)
-    n = base.n_factors
-    ids = np.concatenate([np.arange(n), n + found.ids])
+def _touch(base: FactorGraph, found: Scan) -> FactorGraph:
+    """The model with those factors of a source that a scan has touched, after its own."""
+    ids = np.concatenate([np.arange(base.n_factors), base.n_factors + found.ids])
     model = base.add_features(found.scope, found.theta, "and")
-    model = replace(model, lineage=base.lineage, _origin=ids)  # the seed's messages still fit
-    mask = np.arange(model.n_factors) < n
-    gains = np.concatenate([np.full(n, np.inf), found.scores])
-    untouched = Untouched(
-        found.untouched, found.ceiling, found.untouched_most, ids, source, found.parts
-    )
-    return model, mask, gains, untouched
+    return replace(model, lineage=base.lineage, _origin=ids)  # the seed's messages still fit
 
 
 def _everything(model: FactorGraph) -> NDArray[np.bool_]:

@@ -35,7 +35,7 @@ from minfer.reduction.bound import (
 from minfer.reduction.compensation import Compensation, compensate
 from minfer.reduction.dropped import too_large
 from minfer.reduction.gains import factor_scores
-from minfer.reduction.sources import FactorSource, unseen_shifts
+from minfer.reduction.sources import Scan, unseen_shifts
 from minfer.solvers.status import LogZ, Status
 from minfer.words import counted
 
@@ -52,21 +52,6 @@ OPEN = 1.0
 ROUNDING = 1e-9
 #: Why :func:`minfer.relax` stopped, if for time.
 OUT_OF_TIME = "the time is up"
-
-
-@dataclass(frozen=True, eq=False)
-class Untouched:
-    """Candidates of a factor source that were never built, because they cannot matter."""
-
-    count: int
-    ceiling: float  # each one's score is below this
-    most: float  # and their sum at most this
-    ids: NDArray[np.int64]  # the numbers of the factors that were built, in the full model
-    source: FactorSource | None = None  # where they come from; does not pickle
-    touched: tuple[Any, ...] = ()  # what was built, template by template
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"source": None, "touched": ()}
 
 
 class Step(NamedTuple):
@@ -104,7 +89,7 @@ class Result:
         Of iterated inference: time, size, surrogate, change, and bound where asked for.
     stopped : str
         Why iterated inference stopped.
-    untouched : Untouched or None
+    untouched : Scan or None
     gap : float
         With costs: how much better the optimum of the objective could be at most.
     last_change : float
@@ -130,7 +115,7 @@ class Result:
     compensation: Compensation | None = None
     trace: tuple[Step, ...] = ()
     stopped: str = ""
-    untouched: Untouched | None = None
+    untouched: Scan | None = None
     gap: float = 0.0
     last_change: float = 0.0
     settled: bool = True
@@ -148,7 +133,7 @@ class Result:
     def kept(self) -> NDArray[np.int64]:
         """Numbers of the kept factors in the full model, increasing."""
         kept = np.flatnonzero(self.keep)
-        return kept if self.untouched is None else np.sort(self.untouched.ids[kept])
+        return kept if self.untouched is None else np.sort(self.model.origin[kept])
 
     @property
     def n_factors(self) -> int:
@@ -284,7 +269,7 @@ class Result:
         first, size = offsets[:-1], np.diff(offsets)
         if unseen and unseen.source is not None:
             off, on = binary_pairs(p, self.model._offsets).T
-            mean, variance = unseen_shifts(unseen.source, unseen.touched, on)
+            mean, variance = unseen_shifts(unseen, on)
             binary = size == 2
             step[first[binary] + 1] += mean[binary]
             spread = np.minimum(off * on * np.sqrt(variance), 1.0)
