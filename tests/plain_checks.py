@@ -37,6 +37,7 @@ from minfer.kernels import cliques, general, gibbs, ranked, spanning, whole
 from minfer.learn import ChainCRF
 from minfer.parsing import Inference, marginals, tree_marginals
 from minfer.prediction import predict
+from minfer.solvers.exact import assignments
 from minfer.solvers.gradients import pull_back
 from minfer.solvers.recorded import record
 from minfer.solvers.rows import RowPlan, flatten
@@ -294,6 +295,8 @@ def cliques_in_chunks():
                 found = Exact(method="clique-tree")(model)
                 np.testing.assert_allclose(found.probs, naive.marginals(model), atol=1e-9)
                 assert abs(found.log_z - naive.log_z(model)) < 1e-9
+                most = max(score.max() for _, score in assignments(model))
+                assert abs(mpe(model).log_score - most) < 1e-9
             ask = rng.normal(size=len(found.probs))
             moved, joints, _ = naive.covariances(forbidding, ask)
             back = pull_back(found, ask)

@@ -415,14 +415,14 @@ def _tree(
     if last.all():
         return clique_tree(model, seconds=seconds), links.variables.tolist()
     n = model.graph.n_variables
-    return tree_of(order_in_two(links, last), links, n), links.variables[last].tolist()
+    return tree_of(order_in_two(links, last), links, n, last), links.variables[last].tolist()
 
 
 def _ranked(
     cliques: Cliques, model: Conditioned, whole: float, k: int
 ) -> tuple[list[tuple[float, NDArray[np.int32]]], bool]:
     """The k best (score, assignment), and whether these are all that are possible."""
-    order = [c for c in range(cliques.n - 1, -1, -1) if _has_choice(cliques, c)]
+    order = [c for c in range(cliques.n - 1, -1, -1) if cliques.maximal[c]]
     x = np.maximum(model.fixed, 0).astype(np.int32)[None].copy()
     _complete(cliques, order, 0, x)
     score = constant_of(model) + whole
@@ -459,10 +459,6 @@ def _ranked(
     return out[:k], len(out) <= k
 
 
-def _has_choice(cliques: Cliques, c: int) -> bool:
-    return any(cliques.is_max[v] for v in cliques.rest[c])
-
-
 def _complete(cliques: Cliques, order: list[int], first: int, x: NDArray[np.int32]) -> None:
     """Best states of the cliques from ``first`` on, given those before."""
     for c in order[first:]:
@@ -470,5 +466,5 @@ def _complete(cliques: Cliques, order: list[int], first: int, x: NDArray[np.int3
 
 
 def _cell(cliques: Cliques, c: int, x: NDArray[np.int32]) -> int:
-    mine = cliques.chosen(c)
+    mine = cliques.rest[c]
     return int(np.ravel_multi_index([int(x[0, v]) for v in mine], [cliques.card[v] for v in mine]))
