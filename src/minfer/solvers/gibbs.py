@@ -164,10 +164,10 @@ class Gibbs:
         )  # fmt: skip
 
     def prepare(self, graph: FactorGraph) -> Prepared:
-        """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
-        from minfer.solvers.prepared import PreparedLayout
+        """The same interface as other solvers'; calls share what the factors are laid out as."""
+        from minfer.solvers.prepared import Prepared
 
-        return PreparedLayout(self, graph)
+        return Prepared(self, graph)
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from minfer.checks import by_name, check_seconds, check_whole
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError
-from minfer.layout import Scopes, lay_out, scopes
+from minfer.layout import lay_out
 from minfer.limits import clock, start_clock
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.gibbs import GibbsState, _normalised, count_ptr, standard_error
@@ -53,7 +53,6 @@ from minfer.solvers.status import LogZ, Status
 from minfer.support import lift
 
 if TYPE_CHECKING:
-    from minfer.factors.group import FactorGroup
     from minfer.graph import FactorGraph
     from minfer.kernels.layout import Layout
     from minfer.solvers.prepared import Prepared
@@ -180,13 +179,13 @@ class Ensembles:
         self.residuals = np.zeros(0)
         self.began = clock()
         self.deadline = self.began + time_limit_of(settings)
-        groups: tuple[FactorGroup, ...] = tuple(
-            g.as_tables() if g.form == "machine" else g for g in model.groups
-        )
-        self.model = model = replace(model, groups=groups)
+        if any(g.form == "machine" for g in model.groups):
+            written = (g.as_tables() if g.form == "machine" else g for g in model.groups)
+            model = replace(model, groups=tuple(written))
+        self.model = model
         self.parts = parts = lay_out(model)
         self.table, self.forbidden = _softened(parts)
-        self.counted: Scopes = scopes(groups)
+        self.counted = model.arrays.scopes
         self.first = initial_probs(model, parts, None)
         first = self.first, initial_probs(model, parts, start)
         n_chains, n_rungs = settings.n_chains, settings.n_replicas
