@@ -68,7 +68,9 @@ if TYPE_CHECKING:
 
 _FEW_FACTORS = 5000
 #: What a graph computes once about its structure.
-_CACHED = ("n_factors", "_offsets", "_where", "arity", "_index", "weight_offsets")
+_CACHED = (
+    "n_factors", "_offsets", "_where", "arity", "_index", "weight_offsets", "_conditioning"
+)  # fmt: skip
 
 
 def new_lineage() -> str:
@@ -1226,9 +1228,15 @@ class FactorGraph(Variables):
             groups.append(g)
         return self._renumbered(groups=tuple(groups), _child=None)
 
+    @cached_property
+    def _conditioning(self) -> dict[str, Any]:
+        """What :func:`minfer.conditioning.condition` found out; shared where the factors are."""
+        return {}
+
     def _renumbered(self, **changes: Any) -> FactorGraph:
         """The same structure with other numbers; what is known of the structure goes along."""
         graph = object.__new__(FactorGraph)
+        changes["_conditioning"] = {} if "groups" in changes else self._conditioning
         graph.__dict__.update(self.__dict__)
         graph.__dict__.update(changes)
         return graph

@@ -29,9 +29,8 @@ from minfer.checks import check_choice, check_flag, check_graph, check_whole
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
-from minfer.errors import ContradictionError, RefusedError
+from minfer.errors import ContradictionError
 from minfer.evidence import observed_states
-from minfer.layout import lay_out
 from minfer.limits import clock
 from minfer.message_state import gives_all
 from minfer.solvers.base import Marginals, Solver, check_start
@@ -42,13 +41,10 @@ from minfer.wiring import Mesh, refill
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
     from minfer.graph import FactorGraph
-    from minfer.kernels.layout import Layout
     from minfer.solvers.abreast import Structure
     from minfer.solvers.batch import Batch, Rows
     from minfer.solvers.bp import BeliefPropagation
     from minfer.solvers.exact import Exact
-    from minfer.solvers.gibbs import Gibbs
-    from minfer.solvers.mean_field import MeanField
     from minfer.solvers.rows import RowPlan
     from minfer.solvers.trw import TreeReweighted
 
@@ -337,34 +333,6 @@ class PreparedPropagation(Prepared):
         return replace(self.model, graph=call.graph, field=self.model.field + more)
 
 
-class PreparedLayout(Prepared):
-    """Mean field and Gibbs sampling, laid out once."""
-
-    solver: MeanField | Gibbs
-
-    def __init__(self, solver: MeanField | Gibbs, graph: FactorGraph) -> None:
-        super().__init__(solver, graph)
-        self.model = condition(graph)
-        self.layout: Layout | None = None  # of a model that only evidence makes one for this solver
-        try:
-            solver.check(self.model)
-            self.layout = lay_out(self.model)
-        except RefusedError:
-            pass
-
-    def _answer(self, call: Call) -> Marginals | None:
-        model = condition(call.graph) if call.graph is not self.graph else self.model
-        if self.layout is None or not same_structure(self.model, model):
-            return None
-        if call.known is not None:
-            known = known_states(call.graph, model.fixed, call.known)
-            model = replace(model, graph=call.whole, field=excluded(model, known))
-            check_states(model)
-        self.solver.check(model)
-        parts = lay_out(model, self.layout)
-        return self.solver.run(call.whole, model, parts, call.start, call.began)
-
-
 def solve(
     solver: Solver,
     graph: FactorGraph,
@@ -567,16 +535,3 @@ def excluded(model: Conditioned, known: NDArray[np.int32]) -> NDArray[np.float64
     own = np.arange(len(model.field)) - np.repeat(graph._offsets[:-1], graph._n_states)
     state = np.repeat(known, graph._n_states)
     return np.where((state >= 0) & (own != state), -np.inf, model.field)
-
-
-def check_states(model: Conditioned) -> None:
-    """Raise ContradictionError if a variable has no state left."""
-    if not len(model.field):
-        return
-    left = np.maximum.reduceat(model.field, model.graph._offsets[:-1])
-    if (left == -np.inf).any():
-        v = int(np.argmin(left))
-        raise ContradictionError(
-            f"variable {model.graph.name(v)} has no state left: the model excludes the state that "
-            "was observed"
-        )
