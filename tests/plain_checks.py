@@ -14,8 +14,6 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-import naive
-from drawn_models import alone
 from minfer import (
     BeliefPropagation,
     Exact,
@@ -29,8 +27,6 @@ from minfer import (
     mpe,
     query,
 )
-from minfer.certified.bounds import Bounds
-from minfer.certified.hull import Hull
 from minfer.certified.search import all_methods
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
@@ -46,6 +42,7 @@ from minfer.solvers.gradients import pull_back
 from minfer.solvers.recorded import record
 from minfer.solvers.rows import RowPlan, flatten
 from minfer.support import possible
+from oracle import truth as naive
 from test_trees import total
 
 CHECKS: list[Callable[[], None]] = []
@@ -319,24 +316,6 @@ def plain_floats_where_ranges_are_wide():
             assert (found.lo <= truth + 1e-12).all()
             assert (found.hi >= truth - 1e-12).all()
             assert (found.hi - found.lo).max() < 1e-6
-
-
-@check
-def hulls_of_tables():
-    """Balls with a boundary of which something is known, or nothing."""
-    rng = np.random.default_rng(14)
-    grid = FactorGraph.grid(rng.normal(size=(6, 6)), 2.0 * rng.normal(size=60))
-    ring = [[k, (k + 1) % 7] for k in range(7)]
-    tables = FactorGraph.from_tables([3] * 7, ring, rng.normal(size=(7, 3, 3)))
-    for graph, most in ((grid, 3), (tables, 5)):
-        truth = Exact(method="clique-tree")(graph).probs
-        known = Bounds.vacuous(graph)
-        some = np.repeat(rng.random(graph.n_variables) < 0.5, graph.n_states)
-        known.lo[some], known.hi[some] = truth[some] - 1e-3, truth[some] + 1e-3
-        for start, levels in ((None, 2), (None, most), (known, 3)):
-            bounds = alone(Hull(), graph, levels, start)
-            assert (bounds.lo <= truth + 1e-12).all()
-            assert (bounds.hi >= truth - 1e-12).all()
 
 
 @check

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import minfer
-import naive
 from minfer import (
     Auto,
     BeliefPropagation,
@@ -45,6 +44,7 @@ from minfer.report import denoise_report, report
 from minfer.solvers import portfolio, telling
 from minfer.solvers.status import Status
 from minfer.words import duration
+from oracle import truth as naive
 from test_cli import call
 
 #: Belief propagation goes round in circles here, and saturates: its messages hardly see a change.

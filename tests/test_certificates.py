@@ -15,8 +15,6 @@ import scipy.special
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-import naive
-import zoo
 from draws import draws, thorough
 from minfer import (
     Auto,
@@ -49,6 +47,8 @@ from minfer.reduction.bound import (
 )
 from minfer.reduction.proposition1 import split
 from minfer.reduction.recipes import Compensated, Iterated, Paper
+from oracle import lists, models
+from oracle import truth as naive
 
 SHARES = st.sampled_from([0.0, 0.5, 0.8])
 SEEDS = st.integers(0, 2**32 - 1)
@@ -77,7 +77,7 @@ def random_keep(graph: FactorGraph, seed: int, share: float) -> np.ndarray:
 # ------------------------------------------------------------------ Proposition 1
 
 
-@given(zoo.table_graphs(), SEEDS, SHARES, SHARES)
+@given(models.table_graphs(), SEEDS, SHARES, SHARES)
 @settings(max_examples=draws(300))
 def test_gains_and_two_terms_are_the_divergence(graph, rng, share, of_those):
     keep = random_keep(graph, rng, share)
@@ -94,7 +94,7 @@ def test_gains_and_two_terms_are_the_divergence(graph, rng, share, of_those):
         assert parts.total == np.inf
 
 
-@given(zoo.binary_graphs(scale=1.0), SEEDS, SHARES)
+@given(models.binary_graphs(scale=1.0), SEEDS, SHARES)
 @settings(max_examples=draws(200))
 def test_of_features(graph, rng, share):
     seed = seeds.unary(graph)
@@ -129,14 +129,14 @@ def test_the_surrogate_is_too_small_for_attractive_features():
 
 
 def test_a_global_factor_in_the_seed():
-    graph = zoo.with_globals()["one-of-three-and-pairs"]
+    graph = lists.with_globals()["one-of-three-and-pairs"]
     keep = seeds.unary_and_globals(graph)
     parts = split(graph, keep, keep)
     assert parts.total == pytest.approx(divergence(graph.keep(keep), graph), abs=1e-10)
 
 
 def test_what_split_refuses():
-    graph = zoo.graphs()["chain"]
+    graph = lists.graphs()["chain"]
     everything = np.ones(graph.n_factors, dtype=bool)
     with pytest.raises(ModelError, match="not kept"):
         split(graph, everything, seeds.unary(graph))
@@ -297,7 +297,7 @@ def holds(part: FactorGraph, full: FactorGraph, dropped: list[Dropped], max_cell
     return found
 
 
-@given(zoo.table_graphs(), SEEDS, SHARES)
+@given(models.table_graphs(), SEEDS, SHARES)
 @settings(max_examples=draws(300))
 def test_certificates_of_tables(graph, rng, share):
     """Several states, one-state variables, zeros, evidence, weights up to 2000."""
@@ -309,7 +309,7 @@ def test_certificates_of_tables(graph, rng, share):
     holds(part, graph, ignored(graph, keep), full.cells - 1)
 
 
-@given(zoo.binary_graphs(), SEEDS, SHARES)
+@given(models.binary_graphs(), SEEDS, SHARES)
 @settings(max_examples=draws(200))
 def test_certificates_of_features(graph, rng, share):
     keep = seeds.unary(graph) | random_keep(graph, rng, share)
@@ -328,7 +328,7 @@ def test_certificates_of_features(graph, rng, share):
         assert found.bound <= feature_bound(means, weights) + 1e-9, "groups only help"
 
 
-@given(zoo.table_graphs(zeros=False), SEEDS, SHARES)
+@given(models.table_graphs(zeros=False), SEEDS, SHARES)
 @settings(max_examples=draws(150))
 def test_of_a_compensated_part(graph, rng, share):
     """Each dropped factor leaves a correction with a variable; what is dropped is the rest."""
@@ -442,9 +442,9 @@ def test_a_zero_is_told_from_a_small_probability():
         assert found.bound == pytest.approx(0.0, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", zoo.with_globals())
+@pytest.mark.parametrize("name", lists.with_globals())
 def test_small_global_factors(name):
-    graph = zoo.with_globals()[name]
+    graph = lists.with_globals()[name]
     keep = seeds.unary_and_globals(graph)
     holds(graph.keep(keep), graph, ignored(graph, keep))
     with pytest.raises(ModelError, match="global"):
@@ -453,7 +453,7 @@ def test_small_global_factors(name):
 
 def test_large_global_factors_have_no_certificate():
     graph = FactorGraph.pairwise(np.zeros(40), [[0, 1]], 1.0).add_global(
-        np.arange(40), zoo.ExactlyOne()
+        np.arange(40), lists.exactly_one()
     )
     keep = seeds.unary_and_globals(graph)
     found = certificate(graph.keep(keep), ignored(graph, keep))
@@ -461,9 +461,9 @@ def test_large_global_factors_have_no_certificate():
     assert "global factor" in found.reason
 
 
-@pytest.mark.parametrize("name", {**zoo.graphs(), **zoo.higher_order()})
+@pytest.mark.parametrize("name", {**lists.graphs(), **lists.higher_order()})
 def test_named_graphs(name):
-    graph = {**zoo.graphs(), **zoo.higher_order()}[name]
+    graph = {**lists.graphs(), **lists.higher_order()}[name]
     keep = seeds.unary(graph)
     holds(graph.keep(keep), graph, ignored(graph, keep))
     nothing = holds(graph, graph, [])
@@ -471,7 +471,7 @@ def test_named_graphs(name):
 
 
 def test_dropped_tables_are_checked():
-    graph = zoo.graphs()["chain"]
+    graph = lists.graphs()["chain"]
     pair = np.array([[0, 1]], dtype=np.int32)
     for bad in (
         Dropped(pair, np.zeros((1, 6)), (2, 3)),
@@ -526,7 +526,7 @@ class Drawn(NamedTuple):
             else:
                 graph = graph.add_tables([scope], [table])
         if self.one_of:
-            graph = graph.add_global(self.one_of, zoo.ExactlyOne())
+            graph = graph.add_global(self.one_of, lists.exactly_one())
         return graph.tilt(np.concatenate(self.field)) if self.field else graph
 
     def log_weights(self, kept: np.ndarray, field: list[np.ndarray]) -> np.ndarray:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import naive
 from draws import draws
 from minfer import Components, ContradictionError, Exact, FactorGraph, RefusedError
 from minfer.solvers import telling
 from minfer.solvers.base import LogZ, Marginals, Status
 from minfer.solvers.gibbs import Gibbs
+from oracle import truth as naive
 
 many = settings(max_examples=draws(100), deadline=None, derandomize=True)
 QUICK = Gibbs(n_sweeps=50, burn_in=10, n_chains=3)

@@ -22,8 +22,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import minfer
-import naive
-import zoo
 from draws import draws
 from minfer import (
     ContradictionError,
@@ -43,8 +41,10 @@ from minfer.io.tables import DECLARED
 from minfer.io.text import write_bytes
 from minfer.io.uai import format_uai, parse_uai
 from minfer.solvers.base import Marginals
+from oracle import lists
+from oracle import truth as naive
 
-DATA, REAL, needs_data = zoo.UAI, zoo.UAI_MODELS, zoo.needs_data
+DATA, REAL, needs_data = lists.UAI, lists.UAI_MODELS, lists.needs_data
 
 UAI = b"MARKOV\n2\n2 3\n2\n1 0\n2 1 0\n\n2\n 0.5 2\n\n6\n 1 2 3\n 4 0 6\n"
 FG = b"""# two factors

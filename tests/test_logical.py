@@ -9,9 +9,7 @@ from decimal import Decimal, getcontext
 import numpy as np
 import pytest
 
-import naive
 import own_kind
-import zoo
 from draws import few, thorough
 from minfer import (
     BeliefPropagation,
@@ -29,6 +27,8 @@ from minfer.factors import Logical
 from minfer.io.native import format_native, parse_native
 from minfer.reduction.gains import factor_scores
 from minfer.reduction.recipes import Compensated
+from oracle import lists
+from oracle import truth as naive
 
 # ---------------------------------------------------------------------- definitions, by literals
 
@@ -503,16 +503,16 @@ def test_what_no_message_shows_is_no_nan():
         assert np.isfinite(BeliefPropagation()(impossible).probs).all()
 
 
-@pytest.mark.parametrize("name", zoo.every_kind())
-@pytest.mark.parametrize("solver", [s for s in zoo.SOLVERS if s.startswith("bp")])
+@pytest.mark.parametrize("name", lists.every_kind())
+@pytest.mark.parametrize("solver", [s for s in lists.SOLVERS if s.startswith("bp")])
 def test_the_zoo(solver, name):
     """Every kind is a tree there, so that belief propagation is exact; so are files of it."""
-    graph = zoo.every_kind()[name]
-    m = zoo.SOLVERS[solver](graph)
+    graph = lists.every_kind()[name]
+    m = lists.SOLVERS[solver](graph)
     np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=1e-6)
     assert m.log_z == pytest.approx(naive.log_z(graph), abs=1e-6)
     back = parse_native("file", format_native(graph))
-    np.testing.assert_array_equal(zoo.SOLVERS[solver](back).probs, m.probs)
+    np.testing.assert_array_equal(lists.SOLVERS[solver](back).probs, m.probs)
 
 
 def test_large_factors_are_scored_but_not_compensated():
@@ -535,10 +535,10 @@ def test_tree_reweighted_refuses_with_advice():
 
 
 @pytest.mark.parametrize("best", [False, True])
-@pytest.mark.parametrize("name", [*zoo.every_kind(), *zoo.graphs(), *zoo.higher_order()])
+@pytest.mark.parametrize("name", [*lists.every_kind(), *lists.graphs(), *lists.higher_order()])
 def test_a_group_gives_all_its_messages(name, best):
     """Sums and maxima over a factor's own table, by enumeration of its cells."""
-    graph = {**zoo.every_kind(), **zoo.graphs(), **zoo.higher_order()}[name]
+    graph = {**lists.every_kind(), **lists.graphs(), **lists.higher_order()}[name]
     rng = np.random.default_rng(3)
     over = (lambda x: x.max()) if best else naive.logsumexp
     for g in graph.groups:

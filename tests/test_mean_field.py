@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import naive
 from draws import draws
 from minfer import ContradictionError, FactorGraph, RefusedError
 from minfer.solvers.base import LogZ, Marginals, Status
 from minfer.solvers.mean_field import MeanField
+from oracle import truth as naive
 
 many = settings(max_examples=draws(150), deadline=None, derandomize=True)
 very_many = settings(many, max_examples=draws(500))

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import naive
-import zoo
 from draws import draws, few
 from minfer import (
     BeliefPropagation,
@@ -22,8 +20,10 @@ from minfer import (
     ModelError,
     TreeReweighted,
 )
+from oracle import lists, models
+from oracle import truth as naive
 
-GRAPHS = {**zoo.graphs(), **zoo.higher_order()}
+GRAPHS = {**lists.graphs(), **lists.higher_order()}
 FINE = {
     "bp": BeliefPropagation(tol=1e-12),
     "trw": TreeReweighted(tol=1e-12),
@@ -92,7 +92,7 @@ def test_a_prepared_run_equals_a_call(name, solver):
 
 
 @settings(max_examples=draws(60))
-@given(zoo.drawn_tables(), st.integers(0, 2**16))
+@given(models.drawn_tables(), st.integers(0, 2**16))
 def test_drawn_models_with_other_numbers(drawn, seed):
     """Zeros, one-state variables, huge weights: exact on the same model, or the same error."""
     graph = attempt(drawn.graph)
@@ -113,7 +113,7 @@ def test_drawn_models_with_other_numbers(drawn, seed):
 
 
 @settings(max_examples=draws(60))
-@given(zoo.drawn_tables(max_arity=2, tree=True), st.integers(0, 2**16))
+@given(models.drawn_tables(max_arity=2, tree=True), st.integers(0, 2**16))
 def test_prepared_propagation_is_exact_on_drawn_trees(drawn, seed):
     graph = attempt(drawn.graph)
     if isinstance(graph, type) or isinstance(attempt(lambda: Exact()(graph)), type):
@@ -522,7 +522,7 @@ def test_a_data_frame_is_taken_by_the_names_of_its_columns():
 
 def test_every_solver_prepares():
     graph = FactorGraph.grid(np.zeros((2, 3)), 0.5)
-    for solver in zoo.SOLVERS.values():
+    for solver in lists.SOLVERS.values():
         run = solver.prepare(graph)
         np.testing.assert_allclose(
             run(evidence={0: 1}).probs, solver(graph.with_evidence({0: 1})).probs, atol=0.1

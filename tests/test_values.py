@@ -8,7 +8,6 @@ import pickle
 import numpy as np
 import pytest
 
-import naive
 from draws import thorough
 from minfer import (
     BeliefPropagation,
@@ -28,6 +27,7 @@ from minfer.errors import RefusedError, SettingsError
 from minfer.graph import grid_edges
 from minfer.reduction.recipes import Compensated
 from minfer.reduction.values import FULL, ValueLists, Values, chosen, value_costs
+from oracle import truth as naive
 
 EVERY = Values(MinJoint(0.0), add=0.0, drop=0.0, dense=False)
 LISTS = Values(MinJoint(0.02), dense=False)
