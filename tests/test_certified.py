@@ -15,7 +15,6 @@ import minfer
 from draws import draws, thorough
 from minfer import (
     BeliefPropagation,
-    ContradictionError,
     Exact,
     FactorGraph,
     Intervals,
@@ -273,20 +272,6 @@ def test_evidence_is_exact():
     assert iv.method[3] == iv.method[10] == "fixed"
     free = np.delete(np.arange(36), [3, 10])
     assert (iv.width[free] > 0).all()  # a computed one has some width
-
-
-def test_forbidden_states_are_exact():
-    graph = FactorGraph.from_tables(
-        [3, 2], [[0], [0, 1]], [[0.0, -np.inf, 1.0], np.arange(6.0).reshape(3, 2) / 5]
-    )
-    iv = certify(graph)
-    np.testing.assert_array_equal(iv[0][1], [0, 0])
-
-
-def test_contradictions_are_errors():
-    graph = FactorGraph.from_tables([2], [[0]], [[-np.inf, 0.0]]).with_evidence({0: 0})
-    with pytest.raises(ContradictionError):
-        minfer.intervals(graph)
 
 
 @pytest.mark.parametrize("graph", [FactorGraph.empty([]), FactorGraph.empty([1, 1])])

@@ -330,20 +330,6 @@ def test_gains_use_the_joints_that_the_solver_knows(solver):
         assert gains[i] == pytest.approx(expected, rel=1e-6)
 
 
-def test_what_is_no_objective_or_no_solver_is_refused():
-    for run in (infer, relax):
-        with pytest.raises(MinferError, match="objective"):
-            run(grid(), 0.1)
-        for bad in ("bp", BeliefPropagation):
-            with pytest.raises(MinferError, match="solver"):
-                run(grid(), MinJoint(0.1), bad)
-
-
-def test_an_unknown_score_is_an_error():
-    with pytest.raises(MinferError, match="score"):
-        infer(grid(), MinJoint(0.1), recipe=Paper(score="guess"))
-
-
 def test_recipes_took_the_place_of_flags():
     for run in (infer, relax):
         for flag in ("compensate", "refreshes", "score", "rounds"):

@@ -42,6 +42,7 @@ from minfer.solvers.iteration import iterate
 from minfer.solvers.windows import Rounds
 from oracle import lists, models
 from oracle import truth as naive
+from test_beside import Compiler
 
 TWO_MODES = FactorGraph.grid(np.full((5, 5), 0.02), 3.0, feature="equal")
 
@@ -577,16 +578,6 @@ def test_intervals_that_are_compiled_are_used(monkeypatch):
     note = Auto(time_limit=0.3, exact_cells=0)(TWO_MODES).note
     assert used == ["walks"]
     assert "by monotone, boxes, hull, whose kernels" in note
-
-
-class Compiler:
-    """Seconds that seem to be spent compiling: wall clock and compiler advance together."""
-
-    def __init__(self, monkeypatch):
-        self.seconds, self.real = 0.0, time.perf_counter
-        monkeypatch.setattr(time, "perf_counter", lambda: self.real() + self.seconds)
-        own = _jit.compiling()
-        monkeypatch.setattr(_jit, "compiling", lambda: own + self.seconds)
 
 
 def test_no_limit_counts_compiling(monkeypatch):

@@ -19,7 +19,6 @@ from minfer import (
     MinDivergence,
     ModelError,
     RefusedError,
-    TreeReweighted,
     infer,
 )
 from minfer.conditioning import condition
@@ -326,14 +325,6 @@ def test_one_factor_is_exact(kind, most):
             np.testing.assert_allclose(m.factor(0), naive.factor_marginal(tilted, 0), atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_ten_literals(kind):
-    rng = np.random.default_rng(8)
-    graph, _ = drawn(kind, 10, rng)
-    graph = with_fields(graph, rng)
-    np.testing.assert_allclose(BeliefPropagation()(graph).probs, naive.marginals(graph), atol=1e-12)
-
-
 @pytest.mark.drawn
 @pytest.mark.parametrize("kind", KINDS)
 def test_evidence_on_every_subset(kind):
@@ -526,12 +517,6 @@ def test_large_factors_are_scored_but_not_compensated():
     assert infer(
         graph.keep(np.arange(21)), MinDivergence(0), recipe=Compensated(refreshes=0)
     ).marginals.converged
-
-
-def test_tree_reweighted_refuses_with_advice():
-    graph = FactorGraph.empty([2] * 4).add_clauses([[0, 1, 2, 3]], 1.0)
-    with pytest.raises(RefusedError, match="BeliefPropagation"):
-        TreeReweighted()(graph)
 
 
 @pytest.mark.parametrize("best", [False, True])
