@@ -42,12 +42,12 @@ CLOSE = 1e-6  # scores that differ by less are the same
 def drawn(first: int, count: int, most: float) -> None:
     """Drawn models number ``first`` and on, until ``most`` seconds have passed."""
     sys.path.insert(0, str(ROOT / "tests"))
-    import drawn_best
+    from oracle import promises
 
     found: Counter[str] = Counter()
     spent, number = measure.Stopwatch(), first
     while number < first + count and spent.wall < most:
-        found[drawn_best.check(number)] += 1
+        found[promises.check_best(number)] += 1
         number += 1
     print(f"drawn models {first} to {number - 1}, all promises kept: {dict(found)}")
 

@@ -14,7 +14,6 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-import naive
 from minfer import (
     BeliefPropagation,
     Exact,
@@ -42,6 +41,7 @@ from minfer.solvers.gradients import pull_back
 from minfer.solvers.recorded import record
 from minfer.solvers.rows import RowPlan, flatten
 from minfer.support import possible
+from oracle import truth as naive
 from test_trees import total
 
 CHECKS: list[Callable[[], None]] = []

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import minfer
-import naive
 from minfer import (
     Auto,
     BeliefPropagation,
@@ -45,6 +44,7 @@ from minfer.report import denoise_report, report
 from minfer.solvers import portfolio, telling
 from minfer.solvers.status import Status
 from minfer.words import duration
+from oracle import truth as naive
 from test_cli import call
 
 #: Belief propagation goes round in circles here, and saturates: its messages hardly see a change.
@@ -195,16 +195,6 @@ def test_nor_does_that_of_a_picture() -> None:
     for drawing in moving:
         assert drawing["errors"] is None
         assert drawing["move_top"] > 0
-
-
-def test_nor_does_a_command(tmp_path: Path) -> None:
-    path = tmp_path / "wild.uai"
-    minfer.write(WILD, path)
-    words = ["run", path, "--reduce", "--solver", "bp", "--json"]
-    told = json.loads(call(*words).stdout)
-    assert told["converged"] is False
-    assert told["reduction"]["mean_error_estimate"] is None
-    assert told["reduction"]["largest_error_estimate"] is None
 
 
 def test_rules_show_none_where_they_have_not_converged() -> None:
@@ -567,15 +557,6 @@ def test_denoising_does_not_call_compiling_reading(
     lines = " ".join(call("denoise", picture).stdout.split())
     assert "compiling or loading kernels" in lines
     assert "included" not in lines
-
-
-def test_so_says_a_run(tmp_path: Path) -> None:
-    path = tmp_path / "mild.uai"
-    minfer.write(MILD, path)
-    told = json.loads(call("run", path, "--solver", "bp", "--json").stdout)
-    assert told["compile_seconds"] >= 0
-    text = call("run", path, "--solver", "bp").stdout
-    assert "included" not in text
 
 
 # ---------------------------------------------------------------------- folders

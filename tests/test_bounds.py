@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-import naive
-import zoo
 from draws import draws, thorough
 from minfer import FactorGraph, LogZ, MeanField, TreeReweighted
+from oracle import models
+from oracle import truth as naive
 
 
 def sandwich(graph: FactorGraph, weights="auto") -> bool:
@@ -46,7 +46,7 @@ def test_thousands_of_cases():
     assert converged > 0.8 * cases
 
 
-@given(zoo.table_graphs(max_arity=2, max_states=3))
+@given(models.table_graphs(max_arity=2, max_states=3))
 @settings(max_examples=draws(150))
 def test_tables(graph):
     if np.isfinite(naive.log_z(graph)):

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hsettings
 
-import naive
-import zoo
 from draws import draws, few
 from minfer import (
     Auto,
@@ -34,8 +32,10 @@ from minfer import (
 from minfer.factors import group
 from minfer.reduction.recipes import Compensated, Iterated
 from minfer.solvers.components import pack
+from oracle import lists, models
+from oracle import truth as naive
 
-EVERY = {**zoo.graphs(), **zoo.higher_order(), **zoo.with_globals()}
+EVERY = {**lists.graphs(), **lists.higher_order(), **lists.with_globals()}
 
 
 def union(*graphs: FactorGraph) -> FactorGraph:
@@ -64,9 +64,9 @@ def test_components_of_few_links_are_those_of_many(monkeypatch, seed):
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("solver", zoo.SOLVERS)
+@pytest.mark.parametrize("solver", lists.SOLVERS)
 def test_every_solver_apart_is_as_on_the_whole(solver):
-    s = zoo.SOLVERS[solver]
+    s = lists.SOLVERS[solver]
     apart = Components(s, workers=2, size=4)
     for name, graph in few(EVERY.items(), 5):
         try:
@@ -76,7 +76,7 @@ def test_every_solver_apart_is_as_on_the_whole(solver):
                 apart(graph)
             continue
         m = apart(graph)
-        other = solver in zoo.SAMPLERS or solver == "clamped"  # it clamps k in every part
+        other = solver in lists.SAMPLERS or solver == "clamped"  # it clamps k in every part
         atol = 0.25 if other else 2e-5
         np.testing.assert_allclose(m.probs, whole.probs, atol=atol, err_msg=name)
         if other:
@@ -87,7 +87,7 @@ def test_every_solver_apart_is_as_on_the_whole(solver):
             np.testing.assert_allclose(m.factor(i), whole.factor(i), atol=2e-5, err_msg=name)
 
 
-@given(zoo.table_graphs(), zoo.table_graphs(), zoo.table_graphs())
+@given(models.table_graphs(), models.table_graphs(), models.table_graphs())
 @hsettings(max_examples=draws(40))
 def test_drawn_unions(a, b, c):
     graph = union(a, b, c) if a.n_variables + b.n_variables + c.n_variables else a

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import naive
-import promises
 from draws import few, thorough
 from minfer import (
     BeliefPropagation,
@@ -24,6 +22,8 @@ from minfer import (
     infer,
 )
 from minfer.message_state import MessageState
+from oracle import promises
+from oracle import truth as naive
 
 SCHEDULES = ["sequential", "flooding", "residual"]
 

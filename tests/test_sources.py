@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import zoo
 from draws import draws
 from minfer import FactorGraph, Marginals, MinDivergence, MinJoint, MinSize, ModelError
 from minfer.errors import SettingsError
@@ -26,6 +25,7 @@ from minfer.reduction.sources import (
     least_variance,
     scan,
 )
+from oracle import lists
 
 SCORES = ("gain", "residual")
 
@@ -305,7 +305,7 @@ def test_probabilities_that_do_not_quite_sum_to_one():
 
 
 def test_binary_pairs():
-    graph = zoo.graphs()["mixed"]
+    graph = lists.graphs()["mixed"]
     probs = np.concatenate([np.full(s, 1 / s) for s in graph.n_states])
     expected = [[0.5, 0.5], [1, 0], [1, 0], [1, 0]]
     np.testing.assert_array_equal(binary_pairs(probs, graph.offsets), expected)
