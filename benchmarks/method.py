@@ -24,10 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bounds
+import costs
 import method_page
 import method_problems as problems
-import scan
-import selection
 from method_problems import Instance, Reference
 from minfer import (
     BeliefPropagation,
@@ -406,8 +405,8 @@ PARTS: dict[str, Callable[[Path, Path], Any]] = {
     "cubic": measure_cubic,
     "objectives": measure_objectives,
     "uai": measure_uai,
-    "selection": lambda _, __: selection.measure(),
-    "scan": lambda _, __: scan.measure(),
+    "selection": lambda _, __: costs.selection(),
+    "scan": lambda _, __: costs.scan(),
     "bounds": lambda _, __: bounds.measure(BOUND_CASES, 0),
     "certificates": measure_certificates,
 }

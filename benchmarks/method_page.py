@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import bounds
+import costs
 import method_problems as problems
-import scan
-import selection
 from method_tables import (
     DELETION,
     FULL,
@@ -137,7 +136,7 @@ def losses(result: Row) -> str:
         f"{len(vacuous)} of {len(result['certificates'])} rows of its table, {by_compensation} of "
         "them compensated; [intervals](recipes/intervals.md) are found in another way."
     )
-    bars = scan.missed(result["scan"]) + selection.missed(result["selection"])
+    bars = costs.scan_missed(result["scan"]) + costs.selection_missed(result["selection"])
     if bars:
         out.append(f"Cost of scoring and choosing above its limit: {'; '.join(bars)}.")
     return "\n".join(f"- {line}" for line in out)
@@ -311,7 +310,7 @@ def page(result: Row) -> str:
     full, one = cubic["rows"][0], pick([cubic], "BP", 1)[0]
     cubic_ns = (full["ms"] - one["ms"]) / (full["sweeps"] - 1) / (2 * cubic["factors"]) * 1e6
     best = [best_run(group)[0] for group in by_kind(entries).values()]
-    bars = scan.missed(result["scan"])
+    bars = costs.scan_missed(result["scan"])
     gibbs = next(r for r in result["solvers"] if r["solver"] == "Gibbs")
     per_arc = [
         r["touched"] * e["factors"] / e["variables"]
@@ -351,8 +350,8 @@ def page(result: Row) -> str:
         cubic_factors=f"{cubic['factors']:,}", cubic_seed=number(cubic["seed_error"]),
         cubic=cubic_table(cubic), cubic_ns=number(cubic_ns), cubic_sweeps=full["sweeps"],
         growth=growth_table(cubics), objectives=objective_table(result["objectives"]),
-        uai=uai_section(result["uai"]), selection=selection.table(result["selection"]),
-        scan=scan.table(result["scan"]),
+        uai=uai_section(result["uai"]), selection=costs.selection_table(result["selection"]),
+        scan=costs.scan_table(result["scan"]),
         bars="Above the limits of 2 and a third: " + "; ".join(bars) + "." if bars else
         "Gains cost at most twice the sweep, residuals at most a third of the gains.",
         bound_cases=f"{result['bounds']['cases']:,}", bounds=bounds.table(result["bounds"]),
