@@ -227,7 +227,7 @@ def main() -> None:
             bars += selection_missed(found := selection())
             print(selection_table(found))
         else:
-            print({"small": small, "memory": lambda: memory(bars)}[part]())
+            print(memory(bars) if part == "memory" else small())
     print("\n".join(bars) or "Every bar is met.")
     sys.exit(1 if asked.check and bars else 0)
 
