@@ -48,10 +48,10 @@ from numpy.typing import NDArray
 import minfer
 import networks_agree
 import networks_page
-import peers_page
 from minfer import Exact
 from minfer.experiments import measure
 from minfer.experiments.measure import Stopwatch, cpu_seconds, in_turn, medians
+from minfer.experiments.pages import write_sections
 from minfer.experiments.results import Results
 from minfer.solvers.targets import Network
 from networks_page import BIG, FIVE, SMALL
@@ -385,11 +385,6 @@ def parts(options: argparse.Namespace) -> dict[str, tuple[Iterable[str], Callabl
     }
 
 
-def peers_results() -> dict[str, Any]:
-    """What benchmarks/peers.py found, which has a page with a section about networks."""
-    return {path.stem: json.loads(path.read_text()) for path in RESULTS.glob("peers/*.json")}
-
-
 def told(row: Row) -> str:
     """One line of numbers, for the terminal."""
     words = []
@@ -439,9 +434,9 @@ def main() -> None:
 
     def write() -> None:
         if results.parts and not options.dry:
-            options.page.write_text(networks_page.write(found))
+            write_sections(options.page, networks_page.sections(found))
             if options.page == PAGE:
-                PEERS_PAGE.write_text(peers_page.write(peers_results(), found))
+                write_sections(PEERS_PAGE, {"networks": networks_page.for_peers(found)})
 
     def keep(part: str, what: dict[str, Any]) -> None:
         results.keep(part, what, measure.about("pgmpy", "pyagrum"))
