@@ -43,6 +43,7 @@ from minfer import (
     relax,
 )
 from minfer.experiments.measure import Stopwatch, in_turn, least, pin, quickest
+from minfer.experiments.pages import write_sections
 from minfer.experiments.results import Results
 from minfer.reduction import seeds
 from minfer.reduction.deletion import delete
@@ -436,7 +437,7 @@ def main() -> None:
         results.keep(part, rounded(PARTS[part](arguments.cache, arguments.data)))
         print(f"{part} ({spent.cpu:.0f} s)", flush=True)
     if arguments.write:
-        arguments.write.write_text(method_page.page(results.found), encoding="utf-8")
+        write_sections(arguments.write, method_page.sections(results.found))
         method_page.picture(results.found, arguments.write.with_suffix(".png"))
 
 
