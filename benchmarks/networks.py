@@ -421,7 +421,6 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1000, help="rows that observe the same")
     parser.add_argument("--agree", type=int, metavar="N", help="compare answers, N evidence sets")
     parser.add_argument("--rng", type=int, default=0, help="agree: which stream of evidence")
-    parser.add_argument("--files", action="store_true", help="agree: files of every format as well")
     parser.add_argument("--out", type=Path, default=FILE)
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--dry", action="store_true", help="print only, write nothing")
@@ -443,8 +442,13 @@ def main() -> None:
         write()
 
     every = parts(options)
-    comparing = options.agree is not None or options.files
-    chosen = options.parts if options.parts is not None else [] if comparing else list(every)
+    chosen = (
+        options.parts
+        if options.parts is not None
+        else []
+        if options.agree is not None
+        else list(every)
+    )
     if set(chosen) - set(every):
         parser.error(f"--parts: choose from {', '.join(every)}")
     if measure.WAY in os.environ:  # started by `both`
@@ -466,9 +470,6 @@ def main() -> None:
                 keep(part, {"rows": merged(old, part, got)})
         print(f"  {spent.cpu:.0f} s of CPU time", flush=True)
     bad = False
-    if options.files:
-        keep("files", networks_agree.files(options.networks or all_networks()))
-        bad |= bool(found["files"]["faults"])
     if options.agree is not None:
         names = options.networks or all_networks()
         keep("agree", networks_agree.agree(names, options.agree, options.rng))

@@ -106,12 +106,6 @@ def sections(found: Found) -> dict[str, str]:
     if "agree" in found:
         n, faults = found["agree"]["n"], len(found["agree"]["faults"])
         made["agree"] += f"\n\n`python benchmarks/networks.py --agree {n}`: faults: {faults}."
-    if "files" in found:
-        part = found["files"]
-        made["files"] = (
-            f"{len(part['networks'])} networks; largest difference from pgmpy's reader "
-            f"{part['difference']:.0e}; faults: {len(part['faults'])}."
-        )
     return made
 
 

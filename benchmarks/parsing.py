@@ -26,14 +26,14 @@ import numpy as np
 
 from minfer.experiments import measure
 from minfer.experiments.measure import Stopwatch, cpu_seconds
-from minfer.experiments.pages import say
+from minfer.experiments.pages import say, write_sections
 from minfer.experiments.results import Results
 from minfer.parsing import Inference, Parser, Recipe, Sentence, evaluate, read_conllu
 from minfer.parsing.calibration import calibration
 from minfer.parsing.evaluation import Scores, bootstrap_difference
 from minfer.parsing.features import Encoded
 from minfer.parsing.stream import parse_file
-from parsing_page import written
+from parsing_page import sections
 from places import DOCS, RESULTS, TREEBANKS
 
 RNGS = (101, 102, 103)
@@ -250,7 +250,7 @@ def main() -> None:
         more = {"load": os.getloadavg()[1], "seconds": round(spent.wall)}
         results.keep(name, found, measure.about() | more)
     say(f"peak memory {measure.peak() / 2**30:.2f} GiB")
-    written(DOCS / "parsing.md", results.parts)
+    write_sections(DOCS / "parsing.md", sections(results.parts))
 
 
 if __name__ == "__main__":

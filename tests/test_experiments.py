@@ -283,7 +283,7 @@ def test_pages_are_what_the_results_say(tmp_path):
     script("certified").write_page(page, results("certified").found)
     assert page.read_text("utf-8") == (DOCS / page.name).read_text("utf-8")
     page = copy("parsing.md")
-    script("parsing_page").written(page, results("parsing").parts)
+    pages.write_sections(page, script("parsing_page").sections(results("parsing").parts))
     assert page.read_text("utf-8") == (DOCS / page.name).read_text("utf-8")
     page = copy("learning-measured.md")
     for name, text in script("learning").page(results("learning").parts).items():
