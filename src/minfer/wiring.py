@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 _NONE = np.zeros(0)
 _NO_ORDER = np.zeros(0, dtype=np.int64)
 PAIR, TABLE, MACHINE, SPEAKS = 1, 2, 3, 4  # how a factor takes part; 0: absorbed
-_NO_CLASS = np.zeros(0, dtype=np.uint8)
 #: Beyond these log-odds (1e200) a pair message equals its limit to the last bit.
 _CERTAIN = 461.0
 #: Products of a field and of messages that lean sweeps may meet, 1e-143.

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 MAX_TABLE = 16  # atoms of a formula that is not a clause
 MAX_WRITTEN_OUT = 200_000  # groundings that are written out in Python
-_FEATURE = 6
 
 
 @dataclass(frozen=True)
