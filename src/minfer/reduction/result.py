@@ -37,6 +37,8 @@ from minfer.reduction.compensation import Compensation, compensate
 from minfer.reduction.dropped import too_large
 from minfer.reduction.gains import factor_scores
 from minfer.reduction.sources import FactorSource, unseen_shifts
+from minfer.say.intervals import REFUTED
+from minfer.say.intervals import to_dict as judged
 from minfer.solvers.status import LogZ, Status
 from minfer.words import counted
 
@@ -399,8 +401,6 @@ class Result:
 
         By the :attr:`intervals`; False where there are none, or no :attr:`error_estimates`.
         """
-        from minfer.certified.result import REFUTED
-
         if self.no_estimate:
             return False
         return self.least_error > float(self.error_estimates.max(initial=0.0)) + REFUTED
@@ -448,8 +448,6 @@ class Result:
         exact = None if self.n_untouched else self.certificate.log_z
         if exact is None or self.marginals.log_z_kind is not LogZ.ESTIMATE:
             return False
-        from minfer.certified.result import REFUTED
-
         return math.isfinite(self.log_z) and abs(self.log_z - exact) > REFUTED
 
     @property
@@ -566,8 +564,6 @@ class Result:
 
     def to_dict(self, variables: list[int] | None = None) -> dict[str, Any]:
         """Plain Python values, ready for JSON; what is not finite becomes None."""
-        from minfer.certified.telling import to_dict as judged
-
         low, high = self.divergence_interval
         bounds, sure = self.log_z_bounds, self.intervals
         return {
