@@ -15,11 +15,11 @@ from minfer.errors import RefusedError
 from minfer.io.text import write_bytes
 from minfer.limits import compiled
 from minfer.pictures import check_suffix, write_marked, write_picture
-from minfer.reduction.result import Result, finite_or_none
+from minfer.reduction.result import Result
 from minfer.say import reduced
 from minfer.say.answers import took
 from minfer.say.intervals import judged_colours
-from minfer.words import duration
+from minfer.words import duration, plain
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
@@ -175,7 +175,7 @@ class Denoised:
             "ignored": result.n_ignored,
             "kept_share": result.kept_share,
             "divergence_estimate": result.divergence,
-            "mean_error_estimate": finite_or_none(result.mean_error_estimate),
+            "mean_error_estimate": plain(result.mean_error_estimate),
             "no_estimate": result.no_estimate,
         }
 

@@ -40,7 +40,7 @@ from minfer.reduction.sources import FactorSource, unseen_shifts
 from minfer.say.intervals import REFUTED
 from minfer.say.intervals import to_dict as judged
 from minfer.solvers.status import LogZ, Status
-from minfer.words import counted
+from minfer.words import counted, plain
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
@@ -565,7 +565,7 @@ class Result:
     def to_dict(self, variables: list[int] | None = None) -> dict[str, Any]:
         """Plain Python values, ready for JSON; what is not finite becomes None."""
         low, high = self.divergence_interval
-        bounds, sure = self.log_z_bounds, self.intervals
+        sure = self.intervals
         return {
             **self.marginals.to_dict(variables),
             "error_estimate": self.marginals._shown_error if self.converged else None,
@@ -576,7 +576,7 @@ class Result:
             "timings": dict(self.timings),
             "intervals": None if sure is None else judged(sure, variables, self.marginals),
             "values": None if self.values is None else self.values.to_dict(),
-            "reduction": {
+            "reduction": plain({
                 "factors": self.n_factors,
                 "seed": self.n_seed,
                 "forced": self.n_forced,
@@ -586,18 +586,18 @@ class Result:
                 "kept_share": self.kept_share,
                 "score": self.score_kind,
                 "compensated": self.compensation is not None,
-                "divergence_estimate": [finite_or_none(low), finite_or_none(high)],
+                "divergence_estimate": [low, high],
                 "divergence_is_infinite": math.isinf(high),
-                "mean_error_estimate": finite_or_none(self.mean_error_estimate),
+                "mean_error_estimate": self.mean_error_estimate,
                 "no_estimate": self.no_estimate,
                 "error_estimate_refuted": self.error_refuted,
-                "bound": finite_or_none(self.bound),
+                "bound": self.bound,
                 "interval": self.interval,
-                "log_z_full": finite_or_none(self.log_z_full),
+                "log_z_full": self.log_z_full,
                 "log_z_full_kind": self.log_z_full_kind.value,
                 "no_log_z_full": self.no_log_z_full,
-                "log_z_estimate": finite_or_none(self.log_z_estimate),
-                "log_z_bounds": None if bounds is None else [finite_or_none(z) for z in bounds],
+                "log_z_estimate": self.log_z_estimate,
+                "log_z_bounds": self.log_z_bounds,
                 "log_z_refuted": self.log_z_refuted,
                 "log_z_full_refuted": self.log_z_full_refuted,
                 "solver_status": self.marginals.status.value,
@@ -605,13 +605,10 @@ class Result:
                 "settled": self.settled,
                 "gap": self.gap,
                 "stopped": self.stopped,
-                "trace": [
-                    {name: finite_or_none(x) for name, x in step._asdict().items()}
-                    for step in self.trace
-                ],
+                "trace": [step._asdict() for step in self.trace],
                 "advice": self.advice,
-            },
-        }
+            }),
+        }  # fmt: skip
 
     def __repr__(self) -> str:
         outside = self.n_factors - self.n_seed
@@ -666,8 +663,3 @@ class Result:
         from minfer.plots import result
 
         return result(self)
-
-
-def finite_or_none(x: float | None) -> float | None:
-    """A number that JSON can hold."""
-    return x if x is not None and math.isfinite(x) else None

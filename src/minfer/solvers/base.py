@@ -28,7 +28,7 @@ from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import FactorGroup, read_only
 from minfer.solvers.status import LOST_RANGE, LogZ, Status
 from minfer.states import Probabilities
-from minfer.words import counted
+from minfer.words import counted, plain
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -395,16 +395,14 @@ class Marginals:
         chosen, names = list(chosen), {}
         if self.graph.has_state_names:
             names = {"states": {self.graph.name(v): list(self.graph.states(v)) for v in chosen}}
-        log_z = self.log_z
-        finite = math.isfinite(log_z)
         return {
             "solver": repr(self.solver),
             "status": self.status.value,
             "converged": self.converged,
             "advice": self.advice,
             "note": self.note,
-            "log_z": log_z if finite else None,
-            "log10_z": log_z / math.log(10) if finite else None,
+            "log_z": plain(self.log_z),
+            "log10_z": plain(self.log_z / math.log(10)),
             "log_z_kind": self.log_z_kind.value,
             "iterations": self.iterations,
             "residual": float(self.residuals[-1]) if len(self.residuals) else None,
