@@ -181,13 +181,6 @@ class Join:
         return f"select count(*) {self.from_where(left)}"
 
 
-class Unbound(Exception):
-    """A variable that nothing joins."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
 @dataclass
 class Builder:
     """Makes joins of clauses of one rule."""

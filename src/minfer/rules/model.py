@@ -9,7 +9,6 @@ Weights are put in here, so that learning can put in others without grounding ag
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -293,8 +292,3 @@ def automaton_of(truth: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[n
     accepting = np.zeros(size, dtype=bool)
     accepting[: len(rows)] = rows[:, 0]
     return out, accepting
-
-
-def hard_rules(rules: Sequence[Rule]) -> int:
-    """How many rules are hard."""
-    return sum(1 for rule in rules if rule.weight is not None and math.isinf(rule.weight))
