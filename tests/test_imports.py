@@ -21,7 +21,7 @@ PACKAGE = Path(minfer.__file__).parent
 # docs/architecture.md, from its last row to its first
 LAYERS = [
     {"kernels"},
-    {"errors", "words", "notebook", "checks", "limits", "parallel", "plots"},
+    {"errors", "words", "notebook", "checks", "limits", "parallel", "plots", "say"},
     {"factors", "states", "evidence", "joint", "directed", "graph"},
     {
         "conditioning",

@@ -46,7 +46,7 @@ def test_intervals_and_batches_by_state():
     assert found["rain"].to_dict().keys() == {"no", "yes"}
     assert found.to_dict()["intervals"]["wet"]["states"] == ["no", "yes"]
     assert "states" not in found.to_dict()["intervals"]["count"]
-    assert "yes [" in found._repr_html_()
+    assert "yes: [" in found._repr_html_()
     with pytest.raises(ModelError, match=r"the states no, yes, not 'yess'; did you mean yes\?"):
         found["rain"]["yess"]
     batch = Exact().prepare(g).batch({"wet": ["yes", None]})

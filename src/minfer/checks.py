@@ -392,12 +392,13 @@ def concatenate(parts: Sequence[NDArray], dtype: type) -> NDArray:
     return np.concatenate([np.asarray(p, dtype=dtype).ravel() for p in parts])
 
 
-def load(module: str) -> Any:
-    """Import a library, or say how to get it."""
+def load(module: str, needs: str = "", extra: str = "") -> Any:
+    """Import a library, or say what ``needs`` it and how to get it: by itself, or as an extra."""
     library = module.partition(".")[0]
     try:
         return import_module(module)
     except ImportError:
-        raise RefusedError(
-            f"this needs {library}, which is not installed: pip install {library}"
-        ) from None
+        needs, package = needs or f"this needs {library}", library
+        if extra:
+            package = f"'minfer[{extra}]'"
+        raise RefusedError(f"{needs}, which is not installed: pip install {package}") from None

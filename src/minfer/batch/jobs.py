@@ -31,6 +31,7 @@ from minfer.parsing.conllu import Sentence, parse_sentence
 from minfer.parsing.inference import Inference
 from minfer.reduction.recipes import AnyRecipe, Paper
 from minfer.solvers.bp import BeliefPropagation
+from minfer.words import plain
 
 if TYPE_CHECKING:
     from minfer.parsing.parser import Batch, Parser
@@ -344,7 +345,7 @@ class RunModels(Job):
             result = infer(graph, self.objective, self.solver, recipe=self.recipe)
             answer = result.marginals
             more = {
-                "log_z": _finite(result.log_z_full),
+                "log_z": plain(result.log_z_full),
                 "log_z_kind": result.log_z_full_kind.value,
                 "kept_share": result.kept_share,
                 "divergence": result.divergence,
@@ -359,17 +360,13 @@ class RunModels(Job):
             "variables": [graph.name(v) for v in chosen],
             "states": [list(graph.states(v)) for v in chosen] if graph.has_state_names else None,
             "marginals": [answer[v].tolist() for v in chosen],
-            "log_z": _finite(answer.log_z),
+            "log_z": plain(answer.log_z),
             "log_z_kind": answer.log_z_kind.value,
             "status": answer.status.value,
             "converged": answer.converged,
             "iterations": answer.iterations,
             **more,
         }
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 # ---------------------------------------------------------------------- predict rows

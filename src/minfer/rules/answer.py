@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_whole
 from minfer.errors import ModelError, visible
-from minfer.reduction.result import finite_or_none
 from minfer.rules import tables
 from minfer.rules.explain import Explanation, explain_atom
 from minfer.rules.formulas import Constant, Variable
 from minfer.rules.parse import parse_atom
 from minfer.solvers.status import Status
-from minfer.words import counted
+from minfer.words import counted, plain
 
 if TYPE_CHECKING:
     from minfer.reduction.result import Result
@@ -239,7 +238,7 @@ class Answer:
             "seconds": self.timings,
         }
         if self.lazily is not None or self.result is not None:
-            estimate = finite_or_none(self.mean_error_estimate)
+            estimate = plain(self.mean_error_estimate)
             content |= {"kept": self.kept, "mean_error_estimate": estimate}
         if self.lazily is not None:
             told = "thresholds differences tolerance agreed checked starts another notes"

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from minfer import checks
 from minfer.checks import told
 from minfer.errors import FormatError, ModelError, RefusedError, SettingsError, visible
 from minfer.io.opening import opened, streamed
@@ -240,12 +241,7 @@ def connect(
 
     Files that ``sources`` are read from can be opened, and no others.
     """
-    try:
-        import duckdb  # noqa: F401
-    except ImportError:
-        raise RefusedError(
-            "rules need duckdb, which is not installed: pip install 'minfer[rules]'"
-        ) from None
+    checks.load("duckdb", "rules need duckdb", "rules")
     if memory_limit is not None and not isinstance(memory_limit, str):
         raise SettingsError(
             f"memory_limit must be a string with a unit, such as '2GB', not {memory_limit!r}"
