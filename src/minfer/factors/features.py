@@ -78,6 +78,9 @@ class Features(FactorGroup):
             and (self.truth is other.truth or np.array_equal(self.truth, other.truth))
         )
 
+    def alike(self) -> Any:
+        return Features, self.truth.shape, self.truth.tobytes()
+
     @property
     def has_tables(self) -> bool:
         return True

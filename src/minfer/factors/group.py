@@ -212,6 +212,18 @@ class FactorGroup:
             **{name: getattr(self, name).take(rows, axis=0) for name in self.per_factor},
         )
 
+    def alike(self) -> Any:
+        """What groups have in common that can be :meth:`joined`; None where they stay apart."""
+        return None
+
+    def joined(self: Group, groups: Sequence[Group]) -> Group:
+        """Groups that are alike, this one first, as one."""
+        if len(groups) == 1:
+            return self
+        names = ("_ids", "_scope", *self.per_factor)
+        parts = {name: np.concatenate([getattr(g, name) for g in groups]) for name in names}
+        return self.replace(**parts)
+
     def replace(self: Group, **changes: Any) -> Group:
         """The same group with other fields."""
         return replace(self, **changes)
@@ -237,6 +249,27 @@ class FactorGroup:
     def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
         """d log psi / d weights, expected under joints (n, cells): shape (n, k)."""
         return np.zeros((len(joint), 0))
+
+    def statistics_at(
+        self, rows: NDArray[np.int64], states: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """d log psi / d weights of factors ``rows`` (n,) at states (n, A), where it is not zero.
+
+        Answers places in rows, weights and values. Log-scores are linear in the weights, so any
+        kind answers by its score.
+        """
+        none = np.zeros((len(self), self.n_weights))
+        zero = self.with_weights(none).score(rows, states)
+        found = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
+        for k in range(self.n_weights):
+            unit = none.copy()
+            unit[:, k] = 1.0
+            value = self.with_weights(unit).score(rows, states)
+            with np.errstate(invalid="ignore"):
+                value = np.where(np.isfinite(value), value - zero, 0.0)
+            at = np.flatnonzero(value)
+            found.append((at, np.full(len(at), k), value[at]))
+        return tuple(np.concatenate(part) for part in zip(*found))  # type: ignore[return-value]
 
     def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
         """The same from the distributions (n, K) of an automaton's end state."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -76,6 +76,19 @@ class Tables(FactorGroup):
     def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
         return joint
 
+    def statistics_at(
+        self, rows: NDArray[np.int64], states: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        return np.arange(len(rows)), self._cells(states.T, len(rows)), np.ones(len(rows))
+
+    def alike(self) -> Any:
+        return Tables, self.shape
+
+    def joined(self, groups: Sequence[Tables]) -> Tables:
+        if len(groups) == 1:
+            return self
+        return super().joined(groups).replace(_log_psi=np.concatenate([g.weights for g in groups]))
+
     def without_zeros(self, which: NDArray[np.bool_]) -> Tables:
         if not np.isneginf(self._log_psi).any() or not which.any():
             return self
@@ -85,17 +98,20 @@ class Tables(FactorGroup):
     def support(self) -> Tables:
         return self.replace(_log_psi=np.where(self._log_psi > -np.inf, 0.0, -np.inf))
 
+    def _cells(self, states: Iterable[NDArray[np.int64]], *n: int) -> NDArray[np.int64]:
+        """Cells (*n) of states of the scope's variables, A arrays (*n)."""
+        cell = np.zeros(n, dtype=np.int64)
+        for size, state in zip(self.shape, states):
+            cell = cell * size + state
+        return cell
+
     def score(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.float64]:
-        cell = np.zeros(len(rows), dtype=np.int64)
-        for k, size in enumerate(self.shape):
-            cell = cell * size + states[:, k]
-        return self.log_psi[rows, cell]
+        return self.log_psi[rows, self._cells(states.T, len(rows))]
 
     def log_score(self, assignments: NDArray[np.int64]) -> NDArray[np.float64]:
-        cell = np.zeros((len(assignments), len(self)), dtype=np.int64)
-        for k, size in enumerate(self.shape):
-            cell = cell * size + assignments[:, self._scope[:, k]]
-        return self.log_psi[np.arange(len(self)), cell].sum(axis=1)
+        states = (assignments[:, v] for v in self._scope.T)
+        cells = self._cells(states, len(assignments), len(self))
+        return self.log_psi[np.arange(len(self)), cells].sum(axis=1)
 
     def log_tables(self, rows: Rows = slice(None)) -> NDArray[np.float64]:
         return self.log_psi[rows]
