@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import check_flag, per_factor, real_numbers, scope_array, told
 from minfer.errors import ModelError
-from minfer.factors.group import MAX_LOG, FactorGroup, Rows, dense, difference, read_only
+from minfer.factors.group import MAX_LOG, FactorGroup, Rows, Tables, difference, read_only
 
 if TYPE_CHECKING:
     from minfer.states import Variables
@@ -214,7 +214,7 @@ class Distances(FactorGroup):
         apart = states[:, :1] - (states[:, 1:] if known.all() else np.arange(self.n_labels))
         entries = np.take_along_axis(taps, self._place(apart), axis=1)
         scope = np.ascontiguousarray(self._scope[rows][:, ~known])
-        return [dense(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
+        return [Tables(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
 
     # ------------------------------------------------------------------ scores of left-out factors
 

@@ -37,8 +37,8 @@ from minfer.factors.group import (
     MAX_LOG,
     FactorGroup,
     Machine,
+    Tables,
     all_cells,
-    dense,
     difference,
     read_only,
 )
@@ -482,7 +482,7 @@ class Automata(Logical):
             return [self]
         value = np.where(reach.any(axis=1), high, -np.inf)
         rows, rest = np.flatnonzero(constant), np.flatnonzero(~constant)
-        table = dense(self._ids[rows], self._scope[rows][:, :0], (), value[rows, None])
+        table = Tables(self._ids[rows], self._scope[rows][:, :0], (), value[rows, None])
         return [table, self.take(rest, self._ids[rest])] if len(rest) else [table]
 
     def after(self, known: NDArray[np.bool_], read: NDArray[np.int32]) -> list[Automata]:
