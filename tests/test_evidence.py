@@ -129,6 +129,9 @@ RULES: list[tuple[str, Any, Any, Any, Any]] = [
     ("numerals", 2, NO, NO, 1),  # a name, or the number of no state
     ("numerals", 1, NO, NO, 0),
     ("numerals", 0, NO, NO, NO),
+    ("numerals", True, NO, NO, NO),
+    ("names", "True", NO, NO, NO),
+    ("truth", "TRUE", NO, NO, 1),
     ("truth", True, 1, 1, 1),
     ("truth", np.False_, 0, 0, 0),
 ]

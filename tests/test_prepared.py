@@ -380,13 +380,6 @@ def test_wrong_names_in_a_batch(evidence, message):
         Exact().prepare(NAMED).batch(evidence)
 
 
-def test_wrong_names_in_a_call():
-    run = Exact().prepare(NAMED)
-    for seen in ({"b": "heigh"}, ["no", "heigh"]):
-        with pytest.raises(EvidenceError, match=r"b has the states low, mid, high.*mean high"):
-            run(evidence=seen)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
