@@ -23,6 +23,9 @@ from minfer.errors import MinferError, ModelError, RefusedError, SettingsError
 
 T = TypeVar("T")
 
+#: Variables of factors: (F, A), or F sequences of any lengths.
+Scopes = ArrayLike | Sequence[Sequence[int]]
+
 MAX_STATES = 2**31 - 1  # of one variable
 
 NEAR_ONE = 1e-3  # sums of probabilities that were rounded to a few digits
@@ -351,6 +354,14 @@ def unique_rows(rows: NDArray) -> tuple[NDArray, NDArray]:
         return rows[:1], np.zeros(len(rows), dtype=np.int64)
     distinct, which = np.unique(rows, axis=0, return_inverse=True)
     return distinct, which.ravel()
+
+
+def per_factor(values: NDArray, n: int, what: str, dtype: type) -> NDArray:
+    """One number for each of n factors, from one for all or from n."""
+    try:
+        return np.broadcast_to(values, (n,)).astype(dtype)
+    except ValueError:
+        raise ModelError(f"{n} scopes but {what} of shape {values.shape}") from None
 
 
 def warn(message: str) -> None:
