@@ -35,6 +35,7 @@ from minfer.rules.formulas import (
     clauses,
 )
 from minfer.rules.ground import Block, Part, _block_of, _together
+from minfer.rules.messages import log_message, messages
 from minfer.rules.model import block_weights, weight_of
 from minfer.rules.parse import parse_atom
 from minfer.rules.plan import kind_is_table
@@ -188,7 +189,7 @@ def _bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
                 elif i >= 0 and i not in met:
                     met.add(i)
                     false *= 1 - p[i] if x.positive else p[i]
-            push = -sign * _message(w, false)
+            push = -sign * float(log_message(np.array([w]), np.array([false]), 0.0)[0])
             text = str(substituted(rule.formula, binding))
             yield Reason(text, rule.text, _shown(w, part), push)
 
@@ -260,46 +261,12 @@ def _shown(w: float, of: Part | Block) -> float:
     return w if math.isinf(w) or of.share > 0 else -w
 
 
-def _message(w: float, false: float) -> float:
-    """log of (1 - u) + u e^-w, u the chance to be false: a factor's message less its weight."""
-    log_true = math.log1p(-false) if false < 1 else -math.inf
-    if math.isinf(w):
-        return log_true
-    return float(np.logaddexp(log_true, (math.log(false) if false > 0 else -math.inf) - w))
-
-
 def _push(block: Block, row: int, ident: int, w: float, p: NDArray[np.float64]) -> float:
     """The first-order message of one factor to an atom, as log-odds."""
-    scope = block.scope[row].tolist()
-    at = scope.index(ident)
-    if block.positive is not None:
-        false = 1.0
-        for k, i in enumerate(scope):
-            if k != at:
-                false *= 1 - p[i] if block.positive[k] else p[i]
-        sign = 1 if block.positive[at] else -1
-        return -sign * _message(w, false)
-    true = np.zeros(2)  # P(formula | the atom's state)
-    if block.truth is not None:
-        rest = np.moveaxis(block.truth.astype(float), at, 0)
-        for k in range(len(scope) - 1, -1, -1):
-            if k != at:
-                rest = rest @ np.array([1 - p[scope[k]], p[scope[k]]])
-        true = rest
-    elif block.automaton is not None:
-        step, accepting = block.automaton
-        for state in (0, 1):
-            at_state = np.zeros(len(accepting))
-            at_state[0] = 1.0
-            for k, i in enumerate(scope):
-                chance = float(state) if k == at else p[i]
-                then = np.zeros_like(at_state)
-                np.add.at(then, step[k, :, 0], at_state * (1 - chance))
-                np.add.at(then, step[k, :, 1], at_state * chance)
-                at_state = then
-            true[state] = at_state[accepting].sum()
-    odds = [_message(w, 1.0 - float(x)) for x in true]
-    return odds[1] - odds[0] if max(odds) > -math.inf else 0.0
+    one = block.rows([row])
+    with np.errstate(invalid="ignore"):
+        push = messages(one, np.array([w]), p, floor=0.0)[0, one.scope[0].tolist().index(ident)]
+    return 0.0 if np.isnan(push) else float(push)
 
 
 def _unique_reasons(answer: Answer, ident: int) -> list[Reason]:

@@ -98,6 +98,15 @@ class Block:
     def __len__(self) -> int:
         return len(self.scope)
 
+    @property
+    def n_bindings(self) -> int:
+        return len(self) if self.count is None else int(self.count.sum())
+
+    def rows(self, which: Any) -> Block:
+        """Some of its factors."""
+        count, key = (None if x is None else x[which] for x in (self.count, self.key))
+        return replace(self, scope=np.ascontiguousarray(self.scope[which]), count=count, key=key)
+
 
 @dataclass
 class Grounding:
@@ -263,8 +272,7 @@ class Grounder:
         for part in self.parts:
             keys = values.setdefault(part.rule, Keys(self.store, self, part.rule))
             for block in self.blocks(part, keys):
-                n = len(block) if block.count is None else int(block.count.sum())
-                out.bindings[part.rule] += n
+                out.bindings[part.rule] += block.n_bindings
                 out.blocks.append(block)
         out.keys = {k: v.texts() for k, v in values.items() if self.rules[k].plus}
         return out

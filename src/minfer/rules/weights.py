@@ -30,6 +30,7 @@ from minfer.errors import ContradictionError, ModelError, RefusedError, Settings
 from minfer.factors.features import Features
 from minfer.rules import tables
 from minfer.rules.formulas import atoms
+from minfer.rules.gains import false_given
 from minfer.rules.ground import Block, Grounder, Grounding, Keys, Part
 from minfer.rules.model import block_weights, build, weight_of
 from minfer.rules.parse import Rule, parse_rule
@@ -564,10 +565,9 @@ class _Labelled:
                 )
         grounder = Grounder(self.store, rules, self.program.split, self.program.unbound == "domain")
         selector = Selector(grounder, self.program.max_groundings)
-        masks = [np.zeros(len(block), dtype=bool) for block in selector.dense]
-        log_odds = build(self.store, grounder, selector.grounding({}, masks)).log_odds
+        log_odds = build(self.store, grounder, selector.grounding({})).log_odds
         p = 1.0 / (1.0 + np.exp(-np.clip(log_odds, -700, 700)))
-        return selector.grounding(*selector.select(p, threshold))
+        return selector.grounding(selector.select(p, threshold))
 
     def place_all(self, grounding: Grounding) -> None:
         """Give every weight of the grounded rules its column."""
@@ -662,27 +662,13 @@ def block_differences(
         one_key = (groups == groups[:, a : a + 1]) & (groups[:, a : a + 1] >= 0)
         values = np.where(one_key, 0, labels)
         values[:, a] = 1
-        up = _holds(block, values)
+        false = false_given(block, values.astype(np.float64))
         values[:, a] = 0
-        difference = weight * (up.astype(np.int64) - _holds(block, values))
+        difference = weight * (false_given(block, values.astype(np.float64)) - false)
         some = np.flatnonzero(difference)
         if len(some):
             key = None if block.key is None else block.key[some]
             yield block.scope[some, a].astype(np.int64), key, difference[some]
-
-
-def _holds(block: Block, values: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each factor of a block is true."""
-    if block.positive is not None:
-        return (values == block.positive).any(axis=1)
-    if block.truth is not None:
-        return block.truth[tuple(values.T)]
-    assert block.automaton is not None
-    step, accepting = block.automaton
-    state = np.zeros(len(values), dtype=np.int64)
-    for a in range(values.shape[1]):
-        state = step[a, state, values[:, a]]
-    return accepting[state]
 
 
 # ---------------------------------------------------------------------- pseudolikelihood
