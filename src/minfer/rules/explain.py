@@ -17,28 +17,12 @@ from numpy.typing import NDArray
 
 from minfer.errors import visible
 from minfer.notebook import Face, Faced, Right
-from minfer.rules.formulas import (
-    And,
-    Arithmetic,
-    Atom,
-    Compare,
-    Constant,
-    Exists,
-    Forall,
-    Formula,
-    Iff,
-    Implies,
-    Not,
-    Or,
-    Term,
-    Variable,
-    clauses,
-)
-from minfer.rules.ground import Block, Part, _block_of, _together
+from minfer.rules.blocks import Block
+from minfer.rules.formulas import substituted
+from minfer.rules.ground import Part, _block_of, _together
 from minfer.rules.messages import log_message, messages
 from minfer.rules.model import block_weights, weight_of
 from minfer.rules.parse import parse_atom
-from minfer.rules.plan import kind_is_table
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -123,7 +107,7 @@ def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
         for part in rules.grounder.parts:
             if rules.grounder.easy(part):
                 found = list(_bindings(answer, part, ident))
-            elif kind_is_table(part) and not part.clause:
+            elif rules.grounder.kind(part) == "table":
                 found = list(_table_bindings(answer, part, ident))
                 listed.add(part.rule)
             else:
@@ -160,7 +144,7 @@ def _bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
     rule, p = rules.rules[part.rule], answer.probabilities
     builder, weight = rules.grounder.builder(part), _weight(rule, part)
     seen: set[tuple[Any, ...]] = set()
-    for join in builder.joins(part.literals, rule.plus, merging=False):
+    for join in rules.grounder.bindings(part):
         names = [v for v in join.variables if v in builder.classes]
         listed = [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
         listed += [f"{x.id} as i{k}" for k, x in enumerate(join.literals)]
@@ -203,11 +187,7 @@ def _table_bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
     rule, p = rules.rules[part.rule], answer.probabilities
     builder, free = rules.grounder.builder(part), rules.grounder.free(part)
     weight = _weight(rule, part)
-    assert part.formula is not None
-    joins = [
-        join for clause in clauses(part.formula)
-        for join in builder.joins(clause, free, everything=True, merging=False)
-    ]  # fmt: skip
+    joins = rules.grounder.bindings(part)
     mine = " union ".join(
         f"(select {', '.join(join.variables[v] for v in free) or '1'} "
         f"{_with(join, x, ident)} limit {_MOST})"
@@ -294,28 +274,3 @@ def _unique_reasons(answer: Answer, ident: int) -> list[Reason]:
     given = ", ".join(home.columns[k] for k in range(home.arity) if k not in determined)
     text = f"{words} {names} for each {given} in {home.name}"
     return [Reason(text, text, math.inf, push)]
-
-
-def substituted(formula: Formula, binding: dict[str, str]) -> Formula:
-    """A formula with values for its free variables."""
-
-    def term(t: Term) -> Term:
-        if isinstance(t, Variable):
-            return Constant(binding[t.name]) if t.name in binding else Variable(t.name)
-        if isinstance(t, Arithmetic):
-            return Arithmetic(t.op, term(t.left), term(t.right))
-        return t
-
-    f = formula
-    if isinstance(f, Atom):
-        return Atom(f.predicate, tuple(term(t) for t in f.terms))  # type: ignore[misc]
-    if isinstance(f, Compare):
-        return Compare(f.op, term(f.left), term(f.right), f.negated)
-    if isinstance(f, Not):
-        return Not(substituted(f.part, binding))
-    if isinstance(f, And | Or):
-        return type(f)(tuple(substituted(x, binding) for x in f.parts))
-    if isinstance(f, Implies | Iff):
-        return type(f)(substituted(f.left, binding), substituted(f.right, binding))
-    assert isinstance(f, Exists | Forall)
-    return type(f)(f.variables, substituted(f.part, binding))

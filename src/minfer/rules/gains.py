@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from minfer.reduction.lazy import reach
 
 if TYPE_CHECKING:
-    from minfer.rules.ground import Block
+    from minfer.rules.blocks import Block
 
 _SLACK = 1e-9  # of roots inside the join: rounding must not lose what the test after it keeps
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from minfer.rules.gains import false_given
 
 if TYPE_CHECKING:
-    from minfer.rules.ground import Block
+    from minfer.rules.blocks import Block
 
 SOFT = 30.0  # weights of more than this are handled as logs
 FLOOR = 1e-9  # least factor that the message of a hard rule is taken for

@@ -26,7 +26,8 @@ from minfer.graph import FactorGraph
 
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
-    from minfer.rules.ground import Block, Grounder, Grounding
+    from minfer.rules.blocks import Block
+    from minfer.rules.ground import Grounder, Grounding
     from minfer.rules.parse import Rule
     from minfer.rules.schema import Store
 

@@ -369,7 +369,7 @@ class Rules:
 
     def _check_values(self, store: Store, rule: Rule) -> None:
         """Warn of weights for values that no table has."""
-        classes = variable_classes(store, rule, rule.formula)
+        classes = variable_classes(store, rule.formula)
         for k, name in enumerate(rule.plus):
             table, _ = store.domain(classes[name])
             codes = store.con.execute(f"select v from {table}").fetchnumpy()["v"]

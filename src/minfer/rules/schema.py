@@ -474,20 +474,33 @@ class Store:
         """The coding of a class."""
         return self._by_number[number]
 
-    def _coded(
-        self, raw: Raw, columns: Iterable[str], classes: Sequence[int], more: str = ""
+    def codes_of(
+        self,
+        raw: Raw,
+        columns: Iterable[str],
+        classes: Sequence[int],
+        more: str = "",
+        known: bool = True,
     ) -> str:
-        """SQL of a table's arguments as codes a0, a1, ..."""
-        select, joins = [], ""
+        """SQL of a table's arguments as codes a0, a1, ...
+
+        ``known``: codings were made of these values too; else rows with others are left out.
+        """
+        select, joins, where = [], "", []
         for k, (column, number) in enumerate(zip(columns, classes)):
             coding = self.coding(number)
             c = f"r.{named(column)}"
             if coding.kind == "text":
                 joins += f" join {coding.table} d{k} on d{k}.v = {c}::varchar"
                 select.append(f"d{k}.id as a{k}")
-            else:
+            elif known:
                 select.append(f"{c}::{coding.sql_type} as a{k}")
-        return f"select {', '.join(select)}{more} from {raw.name} r{joins}"
+            else:
+                value = f"try_cast({c} as {coding.sql_type})"
+                select.append(f"{value} as a{k}")
+                where.append(f"{value} is not null")
+        condition = f" where {' and '.join(where)}" if where else ""
+        return f"select {', '.join(select)}{more} from {raw.name} r{joins}{condition}"
 
     def constant(self, text: str, number: int, who: str) -> str:
         """A constant as SQL; of texts its number, -1 where nothing is called so."""
@@ -539,7 +552,7 @@ class Store:
         raw, columns = self._raws[d.name], self.columns(d)
         classes = tuple(self.codings[d.name, k].number for k in range(len(columns)))
         table = self.fresh("closed")
-        rows = self._coded(raw, columns, classes)
+        rows = self.codes_of(raw, columns, classes)
         args = [f"a{k}" for k in range(len(columns))]
         if d.symmetric:
             n = self._both_ways(rows, table)
@@ -615,7 +628,7 @@ class Store:
         else:
             raw = self._raws[d.name]
             kind = raw.kind
-            rows = self._coded(raw, columns, classes, self._prior(d, raw))
+            rows = self.codes_of(raw, columns, classes, self._prior(d, raw))
         con, listed, base = self.con, ", ".join(args), ""
         if d.symmetric or observed:  # candidates before they are numbered
             if d.symmetric:
@@ -728,7 +741,7 @@ class Store:
         parts = []
         for _, raw, truth, what in observed:
             columns = [c for c in raw.columns if c != truth]
-            parts.append(self._coded(raw, columns, classes, self.truth_sql(raw, truth, what)))
+            parts.append(self.codes_of(raw, columns, classes, self.truth_sql(raw, truth, what)))
         union = " union all ".join(parts)
         if d.symmetric:
             union = f"select least(a0, a1) as a0, greatest(a0, a1) as a1, truth from ({union})"
@@ -781,21 +794,6 @@ class Store:
             )
         return f", ({text} in {yes}) as truth"
 
-    def codes_of(self, raw: Raw, columns: Sequence[str], classes: Sequence[int], more: str) -> str:
-        """SQL of the rows of a table all of whose values are known, as codes a0, a1, ..."""
-        select, joins, where = [], "", []
-        for k, (column, number) in enumerate(zip(columns, classes)):
-            coding, c = self.coding(number), f"r.{named(column)}"
-            if coding.kind == "text":
-                joins += f" join {coding.table} d{k} on d{k}.v = {c}::varchar"
-                select.append(f"d{k}.id as a{k}")
-            else:
-                value = f"try_cast({c} as {coding.sql_type})"
-                select.append(f"{value} as a{k}")
-                where.append(f"{value} is not null")
-        condition = f" where {' and '.join(where)}" if where else ""
-        return f"select {', '.join(select)}{more} from {raw.name} r{joins}{condition}"
-
     def _mirror(self, predicate: Predicate) -> None:
         """The table of a symmetric predicate, both ways round."""
         if predicate.symmetric and predicate.open:
@@ -829,19 +827,10 @@ class Store:
             out[got["id"]] = got["known"]
         return out
 
-    def set_p(self, probabilities: ArrayLike) -> None:
-        """Replace the column ``p`` of all atoms, by their ids."""
-        self._replace_column("p", probabilities)
-
-    def set_field(self, log_odds: ArrayLike) -> None:
-        """Replace the column ``field`` of all atoms, by their ids."""
-        self._replace_column("field", log_odds)
-
-    def set_messages_p(self, probabilities: ArrayLike) -> None:
-        """Replace the column ``m`` of all atoms, or add it: what messages are made of."""
-        self._replace_column("m", probabilities)
-
-    def _replace_column(self, column: str, values: ArrayLike) -> None:
+    def set_column(self, column: str, values: ArrayLike) -> None:
+        """Replace a column of all atoms, by their ids, or add it: probabilities ``p``, or ``m``,
+        those that messages are made of.
+        """
         numbers = real_numbers(values, column).astype(np.float64)
         if numbers.shape != (self.n_atoms,):
             raise ModelError(f"{column} has shape {numbers.shape}, not ({self.n_atoms},)")

@@ -16,15 +16,16 @@ What is not kept is summed over the same pieces (:mod:`minfer.rules.messages`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import RefusedError
+from minfer.rules.blocks import Block, codes, joined, merged
 from minfer.rules.gains import false_under, gains, widest
-from minfer.rules.ground import Block, Grounder, Grounding, Keys
+from minfer.rules.ground import Grounder, Grounding, Keys
 from minfer.rules.messages import FLOOR, SOFT, add_messages, messages_sql
 from minfer.rules.model import Model, block_weights, build, weight_of
 from minfer.rules.pieces import Piece, pieces_of
@@ -50,60 +51,14 @@ def _canonical(block: Block) -> Block:
     return replace(block, scope=np.ascontiguousarray(scope), positive=block.positive[order])
 
 
-def _codes(parts: Sequence[Block]) -> NDArray[np.int64]:
-    """A number for each factor, the same for the same."""
-    key = _together([f.key for f in parts], parts, 0)
-    code: NDArray[np.int64] = np.zeros(sum(map(len, parts)), np.int64)
-    if key is not None:
-        code += key
-    bits = int(code.max(initial=0)).bit_length()
-    for a in range(parts[0].scope.shape[1]):
-        column = np.concatenate([f.scope[:, a] for f in parts])
-        more = int(column.max(initial=0)).bit_length()
-        if bits + more > 63:  # numbers without gaps instead
-            code = np.unique(code, return_inverse=True)[1].ravel().astype(np.int64)
-            bits = int(code.max(initial=0)).bit_length()
-        code, bits = code << more | column, bits + more
-    return code
-
-
-def _joined(parts: Sequence[Block]) -> Block:
-    if len(parts) == 1:
-        return parts[0]
-    return replace(
-        parts[0], scope=np.concatenate([f.scope for f in parts]),
-        count=_together([f.count for f in parts], parts, 1),
-        key=_together([f.key for f in parts], parts, 0),
-    )  # fmt: skip
-
-
-def _together(
-    columns: Sequence[NDArray[np.int64] | None], parts: Sequence[Block], usual: int
-) -> NDArray[np.int64] | None:
-    """Columns of parts one after the other; None where all have what is usual."""
-    if all(x is None for x in columns):
-        return None
-    return np.concatenate([
-        np.full(len(f), usual, np.int64) if x is None else x for x, f in zip(columns, parts)
-    ])  # fmt: skip
-
-
-def _merged(parts: Sequence[Block]) -> Block:
-    """The same factors as one, their bindings added up."""
-    whole = _joined(parts)
-    _, first, which = np.unique(_codes(parts), return_index=True, return_inverse=True)
-    n = np.bincount(which.ravel(), whole.count, minlength=len(first))
-    return replace(whole.rows(first), count=n.astype(np.int64))
-
-
 def union(a: Kept, b: Kept) -> Kept:
     """What is in either; a factor that is in both has the same bindings there."""
     out = dict(a)
     for at, new in b.items():
         if at in out:
             both = [out[at], new]
-            first = np.unique(_codes(both), return_index=True)[1]
-            out[at] = _joined(both).rows(first)
+            first = np.unique(codes(both), return_index=True)[1]
+            out[at] = joined(both).rows(first)
         else:
             out[at] = new
     return out
@@ -175,7 +130,7 @@ class Selector:
     def set_p(self, p: NDArray[np.float64]) -> None:
         """The marginals that the database uses."""
         if self._p is None or not np.array_equal(p, self._p):
-            self.store.set_p(p)
+            self.store.set_column("p", p)
             self._p = p.copy()
 
     # ------------------------------------------------------------------ selecting
@@ -234,7 +189,7 @@ class Selector:
         """Dense blocks, and what was found in pieces, the same factors as one."""
         yield from (((-1, k), block) for k, block in enumerate(self.dense))
         for at, parts in found.items():
-            yield at, _merged(parts) if at[3] < 0 else _joined(parts)
+            yield at, merged(parts) if at[3] < 0 else joined(parts)
 
     def _weights_of(self, block: Block) -> NDArray[np.float64]:
         return block_weights(block, self.weights(block.rule))
@@ -305,8 +260,8 @@ class Selector:
                 self._collect(found, k, blocks)
         for at, whole in self._wholes(found):
             if at in kept:
-                n, codes = len(kept[at]), _codes([kept[at], whole])
-                whole = whole.rows(~np.isin(codes[n:], codes[:n]))
+                n, number = len(kept[at]), codes([kept[at], whole])
+                whole = whole.rows(~np.isin(number[n:], number[:n]))
             some = whole.rows(self._gains(whole, p) >= threshold)
             add_messages(some, self._weights_of(some), now, out, 1.0, cavity)
         return out
@@ -354,7 +309,7 @@ class Selector:
     ) -> None:
         self.set_p(p)
         if cavity and (self._m is None or not np.array_equal(now, self._m)):
-            self.store.set_messages_p(now)
+            self.store.set_column("m", now)
             self._m = now.copy()
         literals = piece.join.literals
         used = "m" if cavity else "p"

@@ -29,9 +29,10 @@ from minfer.checks import check_choice, check_number
 from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError, visible
 from minfer.factors.features import Features
 from minfer.rules import tables
+from minfer.rules.blocks import Block
 from minfer.rules.formulas import atoms
 from minfer.rules.gains import false_given
-from minfer.rules.ground import Block, Grounder, Grounding, Keys, Part
+from minfer.rules.ground import Grounder, Grounding, Keys, Part
 from minfer.rules.model import block_weights, build, weight_of
 from minfer.rules.parse import Rule, parse_rule
 from minfer.rules.plan import check_size
@@ -351,7 +352,9 @@ class _Labelled:
                 f"{what}: {counted(len(columns), 'column')} for {counted(p.arity, 'argument')} "
                 f"({', '.join(map(visible, p.columns))})"
             )
-        rows = store.codes_of(raw, columns, p.classes, store.truth_sql(raw, truth, what))
+        rows = store.codes_of(
+            raw, columns, p.classes, store.truth_sql(raw, truth, what), known=False
+        )
         if p.symmetric:
             rows = f"select least(a0, a1) as a0, greatest(a0, a1) as a1, truth from ({rows})"
         listed = ", ".join(p.arguments)
@@ -402,8 +405,6 @@ class _Labelled:
         Sparse (atoms, weights), and (atoms, 1) of hard rules and of rules that are kept with their
         weights counted in: the first as counts, the second added to the fields.
         """
-        from scipy import sparse
-
         needed = {a.predicate for rule in self.grounder.rules for a in atoms(rule.formula)}
         for p in self.store.open_predicates:
             mine = slice(p.first, p.first + p.n)
@@ -413,9 +414,7 @@ class _Labelled:
                     f"some of {visible(p.name)} have none: label them, or use "
                     'objective="marginals", which uses only known labels'
                 )
-        rows: list[NDArray] = []
-        columns: list[NDArray] = []
-        values: list[NDArray] = []
+        entries: list[tuple[NDArray, NDArray, NDArray]] = []
         hard = np.zeros(self.store.n_atoms)
         fixed = np.where(self.free, self.fields, 0.0)
         self._truths()
@@ -435,21 +434,12 @@ class _Labelled:
                         fixed += np.bincount(ids[~sure], (difference * w)[~sure], size)
                         continue
                     place = self.weights.places(part.rule, texts)
-                    rows.append(ids)
-                    columns.append(place[0 if key is None else key] + 0 * ids)
-                    values.append(difference)
+                    entries.append((ids, place[0 if key is None else key] + 0 * ids, difference))
         finally:
             for p in self.store.open_predicates:
                 self.store.con.execute(f"drop table if exists minfer_truth_{p.first}")
-        none = [np.zeros(0, dtype=np.int64)]
-        counts = sparse.coo_array(
-            (
-                np.concatenate(values or [np.zeros(0)]),
-                (np.concatenate(rows or none), np.concatenate(columns or none)),
-            ),
-            shape=(self.store.n_atoms, max(len(self.weights.columns), 1)),
-        )
-        return counts.tocsr(), (hard, fixed)
+        counts = _sparse(entries, self.store.n_atoms, max(len(self.weights.columns), 1))
+        return counts, (hard, fixed)
 
     def _truths(self) -> None:
         """Tables of atoms with their labels in a column ``y``."""
@@ -473,7 +463,7 @@ class _Labelled:
                 yield from block_differences(block, self.y, self.group)
             return
         plus = self.grounder.rules[part.rule].plus
-        for join in self.grounder.builder(part).joins(part.literals, plus, merging=False):
+        for join in self.grounder.bindings(part):
             for sql, sign in self._queries(join):
                 got = self.store.con.execute(sql).fetchnumpy()
                 ids = np.asarray(np.ma.getdata(got["id"])).astype(np.int64)
@@ -577,8 +567,6 @@ class _Labelled:
 
     def instance(self, grounding: Grounding, mean: NDArray[np.float64]) -> Instance:
         """The graph of all groundings, X, and the labels; theta_0 has X mean in it."""
-        from scipy import sparse
-
         from minfer.learn.model import Instance
 
         rules, kept = self.grounder.rules, self.weights.kept
@@ -598,17 +586,14 @@ class _Labelled:
                 first += len(block)
         graph = graph._append(*(group for _, group in added))
         theta = graph.weights
-        rows, columns, values = [], [], []
+        entries: list[tuple[NDArray, NDArray, NDArray]] = []
 
         def count(block: Block, places: NDArray, sign: float = 1.0) -> None:
             """Rows ``places`` (F, k) of X: what a factor's weight is, in terms of the rule's."""
             column = self.weights.places(block.rule, grounding.keys.get(block.rule))
             each = column[0 if block.key is None else block.key] + np.zeros(len(block), np.int64)
             value = sign * block_weights(block, np.ones(len(column)))
-            for k in range(places.shape[1]):
-                rows.append(places[:, k])
-                columns.append(each)
-                values.append(value)
+            entries.extend((places[:, k], each, value) for k in range(places.shape[1]))
 
         every = np.arange(len(theta))
         where = {int(g._ids[0]): g for g in graph.groups if len(g)}
@@ -625,16 +610,18 @@ class _Labelled:
             places = every[graph._weight_places(group)].reshape(len(group), 1)
             up = block.positive[0] if block.positive is not None else block.truth[1]  # type: ignore[index]
             count(block, places, 1.0 if up else -1.0)
-        none = [np.zeros(0, dtype=np.int64)]
-        x = sparse.csr_array(
-            (
-                np.concatenate(values or [np.zeros(0)]),
-                (np.concatenate(rows or none), np.concatenate(columns or none)),
-            ),
-            shape=(len(theta), len(self.weights.columns)),
-        )
+        x = _sparse(entries, len(theta), len(self.weights.columns))
         graph = graph.with_weights(theta + x @ mean)
         return Instance(graph, x, self.y.astype(np.int32))
+
+
+def _sparse(entries: list[tuple[NDArray, NDArray, NDArray]], *shape: int) -> Any:
+    """A matrix from rows, columns and values."""
+    from scipy import sparse
+
+    none = np.zeros(0, np.int64)
+    rows, columns, values = (np.concatenate(x) for x in zip((none, none, np.zeros(0)), *entries))
+    return sparse.csr_array((values, (rows, columns)), shape=shape)
 
 
 def _accepting(block: Block) -> NDArray[np.bool_]:
