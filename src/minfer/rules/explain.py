@@ -26,9 +26,10 @@ from minfer.rules.parse import parse_atom
 from minfer.words import counted
 
 if TYPE_CHECKING:
-    from minfer.rules.answer import Answer
+    from minfer.rules.ground import Grounder, Grounding
     from minfer.rules.joins import Join, OpenLiteral
     from minfer.rules.parse import Rule
+    from minfer.rules.schema import Store
 
 _MOST = 100_000  # groundings of a rule that are looked at
 
@@ -91,24 +92,23 @@ def _signed(x: float) -> str:
     return f"{x:+7.3f}" if math.isfinite(x) else f"{'+' if x > 0 else '-'}   inf"
 
 
-def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
+def explain_atom(
+    grounder: Grounder, grounding: Grounding, p: NDArray[np.float64], text: str, n: int
+) -> Explanation:
     """See :meth:`minfer.rules.answer.Answer.explain`."""
-    rules = answer.rules
-    store = rules.store
+    store = grounder.store
     atom, _ = parse_atom(text, where="explain: ")
     ident = store.atom_id(atom, "explain")
-    p = answer.probabilities
     known, prior = int(store.known()[ident]), float(store.fields()[ident])
-    grounding = answer.grounding
     reasons: list[Reason] = []
     total = 0
     listed: set[int] = set()  # rules whose groundings have been found by the values of variables
     if known == 2:
-        for part in rules.grounder.parts:
-            if rules.grounder.easy(part):
-                found = list(_bindings(answer, part, ident))
-            elif rules.grounder.kind(part) == "table":
-                found = list(_table_bindings(answer, part, ident))
+        for part in grounder.parts:
+            if grounder.easy(part):
+                found = list(_bindings(grounder, p, part, ident))
+            elif grounder.kind(part) == "table":
+                found = list(_table_bindings(grounder, p, part, ident))
                 listed.add(part.rule)
             else:
                 continue
@@ -117,7 +117,7 @@ def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
         for block in grounding.blocks:
             if block.plain or block.rule in listed:
                 continue
-            rule = rules.rules[block.rule]
+            rule = grounder.rules[block.rule]
             rows = np.flatnonzero((block.scope == ident).any(axis=1))
             total += len(rows)
             w = block_weights(block, weight_of(rule, grounding.keys.get(block.rule)))
@@ -129,7 +129,7 @@ def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
                 )
                 text_of = f"{rule.text}, with {words}" if others else rule.text
                 reasons.append(Reason(text_of, rule.text, _shown(float(w[row]), block), push))
-        reasons += _unique_reasons(answer, ident)
+        reasons += _unique_reasons(store, p, ident)
     reasons.sort(key=lambda r: -abs(r.push))
     name = store.atom_texts([ident])[0]
     fixed = None if known == 2 else bool(known)
@@ -138,13 +138,14 @@ def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
     )
 
 
-def _bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
+def _bindings(
+    grounder: Grounder, p: NDArray[np.float64], part: Part, ident: int
+) -> Iterator[Reason]:
     """Reasons from a clause of plain literals, with the values of its variables."""
-    rules, store = answer.rules, answer.rules.store
-    rule, p = rules.rules[part.rule], answer.probabilities
-    builder, weight = rules.grounder.builder(part), _weight(rule, part)
+    store, rule = grounder.store, grounder.rules[part.rule]
+    builder, weight = grounder.builder(part), _weight(rule, part)
     seen: set[tuple[Any, ...]] = set()
-    for join in rules.grounder.bindings(part):
+    for join in grounder.bindings(part):
         names = [v for v in join.variables if v in builder.classes]
         listed = [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
         listed += [f"{x.id} as i{k}" for k, x in enumerate(join.literals)]
@@ -178,16 +179,17 @@ def _bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
             yield Reason(text, rule.text, _shown(w, part), push)
 
 
-def _table_bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
+def _table_bindings(
+    grounder: Grounder, p: NDArray[np.float64], part: Part, ident: int
+) -> Iterator[Reason]:
     """Reasons from a formula that is not a clause, with the values of its variables.
 
     It is the conjunction of its clauses; those that evidence makes true are in no join.
     """
-    rules, store = answer.rules, answer.rules.store
-    rule, p = rules.rules[part.rule], answer.probabilities
-    builder, free = rules.grounder.builder(part), rules.grounder.free(part)
+    store, rule = grounder.store, grounder.rules[part.rule]
+    builder, free = grounder.builder(part), grounder.free(part)
     weight = _weight(rule, part)
-    joins = rules.grounder.bindings(part)
+    joins = grounder.bindings(part)
     mine = " union ".join(
         f"(select {', '.join(join.variables[v] for v in free) or '1'} "
         f"{_with(join, x, ident)} limit {_MOST})"
@@ -249,9 +251,8 @@ def _push(block: Block, row: int, ident: int, w: float, p: NDArray[np.float64]) 
     return 0.0 if np.isnan(push) else float(push)
 
 
-def _unique_reasons(answer: Answer, ident: int) -> list[Reason]:
+def _unique_reasons(store: Store, p: NDArray[np.float64], ident: int) -> list[Reason]:
     """The functional constraint that an atom is under."""
-    store, p = answer.rules.store, answer.probabilities
     home = next(q for q in store.open_predicates if q.first <= ident < q.first + q.n)
     if home.unique is None:
         return []

@@ -42,7 +42,7 @@ from minfer.rules.formulas import (
     variables_of,
 )
 from minfer.rules.tables import Raw, named, quoted
-from minfer.states import near_names
+from minfer.states import did_you_mean
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -219,8 +219,7 @@ class Store:
         raw = self._raws[d.name]
         for name in (*(d.columns or ()), *priors):
             if name not in raw.columns:
-                near = near_names(name, raw.columns)
-                hint = f"; did you mean {visible(near[0])!r}?" if near else ""
+                hint = did_you_mean(name, raw.columns, quotes=True)
                 raise ModelError(
                     f"{d.what}: there is no column {visible(name)!r} among "
                     f"{', '.join(map(visible, raw.columns))}{hint}"
@@ -268,9 +267,7 @@ class Store:
     # ------------------------------------------------------------------ checking
 
     def unknown_predicate(self, name: str) -> str:
-        near = near_names(name, self.declarations)
-        hint = f"; did you mean {visible(near[0])}?" if near else ""
-        return f"there is no predicate {visible(name)}{hint}"
+        return f"there is no predicate {visible(name)}{did_you_mean(name, self.declarations)}"
 
     def _check_rule(self, rule: Rule) -> None:
         for atom in atoms(rule.formula):
@@ -515,12 +512,11 @@ class Store:
             row = self.con.one(f"select id from {coding.table} where v = {quoted(text)}")
             if row is not None:
                 return str(row[0])
-        near: list[str] = []
+        hint = ""
         if coding.kind == "text":
             rows = self.con.execute(f"select v from {coding.table} limit 10000").fetchall()
-            near = near_names(text, [r[0] for r in rows])
-        hint = f"; did you mean {visible(near[0])}?" if near else ""
-        if not near and "rule `" in who and text[:1].isupper():
+            hint = did_you_mean(text, [r[0] for r in rows])
+        if not hint and "rule `" in who and text[:1].isupper():
             hint = "; variables begin with a small letter"
         raise ModelError(
             f"{who}: the constant {visible(text)} is in no table of {coding.called}{hint}"
@@ -811,6 +807,14 @@ class Store:
         """In order of their atoms' ids."""
         return [p for p in self.predicates.values() if p.open]
 
+    def open_predicate(self, name: str, who: str) -> Predicate:
+        """The open predicate of this name, or an error."""
+        if name not in self.predicates:
+            raise ModelError(f"{who}: {self.unknown_predicate(name)}")
+        if not self.predicates[name].open:
+            raise ModelError(f"{who}: {visible(name)} is closed: its atoms are known")
+        return self.predicates[name]
+
     def fields(self) -> NDArray[np.float64]:
         """Prior log-odds of all atoms, infinite for known ones, shape (atoms,)."""
         out = np.empty(self.n_atoms)
@@ -908,9 +912,7 @@ class Store:
     def atom_id(self, atom: Atom, who: str) -> int:
         """The id of a ground atom of an open predicate."""
         self.check_atom(atom, who)
-        p = self.predicates[atom.predicate]
-        if not p.open:
-            raise ModelError(f"{who}: {visible(p.name)} is closed: its atoms are known")
+        p = self.open_predicate(atom.predicate, who)
         where = []
         for k, (term, number) in enumerate(zip(atom.terms, p.classes)):
             if isinstance(term, Variable):  # in atoms that are asked for, all words are constants

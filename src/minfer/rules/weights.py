@@ -37,7 +37,7 @@ from minfer.rules.model import block_weights, build, weight_of
 from minfer.rules.parse import Rule, parse_rule
 from minfer.rules.plan import check_size
 from minfer.rules.selection import Selector
-from minfer.states import near_names
+from minfer.states import did_you_mean
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -189,8 +189,7 @@ def with_weights(rules: Sequence[Rule], given: Mapping[str, Weight]) -> list[Rul
     given = {_normal(name, texts): weight for name, weight in given.items()}
     unknown = [name for name in given if name not in texts]
     if unknown:
-        near = near_names(unknown[0], texts)
-        hint = f"; did you mean {visible(near[0])}?" if near else ""
+        hint = did_you_mean(unknown[0], texts)
         raise ModelError(f"with_weights: there is no rule {visible(unknown[0])}{hint}")
     out = []
     for name, rule in zip(texts, rules):
@@ -259,24 +258,21 @@ class _Weights:
 
     def mean(self) -> NDArray[np.float64]:
         """What weights are before any data are seen."""
-        return self.values(lambda r: self.rules[r].weight, lambda r: self.rules[r].weights)
+        return self._given(self.rules) if self.given else np.zeros(len(self.columns))
 
     def started(self, start: Learned | None) -> NDArray[np.float64] | None:
         """The weights of another run."""
         if start is None:
             return None
-        others = start.program.rules
-        if _named(others) != _named(self.rules):
+        if _named(start.program.rules) != _named(self.rules):
             raise ModelError("start: its rules differ from those of this program")
-        return self.values(lambda r: others[r].weight, lambda r: others[r].weights, True)
+        return self._given(start.program.rules)
 
-    def values(self, one: Any, many: Any, given: bool | None = None) -> NDArray[np.float64]:
+    def _given(self, rules: Sequence[Rule]) -> NDArray[np.float64]:
+        """The weights that rules have."""
         out = np.zeros(len(self.columns))
-        if not (self.given if given is None else given):
-            return out
-        for (rule, key), place in self.columns.items():
-            listed = dict(many(rule) or ())
-            out[place] = listed.get(key, one(rule) or 0.0)
+        for (k, key), place in self.columns.items():
+            out[place] = dict(rules[k].weights or ()).get(key or (), rules[k].weight or 0.0)
         return out
 
     def by_rule(self, found: NDArray[np.float64]) -> list[Weight]:
@@ -321,11 +317,7 @@ class _Labelled:
         self.known = self.store.known()
         self.y = np.full(self.store.n_atoms, -1, dtype=np.int8)
         for name, source in labels.items():
-            p = self.store.predicates.get(name)
-            if p is None:
-                raise ModelError(f"labels: {self.store.unknown_predicate(name)}")
-            if not p.open:
-                raise ModelError(f"labels: {visible(name)} is closed: its atoms are known")
+            p = self.store.open_predicate(name, "labels")
             how = truth.get(name, True) if isinstance(truth, Mapping) else truth
             self._read(p, source, how)
         told = (self.y >= 0) & (self.known < 2) & (self.y != self.known)
