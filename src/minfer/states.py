@@ -52,6 +52,12 @@ def near_names(wanted: str, names: Iterable[str], n: int = 1, cutoff: float = 0.
     return [name for x in dict.fromkeys(close) for name in lower[x]][:n]
 
 
+def did_you_mean(wanted: str, names: Iterable[str], quotes: bool = False) -> str:
+    """The end of a sentence about a name that is not there: the nearest one, if any is near."""
+    near = [visible(name) for name in near_names(wanted, names)]
+    return f"; did you mean {repr(near[0]) if quotes else near[0]}?" if near else ""
+
+
 def is_slip(text: str, name: str) -> bool:
     """Whether a text is a name misspelt, rather than another name: its digits are the same."""
     digits = [[c for c in x if c.isdigit()] for x in (text, name)]

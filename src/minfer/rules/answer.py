@@ -119,11 +119,7 @@ class Answer:
         known : whether atoms are listed that evidence fixes
         """
         store = self.rules.store
-        p = store.predicates.get(predicate)
-        if p is None:
-            raise ModelError(f"table: {store.unknown_predicate(predicate)}")
-        if not p.open:
-            raise ModelError(f"table: {visible(predicate)} is closed: its atoms are known")
+        p = store.open_predicate(predicate, "table")
         if kind not in (None, "pandas", "polars", "arrow", "columns"):
             raise ModelError(f"table: kind must be pandas, polars, arrow or columns, not {kind!r}")
         select, joins = [], ""
@@ -170,9 +166,7 @@ class Answer:
         if not positive:
             raise ModelError("query: a pattern is an atom without !; P(!a) is 1 - P(a)")
         store.check_atom(atom, "query")
-        p = store.predicates[atom.predicate]
-        if not p.open:
-            raise ModelError(f"query: {visible(p.name)} is closed: its atoms are known")
+        p = store.open_predicate(atom.predicate, "query")
         where: list[str] = []
         seen: dict[str, str] = {}
         for k, term in enumerate(atom.terms):
@@ -191,7 +185,7 @@ class Answer:
     def explain(self, atom: str, n: int = 10) -> Explanation:
         """Why an atom has its probability: the groundings that push it most, and how far."""
         check_whole("n", n, 1)
-        return explain_atom(self, atom, n)
+        return explain_atom(self.rules.grounder, self.grounding, self.probabilities, atom, n)
 
     def write(
         self, path: str | os.PathLike[str], predicates: list[str] | None = None, known: bool = True

@@ -41,7 +41,7 @@ from minfer.errors import FormatError, ModelError, RefusedError, SettingsError, 
 from minfer.io.opening import opened, streamed
 from minfer.io.text import check_text, csv_header
 from minfer.rules.formulas import value_text
-from minfer.states import near_names
+from minfer.states import did_you_mean
 from minfer.words import counted
 
 _VALUES = (str, int, float, np.generic, datetime.date)
@@ -674,8 +674,7 @@ def _table_sql(reader: Database, table: str, place: str) -> tuple[str, bool]:
 
 
 def _no_table(place: str, table: str, names: Sequence[str]) -> FormatError:
-    near = near_names(table, names)
-    hint = f"; did you mean {visible(near[0])!r}?" if near else ""
+    hint = did_you_mean(table, names, quotes=True)
     if re.match(r"\s*(select|with|from)\b", table, re.IGNORECASE):
         hint = "; SQL is given as minfer.rules.Query(file, sql=...)"
     return FormatError(f"{place}: there is no table {visible(table)!r}{hint}")
