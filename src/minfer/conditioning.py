@@ -61,6 +61,12 @@ class Conditioned:
     def has_fixed(self) -> bool:
         return bool((self.fixed >= 0).any())
 
+    @cached_property
+    def fixed_at(self) -> NDArray[np.int64]:
+        """Where the states of the fixed variables are among all."""
+        known = np.flatnonzero(self.fixed >= 0)
+        return self.graph._offsets[known] + self.fixed[known]
+
     def expand(self, factor: int, joint: NDArray) -> NDArray[np.float64]:
         """A joint marginal over a factor's free variables, put back onto its whole scope."""
         whole = self.graph.scope(factor)

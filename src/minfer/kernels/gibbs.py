@@ -73,14 +73,9 @@ def _is_broken(
     broken = False
     if toff[f] < 0:
         row = f - (toff.shape[0] - machine.shape[0])
-        state = machine[row, START]
-        for i in range(fptr[f], fptr[f + 1]):
-            if state < 0:
-                break
-            state = step[step_at[i] + 2 * state + (x[scope[i]] == literal[i])]
-        broken = state < 0
-        if not broken:
-            broken = final[machine[row, FINAL] + state] == -np.inf
+        first, stop, start = fptr[f], fptr[f + 1], machine[row, START]
+        state = _walk(scope, literal, step_at, step, x, first, stop, start)
+        broken = state < 0 or final[machine[row, FINAL] + state] == -np.inf
     elif width[f] > 0:
         lo = fptr[f]
         apart = abs(x[scope[lo]] - x[scope[lo + 1]])

@@ -30,7 +30,7 @@ from minfer.checks import check_graph, check_seconds, check_solver, check_whole
 from minfer.conditioning import condition
 from minfer.errors import ContradictionError, RefusedError
 from minfer.limits import clock, start_clock
-from minfer.solvers.base import Marginals, Solver, check_start
+from minfer.solvers.base import Marginals, Solver, check_start, normalised
 from minfer.solvers.bp import RETRY_DAMPING, BeliefPropagation
 from minfer.solvers.components import _SEVERITY, _kind
 from minfer.solvers.status import Status
@@ -213,10 +213,7 @@ class _Mixture:
         out = np.zeros(len(self.branches[0].answer.probs))
         for w, b in zip(self.weights(), self.branches):
             out += w * b.answer.probs
-        if self.graph.n_variables:
-            total = np.add.reduceat(out, self.graph._offsets[:-1])
-            out /= np.repeat(total, self.graph._n_states)
-        return out
+        return normalised(out, self.graph._offsets)
 
     def _next(self) -> int:
         """The variable to clamp, or -1 where there is none left that another depends on."""

@@ -35,7 +35,7 @@ from minfer.errors import ContradictionError, RefusedError
 from minfer.kernels.backend import backend
 from minfer.layout import Scopes, lay_out, scopes
 from minfer.limits import clock, start_clock
-from minfer.solvers.base import Marginals, check_start
+from minfer.solvers.base import Marginals, check_start, normalised
 from minfer.solvers.irreducible import haven, may_be_trapped, may_stick
 from minfer.solvers.mean_field import (
     Pace,
@@ -137,8 +137,8 @@ class Gibbs:
         residuals = run.sample()
         idle = np.repeat(is_idle(parts), graph._n_states)  # their first marginals are exact
         totals, states, counts = run.on.get((run.totals, run.states, run.counts))
-        chain_probs = _normalised(np.where(idle, first, totals), graph)
-        probs = _normalised(chain_probs.mean(axis=0), graph)
+        chain_probs = normalised(np.where(idle, first, totals), graph._offsets)
+        probs = normalised(chain_probs.mean(axis=0), graph._offsets)
         lift(model, probs)
         error, note = standard_error(chain_probs), ""
         spread = "" if error is None else f"; they differ by {error:.2g}"
@@ -313,12 +313,3 @@ def count_ptr(card: NDArray, scope_ptr: NDArray, scope: NDArray) -> NDArray[np.i
         cells = np.multiply.reduceat(card[scope].astype(np.int64), scope_ptr[:-1])
         np.cumsum(cells, out=out[1:])
     return out
-
-
-def _normalised(weights: NDArray[np.float64], graph: FactorGraph) -> NDArray[np.float64]:
-    """Every variable's entries scaled to sum to one; the last axis holds all states."""
-    if not graph.n_variables:
-        return weights
-    off = graph._offsets
-    totals = np.add.reduceat(weights, off[:-1], axis=-1)
-    return weights / np.repeat(totals, np.diff(off), axis=-1)

@@ -34,7 +34,7 @@ from minfer.errors import RefusedError
 from minfer.kernels.backend import Backend, backend
 from minfer.layout import lay_out
 from minfer.limits import clock, start_clock
-from minfer.solvers.base import Marginals, check_start, first_argmax
+from minfer.solvers.base import Marginals, check_start, first_argmax, normalised, softmax
 from minfer.solvers.irreducible import no_messages
 from minfer.solvers.status import LogZ, Status
 from minfer.support import lift, without_least
@@ -295,16 +295,13 @@ def initial_probs(
     Idle variables, without any factor left, always get those of the field: that is the answer.
     """
     off = model.graph._offsets
-    if not model.graph.n_variables:
-        return np.zeros(0)
-    sizes = np.diff(off)
-    weights = np.exp(model.field - np.repeat(np.maximum.reduceat(model.field, off[:-1]), sizes))
-    if _fits(model, start):
+    weights = softmax(model.field, off)
+    if model.graph.n_variables and _fits(model, start):
         assert start is not None
         earlier = np.where(model.field > -np.inf, without_least(start.probs), 0.0)
         known = (np.add.reduceat(earlier, off[:-1]) > 0) & ~is_idle(parts)
-        weights = np.where(np.repeat(known, sizes), earlier, weights)
-    return weights / np.repeat(np.add.reduceat(weights, off[:-1]), sizes)
+        weights = normalised(np.where(np.repeat(known, np.diff(off)), earlier, weights), off)
+    return weights
 
 
 def is_idle(parts: Layout) -> NDArray[np.bool_]:

@@ -35,7 +35,7 @@ from minfer.factors.group import FactorGroup
 from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
 from minfer.limits import clock, start_clock
-from minfer.solvers.base import Marginals, check_start
+from minfer.solvers.base import Marginals, check_start, softmax
 from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.status import LogZ, Status
 from minfer.support import lift, without_least
@@ -173,10 +173,7 @@ class _Climb:
         self.blocks = [self._block(b, labels) for b in range(int(labels.max(initial=-1)) + 1)]
         self.value = np.full(len(self.blocks), -np.inf)  # log Z_b less what crosses
         self.crossing = np.zeros(len(self.blocks))  # E_q of the factors that end here
-        known = np.flatnonzero(model.fixed >= 0)
-        self.constant = model.constant + float(
-            model.field[self.off[known] + model.fixed[known]].sum()
-        )
+        self.constant = model.constant + float(model.field[model.fixed_at].sum())
 
     def _given(self) -> NDArray[np.int64]:
         """The block of each variable, -1 where it is fixed."""
@@ -395,10 +392,8 @@ class _Climb:
         if len(self.blocks) <= 1:
             status, kind = Status.EXACT, LogZ.EXACT
         probs = self.q.copy()
-        known = np.flatnonzero(self.model.fixed >= 0)
-        for v in known.tolist():
-            probs[self.off[v] : self.off[v + 1]] = 0.0
-            probs[self.off[v] + self.model.fixed[v]] = 1.0
+        probs[np.repeat(self.model.fixed >= 0, self.card)] = 0.0
+        probs[self.model.fixed_at] = 1.0
         if status is not Status.EXACT:
             lift(self.model, probs)
         value = float(self.value.sum() + self.constant) if kind is LogZ.EXACT else bounds[-1]
@@ -444,13 +439,7 @@ class StructuredState:
         joint = self.inside.get(i)
         if joint is None:
             return None
-        scope = self.graph.scope(i)
-        if joint.ndim == len(scope):
-            return joint
-        out = np.zeros(tuple(int(s) for s in self.graph._n_states[scope]))
-        fixed = self.model.fixed[scope]
-        out[tuple(int(f) if f >= 0 else slice(None) for f in fixed)] = joint
-        return out
+        return replace(self.model, graph=self.graph).expand(i, joint)
 
 
 def forests(model: Conditioned, tables: list[NDArray[np.float64]]) -> NDArray[np.int64]:
@@ -534,12 +523,7 @@ class _Sets:
 
 def _first(model: Conditioned, start: Marginals | None, graph: FactorGraph) -> NDArray[np.float64]:
     """The q to begin with, (sum S,): of ``start`` if it fits, else of the field alone."""
-    off = model.graph._offsets
-    if not model.graph.n_variables:
-        return np.zeros(0)
-    sizes = np.diff(off)
-    q = np.exp(model.field - np.repeat(np.maximum.reduceat(model.field, off[:-1]), sizes))
-    q /= np.repeat(np.add.reduceat(q, off[:-1]), sizes)
+    q = softmax(model.field, model.graph._offsets)
     if start is not None and np.array_equal(start.graph._n_states, graph._n_states):
         known = len(start.probs)
         q[:known] = without_least(start.probs)

@@ -39,8 +39,8 @@ from minfer.errors import RefusedError
 from minfer.kernels.backend import backend
 from minfer.layout import lay_out
 from minfer.limits import clock, start_clock
-from minfer.solvers.base import Marginals, check_start
-from minfer.solvers.gibbs import GibbsState, _normalised, count_ptr, standard_error
+from minfer.solvers.base import Marginals, check_start, normalised
+from minfer.solvers.gibbs import GibbsState, count_ptr, standard_error
 from minfer.solvers.irreducible import no_messages
 from minfer.solvers.mean_field import (
     Pace,
@@ -220,7 +220,9 @@ class Ensembles:
         with np.errstate(divide="ignore"):
             at = np.linspace(0.0, 1.0, self.kernels.BINS + 1)
             logit = np.log(at) - np.log1p(-at)
-        there, anywhere = on.put((parts, _normalised((parts.bias > -np.inf).astype(float), graph)))
+        there, anywhere = on.put(
+            (parts, normalised((parts.bias > -np.inf).astype(float), graph._offsets))
+        )
         for c in range(n_chains):
             states, one_each = on.put((np.zeros((n_lanes, n), np.int32), seeds[c, 1:].copy()))
             draw(there.off, anywhere, one_each, states)
@@ -389,7 +391,7 @@ class Ensembles:
         if not seen.any():
             return self.probs()[None]
         idle = np.repeat(is_idle(self.parts), self.graph._n_states)
-        return _normalised(np.where(idle, self.first, self.sums.totals[seen]), self.graph)
+        return normalised(np.where(idle, self.first, self.sums.totals[seen]), self.graph._offsets)
 
     def error(self) -> float | None:
         """The largest standard error of a marginal, None from one ensemble alone."""
@@ -399,7 +401,9 @@ class Ensembles:
 
     def probs(self) -> NDArray[np.float64]:
         idle = np.repeat(is_idle(self.parts), self.graph._n_states)
-        return _normalised(np.where(idle, self.first, self.sums.totals.sum(axis=0)), self.graph)
+        return normalised(
+            np.where(idle, self.first, self.sums.totals.sum(axis=0)), self.graph._offsets
+        )
 
     def _seen(self) -> NDArray[np.bool_]:
         """Ensembles with something recorded of every variable."""
