@@ -9,7 +9,7 @@ import numpy as np
 
 import naive
 from minfer import ContradictionError, FactorGraph, Intervals
-from minfer.certified.bounds import Bounds, Meter, Method
+from minfer.certified.bounds import BoundMethod, Bounds, Meter
 from minfer.certified.local import Local
 from minfer.conditioning import condition
 from refuting import EXACT, exponential
@@ -40,7 +40,7 @@ def true_marginals(graph: FactorGraph) -> np.ndarray | None:
 
 
 def alone(
-    method: Method,
+    method: BoundMethod,
     graph: FactorGraph,
     budgets: tuple[float, ...],
     ignored: np.ndarray | None = None,

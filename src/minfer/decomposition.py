@@ -38,7 +38,7 @@ def only_tables(model: Conditioned) -> Conditioned:
     if all(g.form == "table" for g in model.groups):
         return model
     groups: list[FactorGroup] = []
-    chains = _Chains(model)
+    chains = _MachineChains(model)
     field, constant = model.field.copy(), model.constant
     for g in model.groups:
         if g.form == "table":
@@ -94,7 +94,7 @@ def _global_table(model: Conditioned, group: FactorGroup, row: int) -> NDArray[n
     return group.score(np.full(len(cells), row), x).reshape(shape)
 
 
-class _Chains:
+class _MachineChains:
     """Auxiliary variables and the tables of chains, those of one shape collected."""
 
     def __init__(self, model: Conditioned) -> None:

@@ -1,8 +1,8 @@
 """The factors of a model as arrays, once for all who read them.
 
-:class:`Arrays` has every part that somebody reads, each made when it is first asked for: scopes end
-to end and where variables occur in them, tables end to end, binary pairs apart from the rest, and
-what mean field and sampling run on (:class:`minfer.kernels.layout.Layout`), binary pairs in
+:class:`FactorArrays` has every part that somebody reads, made when it is first asked for: scopes
+end to end and where variables occur in them, tables end to end, binary pairs apart from the rest,
+and what mean field and sampling run on (:class:`minfer.kernels.layout.Layout`), binary pairs in
 quadratic form. Message passing shares :func:`split_pairs`, :func:`scopes`, :func:`places` and
 :func:`automata`, and adds odds and message slots of its own (:mod:`minfer.wiring`).
 """
@@ -106,7 +106,7 @@ def places(flat: Scopes, n_variables: int) -> Places:
     return Places(order, vptr, owner, (order - flat.fptr[owner]).astype(np.int32))
 
 
-class Arrays:
+class FactorArrays:
     """F factors over V variables, whatever the field."""
 
     def __init__(
@@ -190,7 +190,7 @@ class Arrays:
 
 
 def lay_out(model: Conditioned) -> Layout:
-    """A model as mean field and sampling read it: what ``Arrays.sites`` has, with its field."""
+    """A model as mean field and sampling read it: ``FactorArrays.sites`` with its field."""
     from minfer.kernels.layout import finish
 
     sites = model.arrays.sites
@@ -238,7 +238,7 @@ def cells(
     return toff, join([values.ravel() for values in tables], np.float64)
 
 
-class Automata(NamedTuple):
+class AutomatonArrays(NamedTuple):
     """M machines end to end, over E places."""
 
     literal: NDArray[np.int32]  # (E,)
@@ -250,7 +250,7 @@ class Automata(NamedTuple):
     final: NDArray[np.float64]
 
 
-def automata(machines: Sequence[Machine]) -> Automata:
+def automata(machines: Sequence[Machine]) -> AutomatonArrays:
     """Groups of machines one after the other."""
     known: dict[bytes, int] = {}
     steps: list[NDArray] = []
@@ -269,7 +269,7 @@ def automata(machines: Sequence[Machine]) -> Automata:
         step_at.append(np.tile(where, n))
         final_at.append(n_final + np.arange(n) * (m.final.shape[1] if len(m.final) > 1 else 0))
         n_final += m.final.size
-    return Automata(
+    return AutomatonArrays(
         join([m.literal.ravel() for m in machines], np.int32),
         join(step_at, np.int64),
         join(steps, np.int32),

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Meter, Scratch, Stopped
+from minfer.certified.bounds import Bounds, Meter, OutOfWork, Scratch
 from minfer.certified.local import Local, odds_ranges, ratios
 from minfer.certified.rounding import EXP, U, gamma, up
 from minfer.factors.group import FactorGroup
@@ -74,7 +74,7 @@ class Boxes:
         if local is not self._of:
             try:
                 self._prepare(local, meter.check)
-            except Stopped:
+            except OutOfWork:
                 return True
         roots = np.flatnonzero(wanted & ~self._done)
         sizes = bounds.graph._n_states[roots]

@@ -24,7 +24,7 @@ ORDERING = 256
 
 
 @dataclass(eq=False)
-class Component:
+class PureComponent:
     """Its variables, their order, and what a run costs."""
 
     vertices: NDArray[np.int64]
@@ -47,14 +47,14 @@ class Swept:
         if local is not self._of:
             self._prepare(local, meter)
 
-        def due() -> list[Component]:
+        def due() -> list[PureComponent]:
             return [
                 c
                 for c in self._components
                 if not c.over and 2 * c.cells <= budget * wanted[c.vertices].sum()
             ]
 
-        def answer(c: Component) -> tuple[Component, list]:
+        def answer(c: PureComponent) -> tuple[PureComponent, list]:
             return c, run(local, [self._region(local, c)], meter.flag)
 
         for c, answers in meter.each(answer, due()):
@@ -98,9 +98,9 @@ class Swept:
                     narrow_order(ptr, nbr), ptr, nbr, np.zeros(len(vertices)), WIDEST
                 )
             if widest <= WIDEST:
-                self._components.append(Component(vertices, PASSES * cells))
+                self._components.append(PureComponent(vertices, PASSES * cells))
 
-    def _region(self, local: Local, c: Component) -> Region:
+    def _region(self, local: Local, c: PureComponent) -> Region:
         from minfer.certified.monotone import region_of
 
         if isinstance(self._grid, Grid) and len(c.vertices) == local.n_variables:

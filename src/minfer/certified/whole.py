@@ -77,7 +77,7 @@ class Pack:
     over: bool = False  # solved, or hopeless
 
 
-class Part(NamedTuple):
+class PackArrays(NamedTuple):
     """The variables and tables of a pack under numbers of their own."""
 
     card: NDArray[np.int32]
@@ -242,7 +242,7 @@ def ranges(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.in
     return np.arange(int(end[-1]) if len(end) else 0) + np.repeat(first - end + length, length)
 
 
-def _part(t: Tabled, pack: Pack) -> Part:
+def _part(t: Tabled, pack: Pack) -> PackArrays:
     variables, tables = pack.variables, pack.tables
     number = np.full(int(variables[-1]) + 1, -1, dtype=np.int32)
     number[variables] = np.arange(len(variables), dtype=np.int32)
@@ -254,7 +254,7 @@ def _part(t: Tabled, pack: Pack) -> Part:
     # tables that share their numbers share them here
     begin, first, inverse = np.unique(t.toff[tables], return_index=True, return_inverse=True)
     size = t.size[tables][first]
-    return Part(
+    return PackArrays(
         card, off, Scopes(tables, fptr, scope),
         (np.cumsum(size) - size)[inverse.ravel()],
         t.field[ranges(t.off[variables], card.astype(np.int64))],
@@ -262,13 +262,13 @@ def _part(t: Tabled, pack: Pack) -> Part:
     )  # fmt: skip
 
 
-def _plan(part: Part, most: float) -> CliqueTree:
+def _plan(part: PackArrays, most: float) -> CliqueTree:
     n, (_, fptr, scope) = len(part.card), part.flat
     return tree_over(linked(scope, fptr, np.ones(n, dtype=bool), part.card), n, most)
 
 
 def _marginals(
-    part: Part, tree: CliqueTree, meter: Meter
+    part: PackArrays, tree: CliqueTree, meter: Meter
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Marginals (sum S,) and, where a variable is eliminated, its clique's share of roundings.
 

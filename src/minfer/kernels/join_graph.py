@@ -109,13 +109,8 @@ def add_table(card, cl_var, lo, hi, scope, table, psi):
 @jit
 def _belief(c, graph, b):
     """b <- the cluster's log-table with all its messages; returns the largest entry."""
-    inc_ptr, inc_edge, inc_side, msg_at = (
-        graph.inc_ptr,
-        graph.inc_edge,
-        graph.inc_side,
-        graph.msg_at,
-    )
-    msg, place_ptr, place = graph.msg, graph.place_ptr, graph.place
+    inc_ptr, inc_edge, inc_side = graph.inc_ptr, graph.inc_edge, graph.inc_side
+    msg_at, msg, place_ptr, place = graph.msg_at, graph.msg, graph.place_ptr, graph.place
     lo, n = graph.cell_ptr[c], graph.cell_ptr[c + 1] - graph.cell_ptr[c]
     n_in = graph.inner[c]
     n_out = n // n_in

@@ -108,7 +108,7 @@ class StructuredMeanField:
         except RefusedError as error:
             said = str(error).removeprefix("Exact: ")
             raise RefusedError(f"StructuredMeanField: {said}") from None
-        return _Climb(self, graph, model, start, begin).answer()
+        return _BlockAscent(self, graph, model, start, begin).answer()
 
     def prepare(self, graph: FactorGraph) -> Prepared:
         """The same interface as other solvers'; each call chooses its blocks again."""
@@ -131,7 +131,7 @@ class StructuredMeanField:
         return out
 
 
-class _Part(NamedTuple):
+class _Touching(NamedTuple):
     """Rows of a group of factors that lie in the same way to a block."""
 
     group: int
@@ -144,12 +144,12 @@ class _Part(NamedTuple):
 class _Block(NamedTuple):
     variables: NDArray[np.int64]
     states: NDArray[np.int64]  # where their states lie among all
-    parts: list[_Part]
+    parts: list[_Touching]
     model: Conditioned
     tree: CliqueTree
 
 
-class _Climb:
+class _BlockAscent:
     """One run: q by variable, and by factor where a block holds several of its variables."""
 
     def __init__(
@@ -228,7 +228,7 @@ class _Climb:
         mine = np.flatnonzero(labels == b)
         number = np.full(len(labels), -1, dtype=np.int32)
         number[mine] = np.arange(len(mine))
-        parts: list[_Part] = []
+        parts: list[_Touching] = []
         groups: list[FactorGroup] = []
         for k, g in enumerate(self.model.groups):
             of = labels[g._scope]
@@ -246,7 +246,7 @@ class _Climb:
                     sets[int(where[a])].append(a)
                 last = of[rows].max(axis=1) == b
                 others = tuple(tuple(s) for s in sets.values())
-                part = _Part(k, rows, tuple(np.flatnonzero(inside).tolist()), others, last)
+                part = _Touching(k, rows, tuple(np.flatnonzero(inside).tolist()), others, last)
                 parts.append(part)
                 for s in (part.inside, *others):
                     if len(s) > 1 and (k, s) not in self.joints:
@@ -286,7 +286,7 @@ class _Climb:
     def _marginal(self, variables: NDArray, size: int) -> NDArray[np.float64]:
         return self.q[self.off[variables][:, None] + np.arange(size)]
 
-    def _expected(self, part: _Part) -> NDArray[np.float64]:
+    def _expected(self, part: _Touching) -> NDArray[np.float64]:
         """What is left of log psi over the positions inside, the others averaged, (rows, cells)."""
         g = self.model.groups[part.group]
         table = self.tables[part.group][part.rows]

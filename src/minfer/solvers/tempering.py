@@ -173,7 +173,7 @@ class _Copies(NamedTuple):
     facing: NDArray[np.int8]  # (C, K)
 
 
-class _Sums(NamedTuple):
+class _Recorded(NamedTuple):
     """What sweeps add to."""
 
     totals: NDArray[np.float64]  # (C, sum S)
@@ -254,14 +254,14 @@ class Ensembles:
         mean_exp = np.zeros((n_chains, 2, n_rungs))
         mean_exp[:, 0] = -np.inf
         none = np.zeros((n_chains, n_rungs - 1), dtype=np.int64)
-        self._sums = self.on.put(_Sums(
+        self._sums = self.on.put(_Recorded(
             np.zeros((n_chains, len(self.parts.bias))), np.zeros((n_chains, 2), dtype=np.int64),
             mean_exp, none, none.copy(), np.zeros((n_chains, 1), dtype=np.int64),
         ))  # fmt: skip
         self._counts = self.on.put(np.zeros(int(self.count_ptr[-1]), dtype=np.int64))
 
     @property
-    def sums(self) -> _Sums:
+    def sums(self) -> _Recorded:
         """What is recorded so far."""
         return self.on.get(self._sums)
 
