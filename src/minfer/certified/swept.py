@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local
 from minfer.certified.monotone import PASSES, WIDEST, Grid, Region, find_grid, rectangle_plan, run
+from minfer.factors.group import components
 
 #: A component of fewer variables is not worth a run of its own: clique trees take many at once.
 SMALLEST = 8
@@ -65,17 +66,13 @@ class Swept:
         return any(not c.over for c in self._components)
 
     def _prepare(self, local: Local, meter: Meter) -> None:
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import connected_components
-
         from minfer.kernels.frontier import frontier_sizes
         from minfer.kernels.regions import inside, narrow_order
 
         self._of, self._components = local, []
         self._grid = find_grid(local)
         n = local.n_variables
-        links = csr_array((np.ones(len(local.nbr), dtype=np.int8), local.nbr, local.ptr), (n, n))
-        _, label = connected_components(links, directed=False)
+        label = components(n, local.row, local.nbr)
         impure = ~local.binary | local.other.any(axis=1)
         size = np.bincount(label)
         bad = np.zeros(len(size), dtype=bool)

@@ -43,6 +43,7 @@ from minfer.elimination import CliqueTree, linked, tree_over
 from minfer.errors import ContradictionError
 from minfer.factors.group import components
 from minfer.layout import Scopes
+from minfer.wiring import ranges
 
 #: Cells of a tree (some seconds) and of its messages (a GiB), at most.
 MOST_CELLS, MOST_MESSAGES = 2.0**28, 2.0**25
@@ -234,12 +235,6 @@ def _members(
 ) -> NDArray[np.int64]:
     """The items of some labels, label by label."""
     return order[ranges(ptr[labels], ptr[labels + 1] - ptr[labels])]
-
-
-def ranges(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
-    """first[0], first[0] + 1, ... (length[0] of them), first[1], ..."""
-    end = np.cumsum(length)
-    return np.arange(int(end[-1]) if len(end) else 0) + np.repeat(first - end + length, length)
 
 
 def _part(t: Tabled, pack: Pack) -> PackArrays:

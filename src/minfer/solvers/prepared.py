@@ -297,7 +297,7 @@ class PreparedPropagation(Prepared):
         """The wiring with a call's numbers; None where it does not fit them."""
         if self.mesh is None:
             return None
-        model, known = self._conditioned(call), None
+        model, known = condition(call.graph), None
         if not np.array_equal(model.fixed, self.model.fixed):
             return None
         if call.known is not None:
@@ -320,17 +320,6 @@ class PreparedPropagation(Prepared):
             kept = observed, self.solver._weights_given(model, known)  # type: ignore[union-attr]
             self._weights = kept
         return kept[1]
-
-    def _conditioned(self, call: Call) -> Conditioned:
-        """The model with a call's weights and field."""
-        if call.weighted:
-            return condition(call.graph)
-        if call.field is None:
-            return self.model
-        more = np.asarray(call.field, dtype=np.float64)
-        if not np.isfinite(more).all():
-            return condition(call.graph)  # a state that is excluded may fix more
-        return replace(self.model, graph=call.graph, field=self.model.field + more)
 
 
 def solve(

@@ -34,9 +34,10 @@ from minfer.errors import RefusedError, SettingsError
 from minfer.factors.group import FactorGroup
 from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
-from minfer.limits import clock, start_clock
+from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals, check_start, softmax
 from minfer.solvers.clique_passes import pass_messages
+from minfer.solvers.irreducible import tied_parts
 from minfer.solvers.status import LogZ, Status
 from minfer.support import lift, without_least
 
@@ -161,9 +162,7 @@ class _BlockAscent:
         begin: float,
     ) -> None:
         self.settings, self.graph, self.model, self.begin = settings, graph, model, begin
-        self.deadline = math.inf
-        if settings.time_limit is not None:
-            self.deadline = clock() + settings.time_limit
+        self.deadline = deadline_of(settings.time_limit, clock())
         self.card = model.graph._n_states.astype(np.int64)
         self.off = model.graph._offsets
         self.tables = [g.log_tables() for g in model.groups]
@@ -445,11 +444,7 @@ class StructuredState:
 def forests(model: Conditioned, tables: list[NDArray[np.float64]]) -> NDArray[np.int64]:
     """The block of each variable, -1 where it is fixed: forests of units that hard factors join."""
     n = model.graph.n_variables
-    unit = _Sets(n)
-    for g, table in zip(model.groups, tables):
-        for scope in g._scope[np.isneginf(table).any(axis=1)].tolist():
-            for v in scope[1:]:
-                unit.join(scope[0], v)
+    unit = tied_parts(n, model.arrays.hard).tolist()
     near: dict[int, dict[int, float]] = defaultdict(dict)
     for g, table in zip(model.groups, tables):
         if not table.size:
@@ -459,7 +454,7 @@ def forests(model: Conditioned, tables: list[NDArray[np.float64]]) -> NDArray[np
             finite, table, np.inf
         ).min(axis=1)
         for scope, s in zip(g._scope.tolist(), strength.tolist()):
-            units = {unit.find(v) for v in scope}
+            units = {unit[v] for v in scope}
             for a in units:
                 for b in units:
                     if a != b:
@@ -468,7 +463,7 @@ def forests(model: Conditioned, tables: list[NDArray[np.float64]]) -> NDArray[np
     block_of: dict[int, int] = {}
     sets: list[_Sets] = []
     for v in range(n):
-        u = unit.find(v)
+        u = unit[v]
         if model.fixed[v] >= 0 or u in block_of:
             continue
         pull: dict[int, float] = defaultdict(float)
@@ -487,7 +482,7 @@ def forests(model: Conditioned, tables: list[NDArray[np.float64]]) -> NDArray[np
             sets[b].join(root, u)
     for v in range(n):
         if model.fixed[v] < 0:
-            labels[v] = block_of[unit.find(v)]
+            labels[v] = block_of[unit[v]]
     return labels
 
 

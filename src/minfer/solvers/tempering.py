@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,7 @@ from minfer.support import lift
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.kernels.layout import Layout
+    from minfer.kernels.tempering import Recorded
     from minfer.solvers.prepared import Prepared
 
 #: What a forbidden cell is softened to, in logs below the least allowed one of its table.
@@ -162,28 +163,6 @@ class Even(Pace):
         pass
 
 
-class _Copies(NamedTuple):
-    """C ensembles of K copies, one in each of L lanes; see :mod:`minfer.kernels.tempering`."""
-
-    x: NDArray[np.float64]  # (C, V, L)
-    cell: NDArray[np.int32]  # (C, F, L)
-    words: NDArray[np.uint64]  # (C, 4)
-    rung: NDArray[np.int64]  # (C, K)
-    lane_at: NDArray[np.int64]  # (C, K)
-    facing: NDArray[np.int8]  # (C, K)
-
-
-class _Recorded(NamedTuple):
-    """What sweeps add to."""
-
-    totals: NDArray[np.float64]  # (C, sum S)
-    valid: NDArray[np.int64]  # (C, 2)
-    mean_exp: NDArray[np.float64]  # (C, 2, K)
-    tries: NDArray[np.int64]  # (C, K - 1)
-    accepted: NDArray[np.int64]  # (C, K - 1)
-    trips: NDArray[np.int64]  # (C, 1)
-
-
 class Ensembles:
     """The arrays of one run, filled by the kernel."""
 
@@ -235,7 +214,7 @@ class Ensembles:
         self.beta = np.concatenate([[0.0], low])
         rung = np.tile(np.arange(n_rungs), (n_chains, 1))
         self._model = (there, *on.put((self.table, self.forbidden)))
-        self._copies = on.put(_Copies(
+        self._copies = on.put(self.kernels.Replicas(
             x, np.zeros((n_chains, n_facs, n_lanes), dtype=np.int32), seeds[:, 0].copy(), rung,
             rung.copy(), np.zeros((n_chains, n_rungs), dtype=np.int8),
         ))  # fmt: skip
@@ -254,24 +233,24 @@ class Ensembles:
         mean_exp = np.zeros((n_chains, 2, n_rungs))
         mean_exp[:, 0] = -np.inf
         none = np.zeros((n_chains, n_rungs - 1), dtype=np.int64)
-        self._sums = self.on.put(_Recorded(
+        self._sums = self.on.put(self.kernels.Recorded(
             np.zeros((n_chains, len(self.parts.bias))), np.zeros((n_chains, 2), dtype=np.int64),
             mean_exp, none, none.copy(), np.zeros((n_chains, 1), dtype=np.int64),
         ))  # fmt: skip
         self._counts = self.on.put(np.zeros(int(self.count_ptr[-1]), dtype=np.int64))
 
     @property
-    def sums(self) -> _Recorded:
-        """What is recorded so far."""
+    def sums(self) -> Recorded:
+        """What is recorded so far, of all ensembles."""
         return self.on.get(self._sums)
 
     def sweep(self, n: int, record: bool) -> None:
         beta = self.on.put(self.beta)
         for c in range(self.settings.n_chains):
-            x, cell, words, *lanes = (each[c] for each in self._copies)
+            copies, sums = (type(t)(*(each[c] for each in t)) for t in (self._copies, self._sums))
             self.kernels.temper(
-                *self._model, x, cell, words, self._logit, beta, *lanes, n, record,
-                *(each[c] for each in self._sums), *self._counted, self._counts, self.done % 2,
+                *self._model, copies, self._logit, beta, n, record, sums, self._counted,
+                self._counts, self.done % 2,
             )  # fmt: skip
         self.done += n
 
