@@ -81,7 +81,6 @@ _ENTRIES = {
     "monotone": ("frontier", "sweep"),
     "walks": ("walks", "walks"),
     "boxes": ("boxes", "boxes"),
-    "hull": ("hull", "balls"),
 }
 _SIZES = tuple(1 << b for b in (4, 6, 8, 9, 10, 11, 12, 14, 16, 18))
 

@@ -1,103 +1,41 @@
-"""Drawn models with known marginals, and intervals held against them.
+"""Drawn models: by number, by a generator, or by Hypothesis.
 
 ``draw(number)`` makes a model twice: as a :class:`minfer.FactorGraph`, and as scopes and log-tables
-of plain numpy, written down here (logical factors by what they mean). The oracle adds the tables up
-over all assignments, or, for long thin models, sums one variable after the other out of products;
-it shares no code with the package. It runs in long doubles; every interval that these cannot place
-for certain, because an end is too close to the truth, is judged again by decimals of 50 digits.
-
-``judge(drawn, iv)`` says which intervals are wrong. ``tests/test_certified.py`` runs some hundred
-models, ``benchmarks/certified.py --refute`` any number.
+of plain numpy, written down here (logical factors by what they mean). :class:`Drawn` has its true
+marginals in long doubles; ``judge(drawn, iv)`` says which intervals are wrong, by decimals of 50
+digits where an end is too close to the truth for these. ``tests/test_certified.py`` runs some
+hundred models, ``benchmarks/certified.py --refute`` any number.
 """
 
 from __future__ import annotations
 
+import gzip
+import importlib.util
 import itertools
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from functools import cached_property, lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
+from hypothesis import strategies as st
 
 from minfer import FactorGraph, Intervals
+from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, all_arcs
+from oracle.truth import EXACT, WIDE, Factor, in_digits, in_long_doubles, marginals_of
 
 Scope = tuple[int, ...]
-Factor = tuple[Scope, np.ndarray]  # variables, and their log-table
 
-#: Fifty digits, and no end of the exponents.
-EXACT = Context(prec=50, Emin=MIN_EMIN, Emax=MAX_EMAX)
 #: Intervals so narrow that all that is left is rounding.
 NARROW = 1e-9
-#: Long doubles, where the machine has them.
-WIDE = np.longdouble
 #: Magnitudes up to which the oracle's numbers stay within the range of WIDE.
 RANGE = (
     0.4 * math.log(float(np.finfo(np.float64).max)) * (16 if np.finfo(WIDE).maxexp > 10_000 else 1)
 )
-
-
-# ------------------------------------------------------------------ the oracle
-
-
-def _wide(table: np.ndarray) -> np.ndarray:
-    """exp of a log-table over its largest entry, in long doubles."""
-    top = table.max()
-    return np.exp(table.astype(WIDE) - WIDE(top if top > -np.inf else 0.0))
-
-
-def _digits(table: np.ndarray) -> np.ndarray:
-    """exp of a log-table as decimals, exact but for 50 digits."""
-    return np.asarray(np.frompyfunc(exponential, 1, 1)(table), dtype=object)
-
-
-@lru_cache(maxsize=1 << 16)
-def exponential(x: float) -> Decimal:
-    """exp of a plain number, which is taken as exact."""
-    return Decimal(x).exp(EXACT)
-
-
-def _product(one: Factor, other: Factor) -> Factor:
-    """The product of two tables over the union of their scopes, in increasing order."""
-    scope = tuple(sorted({*one[0], *other[0]}))
-
-    def spread(f: Factor) -> np.ndarray:
-        by_number = np.transpose(f[1], np.argsort(f[0]))
-        sizes = dict(zip(sorted(f[0]), by_number.shape))
-        return by_number.reshape([sizes.get(v, 1) for v in scope])
-
-    return scope, spread(one) * spread(other)
-
-
-def eliminate(
-    n_states: Scope, tables: list[Factor], one: Any, variable: int, order: list[int]
-) -> np.ndarray:
-    """Weights of a variable's states: all others summed out in this order."""
-    left = tables
-    for u in order:
-        if u != variable:
-            joined: Factor = ((u,), np.full(n_states[u], one))
-            for f in left:
-                if u in f[0]:
-                    joined = _product(joined, f)
-            rest = tuple(v for v in joined[0] if v != u)
-            left = [f for f in left if u not in f[0]]
-            left.append((rest, joined[1].sum(axis=joined[0].index(u))))
-    total: Factor = ((variable,), np.full(n_states[variable], one))
-    for f in left:
-        total = _product(total, f)
-    return total[1]
-
-
-def enumerate_all(n_states: Scope, tables: list[Factor], one: Any) -> list[np.ndarray]:
-    """Weights of all variables' states: the product of all tables, summed."""
-    every = tuple(range(len(n_states)))
-    total: Factor = (every, np.full(n_states, one))
-    for f in tables:
-        total = _product(total, f)
-    return [total[1].sum(axis=tuple(u for u in every if u != v)) for v in every]
 
 
 @dataclass(eq=False)
@@ -110,7 +48,6 @@ class Drawn:
     factors: list[Factor]
     #: In which order to sum variables out, for models too large to enumerate.
     order: list[int] | None = None
-    note: str = field(default="")
 
     @property
     def n_states(self) -> Scope:
@@ -123,32 +60,20 @@ class Drawn:
         return float(sum(parts)) * 2 + 1.0
 
     def _marginals(self, number: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
-        """(sum of states,), None where all assignments are impossible."""
-        if not self.n_states:
-            return np.zeros(0)
-        tables = [(s, np.asarray(number(t))) for s, t in self.factors]
-        one = number(np.zeros(1))[0]
-        if self.order is None:
-            found = enumerate_all(self.n_states, tables, one)
-        else:
-            every = range(len(self.n_states))
-            found = [eliminate(self.n_states, tables, one, v, self.order) for v in every]
-        if not found[0].sum() > 0:
-            return None
-        return np.concatenate([w / w.sum() for w in found])
+        return marginals_of(self.n_states, self.factors, number, self.order)
 
     @cached_property
     def wide(self) -> np.ndarray | None:
         """The marginals in long doubles, NaN where these have not the range."""
         if self.magnitude > RANGE:
             return np.full(sum(self.n_states), np.nan, dtype=WIDE)
-        return self._marginals(_wide)
+        return self._marginals(in_long_doubles)
 
     @cached_property
     def digits(self) -> np.ndarray | None:
         """The marginals with 50 digits."""
         with localcontext(EXACT):
-            return self._marginals(_digits)
+            return self._marginals(in_digits)
 
     @cached_property
     def impossible(self) -> bool:
@@ -252,19 +177,22 @@ class Draft:
         t[state] = 0.0
         self.factors.append(((variable,), t))
 
-    def logical(self, rng: np.random.Generator, scale: float) -> None:
+    def logical(
+        self, rng: np.random.Generator, scale: float, least: int = 3, most: int = 4
+    ) -> None:
         """One of the logical kinds over some variables, and its table by its meaning."""
         n = len(self.n_states)
         free = [v for v in range(n) if self.n_states[v] > 1]
-        if len(free) < 3:
+        if len(free) < least:
             return
-        scope = [int(v) for v in rng.permutation(free)[: rng.integers(3, min(len(free), 4) + 1)]]
+        arity = rng.integers(least, min(len(free), most) + 1)
+        scope = [int(v) for v in rng.permutation(free)[:arity]]
         states = [int(rng.integers(self.n_states[v])) for v in scope]
         signs = [int(s) for s in rng.choice([-1, 1], len(scope))]
         literal: dict[str, Any] = {"signs": [signs], "states": [states]}
         hard = rng.random() < 0.3
         weight = math.inf if hard else float(rng.normal() * scale)
-        most, odd = int(rng.integers(1, 3)), bool(rng.integers(2))
+        limit, odd = int(rng.integers(1, 3)), bool(rng.integers(2))
         counts = rng.normal(size=3) * scale
         kind = int(rng.integers(6))
         g, where = self.graph, [scope]
@@ -275,7 +203,7 @@ class Draft:
         elif kind == 2:
             self.graph = g.add_parity(where, weight, odd=odd, **literal)
         elif kind == 3:
-            self.graph = g.add_cardinality(where, at_most=most, **literal)
+            self.graph = g.add_cardinality(where, at_most=limit, **literal)
         elif kind == 4:
             self.graph = g.add_cardinality(where, counts, **literal)
         else:
@@ -293,7 +221,7 @@ class Draft:
             elif kind == 2:
                 t[cell] = yes if n_true % 2 == int(odd) else no
             elif kind == 3:
-                t[cell] = 0.0 if n_true <= most else -math.inf
+                t[cell] = 0.0 if n_true <= limit else -math.inf
             elif kind == 4:
                 t[cell] = counts[min(n_true, 2)]
             else:
@@ -397,6 +325,17 @@ def tables(rng: np.random.Generator) -> Draft:
     return d
 
 
+def trees(rng: np.random.Generator) -> Draft:
+    """Trees and forests of two to four states."""
+    n = int(rng.integers(1, 7))
+    d = Draft(rng.integers(2, 5, n))
+    scale = min(_strength(rng), 2.0)
+    pairs = [[v, int(rng.integers(v))] for v in range(1, n) if rng.random() < 0.9]
+    for scope in [*pairs, *([v] for v in range(n))]:
+        d.table(scope, scale * rng.normal(size=[d.n_states[v] for v in scope]))
+    return d
+
+
 def zeros(rng: np.random.Generator) -> Draft:
     """Tables with forbidden cells, now and then a whole forbidden row."""
     d = tables(rng)
@@ -452,11 +391,11 @@ def apart(rng: np.random.Generator) -> Draft:
     return d
 
 
-def huge(rng: np.random.Generator) -> Draft:
+def huge(rng: np.random.Generator, sizes: Iterable[float] = (30, 100, 700, 1e3, 1e4, 2e5)) -> Draft:
     """Weights of a thousand and more among small ones."""
     n = int(rng.integers(2, 8))
     d = Draft([2] * n)
-    size = float(rng.choice([30.0, 100.0, 700.0, 1e3, 1e4, 2e5]))
+    size = float(rng.choice([*sizes]))
     d.fields(np.where(rng.random(n) < 0.3, size, 1.0) * rng.normal(size=n))
     for a, b in _edges(rng, n, 0.5):
         w = float(rng.normal() * (size if rng.random() < 0.5 else 1.0))
@@ -569,9 +508,12 @@ def min_degree(n: int, factors: list[Factor]) -> list[int]:
 
 FAMILIES: tuple[Callable[[np.random.Generator], Draft], ...] = (
     balanced, mixed_signs, frustrated, grid, states, tables, zeros, networks, logic, apart, huge,
-    tiny, ties, parallel, nothing, thin, rope, mixed_signs, states, tangle,
+    tiny, ties, parallel, nothing, thin, rope, mixed_signs, states, tangle, trees,
 )  # fmt: skip
 LARGE = {"thin", "rope", "tangle"}
+
+
+SMALL = {f.__name__: f for f in FAMILIES if f.__name__ not in LARGE}
 
 
 @lru_cache(maxsize=100)  # several methods are tried on each, and its truth takes longest
@@ -581,20 +523,297 @@ def draw(number: int) -> Drawn:
     rng = np.random.default_rng([16, number])
     d = make(rng)
     n = len(d.n_states)
-    note = ""
     if n and rng.random() < 0.3:  # what was seen
         for v in rng.permutation(n)[: rng.integers(1, max(2, n // 3))]:
             d.known(int(v), int(rng.integers(d.n_states[v])))
-        note = "evidence"
     if n and rng.random() < 0.2:
         d.tilt(rng.normal(size=sum(d.n_states)))
     order = min_degree(n, d.factors) if make.__name__ in LARGE else None
-    return Drawn(number, make.__name__, d.graph, d.factors, order, note)
+    return Drawn(number, make.__name__, d.graph, d.factors, order)
 
 
-def possible(numbers: Iterator[int] | range) -> Iterator[Drawn]:
-    """Those of the numbered models that allow anything at all."""
-    for number in numbers:
+def possible(which: Iterable[int], most: float = math.inf) -> Iterator[Drawn]:
+    """Those of the numbered models that allow anything, with at most so many assignments."""
+    for number in which:
         drawn = draw(number)
-        if not drawn.impossible:
+        if math.prod(drawn.n_states) <= most and not drawn.impossible:
             yield drawn
+
+
+# ------------------------------------------------------------------ labels, global factors
+
+
+def labels(rng: np.random.Generator) -> FactorGraph:
+    """Pairs of labels by distance, attractive or not, some hard, perhaps beside a table."""
+    scale = float(rng.choice([1e-3, 0.1, 1.0, 3.0, 10.0, 40.0]))
+    k, n = int(rng.integers(2, 6)), int(rng.integers(2, 6))
+    graph = FactorGraph.empty([k] * n).tilt(numbers(rng, n * k) * min(scale, 3.0))
+    for pair in pairs(rng, n):
+        w, kind = float(numbers(rng, ())) * scale, rng.integers(6)
+        if kind == 0:
+            graph = graph.add_potts([pair], w)
+        elif kind == 1:
+            graph = graph.add_truncated_linear([pair], w, float(rng.integers(1, 4)))
+        elif kind == 2:
+            graph = graph.add_truncated_quadratic([pair], abs(w), int(rng.integers(1, 2 * k)))
+        elif kind == 3:
+            graph = graph.add_label_distances([pair], numbers(rng, int(rng.integers(1, k + 1))))
+        elif kind == 4:
+            graph = graph.add_truncated_linear([pair], abs(w), 1, hard=True)
+        else:
+            graph = graph.add_potts([pair], rng.choice([-np.inf, 1.0]))
+    return graph.add_tables([[0, 1]], [rng.normal(size=(k, k))]) if rng.random() < 0.2 else graph
+
+
+def pairs(rng: np.random.Generator, n: int) -> list[list[int]]:
+    """Some of all pairs, from none to every one."""
+    every = [[a, b] for a in range(n) for b in range(a + 1, n)]
+    m = int(rng.integers(0, len(every) + 1))
+    return [every[k] for k in rng.choice(len(every), m, replace=False)] if m else []
+
+
+def numbers(rng: np.random.Generator, shape: Any) -> np.ndarray:
+    """Reals, or small integers, which tie."""
+    if rng.random() < 0.4:
+        return rng.integers(-2, 3, shape) * 1.0
+    return rng.normal(size=shape)
+
+
+class Between:
+    """A global factor: so many of its binary variables are on, at least and at most."""
+
+    def __init__(self, most: int, least: int = 0) -> None:
+        self.most, self.least = most, least
+
+    def score(self, assignments):
+        return np.where(self._holds(np.asarray(assignments)), 0.0, -np.inf)
+
+    def _holds(self, cells):
+        on = cells.sum(axis=1)
+        return (self.least <= on) & (on <= self.most)
+
+    def messages(self, incoming, out):
+        return self._ask(incoming, out, np.logaddexp.reduce)
+
+    def max_messages(self, incoming, out):
+        return self._ask(incoming, out, np.max)
+
+    def _ask(self, incoming, out, over):
+        """By all assignments: slow and obvious."""
+        n = incoming.shape[1] // 2
+        cells = np.indices([2] * n).reshape(n, -1).T
+        cells = cells[self._holds(cells)]
+        tops = np.empty(len(incoming))
+        for i, row in enumerate(incoming):
+            q = row.reshape(n, 2)
+            each = q[np.arange(n), cells]
+            tops[i] = over(each.sum(axis=1))
+            for a in range(n):
+                rest = np.delete(each, a, axis=1).sum(axis=1)
+                for s in (0, 1):
+                    some = rest[cells[:, a] == s]
+                    out[i, 2 * a + s] = over(some) if len(some) else -np.inf
+        return tops
+
+
+def with_global(rng: np.random.Generator) -> FactorGraph:
+    """Trees over three words, counts, or both, beside a pair."""
+    graph = FactorGraph.pairwise(numbers(rng, 11), [[8, 9]], numbers(rng, 1))
+    if rng.random() < 0.8:
+        kind = (ProjectiveTree, NonProjectiveTree)[rng.integers(2)]
+        graph = graph.add_global(np.arange(9), kind(*all_arcs(3), 3))
+    if rng.random() < 0.5:
+        scope = rng.choice(11, 9, replace=False)
+        graph = graph.add_global(scope, Between(int(rng.integers(2, 6))))
+    return graph
+
+
+# ------------------------------------------------------------------ networks and questions
+
+
+def network(rng: np.random.Generator, n: int = 6, zeros: float = 0.0) -> FactorGraph:
+    """A Bayesian network of up to n variables, some with one state, perhaps with zeros."""
+    n = int(rng.integers(1, n + 1))
+    sizes = rng.choice([1, 2, 2, 2, 3, 3, 4], n)
+    order = rng.permutation(n)
+    names = [f"v{k}" for k in range(n)]
+    states: dict = {}
+    for v in range(n):
+        named = rng.random() < 0.7
+        states[names[v]] = [f"s{k}" for k in range(sizes[v])] if named else int(sizes[v])
+    tables: dict = {}
+    for k, v in enumerate(order):
+        m = int(rng.integers(0, min(k, 3) + 1))
+        parents = rng.choice(order[:k], m, replace=False) if m else []
+        shape = [int(sizes[p]) for p in parents] + [int(sizes[v])]
+        p = rng.dirichlet(np.ones(shape[-1]), int(np.prod(shape[:-1])))
+        p[rng.random(p.shape) < zeros] = 0.0
+        p[p.sum(axis=1) == 0.0, 0] = 1.0
+        tables[names[v]] = ([names[p] for p in parents], (p / p.sum(1)[:, None]).reshape(shape))
+    return FactorGraph.network(states, tables)
+
+
+def markov(rng: np.random.Generator, n: int = 6, zeros: float = 0.0) -> FactorGraph:
+    """A Markov network, connected or not."""
+    n = int(rng.integers(1, n + 1))
+    sizes = rng.choice([1, 2, 2, 3], n)
+    scopes, tables = [], []
+    for _ in range(int(rng.integers(0, 2 * n))):
+        arity = int(rng.integers(0, min(n, 3) + 1))
+        scope = rng.choice(n, arity, replace=False).tolist()
+        table = rng.normal(size=[int(sizes[v]) for v in scope])
+        table = np.where(rng.random(table.shape) < zeros, -np.inf, table)
+        scopes.append(scope)
+        tables.append(table)
+    graph = FactorGraph.empty(sizes)
+    return graph.add_tables(scopes, tables) if scopes else graph
+
+
+def mixed(rng: np.random.Generator, n: int = 6, zeros: float = 0.0) -> FactorGraph:
+    """A network with undirected factors added."""
+    graph = network(rng, n, zeros)
+    for _ in range(int(rng.integers(0, 3))):
+        arity = int(rng.integers(1, min(graph.n_variables, 3) + 1))
+        scope = rng.choice(graph.n_variables, arity, replace=False).tolist()
+        table = rng.normal(size=[int(graph.n_states[v]) for v in scope])
+        table = np.where(rng.random(table.shape) < zeros, -np.inf, table)
+        graph = graph.add_tables([scope], [table])
+    return graph
+
+
+NETWORKS = {"network": network, "markov": markov, "mixed": mixed}
+
+
+def evidence(rng: np.random.Generator, graph: FactorGraph, soft: bool = True) -> dict:
+    """States by number or name, and likelihoods."""
+    out: dict = {}
+    for v in range(graph.n_variables):
+        size = int(graph.n_states[v])
+        draw = rng.random()
+        if draw < 0.3:
+            k = int(rng.integers(size))
+            by_name = rng.random() < 0.5
+            out[graph.name(v)] = graph.states(v)[k] if by_name else k
+        elif draw < 0.4 and soft:
+            like = rng.random(size)
+            like[rng.random(size) < 0.3] = 0.0
+            if like.any():
+                out[v] = dict(zip(graph.states(v), like)) if rng.random() < 0.5 else like.tolist()
+    return out
+
+
+def repository(name: str):
+    """A network of bnlearn's repository from the installed pgmpy, as pyAgrum reads it."""
+    gum = pytest.importorskip("pyagrum", reason="pyAgrum is not installed")
+    found = importlib.util.find_spec("pgmpy")
+    if found is None:
+        pytest.skip("pgmpy, which has bnlearn's networks, is not installed")
+    folder = Path(found.origin).parent
+    files = [p for p in folder.rglob(f"{name}.bif*") if p.suffix in (".bif", ".gz")]
+    if not files:
+        pytest.skip(f"the installed pgmpy has no {name}.bif")
+    data = files[0].read_bytes()
+    return gum, gzip.decompress(data) if files[0].suffix == ".gz" else data
+
+
+def loaded(name: str, folder: Path):
+    """pyAgrum, its network, and ours with the same tables."""
+    gum, data = repository(name)
+    (folder / f"{name}.bif").write_bytes(data)
+    bn = gum.loadBN(str(folder / f"{name}.bif"))
+    names = [bn.variable(k).name() for k in sorted(bn.nodes())]
+    tables = {}
+    for v in names:
+        cpt = bn.cpt(v)
+        parents = [p for p in cpt.names if p != v]
+        axes = list(reversed(cpt.names))
+        tables[v] = (
+            parents, cpt.toarray().transpose([axes.index(x) for x in [*parents, v]]),
+        )  # fmt: skip
+    graph = FactorGraph.network({v: list(bn.variable(v).labels()) for v in names}, tables)
+    for v in names:  # its tables sum to one only to some digits: the same numbers for both
+        i = next(k for k in range(graph.n_factors) if graph.child(k) == graph.index(v))
+        cpt = bn.cpt(v)
+        axes = [graph.name(int(u)) for u in graph.scope(i)]
+        exact = np.exp(graph.log_table(i)).transpose([axes.index(x) for x in reversed(cpt.names)])
+        cpt.fillWith(exact.ravel().tolist())
+    return gum, bn, graph
+
+
+# ------------------------------------------------------------------ Hypothesis
+
+SCALES = st.sampled_from([0.0, 0.1, 1.0, 3.0, 40.0, 700.0])
+
+
+class AsDrawn(NamedTuple):
+    """A model as it was drawn, before any code of the package has seen it."""
+
+    n_states: list[int]
+    scopes: list[list[int]]
+    tables: list[np.ndarray]
+    evidence: dict[int, int]
+
+    def graph(self) -> FactorGraph:
+        states = np.array(self.n_states, dtype=np.int64)
+        return FactorGraph.from_tables(states, self.scopes, self.tables).with_evidence(
+            self.evidence
+        )
+
+
+@st.composite
+def drawn_tables(
+    draw, max_variables=5, max_states=3, max_arity=3, zeros=True, tree=False, scale=None
+):
+    """Mixed states, one-state variables, ties, zeros, huge weights, disconnected, empty."""
+    n = draw(st.integers(0 if not tree else 1, max_variables))
+    states = draw(st.lists(st.integers(1, max_states), min_size=n, max_size=n))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    scale = draw(SCALES) if scale is None else scale
+    scopes = []
+    if tree:
+        for v in range(1, n):
+            if rng.random() < 0.85:
+                scopes.append([v, int(rng.integers(v))])
+    elif n:
+        for _ in range(draw(st.integers(0, 7))):
+            arity = int(rng.integers(0, min(max_arity, n) + 1))
+            scopes.append(rng.permutation(n)[:arity].tolist())
+    scopes += [[v] for v in range(n) if rng.random() < 0.7]
+    tables = []
+    for scope in scopes:
+        table = np.round(rng.normal(size=[states[v] for v in scope]) * 2) / 2 * scale
+        if zeros and table.size > 1 and rng.random() < 0.3:
+            table = np.where(rng.random(table.shape) < 0.25, -np.inf, table)
+        tables.append(table)
+    evidence = {}
+    if n and draw(st.booleans()) and rng.random() < 0.5:
+        v = int(rng.integers(n))
+        evidence = {v: int(rng.integers(states[v]))}
+    return AsDrawn(states, scopes, tables, evidence)
+
+
+def table_graphs(**limits):
+    """The graphs of :func:`drawn_tables`."""
+    return drawn_tables(**limits).map(AsDrawn.graph)
+
+
+@st.composite
+def drawn_pairs(draw, max_variables=7, scale=None):
+    """What ``FactorGraph.pairwise`` takes: bridges, tails and cycles; features of either kind."""
+    n = draw(st.integers(1, max_variables))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    spread = draw(SCALES) if scale is None else scale
+    density = draw(st.sampled_from([0.2, 0.5, 0.9]))
+    edges = [[a, b] for a in range(n) for b in range(a) if rng.random() < density]
+    edges = np.array(edges, dtype=np.int32).reshape(-1, 2)
+    return (
+        rng.normal(size=n) * spread,
+        edges,
+        rng.normal(size=len(edges)) * spread,
+        draw(st.sampled_from(["and", "equal", "or", "implies"])),
+    )
+
+
+def binary_graphs(**limits):
+    """The graphs of :func:`drawn_pairs`."""
+    return drawn_pairs(**limits).map(lambda drawn: FactorGraph.pairwise(*drawn))

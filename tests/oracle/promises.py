@@ -11,7 +11,8 @@ AssertionError with the place if the answer promises too much:
   one variable would;
 * a contradiction is one.
 
-``tests/test_promises.py`` runs two thousand, ``benchmarks/promises.py`` any number.
+``check_best(number)`` does the same for the search for the best assignment. ``test_promises.py``
+and ``test_map.py`` run some, ``benchmarks/promises.py`` and ``benchmarks/map.py drawn`` any number.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import naive
-import zoo
+import minfer
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -34,6 +34,7 @@ from minfer import (
     Status,
     TreeReweighted,
 )
+from oracle import models, truth
 
 ROUNDING = 1e-10  # of an update made twice; tolerances are drawn above it
 
@@ -42,145 +43,32 @@ ROUNDING = 1e-10  # of an update made twice; tolerances are drawn above it
 
 
 def draw_graph(rng: np.random.Generator) -> FactorGraph:
-    """One of several families, small enough to enumerate."""
-    family = rng.integers(10)
-    scale = float(rng.choice([1e-3, 0.1, 1.0, 3.0, 10.0, 40.0]))
-    if family == 0:  # uniform conditional tables: a chain or tree of CPTs, often uniform
-        return _conditionals(rng)
-    if family == 1:  # a star of tiny pulls, perhaps with a loop at its hub
+    """One of many families, small enough to enumerate."""
+    plain = [k for k in models.SMALL if k not in ("huge", "tiny")]  # beyond plain sums in doubles
+    kind = str(rng.choice(["star", "uniform", "labels", "global", *plain, "trees", "logic"]))
+    if kind == "star":  # of tiny pulls, perhaps with a loop at its hub
         n = int(rng.integers(3, 11))
         edges = [[0, v] if rng.random() < 0.5 else [v, 0] for v in range(1, n)]
         edges += [[1, 2]] if rng.random() < 0.5 else []
         fields = np.r_[0.0, rng.choice([0.0, 3e-3, -3e-3], n - 1)]
-        return FactorGraph.pairwise(
-            fields, edges, float(rng.choice([10.0, 3.0, 1.0])), feature="equal"
-        )
-    if family == 2:  # loops without fields
-        n = int(rng.integers(3, 8))
-        edges = [[i, (i + 1) % n] for i in range(n)] + [[0, n // 2]] * (n > 4)
-        feature = rng.choice(["and", "equal", "or", "implies"])
-        fields = rng.choice([0.0, 0.0, 2.0, -2.0], n)
-        return FactorGraph.pairwise(
-            fields, edges, rng.normal(size=len(edges)) * scale, feature=feature
-        )
-    if family == 3:
-        shape = int(rng.integers(2, 4)), int(rng.integers(2, 4))
-        feature = rng.choice(["and", "equal"])
-        return FactorGraph.grid(
-            rng.normal(size=shape) * rng.choice([0, 1, 3]), scale, feature=feature
-        )
-    if family == 4:  # binary pairs at random
-        n = int(rng.integers(2, 9))
-        edges = [[a, b] for a in range(n) for b in range(a) if rng.random() < 0.35]
-        edges = np.array(edges, dtype=np.int32).reshape(-1, 2)
-        feature = rng.choice(["and", "equal", "or", "implies"])
-        fields = rng.normal(size=n) * scale
-        return FactorGraph.pairwise(
-            fields, edges, rng.normal(size=len(edges)) * scale, feature=feature
-        )
-    graph = _tables(rng, scale, tree=family == 5, pairwise=family == 6)
-    if family in (7, 8):
-        graph = _with_logic(rng, graph, scale)
-    if family == 9:  # a global factor over some new variables, and one that was there
-        old, n = graph.n_variables, int(rng.integers(2, 5))
-        more = FactorGraph.pairwise(rng.normal(size=n) * min(scale, 3.0), [], [])
+        weight = float(rng.choice([10.0, 3.0, 1.0]))
+        return FactorGraph.pairwise(fields, edges, weight, feature="equal")
+    if kind == "uniform":  # conditional tables of which many say nothing
+        graph = models.network(rng, 7)
+        tables = [np.zeros_like(t) if rng.random() < 0.4 else t
+                  for t in map(graph.log_table, range(graph.n_factors))]  # fmt: skip
         scopes = [graph.scope(i).tolist() for i in range(graph.n_factors)]
-        scopes += [[old + v] for v in range(n)] + [[old, old + 1]] * int(rng.integers(2))
-        tables = [graph.log_table(i) for i in range(graph.n_factors)]
-        tables += [more.log_table(i) for i in range(n)] + [rng.normal(size=(2, 2))]
-        states = np.r_[graph.n_states, np.full(n, 2)]
-        graph = FactorGraph.from_tables(states, scopes, tables[: len(scopes)])
-        binary = [v for v in range(old) if states[v] == 2][:1]
-        graph = graph.add_global([*binary, *range(old, old + n)], zoo.ExactlyOne())
-    return graph
-
-
-def _with_logic(rng: np.random.Generator, graph: FactorGraph, scale: float) -> FactorGraph:
-    """The same with up to three logical factors over three or more of its variables."""
-    n = graph.n_variables
-    for _ in range(int(rng.integers(1, 4)) if n > 2 else 0):
-        scope = rng.permutation(n)[: rng.integers(3, min(n, 5) + 1)]
-        states = [[int(rng.integers(graph.n_states[v])) for v in scope]]
-        signs = [rng.choice([-1, 1], len(scope)).tolist()]
-        literals = {"signs": signs, "states": states}
-        weight = np.inf if rng.random() < 0.3 else float(rng.normal() * scale)
-        kind, scopes = rng.integers(6), [scope.tolist()]
-        if kind == 0:
-            graph = graph.add_clauses(scopes, weight, **literals)
-        elif kind == 1:
-            graph = graph.add_exactly_one(scopes, **literals)
-        elif kind == 2:
-            graph = graph.add_parity(scopes, weight, odd=bool(rng.integers(2)), **literals)
-        elif kind == 3:
-            graph = graph.add_cardinality(scopes, at_most=int(rng.integers(1, 3)), **literals)
-        elif kind == 4:
-            graph = graph.add_cardinality(scopes, rng.normal(size=3) * scale, **literals)
-        else:
-            graph = graph.add_or([scope[:-1]], [scope[-1]], weight, **literals)
-    return graph
-
-
-def _labels(rng: np.random.Generator) -> FactorGraph:
-    """Pairs of labels by distance, perhaps beside a table."""
-    scale = float(rng.choice([1e-3, 0.1, 1.0, 3.0, 10.0, 40.0]))
-    k, n = int(rng.integers(2, 5)), int(rng.integers(2, 6))
-    graph = FactorGraph.empty([k] * n).tilt(rng.normal(size=n * k) * min(scale, 3.0))
-    pairs = [[a, b] for a in range(n) for b in range(a) if rng.random() < 0.6]
-    scope = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    weights = rng.normal(size=len(scope)) * scale
-    kind = rng.integers(5)
-    if kind == 0:
-        graph = graph.add_potts(scope, weights)
-    elif kind == 1:
-        graph = graph.add_truncated_linear(scope, weights, float(rng.integers(1, 4)))
-    elif kind == 2:
-        graph = graph.add_label_distances(scope, rng.normal(size=k) * scale)
-    elif kind == 3:
-        graph = graph.add_truncated_linear(scope, np.abs(weights), 1, hard=True)
-    else:
-        graph = graph.add_potts(scope, rng.choice([-np.inf, 1.0], len(scope)))
-    return graph.add_tables([[0, 1]], [rng.normal(size=(k, k))]) if rng.random() < 0.2 else graph
-
-
-def _conditionals(rng: np.random.Generator) -> FactorGraph:
-    n = int(rng.integers(2, 8))
-    states = rng.integers(2, 4 if rng.random() < 0.3 else 3, n)
-    names = rng.permutation(n)
-    scopes, tables = [], []
-    for k in range(n):
-        v = int(names[k])
-        parents = [int(names[rng.integers(k)])] if k else []
-        if k > 1 and rng.random() < 0.2:
-            parents = [int(u) for u in rng.choice(names[:k], 2, replace=False)]
-        shape = [int(states[u]) for u in [*parents, v]]
-        p = rng.choice([0.05, 0.5, 0.95, 0.3], shape)
-        if rng.random() < 0.4:
-            p = np.ones(shape)
-        if not parents and rng.random() < 0.5:
-            continue  # a uniform root
-        scopes.append([*parents, v])
-        tables.append(np.log(p / p.sum(axis=-1, keepdims=True)))
-    return FactorGraph.from_tables(states, scopes, tables)
-
-
-def _tables(rng: np.random.Generator, scale: float, tree: bool, pairwise: bool) -> FactorGraph:
-    n = int(rng.integers(1, 7))
-    states = rng.integers(1 if rng.random() < 0.3 else 2, 4, n)
-    scopes: list[list[int]] = []
-    if tree:
-        scopes = [[v, int(rng.integers(v))] for v in range(1, n) if rng.random() < 0.9]
-    else:
-        for _ in range(int(rng.integers(0, 8))):
-            arity = int(rng.integers(0, min(2 if pairwise else 3, n) + 1))
-            scopes.append(rng.permutation(n)[:arity].tolist())
-    scopes += [[v] for v in range(n) if rng.random() < 0.5]
-    tables = []
-    for scope in scopes:
-        table = rng.normal(size=[int(states[v]) for v in scope]) * scale
-        if table.size > 1 and rng.random() < 0.2:
-            table = np.where(rng.random(table.shape) < 0.25, -np.inf, table)
-        tables.append(table)
-    return FactorGraph.from_tables(states, scopes, tables)
+        return FactorGraph.from_tables(graph.n_states, scopes, tables)
+    if kind == "labels":
+        return models.labels(rng)
+    if kind != "global":
+        return models.SMALL[kind](rng).graph
+    n = int(rng.integers(2, 5))  # a global factor over some new variables, and one that was there
+    old = models.tables(rng).graph
+    both = beside(old, FactorGraph.pairwise(rng.normal(size=n), [[0, 1]], rng.normal(size=1)))
+    new = range(both.n_variables - n, both.n_variables)
+    binary = [v for v in range(old.n_variables) if both.n_states[v] == 2][:1]
+    return both.add_global([*binary, *new], models.Between(1, least=1))
 
 
 def beside(graph: FactorGraph, other: FactorGraph) -> FactorGraph:
@@ -217,20 +105,19 @@ def draw_solver(rng: np.random.Generator) -> BeliefPropagation | TreeReweighted 
 def check(number: int) -> str:
     """Draw and check one case; a word on how it ended."""
     rng = np.random.default_rng(number)
-    graph = _labels(rng) if number % 11 == 10 else draw_graph(rng)
+    graph = draw_graph(rng)
     solver = draw_solver(rng)
     if isinstance(solver, MeanField) and any(g.form == "machine" for g in graph.groups):
         solver = BeliefPropagation(max_iters=solver.max_iters, tol=solver.tol)
     if rng.random() < 0.15:  # beside a tree of other states, which must be right in any case
-        graph = beside(graph, _tables(rng, 1.0, tree=True, pairwise=True))
+        graph = beside(graph, models.trees(rng).graph)
     start = None
     if rng.random() < 0.3:  # an earlier answer: other evidence, or fewer factors
         earlier = graph.keep(rng.random(graph.n_factors) < 0.8) if rng.random() < 0.5 else graph
         start = _run(solver, _observe(earlier, rng))
     if rng.random() < 0.3:
         graph = _observe(graph, rng)
-    x, weights = naive.assignments(graph), naive.log_scores(graph)
-    log_z = float(naive.logsumexp(weights)) if len(weights) else -np.inf
+    log_z = truth.log_z(graph)
     where = f"case {number}: {solver!r} on {graph}"
     try:
         answer = solver(graph, start)
@@ -241,10 +128,7 @@ def check(number: int) -> str:
         return "contradiction"
     if log_z == -np.inf:
         return "missed contradiction"  # BP finds many of them, not all
-    p = np.exp(weights - log_z)
-    truth = np.concatenate(
-        [np.bincount(x[:, v], p, minlength=s) for v, s in enumerate(graph.n_states)] or [[]]
-    )
+    right = truth.marginals(graph)
     slip = 1e-9 * (1.0 + abs(log_z))
     if answer.log_z_kind is LogZ.EXACT:
         assert abs(answer.log_z - log_z) <= slip, f"{where}: exact {answer.log_z}, is {log_z}"
@@ -256,13 +140,15 @@ def check(number: int) -> str:
     if isinstance(solver, MeanField):
         return _check_mean_field(answer, solver.tol, where)
     model = Plain.of(graph, answer)
-    alone = np.repeat([v not in model.bound_to_core() for v in range(len(x.T))], graph.n_states)
-    worst = np.abs(answer.probs - truth)[alone].max(initial=0.0)
+    bound = model.bound_to_core()
+    free = np.array([v not in bound for v in range(graph.n_variables)], dtype=bool)
+    alone = np.repeat(free, graph.n_states)
+    worst = np.abs(answer.probs - right)[alone].max(initial=0.0)
     assert worst <= 1e-9, f"{where}: a component that is a tree is off by {worst}"
     if model.forest:
         assert answer.status is Status.CONVERGED, f"{where}: a forest, {answer}"
         assert answer.log_z_kind is LogZ.EXACT, f"{where}: a forest, {answer.log_z_kind}"
-        worst = np.abs(answer.probs - truth).max(initial=0.0)
+        worst = np.abs(answer.probs - right).max(initial=0.0)
         assert worst <= 1e-9, f"{where}: a forest, off by {worst}"
         return "forest"
     assert answer.log_z_kind is not LogZ.EXACT, f"{where}: loopy, and called exact"
@@ -289,14 +175,6 @@ def _run(solver, graph: FactorGraph) -> Marginals | None:
         return solver(graph)
     except (ContradictionError, RefusedError):
         return None
-
-
-def naive_table(graph: FactorGraph, factor: int) -> np.ndarray:
-    """A factor's log-table, a global one's from its scores."""
-    for group in graph.groups:
-        if group.kind == "global" and factor in group.ids:
-            return naive.global_table(graph, tuple(graph.scope(factor).tolist()), group.factor)
-    return np.array(graph.log_table(factor))
 
 
 def _forbidden(scope: list[int], table: np.ndarray, fields: list[np.ndarray]) -> None:
@@ -337,8 +215,8 @@ class Plain:
         fields = [np.zeros(int(s)) for s in graph.n_states]
         if graph.field is not None:
             fields = np.split(np.array(graph.field), np.cumsum(graph.n_states)[:-1])
-        rest = {i: (graph.scope(i).tolist(), naive_table(graph, i))
-                for i in range(graph.n_factors)}  # fmt: skip
+        every = truth.factors_of(graph)[: graph.n_factors]
+        rest = {i: (list(scope), np.array(table)) for i, (scope, table) in enumerate(every)}
         known: dict[int, int] = {}
         logic = {int(i) for g in graph.groups if g.form == "machine" for i in g.ids}
         untouched = set(rest)  # by evidence
@@ -413,7 +291,7 @@ class Plain:
             for kind in (pair, general):
                 for (i, u), m in kind.items():
                     total = total + self.rho[i] * np.log(m) if u == v else total
-        return np.exp(total - naive.logsumexp(total))
+        return np.exp(total - truth.logsumexp(total))
 
     def message(self, i: int, v: int, said: dict[int, np.ndarray]) -> np.ndarray:
         scope, table = self.factors[i]
@@ -459,7 +337,7 @@ def _updated(model: Plain, q: list[np.ndarray], v: int) -> np.ndarray:
     for scope, table in model.factors.values():
         if v in scope:
             energy = energy + _expected(scope, np.log(table), q, v)
-    return np.exp(energy - naive.logsumexp(energy))
+    return np.exp(energy - truth.logsumexp(energy))
 
 
 def _expected(scope: list[int], log: np.ndarray, q: list[np.ndarray], v: int) -> np.ndarray:
@@ -469,3 +347,68 @@ def _expected(scope: list[int], log: np.ndarray, q: list[np.ndarray], v: int) ->
         weight = np.prod([q[u][k] for u, k in zip(scope, x) if u != v])
         out[x[scope.index(v)]] += weight * log[x]
     return out
+
+
+# ------------------------------------------------------------------ the best assignment
+
+#: So little memory that no clique tree fits.
+NO_TREE = 1e-12
+KINDS = ("network", "markov", "mixed", "signs", "balanced", "labels", "logical", "long", "global",
+         "huge")  # fmt: skip
+
+
+def draw_best(number: int) -> tuple[str, FactorGraph, dict]:
+    """The model of a number, and evidence."""
+    rng = np.random.default_rng([21, number])
+    kind = KINDS[number % len(KINDS)]
+    if kind in models.NETWORKS:
+        zeros = float(rng.choice([0.0, 0.0, 0.2, 0.5]))
+        graph = models.NETWORKS[kind](rng, zeros=zeros)
+    elif kind == "signs":
+        graph = [models.mixed_signs, models.ties, models.zeros][rng.integers(3)](rng).graph
+    elif kind == "balanced":
+        graph = models.balanced(rng).graph
+    elif kind == "labels":
+        graph = models.labels(rng)
+    elif kind == "global":
+        graph = models.with_global(rng)
+    elif kind == "huge":
+        graph = models.huge(rng, (1e5, 1e12, 1e80, 1e250)).graph
+    else:
+        least = 3 if kind == "logical" else 9
+        draft = models.Draft([2] * int(rng.integers(least, least + 3)))
+        draft.fields(models.numbers(rng, len(draft.n_states)))
+        draft.feature([0, 1], float(rng.normal()), "equal")
+        for _ in range(int(rng.integers(1, 4))):
+            draft.logical(rng, 1.5, least, least + 2)
+        graph = draft.graph
+    return kind, graph, models.evidence(rng, graph, soft=kind != "huge")
+
+
+def check_best(number: int, **settings) -> str:
+    """Whether a search keeps its promises on one drawn model; its status."""
+    kind, graph, seen = draw_best(number)
+    scores = truth.log_scores_with(graph, seen)
+    top = float(scores.max())
+    try:
+        best = minfer.mpe(graph, seen, max_gib=NO_TREE, **settings)
+    except ContradictionError:
+        assert top == -np.inf, f"drawn model {number}: called impossible"
+        return "impossible"
+    except RefusedError:  # global factors that contradict each other, or nearly
+        assert kind == "global", f"drawn model {number}: nothing found"
+        return "nothing found"
+    assert best.steps != ("clique tree",)
+    at = float(scores[tuple(best.numbers)])
+    size = max(abs(top), float(np.abs(scores[np.isfinite(scores)]).max(initial=0.0)), 1.0)
+    same = abs(best.log_score - at) <= 1e-12 * size
+    assert same, f"drawn model {number}: says {best.log_score}, has {at}"
+    # naive's own sum errs by some ulps of its terms
+    valid = best.upper >= top - 1e-15 * size
+    assert valid, f"drawn model {number}: bound {best.upper!r}, best {top!r}"
+    assert best.gap == max(best.upper - best.log_score, 0.0)
+    assert best.proven == (best.status == "optimal")
+    if best.proven:
+        near = top - at <= 2e-8 + 1e-11 * size
+        assert near, f"drawn model {number}: optimal {at!r}, best {top!r}"
+    return best.status
