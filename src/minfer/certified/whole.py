@@ -19,7 +19,8 @@ EXP roundings for its exponential, if it has one. Hence, over the cliques of the
     N = 2 sum_c ( (1 + EXP) i_c + 4 + n_c + sum of sizes_c )
 
 and p is known up to a factor e^(+-t), t = gamma(N) + 2 A, where A is the sum over the component of
-the absolute errors of the logarithms (``Tabled.error``): every product of tables is off by e^(+-A).
+the absolute errors of the logarithms (``CertifiedTables.error``): every product of tables is off by
+e^(+-A).
 
 **When.** A component is solved once its cliques have at most ``budget`` cells for each variable
 wanted there. Components are planned in packs: one clique forest for many, halved where it is too
@@ -38,7 +39,7 @@ from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local
 from minfer.certified.monotone import find_grid
 from minfer.certified.rounding import EXP, U, down, gamma, up
-from minfer.certified.tabled import Tabled
+from minfer.certified.tabled import CertifiedTables
 from minfer.elimination import CliqueTree, linked, tree_over
 from minfer.errors import ContradictionError
 from minfer.factors.group import components
@@ -127,7 +128,7 @@ class Whole:
         if grid is not None and full and min(grid[:2]) > HOPELESS:
             self._packs = []  # cliques would have 2^(shorter side) cells
             return
-        self._tabled = t = Tabled.of(local)
+        self._tabled = t = CertifiedTables.of(local)
         n = len(t.card)
         first = np.repeat(t.scope[t.fptr[:-1]], np.diff(t.fptr))
         labels = components(n, first, t.scope).astype(np.int64)
@@ -237,7 +238,7 @@ def _members(
     return order[ranges(ptr[labels], ptr[labels + 1] - ptr[labels])]
 
 
-def _part(t: Tabled, pack: Pack) -> PackArrays:
+def _part(t: CertifiedTables, pack: Pack) -> PackArrays:
     variables, tables = pack.variables, pack.tables
     number = np.full(int(variables[-1]) + 1, -1, dtype=np.int32)
     number[variables] = np.arange(len(variables), dtype=np.int32)

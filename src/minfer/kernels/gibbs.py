@@ -1,4 +1,4 @@
-"""Single-site Gibbs chains on a :class:`~minfer.kernels.layout.Layout`, and feasible starts.
+"""Single-site Gibbs chains on a :class:`~minfer.kernels.layout.SiteLayout`, and feasible starts.
 
 Random numbers come from xoshiro256++ (Blackman & Vigna 2021, "Scrambled linear pseudorandom number
 generators", ACM TOMS 47:36), whose four words are passed in: nothing global is touched.

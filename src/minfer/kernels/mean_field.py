@@ -1,4 +1,4 @@
-"""Coordinate ascent on the mean-field bound, over a :class:`~minfer.kernels.layout.Layout`.
+"""Coordinate ascent on the mean-field bound, over a :class:`~minfer.kernels.layout.SiteLayout`.
 
 Of a quadratic pair a sweep reads one weight and one neighbour. Every other table keeps its cells; a
 cell of minus infinity is a *forbidden* cell, and its expected mass is kept apart from the finite
@@ -443,7 +443,7 @@ def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trac
 
     Parameters
     ----------
-    model : Layout
+    model : SiteLayout
     q : f8 (sum S,), in and out
     before : f8 (sum S,), in and out: q before the calm sweeps
     calm : how many sweeps before these moved no probability by more than ``tol``

@@ -1,4 +1,4 @@
-"""Parallel tempering on a :class:`~minfer.kernels.layout.Layout` of tables, a replica in each lane.
+"""Parallel tempering on a :class:`~minfer.kernels.layout.SiteLayout`, a replica in each lane.
 
 An ensemble is K copies of the model, one at each rung of a ladder of inverse temperatures
 ``beta`` from 0 to 1. A sweep draws every variable of all copies from its conditional at their
@@ -40,7 +40,7 @@ class Replicas(NamedTuple):
     facing: Any  # i1 (K,) 1 if a lane was last at the hot end, -1 if at the cold one, else 0
 
 
-class Recorded(NamedTuple):
+class TemperingSums(NamedTuple):
     """What sweeps add to."""
 
     totals: Any  # f8 (sum S,) sums of conditional distributions at the coldest rung
@@ -162,7 +162,7 @@ def temper(
     ----------
     table, forbidden : f8, u1: log-weights with forbidden cells softened, and which these are;
         ``forbidden`` is empty where there are none
-    copies : Replicas, sums : Recorded, in and out
+    copies : Replicas, sums : TemperingSums, in and out
     logit : f8 (BINS + 1,) log(u / (1 - u)) at u = i / BINS. A binary variable is drawn by the bin
         that u falls into alone unless its probability lies in the same bin: then all of u is drawn
     beta : f8 (K,) by rung, from 0 to 1

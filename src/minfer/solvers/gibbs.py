@@ -51,7 +51,7 @@ from minfer.support import lift
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.kernels.layout import Layout
+    from minfer.kernels.layout import SiteLayout
     from minfer.solvers.prepared import Prepared
 
 #: Joint states of a factor that is not a table up to which they are counted.
@@ -123,7 +123,7 @@ class Gibbs:
         self,
         graph: FactorGraph,
         model: Conditioned,
-        parts: Layout,
+        parts: SiteLayout,
         start: Marginals | None,
         begin: float,
     ) -> Marginals:
@@ -217,7 +217,7 @@ class GibbsState:
 class _Chains:
     """The arrays of one run, filled by the kernel."""
 
-    def __init__(self, settings: Gibbs, counted: Scopes, parts: Layout, begin: float) -> None:
+    def __init__(self, settings: Gibbs, counted: Scopes, parts: SiteLayout, begin: float) -> None:
         self.settings, self.parts, self.on = settings, parts, backend()
         self.kernels = self.on.kernels("gibbs")
         self.deadline = begin + time_limit_of(settings)

@@ -41,7 +41,7 @@ from minfer.support import lift, without_least
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.kernels.layout import Layout
+    from minfer.kernels.layout import SiteLayout
     from minfer.solvers.prepared import Prepared
 
 #: Penalties per unit of forbidden mass, sweep by sweep, before the ascent proper.
@@ -95,7 +95,7 @@ class MeanField:
         self,
         graph: FactorGraph,
         model: Conditioned,
-        parts: Layout,
+        parts: SiteLayout,
         start: Marginals | None,
         begin: float,
     ) -> Marginals:
@@ -147,7 +147,7 @@ class MeanFieldState:
 class _Climb:
     """One run: q, and for every sweep the largest change, the bound and the forbidden mass."""
 
-    def __init__(self, settings: MeanField, parts: Layout, q: NDArray, begin: float) -> None:
+    def __init__(self, settings: MeanField, parts: SiteLayout, q: NDArray, begin: float) -> None:
         self.settings, self.parts, self.on = settings, parts, backend()
         self.kernels = self.on.kernels("mean_field")
         self.there, self.q, self.before = self.on.put((parts, q, q.copy()))
@@ -288,7 +288,7 @@ def refusal(model: Conditioned) -> str:
 
 
 def initial_probs(
-    model: Conditioned, parts: Layout, start: Marginals | None
+    model: Conditioned, parts: SiteLayout, start: Marginals | None
 ) -> NDArray[np.float64]:
     """Marginals to start from, (sum S,): of ``start`` if they fit, else of the field alone.
 
@@ -304,7 +304,7 @@ def initial_probs(
     return weights
 
 
-def is_idle(parts: Layout) -> NDArray[np.bool_]:
+def is_idle(parts: SiteLayout) -> NDArray[np.bool_]:
     """Variables without any factor left, (V,)."""
     from minfer.kernels.layout import IDLE
 
@@ -331,7 +331,9 @@ def max_moves(n_variables: int) -> int:
     return 20_000 + 200 * n_variables
 
 
-def make_feasible(on: Backend, parts: Layout, x: NDArray, words: NDArray, deadline: float) -> bool:
+def make_feasible(
+    on: Backend, parts: SiteLayout, x: NDArray, words: NDArray, deadline: float
+) -> bool:
     """Move x (V,), in place, until no factor forbids it; False if the effort or time is spent."""
     repair = on.kernels("gibbs").repair
     left = max_moves(len(x))

@@ -55,8 +55,8 @@ from minfer.support import lift
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.kernels.layout import Layout
-    from minfer.kernels.tempering import Recorded
+    from minfer.kernels.layout import SiteLayout
+    from minfer.kernels.tempering import TemperingSums
     from minfer.solvers.prepared import Prepared
 
 #: What a forbidden cell is softened to, in logs below the least allowed one of its table.
@@ -65,7 +65,7 @@ PENALTY = 30.0
 MAX_WRITTEN = 1 << 12
 #: Rounds of burn-in after each of which the ladder is moved.
 ROUNDS = 12
-#: Recorded sweeps before samples may stop early.
+#: TemperingSums sweeps before samples may stop early.
 LEAST_SWEEPS = 200
 #: The lowest temperature of the first ladder but zero.
 FIRST_BETA = 0.02
@@ -80,7 +80,7 @@ class Tempering:
     Parameters
     ----------
     n_sweeps : int
-        Recorded sweeps of each ensemble.
+        TemperingSums sweeps of each ensemble.
     burn_in : int
         Sweeps before that, during which the ladder of temperatures is found.
     n_replicas : int
@@ -233,14 +233,14 @@ class Ensembles:
         mean_exp = np.zeros((n_chains, 2, n_rungs))
         mean_exp[:, 0] = -np.inf
         none = np.zeros((n_chains, n_rungs - 1), dtype=np.int64)
-        self._sums = self.on.put(self.kernels.Recorded(
+        self._sums = self.on.put(self.kernels.TemperingSums(
             np.zeros((n_chains, len(self.parts.bias))), np.zeros((n_chains, 2), dtype=np.int64),
             mean_exp, none, none.copy(), np.zeros((n_chains, 1), dtype=np.int64),
         ))  # fmt: skip
         self._counts = self.on.put(np.zeros(int(self.count_ptr[-1]), dtype=np.int64))
 
     @property
-    def sums(self) -> Recorded:
+    def sums(self) -> TemperingSums:
         """What is recorded so far, of all ensembles."""
         return self.on.get(self._sums)
 
@@ -447,7 +447,7 @@ class TemperingState(GibbsState):
         return self.value
 
 
-def _softened(parts: Layout) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+def _softened(parts: SiteLayout) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
     """The tables' values with forbidden cells at a finite price, and which these are, or none."""
     zero = np.isneginf(parts.log_psi)
     if not zero.any():
