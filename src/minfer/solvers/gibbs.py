@@ -34,7 +34,7 @@ from minfer.conditioning import Conditioned, condition
 from minfer.errors import ContradictionError, RefusedError
 from minfer.kernels.backend import backend
 from minfer.layout import Scopes, lay_out, scopes
-from minfer.limits import clock, start_clock
+from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals, check_start, normalised
 from minfer.solvers.irreducible import haven, may_be_trapped, may_stick
 from minfer.solvers.mean_field import (
@@ -44,7 +44,6 @@ from minfer.solvers.mean_field import (
     make_feasible,
     max_moves,
     random_words,
-    time_limit_of,
 )
 from minfer.solvers.status import LogZ, Status
 from minfer.support import lift
@@ -220,7 +219,7 @@ class _Chains:
     def __init__(self, settings: Gibbs, counted: Scopes, parts: SiteLayout, begin: float) -> None:
         self.settings, self.parts, self.on = settings, parts, backend()
         self.kernels = self.on.kernels("gibbs")
-        self.deadline = begin + time_limit_of(settings)
+        self.deadline = deadline_of(settings.time_limit, begin)
         n_chains = settings.n_chains
         begins = count_ptr(parts.card, counted.fptr, counted.scope)
         self.there, self.words, self.states, self.totals, self.counted, self.counts = self.on.put((

@@ -90,11 +90,7 @@ class JoinGraph:
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         begin = start_clock(self.time_limit)
         check_start(start)
-        model = condition(graph)
-        try:
-            model = only_tables(model)
-        except RefusedError as error:
-            raise RefusedError(f"JoinGraph: {str(error).removeprefix('Exact: ')}") from None
+        model = only_tables(condition(graph), "JoinGraph")
         deadline = deadline_of(self.time_limit, begin)
         order = order_of(adjacency(model), (deadline - clock()) / 4)
         return self.run(graph, model, clusters(model, self.max_cells, order, deadline), begin)

@@ -33,7 +33,7 @@ from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError
 from minfer.kernels.backend import Backend, backend
 from minfer.layout import lay_out
-from minfer.limits import clock, start_clock
+from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals, check_start, first_argmax, normalised, softmax
 from minfer.solvers.irreducible import no_messages
 from minfer.solvers.status import LogZ, Status
@@ -152,7 +152,7 @@ class _Climb:
         self.kernels = self.on.kernels("mean_field")
         self.there, self.q, self.before = self.on.put((parts, q, q.copy()))
         self.trace = np.zeros((3, 0))
-        self.deadline = begin + time_limit_of(settings)
+        self.deadline = deadline_of(settings.time_limit, begin)
         self.pace = Pace()
         self.tol = float(settings.tol)  # the kernel is compiled for floats
 
@@ -264,11 +264,6 @@ class Pace:
             self.n *= 2
         elif seconds > _CALL_SECONDS * 2:
             self.n = max(1, self.n // 2)
-
-
-def time_limit_of(solver: object) -> float:
-    limit = getattr(solver, "time_limit", None)
-    return math.inf if limit is None else float(limit)
 
 
 def refusal(model: Conditioned) -> str:

@@ -31,7 +31,7 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import RefusedError, SettingsError
-from minfer.factors.group import FactorGroup
+from minfer.factors.group import FactorGroup, components
 from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
 from minfer.limits import clock, deadline_of, start_clock
@@ -103,12 +103,7 @@ class StructuredMeanField:
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         begin = start_clock(self.time_limit)
         check_start(start)
-        model = condition(graph)
-        try:
-            model = only_tables(model)
-        except RefusedError as error:
-            said = str(error).removeprefix("Exact: ")
-            raise RefusedError(f"StructuredMeanField: {said}") from None
+        model = only_tables(condition(graph), "StructuredMeanField")
         return _BlockAscent(self, graph, model, start, begin).answer()
 
     def prepare(self, graph: FactorGraph) -> Prepared:
@@ -199,22 +194,16 @@ class _BlockAscent:
         own, n = self.graph.n_variables, self.model.graph.n_variables
         if own == n:
             return
-        chain = _Sets(n)
         scopes = [s for g in self.model.groups for s in g._scope.tolist() if max(s) >= own]
-        for scope in scopes:
-            behind = [v for v in scope if v >= own]
-            for v in behind[1:]:
-                chain.join(behind[0], v)
+        links = np.array([(max(s), v) for s in scopes for v in s if v >= own])
+        chain = components(n, *links.T)
         members: dict[int, list[int]] = defaultdict(list)
         for scope in scopes:
-            root = chain.find(max(scope))
-            members[root] += [v for v in scope if v < own]
-        for root, variables in members.items():
+            members[chain[max(scope)]] += [v for v in scope if v < own]
+        for c, variables in members.items():
             if len(set(labels[variables].tolist())) > 1:
                 raise self._crossing("a logical factor too wide for a table", sorted(variables))
-            labels[root] = labels[variables[0]]
-        for v in range(own, n):
-            labels[v] = labels[chain.find(v)]
+            labels[own:][chain[own:] == c] = labels[variables[0]]
 
     def _crossing(self, what: str, scope: Iterable[int]) -> RefusedError:
         names = ", ".join(self.graph.name(int(v)) for v in scope)

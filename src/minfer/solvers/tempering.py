@@ -38,7 +38,7 @@ from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError
 from minfer.kernels.backend import backend
 from minfer.layout import lay_out
-from minfer.limits import clock, start_clock
+from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals, check_start, normalised
 from minfer.solvers.gibbs import GibbsState, count_ptr, standard_error
 from minfer.solvers.irreducible import no_messages
@@ -48,7 +48,6 @@ from minfer.solvers.mean_field import (
     is_idle,
     make_feasible,
     random_words,
-    time_limit_of,
 )
 from minfer.solvers.status import LogZ, Status
 from minfer.support import lift
@@ -179,7 +178,7 @@ class Ensembles:
         self.kernels, draw = on.kernels("tempering"), on.kernels("gibbs").draw
         self.residuals = np.zeros(0)
         self.began = clock()
-        self.deadline = self.began + time_limit_of(settings)
+        self.deadline = deadline_of(settings.time_limit, self.began)
         if any(g.form == "machine" for g in model.groups):
             written = (g.as_tables() if g.form == "machine" else g for g in model.groups)
             model = replace(model, groups=tuple(written))
