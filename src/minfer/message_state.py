@@ -530,27 +530,27 @@ def refresh_cavities(mesh: Mesh, s: Messages) -> Messages:
     if len(s.gq) < len(s.gm):
         s = s._replace(gq=np.empty_like(s.gm))
     ma = mesh.machines if len(mesh.machines.code) else None
-    bp.sweeps(
-        mesh.wiring, ma, s._replace(bel=s.bel.copy()), s.m, watch_for(-1.0), bp.START, 1, -1.0,
-        0.0, np.zeros(1), *mesh.kinds(),
-    )  # fmt: skip
+    room = s._replace(bel=s.bel.copy())
+    bp.sweeps(mesh.wiring, ma, room, watch_for(-1.0), bp.START, 1, np.zeros(1), *mesh.kinds(), None)
     return s
 
 
 def watch_for(
     tol: float,
     *kept: NDArray[np.float64],
+    damping: float = 0.0,
     work: NDArray[np.float64] = _NONE,
     ways: NDArray[np.int64] = _NO_WAYS,
+    other: NDArray[np.float64] = _NONE,
 ) -> Watch:
     """A watch over a run to come, with room for messages and beliefs before its last update."""
-    from minfer.kernels.bp import LAST, TRIGGER
+    from minfer.kernels.odds import DAMPING, LAST, TOL, TRIGGER
     from minfer.kernels.wiring import Watch
 
-    control = np.zeros(9)
-    control[TRIGGER], control[LAST] = tol, np.inf
+    control = np.zeros(12)
+    control[TRIGGER], control[LAST], control[TOL], control[DAMPING] = tol, np.inf, tol, damping
     m, gm, gq, bel = kept or (_NONE, _NONE, _NONE, _NONE)
-    return Watch(_NO_ORDER, control, m, gm, gq, bel, work, ways)
+    return Watch(_NO_ORDER, control, m, gm, gq, bel, work, ways, other)
 
 
 def _normalised(log_table: NDArray) -> NDArray[np.float64]:

@@ -100,13 +100,10 @@ class Mesh:
     def kinds(self) -> tuple[bool | None, ...]:
         """What there is, for :func:`minfer.kernels.bp.sweeps`, which compiles nothing for the rest.
 
-        The last four arguments, in order: whether pairs are reweighted, and three markers. What is
-        small beside the rest, as pairs are, is always there: each combination of markers is
-        compiled apart, in 3 to 10 s.
+        In order: whether messages are reweighted, and two markers. What is small beside the rest,
+        as pairs are, is always there: each combination of markers is compiled apart, in 3 to 10 s.
         """
-        general = self.wiring.field.size > 0
-        there = (general, general and self.log, general and self.is_lean)
-        return self.reweighted, *(True if one else None for one in there)
+        return self.reweighted, True if self.log else None, True if self.is_lean else None
 
     @property
     def is_lean(self) -> bool:

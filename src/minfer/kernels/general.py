@@ -56,6 +56,7 @@ from minfer.kernels.wiring import (
     FACTOR,
     FIRST,
     GENERAL,
+    MAX_ODDS,
     OFFSET,
     POSITION,
     SIZE,
@@ -67,8 +68,6 @@ from minfer.kernels.wiring import (
 TINY = 1e-150
 #: No message in logs is further from the largest, so that sums of them never are minus infinity.
 FARTHEST = -1e300
-#: Beyond these odds a pair message equals its limit to the last bit.
-MAX_ODDS = 1e200
 
 _U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
 
