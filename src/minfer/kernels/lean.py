@@ -90,7 +90,7 @@ def _begin(n, step):
 
 @jit
 def _sum(a, n):
-    """The sum of n numbers, as :func:`_copy` has it."""
+    """The sum of n numbers, as :func:`copy` has it."""
     lanes, rest = spread(0.0), 0.0
     for _ in range(n // L):
         lanes = lanes + load(a)
@@ -102,7 +102,7 @@ def _sum(a, n):
 
 
 @jit
-def _copy(out, a, n):
+def copy(out, a, n):
     """out = a; the sum."""
     lanes, rest = spread(0.0), 0.0
     for _ in range(n // L):
@@ -118,7 +118,7 @@ def _copy(out, a, n):
 
 
 @jit
-def _multiply(out, a, b, n):
+def multiply(out, a, b, n):
     """out = a b; the sum."""
     lanes, rest = spread(0.0), 0.0
     for _ in range(n // L):
@@ -196,7 +196,7 @@ def _renew(bel, was, a, scale, n, biggest, step):
 
 
 @jit(forceinline=True)
-def _line(out, c, slope, a, n, step):
+def line(out, c, slope, a, n, step):
     """out = c + slope a."""
     base = spread(c)
     at = _begin(n, step)
@@ -208,7 +208,7 @@ def _line(out, c, slope, a, n, step):
 
 
 @jit
-def _by_columns(psi, h, scale, size, mine, out):
+def by_columns(psi, h, scale, size, mine, out):
     """out[j] = sum_i h[i] psi[i, j] scale, of a table of ``size`` rows of ``mine``."""
     step = 8 * mine
     for _ in range(mine // L):
@@ -232,7 +232,7 @@ def _by_columns(psi, h, scale, size, mine, out):
 
 
 @jit
-def _by_rows(psi, h, scale, size, mine, out):
+def by_rows(psi, h, scale, size, mine, out):
     """out[i] = sum_j psi[i, j] h[j] scale, of a table of ``mine`` rows of ``size``."""
     step = 8 * size
     for _ in range(mine // 4):
@@ -296,7 +296,7 @@ def _send_short(numbers, width, cavity, mass, scale, n, out, step):
     """The message of Potts pairs, or of pairs with FEW taps, from a cavity times scale."""
     if width <= 1:
         slope = get(numbers + 8) * scale if width > 0 else 0.0
-        _line(out, get(numbers), slope, cavity, n, step)
+        line(out, get(numbers), slope, cavity, n, step)
     else:
         store(cavity + 8 * n, spread(0.0))
         few_taps(numbers, cavity, mass, scale, n, out, step)
@@ -317,9 +317,9 @@ def _send(numbers, code, width, position, cavity, mass, n, size, out, step):
             put(cavity + 8 * (n + i), 0.0)
         band_message(numbers, code, width, cavity, mass, scale, n, out)
     elif position == 0:
-        _by_columns(numbers, cavity, scale, n, size, out)
+        by_columns(numbers, cavity, scale, n, size, out)
     else:
-        _by_rows(numbers, cavity, scale, n, size, out)
+        by_rows(numbers, cavity, scale, n, size, out)
 
 
 @jit(forceinline=True)
@@ -337,7 +337,7 @@ def _greeting(numbers, ways, gptr, off, fields, messages, mine, g, n, room, own)
     same = ways[first, PSI] == ways[g, PSI] and (kind & 3) > 0
     if same and ways[first, KIND] & 3 == kind & 3 and told < mine:
         if own:
-            _copy(mine, told, n)
+            copy(mine, told, n)
         return mine if own else told
     _say_field(numbers + 8 * ways[g, PSI], kind, fields + 8 * off[u], n, room, mine)
     return mine
@@ -350,7 +350,7 @@ def _say_field(psi, kind, field, n, room, out):
     if kind & 3 == RISE and kind >> 3 <= 1:
         mass, room = _sum(field, size), field
     else:
-        mass = _copy(room, field, size)
+        mass = copy(room, field, size)
     _send(psi, kind & 3, kind >> 3, 1 - (kind >> 2 & 1), room, mass, size, n, out, SPAN)
 
 
@@ -446,7 +446,7 @@ def sweep_lean(w, ways, gm, bel, work, begin, end, forward, watching, fresh):
                 biggest = _renew(belief, was, front, mine, n, biggest, way)
                 continue
         if lo == hi:  # nothing to hear but its field
-            mass = _copy(front, start, n)
+            mass = copy(front, start, n)
             biggest = _renew(belief, was, front, 1.0 / mass, n, biggest, way)
             continue
         while split < hi and ways[split, FROM] < np.int64(v):
@@ -476,35 +476,35 @@ def sweep_lean(w, ways, gm, bel, work, begin, end, forward, watching, fresh):
         elif d - c >= 2:
             _multiply_three(front, start, o, o + step, n)
             for _ in range(d - c - 2):
-                _multiply(front, front, o + 2 * step, n)
+                multiply(front, front, o + 2 * step, n)
                 o += step
         elif d > c:
-            _multiply(front, start, o, n)
+            multiply(front, start, o, n)
         else:
-            _copy(front, start, n)
+            copy(front, start, n)
         tail = front + (b - a) * step  # of the messages after slot j: tail - (b - 3 - j) step
         for j in range(b - 3, a - 1, -1):
             o = near + (j + 1 - a) * step
             here = tail - (b - 3 - j) * step
-            _multiply(here, last if j == b - 3 else here + step, o, n)
+            multiply(here, last if j == b - 3 else here + step, o, n)
         mass = 0.0
         for j in range(a, b):
             o, here = near + (j - a) * step, cavity
             if four:
                 here, mass = (cavity, before) if j == a else (second, after)
             elif j == b - 1 and j == a:
-                mass = _copy(cavity, front, n)
+                mass = copy(cavity, front, n)
             elif j == b - 1:
-                mass = _multiply(cavity, front, o - step, n)
+                mass = multiply(cavity, front, o - step, n)
             else:
                 if j > a:
-                    _multiply(front, front, o - step, n)
+                    multiply(front, front, o - step, n)
                 rest = last if j == b - 2 else tail - (b - 3 - j) * step
-                mass = _multiply(cavity, front, rest, n)
+                mass = multiply(cavity, front, rest, n)
             kind, size = ways[j, KIND] & (_STATES - 1), ways[j, KIND] >> 32
             to = messages + 8 * ways[j, THERE]
             if watching:
-                _copy(tail + step, to, size)
+                copy(tail + step, to, size)
             _send(
                 numbers + 8 * ways[j, PSI], kind & 3, kind >> 3, kind >> 2 & 1, here, mass, n,
                 size, to, way,
@@ -514,6 +514,6 @@ def sweep_lean(w, ways, gm, bel, work, begin, end, forward, watching, fresh):
         if four:
             mass = whole
         else:
-            mass = _multiply(front, cavity, last, n) if a < b else _copy(front, front, n)
+            mass = multiply(front, cavity, last, n) if a < b else copy(front, front, n)
         biggest = _renew(belief, was, front, 1.0 / mass, n, biggest, way)
     return biggest, told

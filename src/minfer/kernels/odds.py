@@ -79,13 +79,17 @@ def visit_pairs(w, m, bel, out, begin, end, forward, send, damping, weights, ord
     later neighbours come first, and have e < rev[e] (:func:`minfer.kernels.wiring.pair_slots`).
     """
     off, cls, prior, ptr, rev, W = w
+    if weights is not None:
+        rho, rl, in_place = weights
+    if wake is not None:
+        owner, active, control = wake
+        tol = control[TRIGGER]
     biggest = moved = 0.0
     for k in range(begin, end):
         v = np.uint64(k if forward else begin + end - 1 - k)
         if order is not None:
             v = np.uint64(order[v])
         if wake is not None:
-            owner, active, control = wake
             if active[v] == 0:
                 control[SKIPPED] += 1.0 if cls[v] != ASLEEP else 0.0
                 continue
@@ -93,7 +97,6 @@ def visit_pairs(w, m, bel, out, begin, end, forward, send, damping, weights, ord
         lo, hi = ptr[v], ptr[v + _ONE]
         odds, more = prior[v], 1.0
         if weights is not None:
-            rho, rl, in_place = weights
             if cls[v] == ASLEEP:
                 continue
             for e in range(lo, hi):
@@ -129,7 +132,7 @@ def visit_pairs(w, m, bel, out, begin, end, forward, send, damping, weights, ord
                 out[r] = x
                 if weights is not None and in_place:
                     rl[r] = rho[e] * math.log(x)
-                if wake is not None and abs(x - old) > control[TRIGGER] * old:
+                if wake is not None and abs(x - old) > tol * old:
                     active[owner[r]] = 1
         elif send == EARLIER:
             e = hi
