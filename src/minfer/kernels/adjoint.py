@@ -310,55 +310,6 @@ class Conditionals(NamedTuple):
 
 
 @jit
-def norms(w, given, tmp):
-    """Fill in ``norm``; ``tmp`` as in :func:`table_pass`."""
-    gslot, fac, fslot, tab = w.gslot, w.fac, w.fslot, w.tab
-    belief, at, cavity, norm, _ = given
-    ones = np.ones(cavity.shape[0])
-    for g in range(gslot.shape[0]):
-        f, o, n = gslot[g, FACTOR], gslot[g, OFFSET], gslot[g, SIZE]
-        _tell(gslot, fac, fslot, tab, belief, at, cavity, g, ones, tmp)
-        others = 1 if at[f] < 0 else fac[f, ARITY] - 1
-        for i in range(n):
-            norm[o + i] = others / tmp[i] if tmp[i] > RARE * others else 0.0
-
-
-@jit(forceinline=True)
-def _tell(gslot, fac, fslot, tab, belief, at, cavity, g, lam, tmp):
-    """What the factor of slot g expects of the others' lam, into tmp, before it is normed.
-
-    Written out by address where it can be, for a call costs more than what is done for eight
-    states.
-    """
-    f, k, n = gslot[g, FACTOR], np.int64(gslot[g, POSITION]), np.int64(gslot[g, SIZE])
-    if at[f] >= 0:
-        _expect(gslot, fslot, fac[f, FIRST], fac[f, ARITY], k, belief, at[f], lam, tmp)
-        return
-    room, t = tmp.shape[0] // 3, fac[f, TABLE]
-    other = fslot[fac[f, FIRST] + 1 - k]
-    b, size = np.int64(gslot[other, OFFSET]), np.int64(gslot[other, SIZE])
-    code, width = fac[f, CODE], fac[f, WIDTH]
-    if code == 0 or (code == RISE and width <= 1):
-        out = address(tmp)
-        h, psi = out + 8 * room, address(tab) + 8 * t
-        mass = multiply(h, address(cavity) + 8 * b, address(lam) + 8 * b, size)
-        if code > 0:  # Potts
-            line(out, get(psi) * mass, get(psi + 8) if width > 0 else 0.0, h, n, SPAN)
-        elif k == 0:
-            by_rows(psi, h, 1.0, size, n, out)
-        else:
-            by_columns(psi, h, 1.0, size, n, out)
-        return
-    low = lam[b]  # messages of other labels are for what is not negative
-    for i in range(b + 1, b + size):
-        low = min(low, lam[i])
-    low = 0.0 if low > 0.0 else low  # what is taken off here goes with the mean later
-    for i in range(size):
-        tmp[room + i] = cavity[b + i] * (lam[b + i] - low)
-    label_message(tab, t, code, width, tmp, room, size, tmp)
-
-
-@jit
 def _expect(gslot, fslot, lo, n, k, belief, t, lam, tmp):
     """sum over x_f at x_k of belief times the others' lam, into tmp."""
     size = gslot[fslot[lo + k], SIZE]
@@ -398,32 +349,70 @@ def table_pass(w, given, alive, c, probs, lam, q, s, order, how, damping, tmp):
     """Visit some variables in turn: the largest change of b s and b lam; the largest b s.
 
     ``c`` are centred cotangents; ``alive`` is 1 where ``probs`` are positive, else 0. ``how`` is
-    (down, every, ahead). Not ``every`` slot is asked then, but those alone whose factors have a
+    (down, every, ahead, norming): the last, with ``lam`` all 1, only fills in ``norm``, and nothing
+    below happens. Not ``every`` slot is asked then, but those alone whose factors have a
     variable that was visited since; what the others would say is in ``q``. ``ahead``, undamped: lam
     is left only to factors that have others still to be visited, and its changes are not looked at.
     ``tmp`` has room for three vectors of labels, as their messages need it.
+
+    Written out, and by address, for a call costs more than what is done for eight states.
     """
     off, gptr, gslot, grho, fac, fslot = w.off, w.gptr, w.gslot, w.grho, w.fac, w.fslot
     ptr, rev, rho, tab = w.ptr, w.rev, w.rho, w.tab
-    belief, place, cavity, norm, slope = given
-    down, every, ahead = how
+    belief, begin, cavity, norm, slope = given
+    down, every, ahead, norming = how
     n_order, base = order.shape[0], q.shape[0]
     moved, scale = 0.0, 0.0
     a_norm, a_lam, a_q, a_tmp = address(norm), address(lam), address(q), address(tmp)
     a_c, a_s, a_alive, a_probs = address(c), address(s), address(alive), address(probs)
-    sums = a_tmp + 16 * (tmp.shape[0] // 3)
+    a_tab, a_cavity, room = address(tab), address(cavity), tmp.shape[0] // 3
+    h, sums = a_tmp + 8 * room, a_tmp + 16 * room
     for r in range(n_order):
         v = order[n_order - 1 - r] if down else order[r]
         o = off[v]
         n = off[v + 1] - o
         for g in range(gptr[v], gptr[v + 1]):
-            f = gslot[g, FACTOR]
-            if not every and not has_other(fslot, fac[f, FIRST], fac[f, ARITY], g, down):
+            f, k, first = (
+                gslot[g, FACTOR],
+                np.int64(gslot[g, POSITION]),
+                fac[gslot[g, FACTOR], FIRST],
+            )
+            if not every and not has_other(fslot, first, fac[f, ARITY], g, down):
                 continue
-            _tell(gslot, fac, fslot, tab, belief, place, cavity, g, lam, tmp)
+            code, width = fac[f, CODE], fac[f, WIDTH]
+            if begin[f] >= 0:
+                _expect(gslot, fslot, first, fac[f, ARITY], k, belief, begin[f], lam, tmp)
+            else:
+                other = fslot[first + 1 - k]
+                b, size = np.int64(gslot[other, OFFSET]), np.int64(gslot[other, SIZE])
+                psi = a_tab + 8 * fac[f, TABLE]
+                if code > 0 and not (code == RISE and width <= 1):
+                    low = 0.0  # messages of such labels are for what is not negative
+                    for i in range(b, b + size):
+                        low = min(low, lam[i])
+                    for i in range(size):  # what is taken off here goes with the mean below
+                        tmp[room + i] = cavity[b + i] * (lam[b + i] - low)
+                    label_message(tab, fac[f, TABLE], code, width, tmp, room, size, tmp)
+                else:
+                    mass = multiply(h, a_cavity + 8 * b, a_lam + 8 * b, size)
+                    if code > 0:  # Potts
+                        high = get(psi + 8) if width > 0 else 0.0
+                        line(a_tmp, get(psi) * mass, high, h, n, SPAN)
+                    elif k == 0:
+                        by_rows(psi, h, 1.0, size, n, a_tmp)
+                    else:
+                        by_columns(psi, h, 1.0, size, n, a_tmp)
             at = 8 * np.int64(gslot[g, OFFSET])
+            if norming:
+                others = 1 if begin[f] < 0 else fac[f, ARITY] - 1
+                for i in range(n):
+                    x = tmp[i] / others
+                    norm[gslot[g, OFFSET] + i] = 1.0 / x if x > RARE else 0.0
+                continue
             mean = _weigh(a_q + at, a_tmp, a_norm + at, a_probs + 8 * o, n)
             _shift(a_q + at, mean, n)  # it is 0 but for rounding, which grows with the degree
+        if norming:
+            continue
         copy(sums, a_c + 8 * o, n)
         for g in range(gptr[v], gptr[v + 1]):
             _add(sums, a_q + 8 * np.int64(gslot[g, OFFSET]), n)
@@ -463,7 +452,7 @@ def table_sweeps(w, given, alive, c, probs, lam, q, s, order, trace, how, tmp):
     n_sweeps, tol, damping = how
     done, code = 0, RUNNING
     while done < n_sweeps and code == RUNNING:
-        kind = done % 2 == 1, done == 0, damping == 0.0
+        kind = done % 2 == 1, done == 0, damping == 0.0, False
         moved, scale = table_pass(w, given, alive, c, probs, lam, q, s, order, kind, damping, tmp)
         code = judged(trace, done, moved, tol * scale)
         done += 1

@@ -672,7 +672,8 @@ class _Tables(Pairs):
         self.tmp = np.zeros(3 * room)
         belief, at = self._beliefs()
         self.given = self.k.Conditionals(belief, at, s.gq, np.empty_like(s.gq), self.slope)
-        self.k.norms(w, self.given, self.tmp)
+        self.lam[:] = 1.0
+        self._turn(self.c, np.arange(len(w.card)), False, True, True)
 
     def _beliefs(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Joint beliefs of factors that are no pairs, or in logs; where each begins, or -1."""
@@ -695,13 +696,14 @@ class _Tables(Pairs):
         self._turn(self.c, self.order, True, True)
 
     def _turn(
-        self, c: NDArray[np.float64], order: NDArray[np.int64], down: bool, every: bool
-    ) -> tuple[float, float]:
+        self, c: NDArray[np.float64], order: NDArray[np.int64], down: bool, every: bool,
+        norming: bool = False,
+    ) -> tuple[float, float]:  # fmt: skip
         if not len(order):
             return 0.0, 0.0
         return self.k.table_pass(
             self.mesh.wiring, self.given, self.alive, c, self.bel, self.lam, self.q, self.s, order,
-            (down, every, False), 0.0, self.tmp,
+            (down, every, False, norming), 0.0, self.tmp,
         )  # fmt: skip
 
     def sweeps(
