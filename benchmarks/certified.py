@@ -27,7 +27,6 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import minfer
-import refuting
 from minfer import (
     BeliefPropagation,
     Exact,
@@ -46,10 +45,11 @@ from minfer.certified.result import METHODS
 from minfer.certified.search import Search, all_methods
 from minfer.conditioning import condition
 from minfer.examples import picture
-from minfer.experiments import measure
-from minfer.experiments.pages import table, write_section
-from minfer.experiments.results import Results
 from minfer.graph import grid_edges
+from minfer_experiments import measure
+from minfer_experiments.pages import table, write_section
+from minfer_experiments.results import Results
+from oracle import models
 from places import UAI, UaiModel, uai_models
 
 TOGETHER = "all together"
@@ -92,7 +92,7 @@ def refute(n: int, first: int = 0, budgets: tuple[int, ...] = BUDGETS) -> dict[s
     number = first - 1
     while sum(families.values()) < n:
         number += 1
-        drawn = refuting.draw(number)
+        drawn = models.draw(number)
         if drawn.impossible:
             impossible += 1
             continue
@@ -110,8 +110,8 @@ def refute(n: int, first: int = 0, budgets: tuple[int, ...] = BUDGETS) -> dict[s
                     line["errors"] += 1
                     print(f"model {number}, {name}, work {work}: {error!r}", file=sys.stderr)
                     continue
-                unsure = refuting.unclear(drawn, iv)
-                wrong = refuting.judge(drawn, iv)
+                unsure = models.unclear(drawn, iv)
+                wrong = models.judge(drawn, iv)
                 line["intervals"] += len(iv.lo)
                 line["by_digits"] += int(unsure.sum())
                 line["vacuous"] += int((iv.hi - iv.lo >= 1).sum())
@@ -120,7 +120,7 @@ def refute(n: int, first: int = 0, budgets: tuple[int, ...] = BUDGETS) -> dict[s
                     line["violations"] += int(wrong.sum())
                     at = int(np.argmax(wrong))
                     print(
-                        f"model {number} ({drawn.family} {drawn.note}), {name}, work {work}, tol "
+                        f"model {number} ({drawn.family}), {name}, work {work}, tol "
                         f"{tol}: entry {at} is [{iv.lo[at]!r}, {iv.hi[at]!r}], truth "
                         f"{drawn.digits[at]}",
                         file=sys.stderr,
@@ -322,7 +322,7 @@ def warm_up() -> None:
         for methods in [None, *([m] for m in all_methods())]:
             minfer.intervals(make(), 3.0, tol=0.0, work=3_000_000, methods=methods, workers=1)
     for number in range(20):
-        drawn = refuting.draw(number)
+        drawn = models.draw(number)
         minfer.intervals(drawn.graph, 1.0, tol=0.0, work=100_000, workers=1)
 
 

@@ -1,8 +1,8 @@
 """Try to refute what answers promise: ``python benchmarks/promises.py --n 100000``.
 
 Draws models, solvers and starts, and holds converged, exact and the bounds on log Z against plain
-sums (``tests/promises.py`` says how). A failure prints its number, which ``promises.check(number)``
-makes again. Exit code 1 if there was one.
+sums (``tests/oracle/promises.py`` says how). A failure prints its number, which
+``promises.check(number)`` makes again. Exit code 1 if there was one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-import promises
-from minfer.experiments.measure import Stopwatch
+from minfer_experiments.measure import Stopwatch
+from oracle import promises
 
 
 def main() -> int:

@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import minfer
-import zoo
 from fuzzing import BYTES, TOKENS, Case, answered, model, network, other_json
 from minfer import MinferError
 from minfer.denoising import denoise
@@ -49,6 +48,7 @@ from minfer.parsing.model import (
 )
 from minfer.parsing.parser import Parser
 from minfer.pictures import Loaded, encode_picture, read_picture
+from oracle import lists
 
 Arrays = dict[str, NDArray]
 Parts = tuple[Arrays, dict[str, Any]]  # arrays and JSON: what a sealed file is made of
@@ -133,7 +133,7 @@ def native_models() -> list[minfer.FactorGraph]:
     labels = minfer.FactorGraph.empty([4, 4, 4]).add_label_distances(
         [[0, 1], [1, 2]], [0.0, -1.0, -1.5], [0.5, -1.0]
     )
-    return [first, network(), labels, *zoo.every_kind().values(), *zoo.logical().values()]
+    return [first, network(), labels, *lists.every_kind().values(), *lists.logical().values()]
 
 
 def native_parts(graph: minfer.FactorGraph | None = None) -> Parts:

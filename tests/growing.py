@@ -14,6 +14,7 @@ from typing import Any
 
 import fuzzing
 import minfer
+import mutating
 from minfer import MinferError
 from minfer.io import read_mar, read_pr
 from minfer.io.bif import format_bif
@@ -66,34 +67,11 @@ SIZES = (1 << 12, 1 << 14, 1 << 16)
 #: CPU seconds below which nothing is said, and how many times as long four times as much may take.
 FREE, SHARE = 0.4, 8.0
 
-MLN = "*f(person, person)\ns(person)\nt = {A, B}\n1.5 f(x, y) ^ s(x) => s(y)\n!s(A) v s(B).\n"
 CONLLU = "1\tthe\tthe\tDET\t_\t_\t2\tdet\t_\t_\n2\tdog\tdog\tNOUN\t_\t_\t0\troot\t_\t_\n\n"
-
-
-def _model(path: Path) -> Any:
-    return minfer.read(path)
 
 
 def _evidence(path: Path) -> Any:
     return minfer.read_evidence(path, fuzzing.model())
-
-
-def _mln(path: Path) -> Any:
-    return minfer.Rules.read(path)
-
-
-def _db(path: Path) -> Any:
-    program = path.with_name("program.mln")
-    program.write_text(MLN)
-    return minfer.Rules.read(program, path)
-
-
-def _rules_csv(path: Path) -> Any:
-    return minfer.Rules().closed("f", path).store
-
-
-def _cases(path: Path) -> Any:
-    return minfer.predict(fuzzing.network(), path, targets=["a"])
 
 
 def _conllu(path: Path) -> Any:
@@ -106,20 +84,20 @@ def texts() -> dict[str, tuple[str, Callable[[Path], Any], list[str]]]:
     """By reader: the name of a file, how it is read, and valid texts."""
     net = fuzzing.network()
     return {
-        "uai": ("m.uai", _model, [format_uai(fuzzing.model()).decode()]),
-        "fg": ("m.fg", _model, [format_fg(fuzzing.model()).decode()]),
-        "bif": ("m.bif", _model, [format_bif(net).decode(), fuzzing.BIF.decode()]),
-        "xmlbif": ("m.xmlbif", _model, [format_xmlbif(net).decode(), fuzzing.XMLBIF.decode()]),
-        "net": ("m.net", _model, [format_net(net).decode()]),
-        "xdsl": ("m.xdsl", _model, [fuzzing.XDSL.decode()]),
-        "any": ("model", _model, [fuzzing.BIF.decode()]),
+        "uai": ("m.uai", minfer.read, [format_uai(fuzzing.model()).decode()]),
+        "fg": ("m.fg", minfer.read, [format_fg(fuzzing.model()).decode()]),
+        "bif": ("m.bif", minfer.read, [format_bif(net).decode(), fuzzing.BIF.decode()]),
+        "xmlbif": ("m.xmlbif", minfer.read, [format_xmlbif(net).decode(), fuzzing.XMLBIF.decode()]),
+        "net": ("m.net", minfer.read, [format_net(net).decode()]),
+        "xdsl": ("m.xdsl", minfer.read, [fuzzing.XDSL.decode()]),
+        "any": ("model", minfer.read, [fuzzing.BIF.decode()]),
         "evidence": ("m.evid", _evidence, ["2 0 1 1 2\n", '{"a": 1, "b": [0.5, 0.2, 0.1]}']),
         "mar": ("m.MAR", read_mar, ["MAR\n2 2 0.25 0.75 3 0.5 0.5 0\n"]),
         "pr": ("m.PR", read_pr, ["PR\n-12.5\n"]),
-        "mln": ("m.mln", _mln, [MLN]),
-        "db": ("m.db", _db, ["f(A, B)\n!s(A)\n// none\ns(B)\n"]),
-        "rules table": ("f.csv", _rules_csv, ["a,b\nx,y\nz,w\n"]),
-        "cases": ("cases.csv", _cases, ["b,c\np,only\n,\n"]),
+        "mln": ("m.mln", mutating._program, [mutating.MLN.decode()]),
+        "db": ("m.db", mutating._evidence, [mutating.DB.decode()]),
+        "rules table": ("f.csv", mutating._facts, ["a,b\nx,y\nz,w\n"]),
+        "cases": ("cases.csv", mutating._cases, ["b,c\np,only\n,\n"]),
         "conllu": ("t.conllu", _conllu, [CONLLU + CONLLU]),
     }
 
@@ -174,129 +152,63 @@ WORST = {
     "rules table": [",", "a,"],
 }
 
-Made = tuple[str, Callable[[Path], Any], Callable[[int], str]]
+
+def _bif(states: str, more: str = "", n: int = 2) -> str:
+    """A variable ``a`` with states, and more."""
+    return f"variable a {{ type discrete [ {n} ] {{ {states} }}; }}\n{more}"
 
 
-def twice_a_state_bif() -> Made:
-    def text(size: int) -> str:
-        n = size // 7
-        states = ", ".join(f"s{k}" for k in (*range(n), n - 1))
-        return f"variable a {{ type discrete [ {n + 1} ] {{ {states} }}; }}"
-
-    return "m.bif", _model, text
-
-
-def many_quoted_states_bif() -> Made:
-    def text(size: int) -> str:
-        n = size // 30
-        states = ", ".join(f'"s {k}"' for k in range(n))
-        rows = "\n".join(f'("s {k}") 1;' for k in range(n))
-        return (
-            f"variable a {{ type discrete [ {n} ] {{ {states} }}; }}\n"
-            "variable b { type discrete [ 1 ] { x }; }\n"
-            f"probability ( a ) {{ table {', '.join(['0'] * (n - 1))}, 1; }}\n"
-            f"probability ( b | a ) {{ {rows} }}"
-        )
-
-    return "m.bif", _model, text
+def many_quoted_states(size: int) -> str:
+    n = size // 30
+    rows = "\n".join(f'("s {k}") 1;' for k in range(n))
+    more = (
+        "variable b { type discrete [ 1 ] { x }; }\n"
+        f"probability ( a ) {{ table {', '.join(['0'] * (n - 1))}, 1; }}\n"
+        f"probability ( b | a ) {{ {rows} }}"
+    )
+    return _bif(", ".join(f'"s {k}"' for k in range(n)), more, n)
 
 
-def many_parents_bif() -> Made:
-    def text(size: int) -> str:
-        return (
-            "variable a { type discrete [ 2 ] { x, y }; }\n"
-            f"probability ( a | {'a ' * (size // 2)}) {{ table 1; }}"
-        )
-
-    return "m.bif", _model, text
-
-
-def long_names_bif() -> Made:
+def long_names(size: int) -> str:
     """Names that would be long together, were all their combinations written down."""
-
-    def text(size: int) -> str:
-        parents = [f"p{k}" for k in range(5)]
-        length = size // 40
-        lines = [
-            f"variable {p} {{ type discrete [ 8 ] {{ "
-            f"{', '.join(f'{s}' * length for s in range(8))} }}; }}"
-            for p in parents
-        ]
-        lines.append("variable c { type discrete [ 1 ] { x }; }")
-        lines.append(
-            f"probability ( c | {', '.join(parents)} ) {{ {'(0) 1;' * 8**5} }}"
-            if size == SIZES[-1]
-            else "probability ( c | p0 ) { (0) 1; }"
-        )
-        return "\n".join(lines)
-
-    return "m.bif", _model, text
+    parents = [f"p{k}" for k in range(5)]
+    states = ", ".join(f"{s}" * (size // 40) for s in range(8))
+    lines = [f"variable {p} {{ type discrete [ 8 ] {{ {states} }}; }}" for p in parents]
+    lines.append("variable c { type discrete [ 1 ] { x }; }")
+    every = f"probability ( c | {', '.join(parents)} ) {{ {'(0) 1;' * 8**5} }}"
+    return "\n".join([*lines, every if size == SIZES[-1] else "probability ( c | p0 ) { (0) 1; }"])
 
 
-def many_columns_cases() -> Made:
-    def text(size: int) -> str:
-        n = size // 9
-        return ",".join(["a", *(f"c{k}" for k in range(n))]) + "\n" + ",".join(["no"] * (n + 1))
-
-    return "c.csv", _cases, text
+def many_bound(size: int) -> str:
+    names = [f"x{k}" for k in range(size // 14)]
+    return f"s(person)\n1 EXIST {', '.join(names)} {' ^ '.join(f's({x})' for x in names)}\n"
 
 
-def many_columns_table() -> Made:
-    def text(size: int) -> str:
-        n = size // 9
-        return ",".join(f"c{k}" for k in range(n)) + "\n" + ",".join(["x"] * n) + "\n"
-
-    return "f.csv", _rules_csv, text
+def _columns(n: int, *, twice: bool = False) -> str:
+    return ",".join(f"c{k}" for k in (*range(n), *([n - 1] if twice else [])))
 
 
-def last_column_twice() -> Made:
-    def text(size: int) -> str:
-        n = size // 6
-        return ",".join(f"c{k}" for k in (*range(n), n - 1)) + "\n"
-
-    return "f.csv", _rules_csv, text
-
-
-def twice_a_name_json() -> Made:
-    def text(size: int) -> str:
-        n = size // 10
-        return "{" + ", ".join(f'"c{k}": 0' for k in (*range(n), n - 1)) + "}"
-
-    return "e.json", _evidence, text
-
-
-def many_lines_mln() -> Made:
-    def text(size: int) -> str:
-        return "s(person)\ns(A) v\n" + "\n".join(["!s(B) v"] * (size // 8)) + "\ns(C)\n"
-
-    return "m.mln", _mln, text
-
-
-def many_arguments_mln() -> Made:
-    def text(size: int) -> str:
-        return f"s({', '.join(['t'] * (size // 3))})\n"
-
-    return "m.mln", _mln, text
-
-
-def many_bound_mln() -> Made:
-    def text(size: int) -> str:
-        n = size // 14
-        names = [f"x{k}" for k in range(n)]
-        return f"s(person)\n1 EXIST {', '.join(names)} {' ^ '.join(f's({x})' for x in names)}\n"
-
-    return "m.mln", _mln, text
-
-
-def unknown_name_mln() -> Made:
-    def text(size: int) -> str:
-        return f"{'a' * (size // 2)}(person)\n1 {'a' * (size // 2 - 1)}(x)\n"
-
-    return "m.mln", _mln, text
-
-
-BLOCKS: list[Callable[[], Made]] = [
-    *(twice_a_state_bif, many_quoted_states_bif, many_parents_bif, long_names_bif),
-    *(many_columns_cases, many_columns_table, last_column_twice, twice_a_name_json),
-    *(many_lines_mln, many_arguments_mln, many_bound_mln, unknown_name_mln),
-]
+#: Many things, of which each is looked up: file, reader, and the text of a size.
+BLOCKS: dict[str, tuple[str, Callable[[Path], Any], Callable[[int], str]]] = {
+    "a state twice": ("m.bif", minfer.read, lambda size: _bif(
+        ", ".join(f"s{k}" for k in (*range(size // 7), size // 7 - 1)), n=size // 7 + 1)),
+    "many quoted states": ("m.bif", minfer.read, many_quoted_states),
+    "many parents": ("m.bif", minfer.read, lambda size: _bif(
+        "x, y", f"probability ( a | {'a ' * (size // 2)}) {{ table 1; }}")),
+    "long names": ("m.bif", minfer.read, long_names),
+    "many columns of cases": ("c.csv", mutating._cases, lambda size:
+        f"a,{_columns(size // 9)}\n" + ",".join(["no"] * (size // 9 + 1))),
+    "many columns of a table": ("f.csv", mutating._facts, lambda size:
+        f"{_columns(size // 9)}\n" + ",".join(["x"] * (size // 9)) + "\n"),
+    "the last column twice": ("f.csv", mutating._facts, lambda size:
+        f"{_columns(size // 6, twice=True)}\n"),
+    "a name twice": ("e.json", _evidence, lambda size: "{" + ", ".join(
+        f'"c{k}": 0' for k in (*range(size // 10), size // 10 - 1)) + "}"),
+    "many lines": ("m.mln", mutating._program, lambda size:
+        "s(person)\ns(A) v\n" + "\n".join(["!s(B) v"] * (size // 8)) + "\ns(C)\n"),
+    "many arguments": ("m.mln", mutating._program, lambda size:
+        f"s({', '.join(['t'] * (size // 3))})\n"),
+    "many bound": ("m.mln", mutating._program, many_bound),
+    "an unknown name": ("m.mln", mutating._program, lambda size:
+        f"{'a' * (size // 2)}(person)\n1 {'a' * (size // 2 - 1)}(x)\n"),
+}  # fmt: skip

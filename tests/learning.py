@@ -6,7 +6,7 @@ import numpy as np
 
 from minfer import FactorGraph
 from minfer.learn import Instance
-from naive import joint, log_scores, logsumexp
+from oracle.truth import joint, log_scores, logsumexp
 
 
 def drawn_instance(
@@ -71,7 +71,7 @@ def log_pseudolikelihood(instance: Instance, w: np.ndarray) -> float:
 def hinge(instance: Instance, w: np.ndarray, margin: float) -> float:
     """Largest score plus errors, less the labels' (best completion of hidden variables)."""
     graph = instance.graph_at(w)
-    from naive import assignments
+    from oracle.truth import assignments
 
     states, scores, total = assignments(graph), log_scores(graph), 0.0
     for row in instance.labels:

@@ -14,8 +14,6 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-import naive
-from drawn_models import alone
 from minfer import (
     BeliefPropagation,
     Exact,
@@ -24,13 +22,10 @@ from minfer import (
     MeanField,
     MinJoint,
     TreeReweighted,
-    infer,
     intervals,
     mpe,
     query,
 )
-from minfer.certified.bounds import Bounds
-from minfer.certified.hull import Hull
 from minfer.certified.search import all_methods
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
@@ -41,11 +36,12 @@ from minfer.kernels import cliques, general, gibbs, ranked, spanning, whole
 from minfer.learn import ChainCRF
 from minfer.parsing import Inference, marginals, tree_marginals
 from minfer.prediction import predict
-from minfer.reduction.values import Values
+from minfer.solvers.exact import assignments
 from minfer.solvers.gradients import pull_back
 from minfer.solvers.recorded import record
 from minfer.solvers.rows import RowPlan, flatten
 from minfer.support import possible
+from oracle import truth as naive
 from test_trees import total
 
 CHECKS: list[Callable[[], None]] = []
@@ -299,6 +295,8 @@ def cliques_in_chunks():
                 found = Exact(method="clique-tree")(model)
                 np.testing.assert_allclose(found.probs, naive.marginals(model), atol=1e-9)
                 assert abs(found.log_z - naive.log_z(model)) < 1e-9
+                most = max(score.max() for _, score in assignments(model))
+                assert abs(mpe(model).log_score - most) < 1e-9
             ask = rng.normal(size=len(found.probs))
             moved, joints, _ = naive.covariances(forbidding, ask)
             back = pull_back(found, ask)
@@ -319,24 +317,6 @@ def plain_floats_where_ranges_are_wide():
             assert (found.lo <= truth + 1e-12).all()
             assert (found.hi >= truth - 1e-12).all()
             assert (found.hi - found.lo).max() < 1e-6
-
-
-@check
-def hulls_of_tables():
-    """Balls with a boundary of which something is known, or nothing."""
-    rng = np.random.default_rng(14)
-    grid = FactorGraph.grid(rng.normal(size=(6, 6)), 2.0 * rng.normal(size=60))
-    ring = [[k, (k + 1) % 7] for k in range(7)]
-    tables = FactorGraph.from_tables([3] * 7, ring, rng.normal(size=(7, 3, 3)))
-    for graph, most in ((grid, 3), (tables, 5)):
-        truth = Exact(method="clique-tree")(graph).probs
-        known = Bounds.vacuous(graph)
-        some = np.repeat(rng.random(graph.n_variables) < 0.5, graph.n_states)
-        known.lo[some], known.hi[some] = truth[some] - 1e-3, truth[some] + 1e-3
-        for start, levels in ((None, 2), (None, most), (known, 3)):
-            bounds = alone(Hull(), graph, levels, start)
-            assert (bounds.lo <= truth + 1e-12).all()
-            assert (bounds.hi >= truth - 1e-12).all()
 
 
 @check
@@ -391,26 +371,6 @@ def updates_without_room():
                 _ = found.log_z
             if usual.converged and found.converged:
                 np.testing.assert_allclose(found.probs, usual.probs, atol=1e-3)
-
-
-@check
-def lists_of_many_values():
-    """Lists of values in vectors, on a grid and on a ring: close to all values' answer."""
-    rng = np.random.default_rng(17)
-    place = np.arange(9).reshape(3, 3)
-    along = np.concatenate([np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], 1),
-                            np.stack([place[:-1].ravel(), place[1:].ravel()], 1)])  # fmt: skip
-    alone_ = FactorGraph.empty([35] * 9).tilt(3.0 * rng.normal(size=9 * 35))
-    for graph in (
-        alone_.add_potts(along, 0.5),
-        alone_.add_truncated_linear(along, 0.2, 4.0),
-        alone_.add_tables(along, rng.normal(size=(len(along), 35, 35))),
-        alone_.add_potts([[0, 8]], 1.0).add_potts([[k, 4] for k in range(8) if k != 4], 0.7),
-    ):
-        found = infer(graph, None, BeliefPropagation(), values=Values(dense=False))
-        usual = BeliefPropagation()(graph).probs
-        np.testing.assert_allclose(found.marginals.probs, usual, atol=0.02)
-        _ = found.values.outside_bound, found.marginals.log_z
 
 
 @check

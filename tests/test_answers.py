@@ -25,6 +25,7 @@ from minfer.cli import app
 from minfer.errors import MiscompiledError
 from minfer.kernels import _answers, _cache, _jit, _keys, _ready
 from minfer.kernels._answers import Memory, Question
+from sources import parsed
 
 ROOT = Path(__file__).parents[1]
 AGAIN = "python packaging/record_answers.py"
@@ -47,7 +48,7 @@ def called_by_python() -> set[str]:
         name = ".".join(path.relative_to(_keys.PACKAGE.parent).with_suffix("").parts)
         if name.rpartition(".")[0] in _jit.HOMES:
             continue
-        nodes = list(ast.walk(ast.parse(path.read_text())))
+        nodes = list(ast.walk(parsed(path))) if "kernels" in path.read_text("utf-8") else []
         known = {}  # names of modules of kernels
         for node in nodes:
             if isinstance(node, ast.ImportFrom):
@@ -233,7 +234,7 @@ def test_what_means_nothing_is_not_compared():
 
 
 #: A kernel of the package that compiles in no time, and what another one would make of its name.
-NAME = "minfer.kernels.values.softmax"
+NAME = "minfer.kernels.softmax.softmax"
 
 
 def wrong_softmax(field, offsets, probs):
@@ -288,7 +289,7 @@ def test_warmup_says_which_kernel_is_wrong(folder, monkeypatch):
 
 @compiled
 def test_warmup_says_how_many_were_asked(folder, monkeypatch):
-    from minfer.kernels.values import softmax
+    from minfer.kernels.softmax import softmax
 
     kernel = _jit.jit(softmax.py_func)
     monkeypatch.setattr(exercise, "_use_method", lambda: kernel(*arguments()))
@@ -313,7 +314,8 @@ def doctor(monkeypatch: Any) -> Any:
 
 @compiled
 def test_wrong_code_in_a_wheel_is_passed_over(folder, tmp_path, monkeypatch):
-    from minfer.kernels.values import softmax
+    from minfer.kernels.softmax import softmax
+    from test_kernel_cache import as_wheel
 
     def kernel() -> Any:
         """As in a new process."""
@@ -327,10 +329,7 @@ def test_wrong_code_in_a_wheel_is_passed_over(folder, tmp_path, monkeypatch):
     shipped.mkdir()
     place = shipped / "any" / _jit.jit(softmax.py_func)._cache.folder.name
     planted(_cache.KernelCache(softmax.py_func, place))
-    target = softmax.targetctx.codegen().magic_tuple()
-    variant = {"name": "any", "target": target, "needs": []}
-    about = {**_ready.described(), "variants": [variant]}
-    (shipped / _ready.ABOUT).write_text(json.dumps(about))
+    as_wheel(shipped, softmax)
     assert kernel()(*arguments()) == 0.0  # wrong
     kernel()
     result = doctor(monkeypatch)
@@ -347,13 +346,13 @@ def test_wrong_code_in_a_wheel_is_passed_over(folder, tmp_path, monkeypatch):
 PLANT = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from minfer.kernels.values import softmax
+from minfer.kernels.softmax import softmax
 from test_answers import planted
 planted(softmax._cache)
 """
 SAY = """
 import numpy as np
-from minfer.kernels.values import softmax
+from minfer.kernels.softmax import softmax
 probs = np.empty(2)
 softmax(np.array([0.0, np.log(3.0)]), np.array([0, 2]), probs)
 print(probs.round(9).tolist())

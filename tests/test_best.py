@@ -6,23 +6,22 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import asking
-import drawn_best
 import minfer
-import naive
 from draws import draws
 from minfer import ContradictionError, EvidenceError, FactorGraph, ModelError, RefusedError
+from oracle import models, promises
+from oracle import truth as naive
 from test_states import sprinkler
 
-CASES = [(kind, seed) for kind in asking.MODELS for seed in range(40)]
+CASES = [(kind, seed) for kind in models.NETWORKS for seed in range(40)]
 
 
 @pytest.mark.parametrize(("kind", "seed"), CASES)
 def test_the_k_best(kind, seed):
     rng = np.random.default_rng([seed, len(kind)])
-    graph = asking.MODELS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
-    seen = asking.evidence(rng, graph)
-    w = asking.weights(graph, seen)
+    graph = models.NETWORKS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
+    seen = models.evidence(rng, graph)
+    w = naive.weights(graph, seen)
     if w.sum() == 0.0:
         with pytest.raises(ContradictionError):
             minfer.mpe(graph, seen)
@@ -43,7 +42,7 @@ def test_the_k_best(kind, seed):
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("max_gib", [1.0, drawn_best.NO_TREE])
+@pytest.mark.parametrize("max_gib", [1.0, promises.NO_TREE])
 def test_no_score_is_above_the_upper_bound(max_gib):
     """Scores as fractions: the best one's rounded sum is too low half of the time."""
     rng = np.random.default_rng(0)
@@ -71,16 +70,16 @@ def test_no_score_is_above_the_upper_bound(max_gib):
 @pytest.mark.parametrize(("kind", "seed"), CASES)
 def test_marginal_map(kind, seed):
     rng = np.random.default_rng([seed, 7, len(kind)])
-    graph = asking.MODELS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
-    seen = asking.evidence(rng, graph)
-    w = asking.weights(graph, seen)
+    graph = models.NETWORKS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
+    seen = models.evidence(rng, graph)
+    w = naive.weights(graph, seen)
     n = graph.n_variables
     some = [int(v) for v in rng.choice(n, int(rng.integers(1, n + 1)), replace=False)]
     if w.sum() == 0.0:
         with pytest.raises(ContradictionError):
             minfer.mpe(graph, seen, variables=some)
         return
-    table = asking.joint(w, some) * w.sum()
+    table = naive.table(w, some) * w.sum()
     k = int(rng.integers(1, 6))
     best = minfer.mpe(graph, seen, k=k, variables=some)
     assert len(best) == min(k, int((table > 0.0).sum()))
@@ -124,22 +123,8 @@ def test_rules_and_ties():
     assert [a.numbers.tolist() for a in best] == [a.numbers.tolist() for a in again]
     parity = FactorGraph.pairwise(np.linspace(-1, 1, 9), np.zeros((0, 2), int), [])
     parity = parity.add_parity([list(range(9))], np.inf)
-    w = asking.weights(parity)
+    w = naive.weights(parity)
     assert minfer.mpe(parity).log_score == pytest.approx(math.log(w.max()))
-
-
-def test_a_large_clique_goes_in_blocks(monkeypatch):
-    from minfer.queries import cliques
-
-    rng = np.random.default_rng(0)
-    g = FactorGraph.grid(rng.normal(size=(4, 9)), rng.normal(size=59))
-    want = minfer.mpe(g, k=5), minfer.mpe(g, variables=range(0, 36, 5), k=3)
-    monkeypatch.setattr(cliques, "_BLOCK", 4)
-    monkeypatch.setattr(cliques, "_CACHED", 4)
-    found = minfer.mpe(g, k=5), minfer.mpe(g, variables=range(0, 36, 5), k=3)
-    for a, b in zip(want, found):
-        assert [x.numbers.tolist() for x in a] == [x.numbers.tolist() for x in b]
-        assert [x.log_probability for x in a] == pytest.approx([x.log_probability for x in b])
 
 
 def test_refused_with_an_estimate():
@@ -175,7 +160,7 @@ def test_wrong_settings(settings, error):
 
 @pytest.mark.parametrize("name", ["asia", "alarm"])
 def test_no_worse_than_pyagrum(name, tmp_path):
-    gum, bn, graph = asking.loaded(name, tmp_path)
+    gum, bn, graph = models.loaded(name, tmp_path)
     engine = gum.LazyPropagation(bn)
     if not hasattr(engine, "mpe"):
         pytest.skip("this pyAgrum has no MPE")

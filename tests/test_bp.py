@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-import naive
-import zoo
 from draws import draws
 from minfer import (
     BeliefPropagation,
@@ -19,11 +17,13 @@ from minfer import (
 )
 from minfer.conditioning import condition
 from minfer.wiring import wire
+from oracle import lists, models
+from oracle import truth as naive
 
 SCHEDULES = ["sequential", "flooding", "residual"]
 
 
-@given(zoo.table_graphs(tree=True, max_states=4, max_variables=6))
+@given(models.table_graphs(tree=True, max_states=4, max_variables=6))
 @settings(max_examples=draws(150))
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_exact_on_trees(schedule, graph):
@@ -40,7 +40,7 @@ def test_exact_on_trees(schedule, graph):
         np.testing.assert_allclose(m.factor(i), naive.factor_marginal(graph, i), atol=1e-9)
 
 
-@given(zoo.binary_graphs(max_variables=6))
+@given(models.binary_graphs(max_variables=6))
 @settings(max_examples=draws(100))
 def test_features_equal_their_tables(graph):
     """A feature and the table it stands for give the same messages, whatever path they take."""
@@ -54,7 +54,7 @@ def test_features_equal_their_tables(graph):
     np.testing.assert_allclose(a.probs, b.probs, atol=1e-9)
 
 
-@given(zoo.table_graphs(zeros=True))
+@given(models.table_graphs(zeros=True))
 @settings(max_examples=draws(150))
 def test_log_space_agrees_with_linear(graph):
     """The same sweeps in linear numbers and in logs, sweep by sweep."""
@@ -81,7 +81,7 @@ def test_log_space_agrees_with_linear(graph):
 
 
 @pytest.mark.parametrize("reweighted", [False, True])
-@given(zoo.binary_graphs(max_variables=9))
+@given(models.binary_graphs(max_variables=9))
 @settings(max_examples=draws(150))
 def test_sending_ahead_gives_the_bits_of_sending_everything(reweighted, graph):
     """After any number of sweeps: beliefs as they are, and messages once completed."""
@@ -129,7 +129,7 @@ def test_a_run_over_variables_without_factors_has_room_for_its_beliefs():
     np.testing.assert_allclose(run.probs(), expected.ravel(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", zoo.SOLVERS)
+@pytest.mark.parametrize("name", lists.SOLVERS)
 def test_no_solver_writes_into_the_model(name):
     """A field to which nothing is added is not copied."""
     graph = FactorGraph.grid(np.zeros((3, 3)), 0.5).tilt(np.linspace(-1.0, 1.0, 18))
@@ -137,11 +137,11 @@ def test_no_solver_writes_into_the_model(name):
     wide = wide.add_potts([[0, 1], [1, 2], [2, 3], [3, 0]], 1.0)
     for g in (graph.keep(graph.arity == 2), wide):
         before = g.field.copy()
-        zoo.SOLVERS[name](g)
+        lists.SOLVERS[name](g)
         np.testing.assert_array_equal(g.field, before)
 
 
-@given(zoo.binary_graphs(max_variables=9))
+@given(models.binary_graphs(max_variables=9))
 @settings(max_examples=draws(100))
 def test_slots_of_a_variable_lie_in_two_runs_the_nearest_neighbours_outside(graph):
     mesh = wire(condition(graph))
@@ -301,7 +301,7 @@ def test_a_symmetric_model_gets_a_symmetric_answer(schedule, feature):
     np.testing.assert_allclose(m.probs, 1 / graph.n_states[0], atol=1e-6)
 
 
-@given(zoo.binary_graphs(max_variables=6, scale=1.0))
+@given(models.binary_graphs(max_variables=6, scale=1.0))
 @settings(max_examples=draws(50))
 def test_where_the_unary_part_sits_does_not_matter(graph):
     """Moving log-odds from a field into a pair table changes no message that is sent."""

@@ -7,7 +7,6 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,8 +14,6 @@ import scipy.special
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-import naive
-import zoo
 from draws import draws, thorough
 from minfer import (
     Auto,
@@ -47,8 +44,10 @@ from minfer.reduction.bound import (
     ignored,
     quantile_bound,
 )
-from minfer.reduction.proposition1 import split
 from minfer.reduction.recipes import Compensated, Iterated, Paper
+from minfer_experiments.proposition1 import split
+from oracle import lists, models
+from oracle import truth as naive
 
 SHARES = st.sampled_from([0.0, 0.5, 0.8])
 SEEDS = st.integers(0, 2**32 - 1)
@@ -77,7 +76,7 @@ def random_keep(graph: FactorGraph, seed: int, share: float) -> np.ndarray:
 # ------------------------------------------------------------------ Proposition 1
 
 
-@given(zoo.table_graphs(), SEEDS, SHARES, SHARES)
+@given(models.table_graphs(), SEEDS, SHARES, SHARES)
 @settings(max_examples=draws(300))
 def test_gains_and_two_terms_are_the_divergence(graph, rng, share, of_those):
     keep = random_keep(graph, rng, share)
@@ -94,7 +93,7 @@ def test_gains_and_two_terms_are_the_divergence(graph, rng, share, of_those):
         assert parts.total == np.inf
 
 
-@given(zoo.binary_graphs(scale=1.0), SEEDS, SHARES)
+@given(models.binary_graphs(scale=1.0), SEEDS, SHARES)
 @settings(max_examples=draws(200))
 def test_of_features(graph, rng, share):
     seed = seeds.unary(graph)
@@ -129,14 +128,14 @@ def test_the_surrogate_is_too_small_for_attractive_features():
 
 
 def test_a_global_factor_in_the_seed():
-    graph = zoo.with_globals()["one-of-three-and-pairs"]
+    graph = lists.with_globals()["one-of-three-and-pairs"]
     keep = seeds.unary_and_globals(graph)
     parts = split(graph, keep, keep)
     assert parts.total == pytest.approx(divergence(graph.keep(keep), graph), abs=1e-10)
 
 
 def test_what_split_refuses():
-    graph = zoo.graphs()["chain"]
+    graph = lists.graphs()["chain"]
     everything = np.ones(graph.n_factors, dtype=bool)
     with pytest.raises(ModelError, match="not kept"):
         split(graph, everything, seeds.unary(graph))
@@ -297,7 +296,7 @@ def holds(part: FactorGraph, full: FactorGraph, dropped: list[Dropped], max_cell
     return found
 
 
-@given(zoo.table_graphs(), SEEDS, SHARES)
+@given(models.table_graphs(), SEEDS, SHARES)
 @settings(max_examples=draws(300))
 def test_certificates_of_tables(graph, rng, share):
     """Several states, one-state variables, zeros, evidence, weights up to 2000."""
@@ -309,7 +308,7 @@ def test_certificates_of_tables(graph, rng, share):
     holds(part, graph, ignored(graph, keep), full.cells - 1)
 
 
-@given(zoo.binary_graphs(), SEEDS, SHARES)
+@given(models.binary_graphs(), SEEDS, SHARES)
 @settings(max_examples=draws(200))
 def test_certificates_of_features(graph, rng, share):
     keep = seeds.unary(graph) | random_keep(graph, rng, share)
@@ -328,7 +327,7 @@ def test_certificates_of_features(graph, rng, share):
         assert found.bound <= feature_bound(means, weights) + 1e-9, "groups only help"
 
 
-@given(zoo.table_graphs(zeros=False), SEEDS, SHARES)
+@given(models.table_graphs(zeros=False), SEEDS, SHARES)
 @settings(max_examples=draws(150))
 def test_of_a_compensated_part(graph, rng, share):
     """Each dropped factor leaves a correction with a variable; what is dropped is the rest."""
@@ -442,9 +441,9 @@ def test_a_zero_is_told_from_a_small_probability():
         assert found.bound == pytest.approx(0.0, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", zoo.with_globals())
+@pytest.mark.parametrize("name", lists.with_globals())
 def test_small_global_factors(name):
-    graph = zoo.with_globals()[name]
+    graph = lists.with_globals()[name]
     keep = seeds.unary_and_globals(graph)
     holds(graph.keep(keep), graph, ignored(graph, keep))
     with pytest.raises(ModelError, match="global"):
@@ -453,7 +452,7 @@ def test_small_global_factors(name):
 
 def test_large_global_factors_have_no_certificate():
     graph = FactorGraph.pairwise(np.zeros(40), [[0, 1]], 1.0).add_global(
-        np.arange(40), zoo.ExactlyOne()
+        np.arange(40), lists.exactly_one()
     )
     keep = seeds.unary_and_globals(graph)
     found = certificate(graph.keep(keep), ignored(graph, keep))
@@ -461,9 +460,9 @@ def test_large_global_factors_have_no_certificate():
     assert "global factor" in found.reason
 
 
-@pytest.mark.parametrize("name", {**zoo.graphs(), **zoo.higher_order()})
+@pytest.mark.parametrize("name", {**lists.graphs(), **lists.higher_order()})
 def test_named_graphs(name):
-    graph = {**zoo.graphs(), **zoo.higher_order()}[name]
+    graph = {**lists.graphs(), **lists.higher_order()}[name]
     keep = seeds.unary(graph)
     holds(graph.keep(keep), graph, ignored(graph, keep))
     nothing = holds(graph, graph, [])
@@ -471,7 +470,7 @@ def test_named_graphs(name):
 
 
 def test_dropped_tables_are_checked():
-    graph = zoo.graphs()["chain"]
+    graph = lists.graphs()["chain"]
     pair = np.array([[0, 1]], dtype=np.int32)
     for bad in (
         Dropped(pair, np.zeros((1, 6)), (2, 3)),
@@ -505,69 +504,24 @@ def test_hundreds_of_cases(count):
 # ------------------------------------------------------------------ all that a result promises
 
 
-class Drawn(NamedTuple):
-    """A model as plain data, so that the oracle shares nothing with the graph's own scoring."""
-
-    states: list[int]
-    scopes: list[list[int]]
-    tables: list[np.ndarray]
-    field: list[np.ndarray]  # of each variable: evidence and tilts
-    one_of: tuple[int, ...]  # exactly one of these is on; empty: no such factor
-
-    @property
-    def graph(self) -> FactorGraph:
-        graph = FactorGraph.empty(np.array(self.states, dtype=np.int64))
-        for scope, table in zip(self.scopes, self.tables):  # one by one: features are features
-            theta = table.flat[-1]
-            if set(table.shape) == {2} and not table.flat[:-1].any() and np.isfinite(theta):
-                on = np.zeros(table.shape, dtype=bool)
-                on.flat[-1] = True
-                graph = graph.add_features([scope], [theta], on)
-            else:
-                graph = graph.add_tables([scope], [table])
-        if self.one_of:
-            graph = graph.add_global(self.one_of, zoo.ExactlyOne())
-        return graph.tilt(np.concatenate(self.field)) if self.field else graph
-
-    def log_weights(self, kept: np.ndarray, field: list[np.ndarray]) -> np.ndarray:
-        """The product of the kept tables and the field, log, at every assignment in turn."""
-        out = []
-        for x in itertools.product(*map(range, self.states)):
-            total = sum(field[v][s] for v, s in enumerate(x))
-            for scope, table, here in zip(self.scopes, self.tables, kept):
-                total += table[tuple(x[v] for v in scope)] if here else 0.0
-            if self.one_of and sum(x[v] for v in self.one_of) != 1:
-                total = -np.inf
-            out.append(total)
-        return np.array(out, dtype=float)
+def log_weights(drawn: models.Draft, kept: np.ndarray, left: np.ndarray | None) -> np.ndarray:
+    """The product of the kept tables and what is left of the others, log, at every assignment."""
+    sizes = tuple(drawn.n_states)
+    ends = np.cumsum(sizes)[:-1]
+    field = [] if left is None else enumerate(np.split(left, ends) if sizes else [])
+    tables = [f for f, here in zip(drawn.factors, kept) if here]
+    return naive.log_weights(sizes, [*tables, *(((v,), t) for v, t in field)]).ravel()
 
 
 @st.composite
 def drawn_models(draw):
-    """Constants, features, tables of arity 1 to 3, zeros, evidence, tilts, one-state variables."""
-    n = draw(st.integers(0, 4))
-    states = [draw(st.sampled_from([1, 2, 2, 2, 3])) for _ in range(n)]
-    rng = np.random.default_rng(draw(SEEDS))
-    scale = draw(st.sampled_from([0.1, 1.0, 1.0, 4.0, 300.0]))
-    zeros = draw(st.booleans())
-    scopes, tables = [], []
-    for _ in range(draw(st.integers(0, 7))):
-        arity = int(rng.choice(min(n, 3) + 1))
-        scope = [int(v) for v in rng.permutation(n)[:arity]]
-        table = scale * rng.normal(size=[states[v] for v in scope])
-        if rng.random() < 0.4:  # a feature, or its like
-            table = np.zeros_like(table)
-            table.flat[-1] = scale * rng.normal()
-        if zeros and arity and rng.random() < 0.4:
-            table = np.where(rng.random(table.shape) < 0.3, -np.inf, table)
-        scopes.append(scope)
-        tables.append(np.asarray(table))
-    field = [rng.normal(size=s) * rng.choice([0.0, 1.0]) for s in states]
-    for v in np.flatnonzero(rng.random(n) < 0.15):
-        field[v][np.arange(states[v]) != rng.integers(states[v])] = -np.inf
-    on = [v for v in range(n) if states[v] == 2]
-    one_of = tuple(on) if len(on) > 1 and draw(st.integers(0, 5)) == 0 else ()
-    return Drawn(states, scopes, tables, field, one_of)
+    """Of any family, with constants among the factors; so small that all of it is summed."""
+    kind = draw(st.sampled_from([k for k in models.SMALL if k not in ("huge", "tiny")]))
+    drawn = models.SMALL[kind](np.random.default_rng(draw(SEEDS)))
+    if draw(st.booleans()):
+        drawn.table([], [draw(st.sampled_from([-5.0, 0.7]))])
+    assume(np.prod(drawn.n_states, dtype=float) <= 600)
+    return drawn
 
 
 PROMISING = {
@@ -596,23 +550,18 @@ def total(log_weights: np.ndarray) -> float:
 
 
 def by_variable(states: list[int], p: np.ndarray) -> np.ndarray:
-    x = np.array(list(itertools.product(*map(range, states)))).reshape(len(p), len(states))
-    parts = [np.bincount(x[:, v], p, minlength=s) for v, s in enumerate(states)]
-    return np.concatenate(parts) if parts else np.zeros(0)
+    whole = p.reshape(states)
+    return np.concatenate([[], *(naive.table(whole, [v]) for v in range(len(states)))])
 
 
-def keeps_its_word(result: Result, drawn: Drawn, honest: bool = True) -> None:
+def keeps_its_word(result: Result, drawn: models.Draft, honest: bool = True) -> None:
     """Every rigorous statement of a result against sums over all assignments.
 
     What the solver says of the reduced model itself is one of them if it is ``honest``.
     """
-    every = np.ones(len(drawn.tables), dtype=bool)
-    f = drawn.log_weights(every, drawn.field)
-    field, offsets = drawn.field, result.model.offsets
-    if result.compensation is not None:
-        left = result.compensation.field
-        field = [a + left[o : o + len(a)] for a, o in zip(drawn.field, offsets)]
-    h = drawn.log_weights(result.keep, field)
+    f = log_weights(drawn, np.ones(len(drawn.factors), dtype=bool), None)
+    left = None if result.compensation is None else result.compensation.field
+    h = log_weights(drawn, result.keep, left)
     log_z_f, log_z_h = total(f), total(h)
     magnitude = np.abs(np.concatenate([f[np.isfinite(f)], h[np.isfinite(h)], [1.0]])).max()
     slack = 1e-9 * magnitude
@@ -645,12 +594,14 @@ def keeps_its_word(result: Result, drawn: Drawn, honest: bool = True) -> None:
     q = np.exp(f - log_z_f)
     exact = float((p[alive] * (h[alive] - log_z_h - f[alive] + log_z_f)).sum())
     assert exact <= result.bound + slack
-    off = np.abs(by_variable(drawn.states, p) - by_variable(drawn.states, q))
+    off = np.abs(by_variable(drawn.n_states, p) - by_variable(drawn.n_states, q))
     most = np.minimum(np.sqrt(found.by_variable / 2), 1.0)  # Pinsker
-    assert (off <= np.repeat(most, drawn.states) + 1e-9).all()
+    assert (off <= np.repeat(most, drawn.n_states) + 1e-9).all()
     assert result.intervals is result.interval is None, "nobody asked for them"
     if honest and result.marginals.log_z_kind is LogZ.EXACT:
-        np.testing.assert_allclose(result.marginals.probs, by_variable(drawn.states, p), atol=1e-5)
+        np.testing.assert_allclose(
+            result.marginals.probs, by_variable(drawn.n_states, p), atol=1e-5
+        )
 
 
 @given(
@@ -693,13 +644,9 @@ def test_results_promise_only_what_holds(
 
 
 def test_a_constant_that_is_ignored_leaves_nothing_behind():
-    drawn = Drawn(
-        [2, 2],
-        [[], [0, 1]],
-        [np.array(-5.0), np.array([[0.3, 0], [0, 0.2]])],
-        [np.zeros(2)] * 2,
-        (),
-    )
+    drawn = models.Draft([2, 2])
+    drawn.table([], [-5.0])
+    drawn.table([0, 1], [[0.3, 0], [0, 0.2]])
     none = np.zeros(2, bool)
     for solver in (Exact(), MeanField(), Components(MeanField())):
         for refreshes in (0, 2):
@@ -717,23 +664,21 @@ def test_a_constant_that_is_ignored_leaves_nothing_behind():
 
 def test_corrections_beyond_the_largest_odds():
     """Messages are cut at e^300, beliefs at e^575: their sum is not what stands in the field."""
-    edges = [[0, v] for v in range(1, 5)]
-    tables = [np.array([[0.0, 0.0], [0.0, 290.0]])] * 4
-    field = [np.zeros(2)] + [np.array([0.0, 300.0])] * 4
-    drawn = Drawn([2] * 5, edges, tables, field, ())
+    drawn = models.Draft([2] * 5)
+    for v in range(1, 5):
+        drawn.table([0, v], [[0.0, 0.0], [0.0, 290.0]])
+    for v in range(1, 5):
+        drawn.table([v], [0.0, 300.0])
     result = infer(drawn.graph, MinDivergence(0), Exact(), recipe=Compensated(refreshes=1))
     keeps_its_word(result, drawn)
 
 
 def test_rigour_does_not_hang_on_a_name():
     """Any callable may call itself mean field, and mean field may hide inside another."""
-    drawn = Drawn(
-        [2, 2, 2],
-        [[0, 1], [1, 2], [2, 0]],
-        [np.array([[0.0, 0], [0, w]]) for w in (0.4, 0.3, -0.5)],
-        [np.array([0.0, 0.3])] * 3,
-        (),
-    )
+    drawn = models.Draft([2, 2, 2])
+    for scope, w in (([0, 1], 0.4), ([1, 2], 0.3), ([2, 0], -0.5)):
+        drawn.table(scope, [[0.0, 0], [0, w]])
+    drawn.fields(np.full(3, 0.3))
 
     def liar(graph, start=None):
         honest = BeliefPropagation()(graph)

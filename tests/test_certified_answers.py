@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import naive
-import zoo
 from draws import draws
 from minfer import (
     BeliefPropagation,
@@ -30,6 +28,8 @@ from minfer import (
     relax,
 )
 from minfer.reduction.recipes import Compensated, Iterated, Paper
+from oracle import models
+from oracle import truth as naive
 
 STRIP = FactorGraph.grid(8 * np.random.default_rng(0).normal(size=(4, 30)), coupling=1.0)
 
@@ -48,7 +48,7 @@ def test_the_strip_of_the_recipe() -> None:
 
 
 @given(
-    zoo.binary_graphs(max_variables=5, scale=2.0),
+    models.binary_graphs(max_variables=5, scale=2.0),
     st.integers(0, 5),
     st.sampled_from([Exact(), BeliefPropagation(max_iters=2), MeanField()]),
     st.booleans(),

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import zoo
 from minfer.errors import FormatError, ModelError, SettingsError
 from minfer.io import opening
 from minfer.parsing import treebank
@@ -40,8 +39,9 @@ from minfer.parsing.projective import (
     lift,
     non_projective_arcs,
 )
+from oracle import lists
 
-TREEBANKS = sorted((zoo.UAI.parent / "treebanks").glob("*/*.conll*.gz"))
+TREEBANKS = sorted((lists.UAI.parent / "treebanks").glob("*/*.conll*.gz"))
 needs_treebanks = pytest.mark.skipif(
     not TREEBANKS, reason="no treebanks here: set MINFER_DATA to a folder with treebanks/"
 )

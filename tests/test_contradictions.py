@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 import minfer
 import puzzles
-import zoo
 from draws import draws, few, thorough
 from minfer import (
     Auto,
@@ -38,12 +37,13 @@ from minfer import (
 )
 from minfer.cli import app
 from minfer.conditioning import condition
+from oracle import lists
 
 SHORT = BeliefPropagation(max_iters=100)
 #: All solvers, with little effort; samplers and those that enumerate decline most of these models.
 SOLVERS = {
-    **{name: replace(s, max_iters=100) for name, s in zoo.SOLVERS.items() if name[:3] == "bp-"},
-    **{name: s for name, s in zoo.SOLVERS.items() if name[:3] in ("trw", "mea", "str")},
+    **{name: replace(s, max_iters=100) for name, s in lists.SOLVERS.items() if name[:3] == "bp-"},
+    **{name: s for name, s in lists.SOLVERS.items() if name[:3] in ("trw", "mea", "str")},
     "bp": SHORT,
     "bp-five": BeliefPropagation(max_iters=5),
     "exact": Exact(method="clique-tree", max_gib=2**-7),
@@ -136,7 +136,7 @@ def test_sudokus_with_one_solution_keep_it(seed):
     """Messages of these fall by hundreds of orders of magnitude from sweep to sweep."""
     puzzle = puzzles.sudoku(seed)
     for name in FAST if thorough() else FAST[:4]:
-        check_possible(puzzle, name, (zoo.SOLVERS if thorough() else SOLVERS)[name])
+        check_possible(puzzle, name, (lists.SOLVERS if thorough() else SOLVERS)[name])
 
 
 def test_the_sudoku_that_was_called_impossible(tmp_path):
@@ -216,7 +216,7 @@ def test_label_distances_and_global_factors_exclude_states():
     graph = FactorGraph.empty([5] * 3).add_truncated_linear([[0, 1], [1, 2]], 1.0, 1, hard=True)
     found = support.possible(condition(graph.with_soft_evidence({0: [1, 0, 0, 0, 0]})))
     assert found.reshape(3, 5).tolist() == [[s <= v for s in range(5)] for v in range(3)]
-    four = FactorGraph.empty([2] * 4).add_global([0, 1, 2, 3], zoo.ExactlyOne())
+    four = FactorGraph.empty([2] * 4).add_global([0, 1, 2, 3], lists.exactly_one())
     assert support.possible(condition(four)).all()
     found = support.possible(condition(four.with_evidence({2: 1})))
     assert found.reshape(4, 2).tolist() == [[1, 0], [1, 0], [0, 1], [1, 0]]

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import naive
-import zoo
 from draws import draws
 from minfer import (
     Auto,
@@ -27,8 +25,10 @@ from minfer import (
 from minfer.conditioning import condition
 from minfer.elimination import adjacency, clique_tree
 from minfer.planning import plan
+from oracle import lists
+from oracle import truth as naive
 
-DATA = zoo.UAI
+DATA = lists.UAI
 TOLERANCE = 1e-9
 MAX_ASSIGNMENTS = 3000  # of a drawn graph, so that the oracle stays quick
 

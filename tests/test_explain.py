@@ -8,7 +8,6 @@ import json
 import numpy as np
 import pytest
 
-import zoo
 from draws import few
 from minfer import (
     BeliefPropagation,
@@ -22,9 +21,10 @@ from minfer import (
 from minfer.reduction import seeds
 from minfer.reduction.explain import explain, explain_model
 from minfer.reduction.recipes import Compensated
+from oracle import lists
 
 EXACT = Exact(method="enumerate")
-LOOPY = {**zoo.graphs(), **zoo.higher_order()}
+LOOPY = {**lists.graphs(), **lists.higher_order()}
 LOOPY = {name: g for name, g in LOOPY.items() if g.n_variables and name != "huge"}
 
 
@@ -161,7 +161,7 @@ def test_a_factor_that_left_its_message_has_nothing_to_add():
 
 
 def test_global_factors_are_counted_only():
-    graph = zoo.with_globals()["one-of-three-and-pairs"]
+    graph = lists.with_globals()["one-of-three-and-pairs"]
     result = infer(graph, MinDivergence(1))
     found = explain(result, 0)
     assert found.n_global == 1
@@ -171,7 +171,7 @@ def test_global_factors_are_counted_only():
 
 
 def test_words_and_dictionaries():
-    graph = zoo.graphs()["grid"]
+    graph = lists.graphs()["grid"]
     result = infer(graph, MinDivergence(3), recipe=Compensated(refreshes=0))
     found = explain(result, "x4")
     content = json.loads(json.dumps(found.to_dict(), allow_nan=False))

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import drawn_models
 import minfer
-import naive
 from browser import Browser, find_chromium
 from bundled import bundled, drawn_network
 from draws import draws, few, thorough
 from minfer import ContradictionError, Exact, FactorGraph
+from oracle import models
+from oracle import truth as naive
 from test_report import EVIL
 
 if find_chromium() is None and os.environ.get("MINFER_BROWSER_TESTS") != "1":
@@ -178,13 +178,13 @@ def test_drawn_networks_are_exact(browser: Browser, tmp_path: Path) -> None:
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("kind", [k for k in drawn_models.KINDS if k != "evidence"])
+@pytest.mark.parametrize("kind", [k for k in models.SMALL if k != "nothing"])
 def test_drawn_models_of_all_kinds_are_exact(browser: Browser, tmp_path: Path, kind: str) -> None:
     browser.view(1400, 900)
     tried, wanted = 0, 3 if thorough() else 1
     for seed in range(12):
         rng = np.random.default_rng([seed, 5])
-        graph = drawn_models.draw(rng, kind)
+        graph = models.SMALL[kind](rng).graph
         if not graph.n_variables or exact(graph, {}) is None or tried == wanted:
             continue
         tried += 1
@@ -215,8 +215,8 @@ def test_explanation_is_the_best_of_all_assignments(browser: Browser, tmp_path: 
     browser.view(1400, 900)
     for seed in range(10):
         rng = np.random.default_rng(seed)
-        kind = drawn_models.KINDS[seed % len(drawn_models.KINDS)]
-        graph = drawn_network(rng, 6) if seed < 3 else drawn_models.draw(rng, kind, 300)
+        kind = [*models.SMALL][seed % len(models.SMALL)]
+        graph = drawn_network(rng, 6) if seed < 3 else models.SMALL[kind](rng).graph
         if not graph.n_variables or exact(graph, {}) is None:
             continue
         v = int(rng.integers(graph.n_variables))
@@ -588,7 +588,7 @@ def test_states_of_a_histogram_are_in_the_panel(browser: Browser, tmp_path: Path
 
 def test_cards_do_not_overlap_and_the_whole_fits(browser: Browser, tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
-    for graph in (drawn_network(rng, 50), drawn_models.draw(rng, "arity", 3000), many_states()):
+    for graph in (drawn_network(rng, 50), models.tables(rng).graph, many_states()):
         browser.view(1400, 900)
         browser.open(written(graph, tmp_path / "page.html"))
         boxes = np.array(browser.do(

@@ -9,41 +9,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-import naive
 from draws import draws
 from minfer import Components, ContradictionError, Exact, FactorGraph, RefusedError
 from minfer.solvers import telling
 from minfer.solvers.base import LogZ, Marginals, Status
 from minfer.solvers.gibbs import Gibbs
+from oracle import models
+from oracle import truth as naive
 
 many = settings(max_examples=draws(100), deadline=None, derandomize=True)
 QUICK = Gibbs(n_sweeps=50, burn_in=10, n_chains=3)
-
-
-def random_graph(seed, kinds, max_arity=3):
-    """Mixed states and arities, a few factors, sometimes evidence."""
-    rng = np.random.default_rng(seed)
-    n_states = rng.integers(1, 5, size=rng.integers(1, 6))
-    n, scopes, tables = len(n_states), [], []
-    for _ in range(rng.integers(0, 8)):
-        scope = rng.permutation(n)[: rng.integers(0, min(max_arity, n) + 1)]
-        shape, kind = n_states[scope], rng.choice(kinds)
-        table = rng.normal(size=shape)
-        if kind == "huge":
-            table = rng.choice([-500.0, 0.0, 500.0], size=shape)
-        elif kind == "ties":
-            table = rng.integers(0, 2, size=shape).astype(float)
-        elif kind == "zeros":
-            table = np.where(rng.random(shape) < 0.4, -np.inf, table)
-        scopes.append(scope)
-        tables.append(table)
-    graph = FactorGraph.from_tables(n_states, scopes, tables)
-    if rng.random() < 0.3:
-        v = int(rng.integers(n))
-        graph = graph.with_evidence({v: int(rng.integers(n_states[v]))})
-    return graph
 
 
 def check_probs(m):
@@ -54,12 +30,11 @@ def check_probs(m):
 
 
 @many
-@given(st.integers(0, 2**32 - 1))
-def test_close_to_the_truth(seed):
-    graph = random_graph(seed, ["normal", "ties"])
+@given(models.table_graphs(max_states=4, zeros=False, scale=1.0))
+def test_close_to_the_truth(graph):
     m = Gibbs(n_sweeps=4000)(graph)
     check_probs(m)
-    error = np.abs(m.probs - naive.marginals(graph)).max()
+    error = np.abs(m.probs - naive.marginals(graph)).max(initial=0.0)
     assert error < 5 * m.error_estimate + 0.005
     assert m.error_estimate < 0.03
     for f in range(graph.n_factors):
@@ -70,9 +45,8 @@ def test_close_to_the_truth(seed):
 
 
 @many
-@given(st.integers(0, 2**32 - 1))
-def test_any_model_is_answered_or_refused(seed):
-    graph = random_graph(seed, ["normal", "ties", "huge", "zeros", "zeros"])
+@given(models.table_graphs(max_states=4))
+def test_any_model_is_answered_or_refused(graph):
     try:
         m = QUICK(graph)
     except (ContradictionError, RefusedError):
@@ -80,21 +54,12 @@ def test_any_model_is_answered_or_refused(seed):
         return
     check_probs(m)
     assert np.isfinite(graph.log_score(m.state.states)).all()
+    assert (m.probs[naive.marginals(graph) == 0] == 0).all()
     for f in range(graph.n_factors):
         joint = m.factor(f)
         assert joint.shape == tuple(graph.n_states[graph.scope(f)])
         assert joint.sum() == pytest.approx(1)
         assert (joint[np.isneginf(graph.log_table(f))] == 0).all()
-
-
-@many
-@given(st.integers(0, 2**32 - 1))
-def test_impossible_states_get_no_probability(seed):
-    graph = random_graph(seed, ["normal", "zeros"])
-    if naive.log_z(graph) == -np.inf:
-        return
-    m = QUICK(graph)
-    assert (m.probs[naive.marginals(graph) == 0] == 0).all()
 
 
 def test_grid_of_quadratic_edges():
@@ -162,7 +127,7 @@ def test_chains_that_began_on_one_side_have_not_converged(graph, prepared):
         assert m.error_estimate == np.inf
         assert not m.converged
     seen = solver.prepare(graph)({0: 1}) if prepared else solver(graph.with_evidence({0: 1}))
-    assert seen.converged == (graph.n_variables < 20 or not prepared)
+    assert seen.converged
     assert seen[1][1] == 1.0
 
 
@@ -318,20 +283,6 @@ def test_residuals_are_changes_of_the_chains_means():
     np.testing.assert_allclose(residuals, [1.0, *changes], atol=1e-12)
 
 
-def test_refuses_global_factors():
-    class Anything:
-        def messages(self, incoming, out):
-            out[:] = 0
-            return np.zeros(len(out))
-
-        def score(self, assignments):
-            return np.zeros(len(assignments))
-
-    graph = FactorGraph.empty([2, 2]).add_global([0, 1], Anything())
-    with pytest.raises(RefusedError, match=r"Gibbs.*factor 0.*BeliefPropagation"):
-        Gibbs()(graph)
-
-
 def test_settings_print_pickle_and_are_checked():
     solver = Gibbs(n_sweeps=20, rng=3)
     text = "Gibbs(n_sweeps=20, burn_in=200, n_chains=4, rng=3, time_limit=None)"
@@ -342,10 +293,6 @@ def test_settings_print_pickle_and_are_checked():
     assert copy.solver == solver
     assert (copy.probs == m.probs).all()
     assert (copy.factor(7) == m.factor(7)).all()
-    bad = {"n_sweeps": 0, "burn_in": -1, "n_chains": 0, "rng": -1, "time_limit": -1}
-    for name, value in bad.items():
-        with pytest.raises(ValueError, match="must be"):
-            Gibbs(**{name: value})
 
 
 def tied(weight: float, kind: str) -> FactorGraph:

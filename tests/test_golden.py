@@ -12,18 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import zoo
+from oracle import lists
 
 FILE = Path(__file__).with_name("golden.json")
-GRAPHS = {name: zoo.graphs()[name] for name in ("grid", "mixed", "zeros", "huge", "observed")}
-GRAPHS |= zoo.higher_order()
+GRAPHS = {name: lists.graphs()[name] for name in ("grid", "mixed", "zeros", "huge", "observed")}
+GRAPHS |= lists.higher_order()
 
 
 def answers() -> dict[str, dict]:
     out = {}
     for graph_name, graph in GRAPHS.items():
-        for solver_name, solver in zoo.SOLVERS.items():
-            if solver_name in zoo.PAIRWISE_ONLY and graph_name in zoo.higher_order():
+        for solver_name, solver in lists.SOLVERS.items():
+            if solver_name in lists.PAIRWISE_ONLY and graph_name in lists.higher_order():
                 continue
             m = solver(graph)
             out[f"{graph_name} {solver_name}"] = {

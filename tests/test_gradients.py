@@ -7,7 +7,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import naive
 from draws import draws, few
 from minfer import (
     BeliefPropagation,
@@ -24,7 +23,9 @@ from minfer import (
 )
 from minfer.solvers.gradients import pull_back
 from minfer.solvers.recorded import record
-from zoo import binary_graphs, every_kind, graphs, higher_order, logical, table_graphs, with_globals
+from oracle import truth as naive
+from oracle.lists import every_kind, graphs, higher_order, logical, with_globals
+from oracle.models import binary_graphs, table_graphs
 
 TIGHT = {
     "bp": BeliefPropagation(tol=1e-14, max_iters=20_000),

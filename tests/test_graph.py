@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-import naive
-import zoo
 from minfer import ContradictionError, EvidenceError, Exact, FactorGraph, ModelError
+from oracle import lists, models
+from oracle import truth as naive
 
 
 def test_pairwise_layout():
@@ -34,7 +34,7 @@ def test_grid_is_the_ising_model_of_the_paper():
 # ------------------------------------------------------------------ the oracle's ground
 
 
-@given(zoo.drawn_tables())
+@given(models.drawn_tables())
 def test_a_graph_hands_out_what_it_was_built_from(drawn):
     """And so the sums of ``naive`` are those of the model as drawn."""
     graph = drawn.graph()
@@ -57,7 +57,7 @@ FEATURES = {
 }
 
 
-@given(zoo.drawn_pairs(max_variables=5))
+@given(models.drawn_pairs(max_variables=5))
 def test_features_are_what_they_are_called(drawn):
     log_odds, edges, weights, feature = drawn
     graph = FactorGraph.pairwise(*drawn)
@@ -74,13 +74,13 @@ def scores_agree(graph):
     np.testing.assert_allclose(graph.log_score(x[-1]), want[-1], rtol=0, atol=slack)
 
 
-@pytest.mark.parametrize("named", [zoo.graphs, zoo.higher_order, zoo.with_globals])
+@pytest.mark.parametrize("named", [lists.graphs, lists.higher_order, lists.with_globals])
 def test_log_score_is_the_sum_of_the_tables(named):
     for graph in named().values():
         scores_agree(graph)
 
 
-@given(zoo.table_graphs() | zoo.binary_graphs())
+@given(models.table_graphs() | models.binary_graphs())
 def test_log_score_of_drawn_graphs(graph):
     scores_agree(graph)
     fewer = graph.keep(np.arange(graph.n_factors) % 3 > 0)
@@ -111,7 +111,7 @@ def test_bulk_tables_and_shared_tables():
     kept = shared.keep([0, 2])
     np.testing.assert_array_equal(kept.log_table(1), table[0])
     for solver in ("bp", "trw", "mean-field", "gibbs"):
-        s = zoo.SOLVERS[solver]
+        s = lists.SOLVERS[solver]
         np.testing.assert_allclose(s(shared).probs, s(own).probs, atol=1e-9)
 
 
@@ -220,7 +220,7 @@ def test_soft_evidence_is_a_unary_factor():
         graph.with_soft_evidence({9: [1, 1]})
 
 
-@given(zoo.table_graphs(zeros=False))
+@given(models.table_graphs(zeros=False))
 def test_keep_is_the_same_as_building_less(graph):
     rng = np.random.default_rng(graph.n_factors)
     mask = rng.random(graph.n_factors) < 0.5
@@ -245,7 +245,7 @@ def test_keep_shares_memory_and_checks():
             graph.keep(bad)
 
 
-@given(zoo.table_graphs())
+@given(models.table_graphs())
 def test_components(graph):
     parts = graph.components()
     seen = np.concatenate([p.variables for p in parts]) if parts else []
@@ -259,7 +259,7 @@ def test_components(graph):
         assert total == pytest.approx(whole, rel=1e-9, abs=1e-9)
 
 
-@given(zoo.table_graphs())
+@given(models.table_graphs())
 def test_pickles_and_validates(graph):
     graph.validate()
     graph.component_labels()

@@ -12,10 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hsettings
 
-import drawn_models
 import minfer
-import naive
-import zoo
 from draws import draws, few
 from minfer import (
     Auto,
@@ -43,6 +40,9 @@ from minfer.planning import plan
 from minfer.solvers import mean_field, portfolio
 from minfer.solvers.iteration import iterate
 from minfer.solvers.windows import Rounds
+from oracle import lists, models
+from oracle import truth as naive
+from test_beside import Compiler
 
 TWO_MODES = FactorGraph.grid(np.full((5, 5), 0.02), 3.0, feature="equal")
 
@@ -60,14 +60,15 @@ def mixed_grid(n: int, strength: float, seed: int = 0) -> FactorGraph:
 
 def possible(seed: int, each: int):
     """Drawn models of every kind with their true marginals."""
-    for graph, p in drawn_models.cases(seed, each, most=200):
-        yield graph, np.array(p, dtype=np.float64)
+    n = len(models.FAMILIES)
+    for drawn in models.possible(range(n * each * seed, n * each * (seed + 1)), most=300):
+        yield drawn.graph, np.array(drawn.digits, dtype=np.float64)
 
 
 # ------------------------------------------------------------------ join graphs
 
 
-@given(zoo.table_graphs())
+@given(models.table_graphs())
 @hsettings(max_examples=draws(80))
 def test_a_join_graph_that_fits_is_exact(graph):
     if not np.isfinite(naive.log_z(graph)):
@@ -545,7 +546,7 @@ def test_with_a_time_limit_trees_and_small_models_are_exact_at_once():
 
 
 def test_auto_answers_whatever_belief_propagation_does():
-    every = {**zoo.with_globals(), **zoo.logical()}
+    every = {**lists.with_globals(), **lists.logical()}
     for graph in itertools.islice(every.values(), 0, None, 3):
         m = Auto(time_limit=0.15, exact_cells=0)(graph)
         assert np.isfinite(m.probs).all()
@@ -560,7 +561,7 @@ def test_intervals_that_are_not_compiled_are_left_out_and_that_is_said(monkeypat
     monkeypatch.setattr(_jit, "ready", lambda _: False)
     monkeypatch.setattr("minfer.certified.search.intervals", never)
     note = Auto(time_limit=0.3, exact_cells=0)(TWO_MODES).note
-    assert "not clipped to certified intervals by monotone, walks, boxes, hull" in note
+    assert "not clipped to certified intervals by monotone, walks, boxes" in note
     assert "minfer warmup intervals" in note
 
 
@@ -576,17 +577,7 @@ def test_intervals_that_are_compiled_are_used(monkeypatch):
     monkeypatch.setattr("minfer.certified.search.intervals", noted)
     note = Auto(time_limit=0.3, exact_cells=0)(TWO_MODES).note
     assert used == ["walks"]
-    assert "by monotone, boxes, hull, whose kernels" in note
-
-
-class Compiler:
-    """Seconds that seem to be spent compiling: wall clock and compiler advance together."""
-
-    def __init__(self, monkeypatch):
-        self.seconds, self.real = 0.0, time.perf_counter
-        monkeypatch.setattr(time, "perf_counter", lambda: self.real() + self.seconds)
-        own = _jit.compiling()
-        monkeypatch.setattr(_jit, "compiling", lambda: own + self.seconds)
+    assert "by monotone, boxes, whose kernels" in note
 
 
 def test_no_limit_counts_compiling(monkeypatch):
@@ -637,10 +628,10 @@ def test_plans_know_them():
 # ------------------------------------------------------------------ real models
 
 
-@zoo.needs_data
+@lists.needs_data
 @pytest.mark.parametrize(("name", "most"), [("DBN_12", 0.03), ("Segmentation_15", 0.03)])
 def test_real_models_where_belief_propagation_is_wrong(name, most):
-    graph, p = drawn_models.published(zoo.UAI / name.split("_")[0] / f"{name}.uai.gz")
+    graph, p = lists.published(lists.UAI / name.split("_")[0] / f"{name}.uai.gz")
     assert np.abs(BeliefPropagation()(graph).probs - p).mean() > 0.05
     assert np.abs(Tempering(n_sweeps=1000)(graph).probs - p).mean() < most
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-import naive
-import zoo
 from minfer import Exact, FactorGraph, ModelError, RefusedError, interop
 from minfer.interop._shared import LARGEST_LOG
+from oracle import lists, models
+from oracle import truth as naive
 
-NAMED = {k: g for k, g in {**zoo.graphs(), **zoo.higher_order()}.items() if k != "huge"}
+NAMED = {k: g for k, g in {**lists.graphs(), **lists.higher_order()}.items() if k != "huge"}
 BRIDGES = {
     "pgmpy": (interop.to_pgmpy, interop.from_pgmpy),
     "pyagrum": (interop.to_pyagrum, interop.from_pyagrum),
@@ -77,7 +77,7 @@ def test_there_and_back(library, name):
 
 
 @pytest.mark.parametrize("library", BRIDGES)
-@given(graph=zoo.table_graphs())
+@given(graph=models.table_graphs())
 def test_drawn_models_there_and_back(library, graph):
     """Every model survives, or is refused because its potentials are not floats."""
     need(library)
@@ -317,8 +317,8 @@ def test_models_that_cannot_come_over():
 
 
 def test_graphs_that_cannot_go_over():
-    tree = FactorGraph.empty([2] * 20).add_global(range(20), zoo.ExactlyOne())
-    huge = zoo.graphs()["huge"]
+    tree = FactorGraph.empty([2] * 20).add_global(range(20), lists.exactly_one())
+    huge = lists.graphs()["huge"]
     pair = FactorGraph.pairwise([0.0, 1.0], [[0, 1]], 1.0, names=["a", "b"])
     for library, (there, _) in BRIDGES.items():
         need(library)

@@ -22,8 +22,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import minfer
-import naive
-import zoo
 from draws import draws
 from minfer import (
     ContradictionError,
@@ -43,8 +41,10 @@ from minfer.io.tables import DECLARED
 from minfer.io.text import write_bytes
 from minfer.io.uai import format_uai, parse_uai
 from minfer.solvers.base import Marginals
+from oracle import lists
+from oracle import truth as naive
 
-DATA, REAL, needs_data = zoo.UAI, zoo.UAI_MODELS, zoo.needs_data
+DATA, REAL, needs_data = lists.UAI, lists.UAI_MODELS, lists.needs_data
 
 UAI = b"MARKOV\n2\n2 3\n2\n1 0\n2 1 0\n\n2\n 0.5 2\n\n6\n 1 2 3\n 4 0 6\n"
 FG = b"""# two factors
@@ -128,24 +128,15 @@ def same_scores(a, b):
     np.testing.assert_allclose(naive.log_scores(b), naive.log_scores(a), rtol=0, atol=1e-12)
 
 
-@given(graphs())
+@pytest.mark.parametrize(("format_", "parse"), [(format_uai, parse_uai), (format_fg, parse_fg)])
+@given(graph=graphs())
 @settings(max_examples=draws(150), deadline=None)
-def test_uai_round_trip(graph):
-    first = format_uai(graph)
-    again = parse_uai("m.uai", first)
+def test_text_round_trip(format_, parse, graph):
+    first = format_(graph)
+    again = parse("m", first)
     assert again.n_states.tolist() == graph.n_states.tolist()
     same_scores(graph, again)
-    assert format_uai(again) == first
-
-
-@given(graphs())
-@settings(max_examples=draws(150), deadline=None)
-def test_fg_round_trip(graph):
-    first = format_fg(graph)
-    again = parse_fg("m.fg", first)
-    assert again.n_states.tolist() == graph.n_states.tolist()
-    same_scores(graph, again)
-    assert format_fg(again) == first
+    assert format_(again) == first
 
 
 @given(graphs())
@@ -371,18 +362,13 @@ def _error(path, kind, *parts):
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize("name", UAI_ERRORS)
-def test_uai_errors_say_where(tmp_path, name):
-    data, kind, *parts = UAI_ERRORS[name]
-    (tmp_path / "bad.uai").write_bytes(data)
-    _error(tmp_path / "bad.uai", kind, *parts)
-
-
-@pytest.mark.parametrize("name", FG_ERRORS)
-def test_fg_errors_say_where(tmp_path, name):
-    data, kind, *parts = FG_ERRORS[name]
-    (tmp_path / "bad.fg").write_bytes(data)
-    _error(tmp_path / "bad.fg", kind, *parts)
+@pytest.mark.parametrize(
+    ("suffix", "name"), [*(("uai", n) for n in UAI_ERRORS), *(("fg", n) for n in FG_ERRORS)]
+)
+def test_errors_say_where(tmp_path, suffix, name):
+    data, kind, *parts = {"uai": UAI_ERRORS, "fg": FG_ERRORS}[suffix][name]
+    (tmp_path / f"bad.{suffix}").write_bytes(data)
+    _error(tmp_path / f"bad.{suffix}", kind, *parts)
 
 
 def test_unknown_content(tmp_path):
@@ -432,7 +418,7 @@ def test_a_name_that_no_file_can_have(tmp_path, name):
              lambda: minfer.write_uai(graph, path), lambda: minfer.write_native(graph, Path(path)),
              lambda: write_bytes(path, b""), lambda: list(read_conllu(path)),
              lambda: write_conllu([], path)]  # fmt: skip
-    if minfer.io.text.format_of(path):
+    if minfer.io.formats.format_of(path):
         calls.append(lambda: minfer.write(graph, path))
     if importlib.util.find_spec("PIL"):
         picture = f"{path}.png"
@@ -744,29 +730,18 @@ def test_results_after_a_number_of_evidence_sets(tmp_path):
     assert read_pr(tmp_path / "m.PR") == -2.5
 
 
+MAR = [b"", b"MAR", b"PR 1", b"MAR 2 2 0.5", b"MAR 1 2 0.5 0.5 7", b"MAR 1000000000 1 1",
+       b"MAR 1 2 x y"]  # fmt: skip
+PR = [b"", b"PR", b"PR x", b"PR 2 3", b"PR 1 2 3", b"PR nan"]
+
+
 @pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"MAR",
-        b"PR 1",
-        b"MAR 2 2 0.5",
-        b"MAR 1 2 0.5 0.5 7",
-        b"MAR 1000000000 1 1",
-        b"MAR 1 2 x y",
-    ],
+    ("read", "content"), [*((read_mar, c) for c in MAR), *((read_pr, c) for c in PR)]
 )
-def test_bad_marginals(tmp_path, content):
-    (tmp_path / "m.MAR").write_bytes(content)
+def test_bad_answers(tmp_path, read, content):
+    (tmp_path / "m").write_bytes(content)
     with pytest.raises(FormatError, match="line 1"):
-        read_mar(tmp_path / "m.MAR")
-
-
-@pytest.mark.parametrize("content", [b"", b"PR", b"PR x", b"PR 2 3", b"PR 1 2 3", b"PR nan"])
-def test_bad_partition_function(tmp_path, content):
-    (tmp_path / "m.PR").write_bytes(content)
-    with pytest.raises(FormatError, match="line 1"):
-        read_pr(tmp_path / "m.PR")
+        read(tmp_path / "m")
 
 
 def test_no_log_z_no_file(tmp_path):

@@ -5,8 +5,6 @@ import pickle
 import numpy as np
 import pytest
 
-import asking
-import naive
 from minfer import (
     BeliefPropagation,
     Components,
@@ -18,6 +16,8 @@ from minfer import (
     ModelError,
     RefusedError,
 )
+from oracle import models
+from oracle import truth as naive
 
 
 def some_of(rng, graph, most=3):
@@ -25,17 +25,17 @@ def some_of(rng, graph, most=3):
     return [int(v) for v in rng.choice(graph.n_variables, k, replace=False)]
 
 
-@pytest.mark.parametrize("kind", asking.MODELS)
+@pytest.mark.parametrize("kind", models.NETWORKS)
 @pytest.mark.parametrize("seed", range(25))
 def test_any_set_exactly(kind, seed):
     rng = np.random.default_rng(seed)
-    graph = asking.MODELS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
-    seen = {graph.index(v): s for v, s in asking.evidence(rng, graph, soft=False).items()}
-    w = asking.weights(graph, seen)
+    graph = models.NETWORKS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
+    seen = {graph.index(v): s for v, s in models.evidence(rng, graph, soft=False).items()}
+    w = naive.weights(graph, seen)
     if w.sum() == 0.0:
         return
     which = some_of(rng, graph, 4)
-    want = asking.joint(w, which)
+    want = naive.table(w, which)
     graph = graph.with_evidence(seen)
     tree = Exact(method="clique-tree")
     for solver in (Exact(), tree, Exact(method="enumerate"), Components(tree, workers=1, size=2)):
@@ -70,12 +70,12 @@ def forest(rng, zeros):
 def test_on_a_tree_bp_has_all_of_them(seed):
     rng = np.random.default_rng(seed)
     graph = forest(rng, float(rng.choice([0.0, 0.2])))
-    w = asking.weights(graph)
+    w = naive.weights(graph)
     if w.sum() == 0.0:
         return
     which = some_of(rng, graph, 4)
     found = BeliefPropagation()(graph).joint(*which)
-    assert np.abs(found.table - asking.joint(w, which)).max() < 1e-9
+    assert np.abs(found.table - naive.table(w, which)).max() < 1e-9
 
 
 def test_bp_by_a_factor_or_a_path_beside_a_loop():

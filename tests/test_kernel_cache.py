@@ -311,19 +311,23 @@ def njit_with(function: Any, folder: Path, ready: _ready.Ready | None = None) ->
     return kernel
 
 
-@pytest.fixture
-def shipped(folder, tmp_path, monkeypatch):
-    """A folder such as a wheel has, with one kernel for this very machine."""
-    monkeypatch.delenv("MINFER_READY", raising=False)  # by which a wheel under test is chosen
-    place = tmp_path / "ready"
-    place.mkdir()
-    kernel = njit_with(twice, place / "any" / folder.name)
-    assert kernel(21) == 42
+def as_wheel(place: Path, kernel: Any) -> _ready.Ready:
+    """A folder of compiled kernels as a wheel has it, for this very machine."""
     target = kernel.targetctx.codegen().magic_tuple()
     variant = {"name": "any", "target": target, "needs": []}
     about = {**_ready.described(), "variants": [variant]}
     (place / _ready.ABOUT).write_text(json.dumps(about))
-    return place
+    return _ready.Ready(place)
+
+
+@pytest.fixture
+def shipped(folder, tmp_path, monkeypatch):
+    """A folder such as a wheel has, with one kernel for this very machine."""
+    monkeypatch.delenv("MINFER_READY", raising=False)  # by which a wheel under test is chosen
+    kernel = njit_with(twice, tmp_path / "ready" / "any" / folder.name)
+    assert kernel(21) == 42
+    as_wheel(tmp_path / "ready", kernel)
+    return tmp_path / "ready"
 
 
 def edit(place: Path, **changes: Any) -> None:

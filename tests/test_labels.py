@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import settings as hsettings
 from hypothesis import strategies as st
 
-import naive
-import zoo
 from draws import draws, thorough
 from minfer import (
     BeliefPropagation,
@@ -41,6 +39,8 @@ from minfer.reduction.gains import factor_scores
 from minfer.reduction.recipes import Compensated, Paper
 from minfer.solvers.propagation import Propagation
 from minfer.wiring import encoded, wire
+from oracle import lists, models
+from oracle import truth as naive
 
 
 def tables_of(graph: FactorGraph) -> FactorGraph:
@@ -236,7 +236,7 @@ def sweeps(graph: FactorGraph, n: int, ahead: bool, lean: bool) -> tuple:
     return run.probs().copy(), run.messages.gm.copy(), run.mesh.log != in_logs
 
 
-@given(st.one_of(zoo.table_graphs(max_variables=6), label_graphs(max_variables=6)))
+@given(st.one_of(models.table_graphs(max_variables=6), label_graphs(max_variables=6)))
 @hsettings(max_examples=draws(40))
 def test_sending_ahead_is_sending_all_bit_for_bit(graph):
     try:
@@ -324,7 +324,7 @@ def test_statistics_are_the_gradient(solver):
     rng = np.random.default_rng(6)
     graph = FactorGraph.empty([5] * 4).tilt(rng.normal(size=20))
     graph = graph.add_truncated_linear([[0, 1], [1, 2], [2, 3], [0, 3]], [0.5, 0.2, -0.3, 0.8], 3)
-    m = {**zoo.SOLVERS, "bp": BeliefPropagation(tol=1e-12)}[solver](graph)
+    m = {**lists.SOLVERS, "bp": BeliefPropagation(tol=1e-12)}[solver](graph)
     got = m.statistics()
     d = -np.minimum(np.abs(np.subtract.outer(np.arange(5), np.arange(5))), 3)
     np.testing.assert_allclose(got, [(m.factor(i) * d).sum() for i in range(4)], atol=1e-12)

@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import naive
-import zoo
 from minfer import ContradictionError, Exact, FactorGraph, Gibbs, MeanField, RefusedError
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
@@ -16,9 +14,11 @@ from minfer.factors import Machine
 from minfer.layout import in_order, lay_out, same_steps
 from minfer.planning import plan
 from minfer.solvers.irreducible import haven
+from oracle import lists
+from oracle import truth as naive
 
-GRAPHS = zoo.logical()
-SOFT = [name for name in GRAPHS if name not in zoo.HAVENS | zoo.TRAPS]
+GRAPHS = lists.logical()
+SOFT = [name for name in GRAPHS if name not in lists.HAVENS | lists.TRAPS]
 
 
 def as_tables(graph: FactorGraph) -> FactorGraph:
@@ -163,7 +163,7 @@ def test_mean_field_at_arity_1000():
     np.testing.assert_allclose(q[:, 1], 1 / (1 + np.exp(-field - w * others)), atol=1e-10)
 
 
-@pytest.mark.parametrize("name", sorted(zoo.HAVENS | zoo.TRAPS))
+@pytest.mark.parametrize("name", sorted(lists.HAVENS | lists.TRAPS))
 def test_mean_field_refuses_hard_ones(name):
     with pytest.raises(
         RefusedError, match=r"MeanField cannot use factor \d+: it is a hard .* finite weight"
@@ -174,7 +174,7 @@ def test_mean_field_refuses_hard_ones(name):
 # ---------------------------------------------------------------------- Gibbs
 
 
-@pytest.mark.parametrize("name", [*SOFT, *sorted(zoo.HAVENS)])
+@pytest.mark.parametrize("name", [*SOFT, *sorted(lists.HAVENS)])
 def test_gibbs_draws_as_with_tables(name):
     """The same conditionals, hence the same chains, from the same first states."""
     graph = GRAPHS[name]
@@ -191,7 +191,7 @@ def test_gibbs_draws_as_with_tables(name):
         assert graph.log_score(x[None].astype(np.int64))[0] > -np.inf
 
 
-@pytest.mark.parametrize("name", sorted(zoo.TRAPS))
+@pytest.mark.parametrize("name", sorted(lists.TRAPS))
 def test_gibbs_refuses_where_single_moves_may_be_trapped(name):
     with pytest.raises(
         RefusedError, match=r"Gibbs cannot use factor \d+, a hard .*one variable at a time.*Exact"

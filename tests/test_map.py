@@ -8,12 +8,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-import drawn_best
 import minfer
 from draws import draws
 from minfer import ContradictionError, FactorGraph, RefusedError, SettingsError
 from minfer.conditioning import condition
 from minfer.elimination import clique_tree
+from minfer.graph import with_any_evidence
 from minfer.parsing.trees import NonProjectiveTree, all_arcs
 from minfer.queries.map import toulbar
 from minfer.queries.map.dual import Dual
@@ -22,15 +22,17 @@ from minfer.queries.map.moves import Moves
 from minfer.queries.map.persistency import persistent
 from minfer.queries.map.problem import lay_out
 from minfer.queries.map.search import search
+from oracle import promises
+from oracle import truth as naive
 
-NO_TREE = drawn_best.NO_TREE
+NO_TREE = promises.NO_TREE
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("kind", drawn_best.KINDS)
+@pytest.mark.parametrize("kind", promises.KINDS)
 def test_promises_on_drawn_models(kind):
-    first, n = drawn_best.KINDS.index(kind), draws(40)
-    found = Counter(drawn_best.check(first + len(drawn_best.KINDS) * k) for k in range(n))
+    first, n = promises.KINDS.index(kind), draws(40)
+    found = Counter(promises.check_best(first + len(promises.KINDS) * k) for k in range(n))
     assert found["optimal"] >= n // 2
     assert found["nothing found"] <= 2
 
@@ -101,9 +103,9 @@ def test_an_ising_grid_is_proven_by_a_flow():
 @pytest.mark.parametrize("seed", range(8))
 def test_the_bound_never_rises_and_moves_never_lose(seed):
     number = [3, 5, 6, 7, 8, 0, 1, 2][seed] + 10 * seed
-    _, graph, seen = drawn_best.draw(number)
+    _, graph, seen = promises.draw_best(number)
     try:
-        problem = lay_out(condition(minfer.queries.evidence.with_any_evidence(graph, seen)))
+        problem = lay_out(condition(with_any_evidence(graph, seen)))
     except ContradictionError:
         return
     dual = Dual(problem)
@@ -266,10 +268,10 @@ def test_max_messages_of_trees(seed, projective, single_root):
 @pytest.mark.skipif(not toulbar.available(), reason="pytoulbar2 is not installed")
 @pytest.mark.parametrize("number", [0, 1, 3, 5, 6, 7, 10, 13, 15])
 def test_proof_by_toulbar2(number):
-    _, graph, seen = drawn_best.draw(number)
-    scores = drawn_best.log_scores(graph, seen)
+    _, graph, seen = promises.draw_best(number)
+    scores = naive.log_scores_with(graph, seen)
     try:
-        problem = lay_out(condition(minfer.queries.evidence.with_any_evidence(graph, seen)))
+        problem = lay_out(condition(with_any_evidence(graph, seen)))
     except ContradictionError:
         return
     if not problem.n or scores.max() == -np.inf:
@@ -285,7 +287,7 @@ def test_proof_by_toulbar2(number):
 
 
 def test_searching_is_repeatable():
-    graph = drawn_best.draw(13)[1]
+    graph = promises.draw_best(13)[1]
     one, two = (search(condition(graph)) for _ in range(2))
     assert one.x.tolist() == two.x.tolist()
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import minfer
-import zoo
 from minfer import (
     BeliefPropagation,
     FactorGraph,
@@ -24,6 +23,7 @@ from minfer import (
     tradeoff,
 )
 from minfer.reduction.recipes import Iterated
+from oracle import lists
 
 GRID = FactorGraph.grid(2 * np.random.default_rng(0).normal(size=(12, 12)), 1.0)
 
@@ -72,7 +72,7 @@ def test_results_with_little_to_draw():
     """Nothing outside the seed, nothing ignored, only what must be kept."""
     plots.result(infer(FactorGraph.pairwise([0.5, 1.0], [], []), MinDivergence(1)))
     plots.result(infer(GRID, MinDivergence(10**6)))
-    forced = infer(zoo.graphs()["zeros"], MinDivergence(0))
+    forced = infer(lists.graphs()["zeros"], MinDivergence(0))
     assert f"{forced.n_forced} must be kept" in labels(plots.scores(forced))
 
 

@@ -10,9 +10,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-import asking
 import minfer
-import naive
 from draws import draws, few
 from minfer import (
     BeliefPropagation,
@@ -25,6 +23,8 @@ from minfer import (
 )
 from minfer.queries import plans, small
 from minfer.queries.pruning import prune
+from oracle import models
+from oracle import truth as naive
 from test_states import sprinkler
 
 
@@ -45,85 +45,85 @@ def test_one_small_question_needs_no_plan(monkeypatch):
     for graph in (garden, undirected):
         seen = {graph.n_variables - 1: 1}
         found = minfer.query(graph, 0, seen)
-        w = asking.weights(graph, seen)
-        log_evidence = math.log(w.sum()) - math.log(asking.weights(graph).sum())
-        assert np.abs(found - asking.joint(w, [0])).max() < 1e-12
+        w = naive.weights(graph, seen)
+        log_evidence = math.log(w.sum()) - math.log(naive.weights(graph).sum())
+        assert np.abs(found - naive.table(w, [0])).max() < 1e-12
         assert found.log_evidence == pytest.approx(log_evidence, abs=1e-11)
 
 
-CASES = [(kind, seed) for kind in asking.MODELS for seed in few(range(60), 20)]
+CASES = [(kind, seed) for kind in models.NETWORKS for seed in few(range(60), 20)]
 
 
 @pytest.mark.drawn
 @pytest.mark.parametrize(("kind", "seed"), CASES)
 def test_posteriors_joints_and_evidence_are_those_of_all_assignments(kind, seed):
     rng = np.random.default_rng([seed, len(kind)])
-    graph = asking.MODELS[kind](rng, zeros=float(rng.choice([0.0, 0.2, 0.4])))
-    seen = asking.evidence(rng, graph)
+    graph = models.NETWORKS[kind](rng, zeros=float(rng.choice([0.0, 0.2, 0.4])))
+    seen = models.evidence(rng, graph)
     some = rng.choice(graph.n_variables, int(rng.integers(1, min(3, graph.n_variables) + 1)), False)
     some = [int(v) for v in some]
-    w = asking.weights(graph, seen)
+    w = naive.weights(graph, seen)
     if w.sum() == 0.0:
         for targets in (some[0], some, None):
             with pytest.raises(ContradictionError):
                 minfer.query(graph, targets, seen)
         return
-    log_evidence = math.log(w.sum()) - math.log(asking.weights(graph).sum())
+    log_evidence = math.log(w.sum()) - math.log(naive.weights(graph).sum())
     one = minfer.query(graph, some[0], seen)
-    assert np.abs(one - asking.joint(w, some[:1])).max() < 1e-12
+    assert np.abs(one - naive.table(w, some[:1])).max() < 1e-12
     assert one.log_evidence == pytest.approx(log_evidence, abs=1e-11)
     assert list(one.to_dict()) == list(graph.states(some[0]))
     table = minfer.query(graph, [graph.name(v) for v in some], seen)
-    assert np.abs(table.table - asking.joint(w, some)).max() < 1e-12
+    assert np.abs(table.table - naive.table(w, some)).max() < 1e-12
     assert table.log_evidence == pytest.approx(log_evidence, abs=1e-11)
     every = minfer.query(graph, None, seen)
     for v in range(graph.n_variables):
-        assert np.abs(every[v] - asking.joint(w, [v])).max() < 1e-12
+        assert np.abs(every[v] - naive.table(w, [v])).max() < 1e-12
     assert every.log_z == pytest.approx(math.log(w.sum()), abs=1e-11)
     if graph.n_factors:
         scope = graph.scope(0).tolist()
-        assert np.abs(every.factor(0) - asking.joint(w, scope)).max() < 1e-11
+        assert np.abs(every.factor(0) - naive.table(w, scope)).max() < 1e-11
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_evidence_built_into_the_model_counts(seed):
     rng = np.random.default_rng(seed)
-    graph = asking.network(rng, 6, 0.2)
+    graph = models.network(rng, 6, 0.2)
     try:
         built = graph.with_evidence({0: 0})
         if graph.n_variables > 1:
             built = built.with_soft_evidence({1: rng.random(int(graph.n_states[1])).tolist()})
     except ContradictionError:
         return
-    seen = {v: s for v, s in asking.evidence(rng, graph).items() if graph.index(v) > 1}
-    w = asking.weights(built, seen)
+    seen = {v: s for v, s in models.evidence(rng, graph).items() if graph.index(v) > 1}
+    w = naive.weights(built, seen)
     target = graph.n_variables - 1
     if w.sum() == 0.0:
         with pytest.raises(ContradictionError):
             minfer.query(built, target, seen)
         return
     found = minfer.query(built, target, seen)
-    assert np.abs(found - asking.joint(w, [target])).max() < 1e-12
+    assert np.abs(found - naive.table(w, [target])).max() < 1e-12
     assert found.log_evidence == pytest.approx(math.log(w.sum()), abs=1e-11)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_prepared_question_serves_all_evidence_on_its_variables(seed):
     rng = np.random.default_rng(seed)
-    graph = asking.network(rng, 6, 0.2)
+    graph = models.network(rng, 6, 0.2)
     observed = [v for v in range(graph.n_variables) if rng.random() < 0.4]
     target = int(rng.integers(graph.n_variables))
     asked = minfer.queries.prepare(graph, target, observed)
     pair = minfer.queries.prepare(graph, [target], observed)
     for _ in range(8):
         seen = {graph.name(v): int(rng.integers(graph.n_states[v])) for v in observed}
-        w = asking.weights(graph, seen)
+        w = naive.weights(graph, seen)
         if w.sum() == 0.0:
             for q in (asked, pair):
                 with pytest.raises(ContradictionError):
                     q(seen)
             continue
-        truth = asking.joint(w, [target])
+        truth = naive.table(w, [target])
         assert np.abs(asked(seen) - truth).max() < 1e-12
         assert np.abs(pair(seen).table - truth).max() < 1e-12
         assert asked(seen).log_evidence == pytest.approx(math.log(w.sum()), abs=1e-11)
@@ -397,7 +397,7 @@ def test_a_wide_model_is_refused_with_an_estimate_and_a_pruned_one_answered():
 
 @pytest.mark.parametrize("name", ["asia", "alarm", "insurance"])
 def test_the_same_as_pyagrum(name, tmp_path):
-    gum, bn, graph = asking.loaded(name, tmp_path)
+    gum, bn, graph = models.loaded(name, tmp_path)
     assert graph.directed
     rng = np.random.default_rng(1)
     names = list(graph.names)

@@ -47,7 +47,7 @@ def test_time_grows_as_the_file_does(reader, tmp_path):
     name, read, texts = growing.texts()[reader]
     for text in texts:
         growing.seconds(read, tmp_path / name, text)  # what is imported once does not count
-    units = growing.UNITS if thorough() else few(growing.UNITS, 5) + growing.WORST.get(reader, [])
+    units = growing.UNITS if thorough() else few(growing.UNITS, 2) + growing.WORST.get(reader, [])
     for unit in units:
         for text in texts:
             places = list(growing.places(text)) if thorough() else [0, len(text) // 2]
@@ -57,11 +57,11 @@ def test_time_grows_as_the_file_does(reader, tmp_path):
                 assert not found, f"{reader}, {unit!r} at {at}: {found}"
 
 
-@pytest.mark.parametrize("make", growing.BLOCKS, ids=lambda make: make.__name__)
-def test_time_grows_as_the_number_of_things_does(make, tmp_path):
+@pytest.mark.parametrize("things", growing.BLOCKS)
+def test_time_grows_as_the_number_of_things_does(things, tmp_path):
     """Many states, parents, columns, names: what is looked up again and again."""
     pytest.importorskip("duckdb")
-    name, read, text = make()
+    name, read, text = growing.BLOCKS[things]
     growing.seconds(read, tmp_path / name, text(64))
     assert not growing.slow(read, tmp_path / name, text)
 
@@ -180,7 +180,7 @@ def test_arrays_unfold_only_so_far(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_xml_takes_so_much_memory_for_each_byte(name, start, unit, end, tmp_path):
     path = tmp_path / name
-    path.write_text(start + unit * (1_500_000 // len(unit)) + end)
+    path.write_text(start + unit * (400_000 // len(unit)) + end)
     tracemalloc.start()
     try:
         with suppress(FormatError):
@@ -452,7 +452,7 @@ READERS = {
 #: Functions that open what we wrote ourselves, or write.
 OURS = {
     "batch/folder", "batch/manifest", "batch/rules", "batch/ray_engine", "cli/failures",
-    "experiments", "health", "io/opening", "io/owned", "io/text", "kernels", "parallel",
+    "health", "io/opening", "io/owned", "io/text", "kernels", "parallel",
     "queries/map/toulbar", "report/page",
 }  # fmt: skip
 _OPENS = {
@@ -475,7 +475,8 @@ def _openings(file: Path) -> set[str]:
                 found.add(name)
             walk(child, name)
 
-    walk(parsed(file), "")
+    if any(word in file.read_text("utf-8") for word in _OPENS):
+        walk(parsed(file), "")
     return found
 
 

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import naive
-import zoo
 from draws import draws, few
 from minfer import (
     BeliefPropagation,
@@ -26,6 +24,8 @@ from minfer import (
 from minfer.reduction import seeds
 from minfer.reduction.gains import SCORES, factor_scores
 from minfer.reduction.recipes import Compensated
+from oracle import lists, models
+from oracle import truth as naive
 
 SEEDS = {"unary": seeds.unary, "globals": seeds.unary_and_globals, "forest": seeds.spanning_forest}
 
@@ -42,7 +42,7 @@ def divergence(p_graph: FactorGraph, q_graph: FactorGraph) -> float:
 # ------------------------------------------------------------------ gains
 
 
-@given(zoo.table_graphs(max_variables=4))
+@given(models.table_graphs(max_variables=4))
 @settings(max_examples=draws(150))
 def test_gain_is_the_divergence_of_adding_the_factor(graph):
     seed = seeds.unary(graph)
@@ -60,7 +60,7 @@ def test_gain_is_the_divergence_of_adding_the_factor(graph):
         assert gains[i] == pytest.approx(exact, rel=1e-9, abs=1e-9), i
 
 
-BOUNDED = {**zoo.graphs(), **zoo.higher_order(), **zoo.every_kind(), **zoo.logical()}
+BOUNDED = {**lists.graphs(), **lists.higher_order(), **lists.every_kind(), **lists.logical()}
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -81,7 +81,7 @@ def test_scores_lie_within_their_bounds(name, score):
         assert (factor_scores(graph, m, None, score) <= most * (1 + 1e-12) + 1e-15).all()
 
 
-@given(zoo.table_graphs(max_variables=4), st.integers(0, 1000))
+@given(models.table_graphs(max_variables=4), st.integers(0, 1000))
 def test_drawn_scores_lie_within_their_bounds(graph, seed):
     rng = np.random.default_rng(seed)
     probs = [rng.dirichlet(np.ones(s)) for s in graph.n_states]
@@ -117,7 +117,7 @@ def test_bounds_of_scores_are_reached(theta):
     assert factor_scores(pair, half, None, "residual")[0] == pytest.approx(most, rel=1e-12)
 
 
-@given(zoo.binary_graphs(max_variables=5))
+@given(models.binary_graphs(max_variables=5))
 @settings(max_examples=draws(150))
 def test_gain_of_features_and_of_their_tables(graph):
     seed = seeds.unary(graph)
@@ -159,7 +159,7 @@ def test_gain_is_stable():
 
 
 def test_higher_arity_features():
-    graph = zoo.higher_order()["features"]
+    graph = lists.higher_order()["features"]
     seed = seeds.unary(graph)
     m = Exact()(graph.keep(seed))
     gains = factor_gains(graph, m, seed)
@@ -171,7 +171,7 @@ def test_higher_arity_features():
 
 
 def test_global_factors_belong_to_the_seed():
-    graph = zoo.with_globals()["one-of-three-and-pairs"]
+    graph = lists.with_globals()["one-of-three-and-pairs"]
     m = BeliefPropagation()(graph.keep(seeds.unary(graph)))
     with pytest.raises(MinferError, match="put it into the seed"):
         factor_gains(graph, m, seeds.unary(graph))
@@ -183,7 +183,7 @@ def test_global_factors_belong_to_the_seed():
 # ------------------------------------------------------------------ seeds
 
 
-@given(zoo.table_graphs(max_arity=2))
+@given(models.table_graphs(max_arity=2))
 def test_spanning_forest(graph):
     mask = seeds.spanning_forest(graph)
     kept = graph.keep(mask)
@@ -197,7 +197,7 @@ def test_spanning_forest(graph):
 # ------------------------------------------------------------------ Algorithm 1
 
 
-BOXES = [*(s for s in zoo.SOLVERS if s != "enumerate"), "pyagrum"]
+BOXES = [*(s for s in lists.SOLVERS if s != "enumerate"), "pyagrum"]
 
 
 @pytest.mark.drawn
@@ -207,7 +207,7 @@ def test_every_solver_as_black_box(solver, seed):
     graph = FactorGraph.grid(2 * rng.normal(size=(4, 4)), 0.5)
     if solver == "pyagrum":
         pytest.importorskip("pyagrum", reason="pyAgrum is not installed")
-    s = zoo.pyagrum_solver if solver == "pyagrum" else zoo.SOLVERS[solver]
+    s = lists.pyagrum_solver if solver == "pyagrum" else lists.SOLVERS[solver]
     everything = infer(graph, MinJoint(0.0), s, seed=SEEDS[seed])
     assert everything.keep.all()
     assert everything.divergence == 0.0
@@ -225,7 +225,7 @@ def test_every_solver_as_black_box(solver, seed):
     assert left.score_kind == "residual"
     assert np.isfinite(left.error_estimates).all()
     truth = naive.marginals(graph)
-    if solver not in zoo.SAMPLERS | zoo.LOWER:
+    if solver not in lists.SAMPLERS | lists.LOWER:
         assert (
             np.abs(left.marginals.probs - truth).mean()
             < np.abs(nothing.marginals.probs - truth).mean()
@@ -254,7 +254,7 @@ def test_surrogate_is_exact_for_independent_features():
 
 
 def test_forced_factors_are_kept_outside_the_budget():
-    graph = zoo.graphs()["zeros"].add_tables([[0], [1], [2]], [[0, 0.1], [0.2, 0], [0, 0, 0.3]])
+    graph = lists.graphs()["zeros"].add_tables([[0], [1], [2]], [[0, 0.1], [0.2, 0], [0, 0, 0.3]])
     result = infer(graph, MinDivergence(0), Exact())
     assert result.n_forced == 2
     assert result.n_added == 0
@@ -262,6 +262,6 @@ def test_forced_factors_are_kept_outside_the_budget():
 
 
 def test_a_seed_of_the_wrong_shape_is_an_error():
-    graph = zoo.graphs()["grid"]
+    graph = lists.graphs()["grid"]
     with pytest.raises(MinferError, match="seed"):
         infer(graph, MinJoint(0.1), Exact(), seed=np.ones(3, dtype=bool))

@@ -112,12 +112,6 @@ def test_long_clauses_have_one_factor_for_each_row():
     assert graph.names[1] == "adviser(Anna, Bob)"
 
 
-def test_weights_by_value():
-    program = Rules().closed("word", [("d", "ball"), ("d", "vote")]).open("sport", ["d"])
-    program.rule("word(x, +w) => sport(x)", weights={"ball": 2.0, "vote": -0.5})
-    assert program.infer().probability("sport(d)") == pytest.approx(1 / (1 + math.exp(-1.5)))
-
-
 def test_conditions_queries_and_reasons():
     program = Rules().closed("friends", [("Anna", "Bob"), ("Bob", "Carl")])
     program.open("smokes", ["Anna", "Bob", "Carl"], probability=0.3)
@@ -748,15 +742,6 @@ def test_quantifiers_may_share_names_and_values_may_look_infinite():
         Rules().open("s", [2**40, 2**41]).rule("1: s(x) ^ x < Infinity").infer()
 
 
-def test_slips_in_files_have_a_line(tmp_path):
-    (tmp_path / "e.db").write_text("S(A)\n")
-    for rule, place in (("1 S(x) v (EXIST x\n  S(x))", "line 3, column 17"),
-                        ("1 S(x) v\n x < 1e400", "line 4, column 6")):  # fmt: skip
-        (tmp_path / "p.mln").write_text(f"S(t)\n\n{rule}\n")
-        with pytest.raises(FormatError, match=rf"p\.mln: {place}: "):
-            Rules.read(tmp_path / "p.mln", tmp_path / "e.db")
-
-
 def test_counts_of_a_plan_are_whole_numbers():
     program = Rules().open("s", ["A", "B"]).rule("1: s(x)").rule("1: s(x) ^ s(y)")
     found = program.plan().to_dict()
@@ -840,6 +825,8 @@ def test_programs_are_read(smokers):
         ("t = {1,..,3}\na(t)\n1 a(x)", "", "prog.mln: line 1, column 8"),
         ("t = {1, ..., x}\na(t)\n1 a(x)", "", "line 1, column 6: a range of constants"),
         ("a(t)\na(t)\n1 a(x)", "", "line 2, column 1: the predicate a is declared twice"),
+        ("S(t)\n\n1 S(x) v (EXIST x\n  S(x))\n", "S(A)\n", "prog.mln: line 3, column 17: "),
+        ("S(t)\n\n1 S(x) v\n x < 1e400\n", "S(A)\n", "prog.mln: line 4, column 6: "),
     ],
 )
 def test_slips_in_files_have_a_place(tmp_path, mln, db, text):
@@ -1299,13 +1286,3 @@ def test_what_is_no_table_is_an_error():
     with pytest.raises(MinferError):
         program.evidence("a(A)", "a(")
     assert program.infer().probability("a(A)") == pytest.approx(0.5)
-
-
-def test_columns_of_bools_and_times_are_constants():
-    pd = pytest.importorskip("pandas")
-    when = pd.to_datetime(["2020-01-01", "2021-02-03"])
-    found = Rules().open("s", pd.DataFrame({"a": [True, False], "d": when})).rule('1: s("true", d)')
-    table = found.infer()["s"].sort_values("a")
-    assert table["a"].tolist() == [False, True]
-    assert set(table["d"]) == set(when)
-    assert table["probability"].round(4).tolist() == [0.5, 0.7311]

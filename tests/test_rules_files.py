@@ -8,12 +8,14 @@ import shutil
 import numpy as np
 import pytest
 
+from oracle import lists
+
 pytest.importorskip("duckdb")
 
-import zoo
+
 from minfer import BeliefPropagation, Rules
 
-TUFFY = zoo.UAI.parent / "relational" / "tuffy"
+TUFFY = lists.UAI.parent / "relational" / "tuffy"
 pytestmark = pytest.mark.skipif(
     not TUFFY.is_dir(), reason=f"no programs of Tuffy in {TUFFY}; set MINFER_DATA"
 )

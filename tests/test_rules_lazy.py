@@ -6,7 +6,6 @@ import itertools
 import math
 import os
 import random
-import re
 from collections import defaultdict
 
 import numpy as np
@@ -501,36 +500,27 @@ def test_weights_beyond_what_a_number_holds_are_summed_as_logs(weight, certain):
                 q = p if messages is None else now.copy()
                 if messages is not None:
                     for i in (a, b, c):
-                        push = strong_message(block, row, weight, i, now)
+                        push = plain_message(block, row, weight, i, now, 0.0)
                         odds = math.exp(min(push, 700)) * (1 - now[i])
                         q[i] = now[i] / (now[i] + odds)
                 for i in (a, b, c):
-                    expected[i] += strong_message(block, row, weight, i, q)
+                    expected[i] += plain_message(block, row, weight, i, q, 0.0)
         assert np.isfinite(found).all()
         assert np.abs(found - expected).max() < 1e-6 * abs(weight)
     assert np.isfinite(program.infer(grounding="lazy", threshold=1e-3).probabilities).all()
 
 
-def strong_message(block, row: int, w: float, atom: int, p) -> float:
-    """As the one below, of weights whose exponential is not a number."""
-    logs = []
-    for state in (0.0, 1.0):
-        q = p.copy()
-        q[atom] = state
-        u = float(false_by_worlds(block, q, [row])[0])
-        false, true = (math.log(x) if x > 0 else -math.inf for x in (u, 1 - u))
-        logs.append(float(np.logaddexp(true, false - w)))
-    return logs[1] - logs[0]
-
-
-def plain_message(block, row: int, w: float, atom: int, p) -> float:
+def plain_message(block, row: int, w: float, atom: int, p, least: float = 1e-9) -> float:
     """A factor's message to an atom, as log-odds, the others independent."""
     logs = []
     for state in (0.0, 1.0):
         q = p.copy()
         q[atom] = state
         u = float(false_by_worlds(block, q, [row])[0])
-        logs.append(math.log(max(1 - u + u * math.exp(-w), 1e-9)))
+        false, true = (math.log(x) if x > 0 else -math.inf for x in (u, 1 - u))
+        logs.append(
+            max(float(np.logaddexp(true, false - w)), math.log(least) if least else -math.inf)
+        )
     return logs[1] - logs[0]
 
 
@@ -589,7 +579,8 @@ def agreement_holds(seed: int) -> list[bool]:
             assert error <= tolerance, (seed, tolerance, error)
         elif how.another > tolerance:
             assert not answer.converged
-            assert re.search("several answers|another start", str(answer))
+            assert how.several
+            assert "another start" in str(answer)
         found.append(bool(how.agreed))
     return found
 

@@ -4,19 +4,20 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-import asking
 import minfer
 from minfer import ContradictionError, FactorGraph, ModelError, RefusedError, SettingsError
+from oracle import models
+from oracle import truth as naive
 from test_states import sprinkler
 
 
-@pytest.mark.parametrize("kind", asking.MODELS)
+@pytest.mark.parametrize("kind", models.NETWORKS)
 @pytest.mark.parametrize("seed", range(12))
 def test_frequencies_are_probabilities(kind, seed):
     rng = np.random.default_rng([seed, len(kind)])
-    graph = asking.MODELS[kind](rng, 5, zeros=float(rng.choice([0.0, 0.3])))
-    seen = asking.evidence(rng, graph)
-    w = asking.weights(graph, seen)
+    graph = models.NETWORKS[kind](rng, 5, zeros=float(rng.choice([0.0, 0.3])))
+    seen = models.evidence(rng, graph)
+    w = naive.weights(graph, seen)
     if w.sum() == 0.0:
         with pytest.raises(ContradictionError):
             minfer.sample(graph, 10, seen)

@@ -22,7 +22,7 @@ from minfer.parsing.trees import (
     is_tree,
     tree_marginals,
 )
-from naive import logsumexp
+from oracle.truth import logsumexp
 
 FACTORS = {True: ProjectiveTree, False: NonProjectiveTree}
 DECODERS = {True: eisner, False: chu_liu_edmonds}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import pickle
 import shutil
@@ -522,20 +521,14 @@ def test_a_file_that_is_not_ours_alone(place, change: Callable[[Path], None]):
 @pytest.fixture
 def wheel_kernel(tmp_path, monkeypatch):
     """A kernel that came with a wheel, and its own cache."""
-    from minfer.kernels import _ready
-    from test_kernel_cache import njit_with, twice
+    from test_kernel_cache import as_wheel, njit_with, twice
 
     monkeypatch.setattr(_cache, "FAULTS", [])
     monkeypatch.delenv("MINFER_READY", raising=False)  # by which a wheel under test is chosen
     shipped, own = tmp_path / "ready", tmp_path / "own" / "tiny-0123456789abcdef"
     kernel = njit_with(twice, shipped / "any" / own.name)
     assert kernel(21) == 42
-    target = kernel.targetctx.codegen().magic_tuple()
-    variant = {"name": "any", "target": target, "needs": []}
-    about = {**_ready.described(), "variants": [variant]}
-    (shipped / _ready.ABOUT).write_text(json.dumps(about))
-    made = njit_with(twice, own, _ready.Ready(shipped))
-    return made, own
+    return njit_with(twice, own, as_wheel(shipped, kernel)), own
 
 
 def test_a_marker_that_is_a_link_is_neither_believed_nor_replaced(wheel_kernel, tmp_path):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import zoo
 from minfer import BeliefPropagation, read_uai
+from oracle import lists
 
 
-@zoo.needs_data
+@lists.needs_data
 def test_all_models_are_here():
-    assert len(zoo.UAI_MODELS) == 44
+    assert len(lists.UAI_MODELS) == 44
 
 
-@pytest.mark.parametrize("path", zoo.UAI_MODELS, ids=lambda p: p.name.removesuffix(".uai.gz"))
+@pytest.mark.parametrize("path", lists.UAI_MODELS, ids=lambda p: p.name.removesuffix(".uai.gz"))
 def test_bp_ends_with_proper_marginals(path):
     graph = read_uai(path, evidence=path.with_name(path.name.replace(".uai.gz", ".uai.evid.gz")))
     m = BeliefPropagation(time_limit=3)(graph)

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
-import asking
 import minfer
 from minfer import ContradictionError, FactorGraph, ModelError, RefusedError
+from oracle import models
+from oracle import truth as naive
 from test_states import sprinkler
 
 
@@ -15,7 +16,7 @@ def as_tables(graph, seen):
     """Linear tables of all factors, and the weight of fields and evidence, over all assignments."""
     tables = [np.exp(graph.log_table(i)) for i in range(graph.n_factors)]
     bare = graph.keep(np.zeros(graph.n_factors, dtype=bool))
-    return tables, asking.weights(bare, seen)
+    return tables, naive.weights(bare, seen)
 
 
 def derivative_of_z(graph, tables, rest, factor):
@@ -34,26 +35,26 @@ def derivative_of_z(graph, tables, rest, factor):
     return out.transpose([left.index(v) for v in scope])
 
 
-CASES = [(kind, seed) for kind in asking.MODELS for seed in range(25)]
+CASES = [(kind, seed) for kind in models.NETWORKS for seed in range(25)]
 
 
 @pytest.mark.parametrize(("kind", "seed"), CASES)
 def test_every_derivative(kind, seed):
     rng = np.random.default_rng([seed, len(kind)])
-    graph = asking.MODELS[kind](rng, 5, zeros=float(rng.choice([0.0, 0.3])))
+    graph = models.NETWORKS[kind](rng, 5, zeros=float(rng.choice([0.0, 0.3])))
     t = int(rng.integers(graph.n_variables))
     s = int(rng.integers(graph.n_states[t]))
-    seen = {v: x for v, x in asking.evidence(rng, graph).items() if graph.index(v) != t}
-    w = asking.weights(graph, seen)
+    seen = {v: x for v, x in models.evidence(rng, graph).items() if graph.index(v) != t}
+    w = naive.weights(graph, seen)
     if w.sum() == 0.0:
         with pytest.raises(ContradictionError):
             minfer.sensitivity(graph, t, s, seen)
         return
     found = minfer.sensitivity(graph, t, s, seen)
-    f = float(asking.joint(w, [t])[s])
+    f = float(naive.table(w, [t])[s])
     assert found.probability == pytest.approx(f, abs=1e-12)
     tables, rest = as_tables(graph, seen)
-    event = asking.weights(FactorGraph.empty(graph.n_states), {t: s})
+    event = naive.weights(FactorGraph.empty(graph.n_states), {t: s})
     for i in range(graph.n_factors):
         both = derivative_of_z(graph, tables, rest * event, i)
         below = derivative_of_z(graph, tables, rest, i)
@@ -65,9 +66,9 @@ def test_every_derivative(kind, seed):
 @pytest.mark.parametrize("seed", range(15))
 def test_covaried_derivatives_are_slopes_of_networks(seed):
     rng = np.random.default_rng(seed)
-    graph = asking.network(rng, 5)
+    graph = models.network(rng, 5)
     t = int(rng.integers(graph.n_variables))
-    seen = {v: x for v, x in asking.evidence(rng, graph).items() if graph.index(v) != t}
+    seen = {v: x for v, x in models.evidence(rng, graph).items() if graph.index(v) != t}
     found = minfer.sensitivity(graph, t, 0, seen)
     i = int(rng.integers(graph.n_factors))
     table = np.exp(graph.log_table(i))
@@ -85,7 +86,7 @@ def test_covaried_derivatives_are_slopes_of_networks(seed):
         weights = graph.weights
         first = graph.weight_offsets[i]
         weights[first : first + new.size] = np.log(new).ravel()
-        return float(asking.joint(asking.weights(graph.with_weights(weights), seen), [t])[0])
+        return float(naive.table(naive.weights(graph.with_weights(weights), seen), [t])[0])
 
     h = 1e-5 * min(table[cell], 1 - table[cell])
     slope = (moved(h) - moved(-h)) / (2 * h)
@@ -120,20 +121,20 @@ def test_sensitivity_refuses():
 @pytest.mark.parametrize("seed", range(20))
 def test_influence_is_leaving_out_and_taking_alone(seed):
     rng = np.random.default_rng(seed)
-    graph = asking.network(rng, 6)
+    graph = models.network(rng, 6)
     t = int(rng.integers(graph.n_variables))
-    seen = {v: x for v, x in asking.evidence(rng, graph).items() if graph.index(v) != t}
+    seen = {v: x for v, x in models.evidence(rng, graph).items() if graph.index(v) != t}
     found = minfer.influence(graph, t, seen)
     s = graph.state(t, found.state)
-    p = asking.joint(asking.weights(graph, seen), [t])
+    p = naive.table(naive.weights(graph, seen), [t])
     assert found.probability == pytest.approx(p[s])
     assert len(found.rows) == len(seen)
     for row in found.rows:
         v = next(v for v in seen if graph.index(v) == graph.index(row.variable))
         less = {u: x for u, x in seen.items() if u != v}
-        q = asking.joint(asking.weights(graph, less), [t])
+        q = naive.table(naive.weights(graph, less), [t])
         assert row.without == pytest.approx(q[s])
-        assert row.alone == pytest.approx(asking.joint(asking.weights(graph, {v: seen[v]}), [t])[s])
+        assert row.alone == pytest.approx(naive.table(naive.weights(graph, {v: seen[v]}), [t])[s])
         both = (p > 0) & (q > 0)
         assert row.divergence == pytest.approx(
             (p[both] * np.log(p[both] / q[both])).sum(), abs=1e-9
@@ -154,25 +155,25 @@ def test_influence_speaks_names():
 @pytest.mark.parametrize(("kind", "seed"), CASES)
 def test_mutual_information(kind, seed):
     rng = np.random.default_rng([seed, 3, len(kind)])
-    graph = asking.MODELS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
+    graph = models.NETWORKS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
     t = int(rng.integers(graph.n_variables))
-    seen = {v: x for v, x in asking.evidence(rng, graph).items() if graph.index(v) != t}
+    seen = {v: x for v, x in models.evidence(rng, graph).items() if graph.index(v) != t}
     if rng.random() < 0.2:
         seen[t] = rng.random(int(graph.n_states[t])).tolist()
-    w = asking.weights(graph, seen)
+    w = naive.weights(graph, seen)
     if w.sum() == 0.0:
         with pytest.raises(ContradictionError):
             minfer.information(graph, t, seen)
         return
     found = minfer.information(graph, t, seen)
-    p = asking.joint(w, [t])
+    p = naive.table(w, [t])
     assert found.entropy == pytest.approx(-sum(x * math.log(x) for x in p if x > 0), abs=1e-11)
     hard = {graph.index(v) for v, x in seen.items() if not isinstance(x, (dict, list))}
     assert {row.variable for row in found.rows} == {
         graph.name(v) for v in range(graph.n_variables) if v != t and v not in hard
     }
     for row in found.rows:
-        both = asking.joint(w, [t, graph.index(row.variable)])
+        both = naive.table(w, [t, graph.index(row.variable)])
         q = both.sum(axis=0)
         some = both > 0
         want = (both[some] * np.log(both[some] / np.multiply.outer(p, q)[some])).sum()

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hsettings
 
-import naive
-import zoo
 from draws import draws, few
 from minfer import (
     BeliefPropagation,
@@ -23,8 +21,10 @@ from minfer import (
 from minfer.conditioning import condition
 from minfer.message_state import MessageState
 from minfer.solvers.windows import Rounds
+from oracle import lists, models
+from oracle import truth as naive
 
-GRAPHS = {**zoo.graphs(), **zoo.higher_order(), **zoo.logical(), **zoo.with_globals()}
+GRAPHS = {**lists.graphs(), **lists.higher_order(), **lists.logical(), **lists.with_globals()}
 
 
 def rounds(graph: FactorGraph, **settings) -> Rounds | None:
@@ -59,7 +59,7 @@ def test_a_window_of_one_variable_is_belief_propagation(name):
         np.testing.assert_allclose(made.probs, made.first.probs, atol=1e-9)
 
 
-@given(zoo.drawn_tables(max_variables=7, tree=True))
+@given(models.drawn_tables(max_variables=7, tree=True))
 @hsettings(max_examples=draws(80), deadline=None)
 def test_on_a_tree_every_window_is_exact(drawn):
     graph = drawn.graph()
@@ -71,7 +71,7 @@ def test_on_a_tree_every_window_is_exact(drawn):
             np.testing.assert_allclose(made.probs, naive.marginals(graph), atol=1e-7)
 
 
-@given(zoo.drawn_tables(max_variables=6))
+@given(models.drawn_tables(max_variables=6))
 @hsettings(max_examples=draws(120), deadline=None)
 def test_drawn_windows_are_distributions_that_keep_sound_zeros(drawn):
     graph = drawn.graph()

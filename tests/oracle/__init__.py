@@ -1,0 +1,7 @@
+"""What answers are held against: sums over all assignments of drawn and named models.
+
+* :mod:`oracle.truth`: sums over all assignments, slow and obvious; no arithmetic of the package.
+* :mod:`oracle.models`: models drawn by number, by a generator, or by Hypothesis.
+* :mod:`oracle.lists`: every solver, every kind of factor, named graphs.
+* :mod:`oracle.promises`: what an answer promises, refuted if it can be.
+"""
