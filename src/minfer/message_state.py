@@ -105,8 +105,6 @@ def start_messages(mesh: Mesh, start: Marginals | None, blank: bool = False) -> 
 
     A message with a zero is not taken over: the factor or evidence behind it may be gone.
     """
-    from minfer.kernels import wiring as k
-
     s, w = fresh_messages(mesh, blank), mesh.wiring
     old = start.state if start is not None else None
     done = False
@@ -114,6 +112,8 @@ def start_messages(mesh: Mesh, start: Marginals | None, blank: bool = False) -> 
         graph, before = mesh.model.graph, start.graph
         if before.lineage == graph.lineage and old.mesh.reweighted == mesh.reweighted:
             if mesh.slot is old.mesh.slot:
+                from minfer.kernels import wiring as k
+
                 k.take_over(old.messages.m, old.messages.rl, w.W, w.rho, s.m, s.rl)
                 done = mesh.known is None and w.rho is old.mesh.wiring.rho
             else:
@@ -199,7 +199,7 @@ class Told(NamedTuple):
     log: NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class MessageState:
     """What BP and TRW leave: wiring and messages, enough for log Z, factor beliefs, a new start.
 
@@ -544,13 +544,13 @@ def watch_for(
     other: NDArray[np.float64] = _NONE,
 ) -> Watch:
     """A watch over a run to come, with room for messages and beliefs before its last update."""
-    from minfer.kernels.odds import DAMPING, LAST, TOL, TRIGGER
-    from minfer.kernels.wiring import Watch
+    from minfer.kernels import odds, wiring
 
     control = np.zeros(12)
-    control[TRIGGER], control[LAST], control[TOL], control[DAMPING] = tol, np.inf, tol, damping
+    control[odds.TRIGGER] = control[odds.TOL] = tol
+    control[odds.LAST], control[odds.DAMPING] = np.inf, damping
     m, gm, gq, bel = kept or (_NONE, _NONE, _NONE, _NONE)
-    return Watch(_NO_ORDER, control, m, gm, gq, bel, work, ways, other)
+    return wiring.Watch(_NO_ORDER, control, m, gm, gq, bel, work, ways, other)
 
 
 def _normalised(log_table: NDArray) -> NDArray[np.float64]:

@@ -64,16 +64,18 @@ class Propagation:
         self.odds = odds
         self.mesh, self.pairs_only = mesh, not mesh.wiring.field.size
         self.tol, self.damping, self.schedule = float(tol), float(damping), schedule
-        lean = schedule == "sequential" and not damping
-        self.work = mesh.lean_room if lean else _NONE
+        ahead = schedule == "sequential" and not damping
+        self.work = mesh.lean_room if ahead and not self.pairs_only else _NONE
         self.is_fresh = start is None and mesh.trees is None and len(self.work) > 0
         self.messages = start_messages(mesh, start, self.is_fresh)
-        self.core, self.machines = mesh.core, mesh.core_machines
-        if len(self.machines.alone):
-            self.core = self.core._replace(cls=self.core.cls.copy())  # sweeps write there
-        self.speakers = self._in_core()
+        self.core, self.machines = mesh.core, mesh.machines
+        self.speakers: list[tuple[Speakers, NDArray[np.int64]]] = []
+        if not self.pairs_only:
+            self.machines, self.speakers = mesh.core_machines, self._in_core()
+            if len(self.machines.alone):
+                self.core = self.core._replace(cls=self.core.cls.copy())  # sweeps write there
         self.watch = self._new_watch()
-        if not lean:
+        if not ahead:
             self.watch.control[odds.SENT] = odds.NEVER
         self.residuals = np.zeros(0)
         self.lost = False  # whether numbers left their range, and the answer is what is left
@@ -115,7 +117,8 @@ class Propagation:
         if self.mesh.trees is not None and not self.pairs_only:
             self._complete()
         self._walk(up=False)
-        self._look_at_zeros()
+        if not self.pairs_only:
+            self._look_at_zeros()
         if self.lost and status.ok:
             status = Status.MAX_ITERS
         residuals = np.abs(self.residuals)
