@@ -206,7 +206,8 @@ BLOCKS: dict[str, tuple[str, Callable[[Path], Any], Callable[[int], str]]] = {
         f'"c{k}": 0' for k in (*range(size // 10), size // 10 - 1)) + "}"),
     "many lines": ("m.mln", mutating._program, lambda size:
         "s(person)\ns(A) v\n" + "\n".join(["!s(B) v"] * (size // 8)) + "\ns(C)\n"),
-    "many arguments": ("m.mln", mutating._program, lambda size: f"s({', '.join(['t'] * (size // 3))})\n"),
+    "many arguments": ("m.mln", mutating._program, lambda size:
+        f"s({', '.join(['t'] * (size // 3))})\n"),
     "many bound": ("m.mln", mutating._program, many_bound),
     "an unknown name": ("m.mln", mutating._program, lambda size:
         f"{'a' * (size // 2)}(person)\n1 {'a' * (size // 2 - 1)}(x)\n"),

@@ -18,7 +18,6 @@ from draws import draws, few
 from minfer import (
     BeliefPropagation,
     Exact,
-    FactorGraph,
     FormatError,
     MinDivergence,
     MinferError,
@@ -26,10 +25,8 @@ from minfer import (
     ModelError,
     RefusedError,
     SettingsError,
-    TreeReweighted,
 )
 from minfer.denoising import (
-    Denoised,
     class_means,
     denoise,
     grey_values,
@@ -144,21 +141,6 @@ def test_strips_against_exact_marginals():
     np.testing.assert_allclose(solved, exact, atol=1e-12)
 
 
-def test_the_papers_method_and_solver():
-    x, _ = noisy()
-    found = denoise(
-        x,
-        alpha=5.0,
-        coupling=1.0,
-        objective=MinJoint(0.08),
-        solver=TreeReweighted(tol=1e-4),
-        recipe=Paper(),
-    )
-    assert found.result.compensation is None
-    assert found.result.score_kind == "gain"
-    assert 0 < found.result.kept_share < 1
-
-
 def test_kept_counts_each_pixels_factors():
     x, _ = noisy("letter", 16)
     found = denoise(x, objective=MinDivergence(100))
@@ -261,15 +243,6 @@ def test_any_two_shades(dark, light):
     assert (found.clean != clean).mean() < 0.01
 
 
-def test_sixteen_bits_are_as_good_as_eight():
-    x = flipped(night(96), 0.1, np.random.default_rng(0))
-    found = [
-        denoise((x * np.array(top)).astype(kind)) for kind, top in (("u1", 255), ("u2", 65535))
-    ]
-    np.testing.assert_array_equal(found[0].clean, found[1].clean)
-    assert found[0].shades == found[1].shades
-
-
 def test_a_rare_shade_is_found_under_normal_noise():
     """Two classes of least variance would split the noise of the common one."""
     clean = np.zeros((120, 120), dtype=bool)
@@ -288,15 +261,6 @@ def test_little_noise_keeps_what_is_there():
         assert found.shades.alpha > 5
     fine = unbalanced("text 1")  # has dots of one pixel, which could be noise
     assert (denoise(fine).clean != fine).mean() < 0.001
-
-
-def test_more_noise_less_trust():
-    clean = night(80)
-    trust = [
-        denoise(gaussian(clean, sigma, np.random.default_rng(0))).shades.alpha
-        for sigma in (0.1, 0.3, 0.9)
-    ]
-    assert trust[0] > trust[1] > trust[2]
 
 
 def test_what_is_given_stays():
@@ -563,13 +527,6 @@ def test_without_pillow(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
     with pytest.raises(RefusedError, match=r"pip install 'minfer\[image\]'"):
         read_picture(tmp_path / "a.png")
-
-
-def test_result_types():
-    found = denoise(noisy()[0])
-    assert isinstance(found, Denoised)
-    assert isinstance(found.result.model, FactorGraph)
-    assert "32x32" in repr(found)
 
 
 # ------------------------------------------------------------------ the commands
@@ -854,6 +811,7 @@ def test_the_papers_method_from_the_command_line(run):
     assert "TreeReweighted" in answer.output
 
 
+@pytest.mark.slow
 def test_paper_command(run, monkeypatch):
     from minfer.experiments import fig1
 

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from minfer import FactorGraph, Intervals
+from minfer import FactorGraph, Intervals, read
 from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, all_arcs
 from oracle.truth import EXACT, WIDE, Factor, in_digits, in_long_doubles, marginals_of
 
@@ -631,9 +631,11 @@ def with_global(rng: np.random.Generator) -> FactorGraph:
 # ------------------------------------------------------------------ networks and questions
 
 
-def network(rng: np.random.Generator, n: int = 6, zeros: float = 0.0) -> FactorGraph:
+def network(
+    rng: np.random.Generator, n: int = 6, zeros: float = 0.0, exactly: bool = False
+) -> FactorGraph:
     """A Bayesian network of up to n variables, some with one state, perhaps with zeros."""
-    n = int(rng.integers(1, n + 1))
+    n = n if exactly else int(rng.integers(1, n + 1))
     sizes = rng.choice([1, 2, 2, 2, 3, 3, 4], n)
     order = rng.permutation(n)
     names = [f"v{k}" for k in range(n)]
@@ -702,23 +704,28 @@ def evidence(rng: np.random.Generator, graph: FactorGraph, soft: bool = True) ->
     return out
 
 
-def repository(name: str):
-    """A network of bnlearn's repository from the installed pgmpy, as pyAgrum reads it."""
-    gum = pytest.importorskip("pyagrum", reason="pyAgrum is not installed")
+def repository(name: str) -> Path:
+    """A network of bnlearn's repository, a file of the installed pgmpy."""
     found = importlib.util.find_spec("pgmpy")
-    if found is None:
+    if found is None or found.origin is None:
         pytest.skip("pgmpy, which has bnlearn's networks, is not installed")
     folder = Path(found.origin).parent
     files = [p for p in folder.rglob(f"{name}.bif*") if p.suffix in (".bif", ".gz")]
     if not files:
         pytest.skip(f"the installed pgmpy has no {name}.bif")
-    data = files[0].read_bytes()
-    return gum, gzip.decompress(data) if files[0].suffix == ".gz" else data
+    return files[0]
+
+
+def bundled(name: str) -> FactorGraph:
+    """A network of bnlearn's repository, read by us."""
+    return read(repository(name))
 
 
 def loaded(name: str, folder: Path):
     """pyAgrum, its network, and ours with the same tables."""
-    gum, data = repository(name)
+    gum = pytest.importorskip("pyagrum", reason="pyAgrum is not installed")
+    file = repository(name)
+    data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     (folder / f"{name}.bif").write_bytes(data)
     bn = gum.loadBN(str(folder / f"{name}.bif"))
     names = [bn.variable(k).name() for k in sorted(bn.nodes())]
