@@ -201,27 +201,6 @@ def test_long_deterministic_chain_keeps_tiny_numbers():
     assert bp.log_z == pytest.approx(exact.log_z, rel=1e-10)
 
 
-def test_contradiction_is_an_error():
-    graph = FactorGraph.from_tables(
-        [2, 2, 2],
-        [[0, 1], [1, 2], [0, 2]],
-        [[[0.0, -np.inf], [-np.inf, 0.0]]] * 2 + [[[-np.inf, 0.0], [0.0, -np.inf]]],
-    )
-    with pytest.raises(ContradictionError, match="probability zero"):
-        BeliefPropagation()(graph.with_evidence({0: 1}))
-    with pytest.raises(ContradictionError):
-        Exact()(graph)
-
-
-def test_warm_start_needs_fewer_sweeps():
-    rng = np.random.default_rng(1)
-    graph = FactorGraph.grid(rng.normal(size=(20, 20)), 0.8)
-    cold = BeliefPropagation()(graph)
-    warm = BeliefPropagation()(graph, start=cold)
-    assert warm.iterations < cold.iterations / 2
-    np.testing.assert_allclose(warm.probs, cold.probs, atol=1e-5)
-
-
 def test_warm_start_survives_keep_and_evidence():
     rng = np.random.default_rng(2)
     tables = [rng.normal(size=(3, 3)) for _ in range(12)]

@@ -142,12 +142,6 @@ def test_wrong_evidence(garden, given, code, message):
     assert message in run("query", garden, "rain", *words, code=code).stderr
 
 
-def test_impossible_evidence(garden):
-    seen = ["-e", "rain=no,sprinkler=off,wet=yes"]
-    for words in (["query", garden, "count"], ["mpe", garden], ["sample", garden]):
-        assert "probability zero" in run(*words, *seen, code=3).stderr
-
-
 def test_names_with_commas_and_equals_signs(tmp_path):
     g = FactorGraph.network(
         {"a, b": ["x, y", "<=5", ">5"], "c": ["no", "yes"]},
