@@ -1,6 +1,6 @@
 """Contradictions are proofs: hard zeros make them, numbers that leave their range do not.
 
-Every model here was made around a solution or has none, which ``puzzles.py`` knows without minfer.
+Every model here was made around a solution or has none, which ``oracle/puzzles.py`` knows without minfer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import pytest
 from typer.testing import CliRunner
 
 import minfer
-import puzzles
 from draws import draws, few, thorough
 from minfer import (
     Auto,
@@ -37,7 +36,7 @@ from minfer import (
 )
 from minfer.cli import app
 from minfer.conditioning import condition
-from oracle import lists
+from oracle import lists, puzzles
 
 SHORT = BeliefPropagation(max_iters=100)
 #: All solvers, with little effort; samplers and those that enumerate decline most of these models.

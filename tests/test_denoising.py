@@ -35,7 +35,6 @@ from minfer.denoising import (
 )
 from minfer.pictures import (
     base_pictures,
-    bimodal,
     collection,
     flipped,
     gaussian,
@@ -44,7 +43,7 @@ from minfer.pictures import (
     text_page,
     write_picture,
 )
-from minfer.reduction.recipes import Compensated, Paper
+from minfer.reduction.recipes import Compensated
 from minfer.shades import _sample, two_means
 
 
@@ -117,28 +116,6 @@ def test_the_answer_is_that_of_full_inference():
         np.testing.assert_allclose(everything.result.marginals.probs, full.probs, atol=1e-3)
     with pytest.raises(SettingsError, match="objective"):
         denoise(x, recipe=Compensated())
-
-
-def test_strips_against_exact_marginals():
-    x, _ = noisy("rings", 64)
-    strip = x[26:38]
-    model = {"alpha": 5.0, "level": strip.mean()}
-    exact = Exact()(picture_model(strip, **model)[0]).probs
-    seed, plain, ours = (
-        denoise(
-            strip, objective=objective, recipe=Compensated() if compensate else Paper(), **model
-        ).result.marginals.probs
-        for objective, compensate in (
-            (MinJoint(np.inf), False),
-            (MinDivergence(700), False),
-            (MinJoint(0.03), True),
-        )
-    )
-    errors = [np.abs(p - exact).mean() for p in (seed, plain, ours)]
-    assert errors[0] > 3 * errors[1] > 3 * errors[2]
-    assert errors[2] < 0.01, "what is left is that of belief propagation itself"
-    solved = denoise(strip, solver=Exact(), objective=MinJoint(0.0), **model).result.marginals.probs
-    np.testing.assert_allclose(solved, exact, atol=1e-12)
 
 
 def test_kept_counts_each_pixels_factors():
@@ -416,20 +393,6 @@ def test_unbalanced_pictures_are_fixed(pil):
     assert 0.03 < night().mean() < 0.15
     np.testing.assert_array_equal(night(64), night(64))
     assert text_page(9, 5).shape == (9, 5)
-
-
-def test_flips():
-    x = flipped(np.zeros((200, 200), dtype=bool), 0.15, np.random.default_rng(0))
-    assert x.mean() == pytest.approx(0.15, abs=0.01)
-    np.testing.assert_array_equal(flipped(x, 1.0, np.random.default_rng(0)), ~x)
-
-
-def test_bimodal_noise():
-    clean = np.arange(40_000).reshape(200, 200) % 2 == 1
-    x = bimodal(clean, np.random.default_rng(0))
-    assert x[~clean].mean() == pytest.approx(0.27, abs=0.005)
-    assert x[clean].mean() == pytest.approx(0.485, abs=0.005)
-    assert np.std(x[~clean]) == pytest.approx(np.hypot(0.19, 0.03), rel=0.02)
 
 
 # ------------------------------------------------------------------ picture files

@@ -13,7 +13,6 @@ import pytest
 
 pytest.importorskip("duckdb")
 
-import ground_oracle as oracle
 from draws import draws, few, thorough
 from minfer import (
     BeliefPropagation,
@@ -29,6 +28,7 @@ from minfer.reduction.recipes import Compensated
 from minfer.rules.gains import gains, roots
 from minfer.rules.model import block_weights, weight_of
 from minfer.rules.selection import Selector
+from oracle import grounding as oracle
 
 
 def plain_gain(u: float, w: float) -> float:
