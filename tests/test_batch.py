@@ -973,15 +973,6 @@ def test_a_driver_killed_at_random_moments_resumes_to_the_same_output(tmp_path):
     assert all_end({int(pid) for pid in pids.read_text().split()})  # workers die with their driver
 
 
-def write_cases(folder: Path, n: int) -> tuple[Path, str]:
-    """A network, and cases of it: some say nothing, one has a state that is none."""
-    write(NAMED, folder / "net.minfer")
-    states = ["yes", "no", "", "no"]
-    rows = [f"{k},{'maybe' if k == 7 else states[k % 4]}\n" for k in range(n)]
-    (folder / "cases.csv").write_text("id,wet\n" + "".join(rows))
-    return folder / "cases.csv", str(folder / "net.minfer")
-
-
 def lines_of(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines() if path.exists() else []
 

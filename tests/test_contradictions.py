@@ -1,6 +1,6 @@
 """Contradictions are proofs: hard zeros make them, numbers that leave their range do not.
 
-Every model here was made around a solution or has none, which ``oracle/puzzles.py`` knows without minfer.
+Every model here was made around a solution or has none, by ``oracle/puzzles.py`` alone.
 """
 
 from __future__ import annotations
