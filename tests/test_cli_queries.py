@@ -6,11 +6,10 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import minfer
 from minfer import FactorGraph, MinJoint, explain, infer
-from minfer.cli import app
+from test_cli import call
 from test_states import sprinkler
 
 
@@ -21,8 +20,8 @@ def garden(tmp_path):
 
 
 def run(*words, code=0):
-    result = CliRunner().invoke(app, [str(w) for w in words])
-    assert result.exit_code == code, result.output + str(result.exception)
+    result = call(*words)
+    assert result.exit_code == code, result.stderr
     return result
 
 

@@ -12,17 +12,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import minfer
 from draws import draws
 from minfer import ContradictionError, Exact, FactorGraph, FormatError, RefusedError, interop
-from minfer.cli import app
 from minfer.io.bif import format_bif, parse_bif
 from minfer.io.net import format_net, parse_net
 from minfer.io.uai import format_uai, parse_uai
 from minfer.io.xdsl import parse_xdsl
 from minfer.io.xmlbif import format_xmlbif, parse_xmlbif
+from test_cli import call
 
 FORMATS = {
     "bif": (format_bif, parse_bif),
@@ -666,7 +665,7 @@ def test_every_format_names_the_place_and_nothing_is_written(kind, fault, tmp_pa
     with pytest.raises(FormatError, match=message) as caught:
         minfer.read(bad)
     assert re.match(rf"{re.escape(str(bad))}: line \d+, column \d+", str(caught.value))
-    result = CliRunner().invoke(app, ["convert", str(bad), str(out)])
+    result = call("convert", str(bad), str(out))
     assert result.exit_code == 3
     assert not out.exists()
 

@@ -23,6 +23,7 @@ from minfer.solvers import targets as engine
 from minfer.solvers.targets import Network
 from oracle import models
 from oracle import truth as naive
+from test_cli import call
 
 QUICK = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
@@ -476,28 +477,20 @@ def test_a_row_may_be_so_long(sprinkler: FactorGraph, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- the command
 
 
-def command(*arguments: Any) -> Any:
-    from typer.testing import CliRunner
-
-    from minfer.cli import app
-
-    return CliRunner().invoke(app, [str(a) for a in arguments])
-
-
 def test_the_command_answers_a_file(sprinkler: FactorGraph, tmp_path: Path) -> None:
     import json
 
     minfer.write(sprinkler, tmp_path / "net.minfer")
     write_cases(tmp_path / "cases.csv", 50)
     model, cases, out = tmp_path / "net.minfer", tmp_path / "cases.csv", tmp_path / "out.csv"
-    told = command("predict", model, cases, "-o", out, "--targets", "rain", "--json")
-    assert told.exit_code == 0, told.output
+    told = call("predict", model, cases, "-o", out, "--targets", "rain", "--json")
+    assert told.exit_code == 0, told.stderr
     facts = json.loads(told.stdout)
     assert facts["rows"] == 50
     assert facts["answered"] + facts["impossible"] == 50
     assert len(read_back(out)) == 50
-    shown = command("predict", model, cases, "-t", "rain", "--no-probabilities", "--keep", "case")
-    assert shown.exit_code == 0, shown.output
+    shown = call("predict", model, cases, "-t", "rain", "--no-probabilities", "--keep", "case")
+    assert shown.exit_code == 0, shown.stderr
     first, *rest = shown.stdout.splitlines()[:51]
     assert first.replace('"', "") == "case,rain,P(rain),log P(e),problem"
     assert len(rest) == 50
@@ -507,13 +500,13 @@ def test_the_command_says_what_is_wrong(sprinkler: FactorGraph, tmp_path: Path) 
     minfer.write(sprinkler, tmp_path / "net.minfer")
     (tmp_path / "cases.csv").write_text("wet\nwet\nweet\n")
     model, cases, out = tmp_path / "net.minfer", tmp_path / "cases.csv", tmp_path / "out.csv"
-    wrong = command("predict", model, cases, "-o", out, "-t", "rain")
+    wrong = call("predict", model, cases, "-o", out, "-t", "rain")
     assert wrong.exit_code == 3
     assert not out.exists()
     for more in (["--unknown", "guess"], ["-t", "snow"], ["-o", "-", "--json"]):
-        assert command("predict", model, cases, "-o", out, "-t", "rain", *more).exit_code == 2
-    marked = command("predict", model, cases, "-o", out, "-t", "rain", "--unknown", "mark")
-    assert marked.exit_code == 0, marked.output
+        assert call("predict", model, cases, "-o", out, "-t", "rain", *more).exit_code == 2
+    marked = call("predict", model, cases, "-o", out, "-t", "rain", "--unknown", "mark")
+    assert marked.exit_code == 0, marked.stderr
     assert "did you mean" in read_back(out)[1]["problem"]
 
 
@@ -578,11 +571,11 @@ def test_a_batch_of_jsonl_has_no_number_that_is_none(
 
     minfer.write(sprinkler, tmp_path / "net.minfer")
     (tmp_path / "cases.csv").write_text("wet,mood\nwet,2\nwet,1\ntoo,many,cells\n")
-    told = command(
+    told = call(
         "batch", "predict", tmp_path / "net.minfer", tmp_path / "cases.csv", "-o", tmp_path / "o",
         "-t", "rain", "--format", "jsonl", "--workers", 1, "--json",
     )  # fmt: skip
-    assert told.exit_code == 0, told.output
+    assert told.exit_code == 0, told.stderr
     lines = (tmp_path / "o" / "part-000000.jsonl").read_text().splitlines()
     first, second = (json.loads(line, parse_constant=pytest.fail) for line in lines)
     assert first["problem"] == IMPOSSIBLE

@@ -41,6 +41,7 @@ from minfer.rules.explain import _push
 from minfer.rules.model import block_weights, weight_of
 from minfer.rules.tables import Query
 from oracle import grounding as oracle
+from test_cli import call
 
 
 def compare(seed: int, **settings) -> str:
@@ -994,36 +995,27 @@ def test_broken_files_give_typed_errors(block):
 
 
 def test_the_command_line(smokers, monkeypatch):
-    from typer.testing import CliRunner
-
-    from minfer.cli import app
-
     monkeypatch.chdir(smokers)
-    runner = CliRunner()
-    got = runner.invoke(app, ["rules", "run", "prog.mln", "evidence.db", "-q", "Cancer", "--json"])
+    got = call("rules", "run", "prog.mln", "evidence.db", "-q", "Cancer", "--json")
     told = json.loads(got.stdout)
     assert told["answer"][0]["person"] == "Anna"
     assert told["written"] == len(told["answer"])
     assert isinstance(told["groundings"], int)
-    got = runner.invoke(app, ["rules", "run", "prog.mln", "evidence.db", "-o", "o.json"])
+    got = call("rules", "run", "prog.mln", "evidence.db", "-o", "o.json")
     assert "-o: o.json: answers end in .csv" in got.stderr
-    got = runner.invoke(app, ["rules", "run", "prog.mln", "evidence.db", "-q", "Cancer",
-                              "-o", "out.csv"])  # fmt: skip
-    assert got.exit_code == 0, got.output
+    got = call("rules", "run", "prog.mln", "evidence.db", "-q", "Cancer",
+                              "-o", "out.csv")  # fmt: skip
+    assert got.exit_code == 0, got.stderr
     assert (smokers / "out.csv").read_text().startswith("person,probability\nAnna,0.62245")
-    got = runner.invoke(app, ["rules", "plan", "prog.mln", "evidence.db"])
+    got = call("rules", "plan", "prog.mln", "evidence.db")
     assert "groundings" in got.stdout
-    got = runner.invoke(app, ["rules", "explain", "prog.mln", "evidence.db", "-a", "Cancer(Anna)"])
+    got = call("rules", "explain", "prog.mln", "evidence.db", "-a", "Cancer(Anna)")
     assert "!Smokes(Anna) v Cancer(Anna)" in got.stdout
-    got = runner.invoke(app, ["rules", "run", "prog.mln", "evidence.db", "-q", "Cancr"])
+    got = call("rules", "run", "prog.mln", "evidence.db", "-q", "Cancr")
     assert got.exit_code == 3
 
 
 def test_outputs_of_the_command_line_are_checked_first(smokers, monkeypatch):
-    from typer.testing import CliRunner
-
-    from minfer.cli import app
-
     monkeypatch.chdir(smokers)
     evidence = (smokers / "evidence.db").read_text()
     (smokers / "facts.csv").write_text(evidence)  # evidence in a file of any name
@@ -1033,13 +1025,13 @@ def test_outputs_of_the_command_line_are_checked_first(smokers, monkeypatch):
         ("prog.mln/out.csv", "there is no folder prog.mln"),
         ("facts.csv", "facts.csv is also an input and would be overwritten"),
     ]:
-        got = CliRunner().invoke(app, ["rules", "run", "prog.mln", "facts.csv", "-o", out])
+        got = call("rules", "run", "prog.mln", "facts.csv", "-o", out)
         assert got.exit_code == 2
         assert text in got.stderr
     assert (smokers / "facts.csv").read_text() == evidence
     (smokers / "q.csv").write_text("Cancer(x)\n")
     asked = ["prog.mln", "evidence.db", "-q", "q.csv", "-o", "q.csv"]
-    got = CliRunner().invoke(app, ["rules", "run", *asked])
+    got = call("rules", "run", *asked)
     assert got.exit_code == 2
     assert "q.csv is also an input and would be overwritten" in got.stderr
     assert (smokers / "q.csv").read_text() == "Cancer(x)\n"
@@ -1071,30 +1063,21 @@ def test_a_database_without_memory_is_refused_with_the_remedy(how):
 
 
 def test_memory_of_the_database_on_the_command_line(smokers, monkeypatch):
-    from typer.testing import CliRunner
-
-    from minfer.cli import app
-
     monkeypatch.chdir(smokers)
     run = ["rules", "run", "prog.mln", "evidence.db", "--memory-limit"]
-    got = CliRunner().invoke(app, [*run, "foo"])
+    got = call(*run, "foo")
     assert got.exit_code == 2
     assert "--memory-limit must be a number with a unit" in got.stderr
-    got = CliRunner().invoke(app, [*run, "1KB"])
+    got = call(*run, "1KB")
     assert got.exit_code == 4
     assert "raise --memory-limit 1KB, or make fewer groundings" in got.stderr
 
 
 def test_lazy_grounding_on_the_command_line(smokers, monkeypatch):
-    from typer.testing import CliRunner
-
-    from minfer.cli import app
-
     monkeypatch.chdir(smokers)
-    runner = CliRunner()
 
     def run(*more: str):
-        return runner.invoke(app, ["rules", *more[:1], "prog.mln", "evidence.db", *more[1:]])
+        return call("rules", *more[:1], "prog.mln", "evidence.db", *more[1:])
 
     told = json.loads(
         run("run", "-o", "o.csv", "--json", "--tolerance", "0.01", "--threshold", "0.1",
