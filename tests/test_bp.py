@@ -44,11 +44,7 @@ def test_exact_on_trees(schedule, graph):
 @settings(max_examples=draws(100))
 def test_features_equal_their_tables(graph):
     """A feature and the table it stands for give the same messages, whatever path they take."""
-    tables = FactorGraph.from_tables(
-        graph.n_states,
-        [graph.scope(i) for i in range(graph.n_factors)],
-        [graph.log_table(i) for i in range(graph.n_factors)],
-    )
+    tables = models.as_tables(graph)
     a = BeliefPropagation(max_iters=30)(graph)
     b = BeliefPropagation(max_iters=30)(tables)
     np.testing.assert_allclose(a.probs, b.probs, atol=1e-9)

@@ -216,6 +216,8 @@ class Draft:
              lambda x: counts[min(sum(x), 2)]),
             (lambda: g.add_or([scope[:-1]], [scope[-1]], weight, **literal),
              lambda x: yes if any(x[:-1]) == x[-1] else no),
+            (lambda: g.add_and([scope[:-1]], [scope[-1]], weight, **literal),
+             lambda x: yes if all(x[:-1]) == x[-1] else no),
         ]  # fmt: skip
         add, meaning = kinds[int(rng.integers(len(kinds)))]
         self.graph = add()
@@ -517,6 +519,13 @@ def possible(which: Iterable[int], most: float = math.inf) -> Iterator[Drawn]:
         drawn = draw(number)
         if math.prod(drawn.n_states) <= most and not drawn.impossible:
             yield drawn
+
+
+def as_tables(graph: FactorGraph) -> FactorGraph:
+    """The same model in plain tables, factors in order."""
+    n = range(graph.n_factors)
+    scopes, tables = [graph.scope(i) for i in n], [graph.log_table(i) for i in n]
+    return FactorGraph.from_tables(graph.n_states, scopes, tables).tilt(graph.field)
 
 
 # ------------------------------------------------------------------ labels, global factors
