@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from draws import draws
 from minfer.errors import RefusedError
+from minfer.graph import grid_edges
 from minfer.solvers import appearance
 from minfer.solvers.appearance import METHODS, appearance_is_valid, edge_appearance
 
@@ -70,13 +71,6 @@ def complete(n):
 
 def cycle(n):
     return np.stack([np.arange(n), (np.arange(n) + 1) % n], axis=1).astype(np.int32)
-
-
-def grid(height, width):
-    at = np.arange(height * width).reshape(height, width)
-    across = np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], axis=1)
-    down = np.stack([at[:-1].ravel(), at[1:].ravel()], axis=1)
-    return np.concatenate([across, down]).astype(np.int32)
 
 
 def random_graph(n, m, seed):
@@ -170,11 +164,11 @@ def test_bad_input_is_refused():
 def test_spanning_tree_refuses_what_does_not_fit(monkeypatch):
     monkeypatch.setattr(appearance, "_ENTRIES_ASKED", 1000)
     with pytest.raises(RefusedError, match="400 variables"):
-        edge_appearance(400, grid(20, 20), "spanning-tree")
+        edge_appearance(400, grid_edges(20, 20), "spanning-tree")
 
 
 def test_resistances_of_a_grid_equal_the_dense_pseudoinverse():
-    edges = grid(9, 14)
+    edges = grid_edges(9, 14)
     n = 9 * 14
     laplacian = np.zeros((n, n))
     np.add.at(laplacian, (edges[:, 0], edges[:, 0]), 1.0)
@@ -189,7 +183,7 @@ def test_resistances_of_a_grid_equal_the_dense_pseudoinverse():
 
 def test_long_ladder_keeps_its_accuracy():
     """Far from the ends the rungs of a ladder have resistance 1/sqrt(3), however long it is."""
-    rho = edge_appearance(100_000, grid(2, 50_000), "spanning-tree")
+    rho = edge_appearance(100_000, grid_edges(2, 50_000), "spanning-tree")
     assert rho.sum() == pytest.approx(99_999, abs=1e-12 * 100_000)
     assert rho[-25_000] == pytest.approx(3**-0.5, abs=1e-14)
 
@@ -197,11 +191,11 @@ def test_long_ladder_keeps_its_accuracy():
 def test_auto_mixes_blocks_solved_in_different_ways(monkeypatch):
     monkeypatch.setattr(appearance, "_WORK_FREE", 0.0)
     monkeypatch.setattr(appearance, "_WORK_PER_EDGE", (100.0, 100.0))
-    edges = np.concatenate([grid(30, 30), cycle(5) + 899, complete(5) + 903, [[0, 908]]])
+    edges = np.concatenate([grid_edges(30, 30), cycle(5) + 899, complete(5) + 903, [[0, 908]]])
     edges = edges.astype(np.int32)
     rho = edge_appearance(909, edges)
-    big = len(grid(30, 30))
-    np.testing.assert_array_equal(rho[:big], edge_appearance(900, grid(30, 30), "forests"))
+    big = len(grid_edges(30, 30))
+    np.testing.assert_array_equal(rho[:big], edge_appearance(900, grid_edges(30, 30), "forests"))
     np.testing.assert_array_equal(rho[big : big + 5], 0.8)
     np.testing.assert_allclose(rho[big + 5 : big + 15], 0.4, atol=1e-14)
     assert rho[-1] == 1.0
@@ -217,7 +211,7 @@ def test_many_small_blocks_at_one_vertex():
 
 
 def test_forests_spread_evenly_over_a_grid():
-    rho = edge_appearance(100 * 100, grid(100, 100), "forests")
+    rho = edge_appearance(100 * 100, grid_edges(100, 100), "forests")
     assert rho.min() >= 0.4
     assert rho.max() <= 0.8
     assert rho.std() < 0.05
@@ -304,7 +298,7 @@ def test_check_names_what_is_wrong():
 
 
 def test_check_finds_a_small_fault_in_a_larger_block():
-    edges = grid(15, 15)
+    edges = grid_edges(15, 15)
     rho = edge_appearance(225, edges)
     assert appearance_is_valid(225, edges, rho, spanning=True)
     square = np.flatnonzero(np.isin(edges, [112, 113, 127, 128]).all(axis=1))

@@ -15,6 +15,7 @@ from draws import draws
 from minfer import ContradictionError, EvidenceError, Exact, FactorGraph, SettingsError
 from minfer.conditioning import Conditioned, condition
 from minfer.elimination import clique_tree, tree_over
+from minfer.graph import grid_edges
 from minfer.kernels.rows import INPUTS, INPUTS_END, MOST_INPUTS
 from minfer.layout import cells, scopes
 from minfer.solvers import rows as engine
@@ -289,11 +290,7 @@ def test_numbers_may_change() -> None:
 
 
 def grid(side: int, seed: int) -> FactorGraph:
-    at = np.arange(side * side).reshape(side, side)
-    edges = np.concatenate([
-        np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], axis=1),
-        np.stack([at[:-1].ravel(), at[1:].ravel()], axis=1),
-    ])  # fmt: skip
+    edges = grid_edges(side, side)
     rng = np.random.default_rng(seed)
     return FactorGraph.pairwise(rng.normal(size=side * side), edges, rng.normal(size=len(edges)))
 
