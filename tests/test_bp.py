@@ -44,11 +44,7 @@ def test_exact_on_trees(schedule, graph):
 @settings(max_examples=draws(100))
 def test_features_equal_their_tables(graph):
     """A feature and the table it stands for give the same messages, whatever path they take."""
-    tables = FactorGraph.from_tables(
-        graph.n_states,
-        [graph.scope(i) for i in range(graph.n_factors)],
-        [graph.log_table(i) for i in range(graph.n_factors)],
-    )
+    tables = models.as_tables(graph)
     a = BeliefPropagation(max_iters=30)(graph)
     b = BeliefPropagation(max_iters=30)(tables)
     np.testing.assert_allclose(a.probs, b.probs, atol=1e-9)
@@ -203,27 +199,6 @@ def test_long_deterministic_chain_keeps_tiny_numbers():
     bp, exact = BeliefPropagation()(graph), Exact()(graph)
     np.testing.assert_allclose(bp.probs, exact.probs, atol=1e-10)
     assert bp.log_z == pytest.approx(exact.log_z, rel=1e-10)
-
-
-def test_contradiction_is_an_error():
-    graph = FactorGraph.from_tables(
-        [2, 2, 2],
-        [[0, 1], [1, 2], [0, 2]],
-        [[[0.0, -np.inf], [-np.inf, 0.0]]] * 2 + [[[-np.inf, 0.0], [0.0, -np.inf]]],
-    )
-    with pytest.raises(ContradictionError, match="probability zero"):
-        BeliefPropagation()(graph.with_evidence({0: 1}))
-    with pytest.raises(ContradictionError):
-        Exact()(graph)
-
-
-def test_warm_start_needs_fewer_sweeps():
-    rng = np.random.default_rng(1)
-    graph = FactorGraph.grid(rng.normal(size=(20, 20)), 0.8)
-    cold = BeliefPropagation()(graph)
-    warm = BeliefPropagation()(graph, start=cold)
-    assert warm.iterations < cold.iterations / 2
-    np.testing.assert_allclose(warm.probs, cold.probs, atol=1e-5)
 
 
 def test_warm_start_survives_keep_and_evidence():
