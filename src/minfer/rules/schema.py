@@ -833,6 +833,10 @@ class Store:
         """Replace the column ``p`` of all atoms, by their ids."""
         self._replace_column("p", probabilities)
 
+    def set_field(self, log_odds: ArrayLike) -> None:
+        """Replace the column ``field`` of all atoms, by their ids."""
+        self._replace_column("field", log_odds)
+
     def set_messages_p(self, probabilities: ArrayLike) -> None:
         """Replace the column ``m`` of all atoms, or add it: what messages are made of."""
         self._replace_column("m", probabilities)
