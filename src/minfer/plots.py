@@ -110,9 +110,7 @@ def convergence(answer: Marginals | Result, ax: Any = None) -> Any:
         label = f"{name}: {run.status.value}"
         ax.plot(np.arange(1, len(changes) + 1), changes, "o-", markersize=3, label=label)
     ax.set(title="convergence", xlabel="iteration", ylabel="largest change", yscale="log")
-    ax.grid(alpha=0.3)
-    ax.legend(fontsize=8)
-    return ax
+    return _finished(ax)
 
 
 def trace(answer: Result, ax: Any = None) -> Any:
@@ -133,9 +131,7 @@ def trace(answer: Result, ax: Any = None) -> Any:
     for name, values in lines.items():
         ax.plot(seconds, np.maximum(values, LEAST_DRAWN), "o-", markersize=3, label=name)
     ax.set(title=answer.stopped, xlabel="seconds", yscale="log")
-    ax.grid(alpha=0.3)
-    ax.legend(fontsize=8)
-    return ax
+    return _finished(ax)
 
 
 def tradeoff(found: Tradeoff, x: str = "seconds", ax: Any = None) -> Any:
@@ -170,9 +166,7 @@ def tradeoff(found: Tradeoff, x: str = "seconds", ax: Any = None) -> Any:
     ax.set_yscale("log")
     against = visible(f"mean error against {found.reference}")
     ax.set_ylabel(against, fontsize=8, parse_math=False)
-    ax.grid(alpha=0.3)
-    ax.legend(fontsize=8)
-    return ax
+    return _finished(ax)
 
 
 def intervals(
@@ -238,9 +232,7 @@ def narrowing(found: Intervals, ax: Any = None) -> Any:
                label=f"asked for, {found.tol:g}")  # fmt: skip
     ax.set(title=f"stopped by {found.stopped}", xlabel="seconds", ylabel="width", xscale="log")
     ax.set_yscale("log")
-    ax.grid(alpha=0.3)
-    ax.legend(fontsize=8)
-    return ax
+    return _finished(ax)
 
 
 def reliability(probs: ArrayLike, truth: ArrayLike, bins: int = 10) -> Reliability:
@@ -291,9 +283,7 @@ def calibration(probs: ArrayLike, truth: ArrayLike, bins: int = 10, ax: Any = No
     )
     ax.set(xlabel="probability given", ylabel="share that came true", xlim=(0, 1), ylim=(0, 1))
     ax.set_title("calibration")
-    ax.grid(alpha=0.3)
-    ax.legend(fontsize=8)
-    return ax
+    return _finished(ax)
 
 
 def _takes(value: object, kinds: str) -> None:
@@ -304,3 +294,9 @@ def _takes(value: object, kinds: str) -> None:
 
 def _axes(ax: Any) -> Any:
     return pyplot().subplots(figsize=(5, 3.8), layout="constrained")[1] if ax is None else ax
+
+
+def _finished(ax: Any) -> Any:
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize=8)
+    return ax

@@ -43,7 +43,7 @@ def _run_apart(task: Task, workers: int, shards: list[Shard], begin: Begin) -> O
     team: list[Worker] = []
 
     def hire() -> Worker:
-        team.append(Worker(_do, partial(Processor, task)))
+        team.append(Worker(Processor.__call__, partial(Processor, task)))
         return team[-1]
 
     def give(worker: Worker) -> None:
@@ -79,7 +79,3 @@ def _run_apart(task: Task, workers: int, shards: list[Shard], begin: Begin) -> O
                 give(worker)
     finally:
         dismiss(team)
-
-
-def _do(processor: Processor, shard: Shard) -> dict[str, Any]:
-    return processor(shard)

@@ -106,10 +106,6 @@ class _Host:
         return getattr(self.parts[number], method)(*args)
 
 
-def _do(host: _Host, job: tuple[int, str, tuple[Any, ...]]) -> Any:
-    return host(job)
-
-
 class Pool:
     """Processes of this machine; portion k belongs to worker k modulo their number."""
 
@@ -120,7 +116,7 @@ class Pool:
         n = min(workers, len(portions))
         for k in range(n):
             own = {i: portion for i, portion in enumerate(portions) if i % n == k}
-            self.workers.append(Worker(_do, partial(_Host, make, own)))
+            self.workers.append(Worker(_Host.__call__, partial(_Host, make, own)))
 
     def call(self, method: str, jobs: Sequence[tuple[int, tuple[Any, ...]]]) -> list[Any]:
         for place, (number, args) in enumerate(jobs):

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_type, check_whole
 from minfer.errors import SettingsError, renamed, visible
-from minfer.notebook import card
+from minfer.notebook import Face, Faced
 from minfer.reduction.result import Result
 from minfer.solvers.base import Marginals
 from minfer.words import counted, plain
@@ -57,7 +57,7 @@ class Effect(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation:
+class Explanation(Faced):
     """Why one variable's marginal is what it is: the factors with the largest effects.
 
     Attributes
@@ -107,11 +107,7 @@ class Explanation:
         return plain(told | effects)
 
     def __str__(self) -> str:
-        lines = [
-            f"p({visible(self.variable)} = {visible(self.state_name or str(self.state))}) = "
-            f"{self.probability:.4f}, "
-            f"in the seed {self.seed_probability:.4f}{self._warning}"
-        ]
+        lines = [self._first]
         if self.n_global:
             what = counted(self.n_global, "factor")
             lines.append(f"{what} without a table (global, or too large) left out")
@@ -126,8 +122,10 @@ class Explanation:
         return "\n".join(lines)
 
     @property
-    def _warning(self) -> str:
-        return "" if self.converged else "; the solver has not converged"
+    def _first(self) -> str:
+        what = f"p({visible(self.variable)} = {visible(self.state_name or str(self.state))})"
+        warning = "" if self.converged else "; the solver has not converged"
+        return f"{what} = {self.probability:.4f}, in the seed {self.seed_probability:.4f}{warning}"
 
     @property
     def _could(self) -> str:
@@ -135,18 +133,15 @@ class Explanation:
             return "ignored factors that could still move it (estimates)"
         return "ignored factors (what they could still do is not estimated)"
 
-    def __repr__(self) -> str:
-        return f"Explanation({str(self).partition(chr(10))[0]})"
-
-    def _repr_html_(self) -> str:
-        first = str(self).partition("\n")[0]
+    def face(self) -> Face:
+        """The probability, and what every factor did."""
         parts = (("kept", self.kept), ("left behind", self.left), ("ignored", self.ignored))
         rows = [
             (word, e.factor, ", ".join(e.others), _by(e), _why(e, self.score_kind))
             for word, effects in parts
             for e in effects
         ]
-        return card("Explanation", first, ("", "factor", "with", "moves it by", ""), rows)
+        return Face(self._first, ("", "factor", "with", "moves it by", ""), rows)
 
 
 def explain(result: Result, variable: int | str, *, top: int = 10) -> Explanation:
@@ -373,7 +368,7 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class ModelExplanation:
+class ModelExplanation(Faced):
     """Where the kept factors of a model lie; the seed's own are not counted.
 
     Attributes
@@ -411,14 +406,13 @@ class ModelExplanation:
             ]
         return "\n".join(lines)
 
-    def __repr__(self) -> str:
+    def face(self) -> Face:
+        """How many factors are kept, and where."""
         kept, factors = (sum(getattr(s, of) for s in self.by_kind) for of in ("kept", "factors"))
-        return f"ModelExplanation({kept:,} of {factors:,} factors outside the seed kept)"
-
-    def _repr_html_(self) -> str:
         parts = (("certainty", self.by_certainty), ("kind", self.by_kind), ("at", self.variables))
         rows = [(by, s.what, s.kept, s.factors) for by, shares in parts for s in shares]
-        return card("ModelExplanation", repr(self)[17:-1], ("by", "", "kept", "factors"), rows)
+        conclusion = f"{kept:,} of {factors:,} factors outside the seed kept"
+        return Face(conclusion, ("by", "", "kept", "factors"), rows)
 
 
 def explain_model(result: Result, *, top: int = 10) -> ModelExplanation:
