@@ -240,7 +240,7 @@ def has(name):
 
 
 def test_files_in_several_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_file_tables", lambda source: source.tables(list(source.names), 7))
+    monkeypatch.setattr(module, "_FILE_ROWS", 7)
     path = tmp_path / "cases.csv"
     frame = cases(sprinkler(), 100, 2)
     frame.loc[3, "rain"] = None

@@ -75,12 +75,11 @@ class Growing(Variables):
     def _append(self, *groups: FactorGroup, child: NDArray | None = None) -> Self:
         """A new graph with more factors; ``child`` (F,) has the children of these, if they do."""
         groups = tuple(g for g in groups if len(g))
-        if child is not None or self._child is not None:
-            n, more = self.n_factors, sum(len(g) for g in groups)
-            known = np.full(n + more, -1, dtype=np.int32)
-            known[:n] = -1 if self._child is None else self._child
-            known[n:] = -1 if child is None else child
-            child = known
+        if self.groups and (child is not None or self._child is not None):
+            counts = self.n_factors, sum(len(g) for g in groups)
+            known = zip((self._child, child), counts)
+            child = np.concatenate([np.full(n, -1) if c is None else c for c, n in known])
+        child = None if child is None else child.astype(np.int32, copy=False)
         return self._regrouped(self.groups + groups, child)
 
     def add_features(

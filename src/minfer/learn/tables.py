@@ -57,6 +57,7 @@ STARTS = ("counts", "random", "structure")
 MANY_STATES = 100  # a column with more, most of them in one row only, looks like measurements
 _MOST_CELLS = 1 << 26  # of a table
 _BLOCK = 1 << 19  # numbers of posteriors held at a time
+_FILE_ROWS = 1 << 16  # of a file, at a time
 _ROUNDING = 1e-9  # of the objective: what a step may seem to lose
 
 _ADVICE = {
@@ -740,7 +741,7 @@ class _source:
             self.open = files.open_cases(X, name)
             source = self.open.__enter__()
             self.owner._check_width(len(source.names), source.names, self.reset)
-            return source.names, source.tables(list(source.names), 1 << 16)
+            return source.names, source.tables(list(source.names), _FILE_ROWS)
         table = table_of(X, who=name) if _has_names(X) else self._of_array(X)
         named = None if table.kind == "array" and X is not table.given else table.names
         self.owner._check_width(len(table.names), named if _has_names(X) else None, self.reset)
