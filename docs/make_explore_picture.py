@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import minfer
 from browser import Browser, find_chromium
-from bundled import bundled
+from oracle.models import bundled
 
 PICTURE = Path(__file__).with_name("explore.png")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from minfer.batch import Job, PredictRows, run
+from minfer.batch import Job, run
 from minfer.batch.arrow import pa
 
 
@@ -52,26 +52,6 @@ class Shout(Job):
         return function
 
 
-@dataclass(frozen=True)
-class SlowPredict(PredictRows):
-    """Predictions that take a while. Notes the process of every batch."""
-
-    seconds: float = 0.0
-    pids: str = ""
-
-    def start(self, format="parquet"):
-        predict = super().start(format)
-
-        def function(batch):
-            time.sleep(self.seconds)
-            if self.pids:
-                with open(self.pids, "a") as file:
-                    file.write(f"{os.getpid()}\n")
-            return predict(batch)
-
-        return function
-
-
 def write_corpus(path: Path, sentences: int, bad: tuple[int, ...] = (), end: str = "\n") -> None:
     """So many sentences, numbered, of one to five words."""
     with open(path, "w", newline="") as file:
@@ -82,12 +62,14 @@ def write_corpus(path: Path, sentences: int, bad: tuple[int, ...] = (), end: str
 
 
 if __name__ == "__main__":
-    source, out, shard_bytes, workers, seconds, pids, *network = sys.argv[1:]
-    if network:
-        job = SlowPredict(network[0], ("rain",), seconds=float(seconds), pids=pids)
-    else:
-        job = Shout(float(seconds), pids)
-    run(job, [source], out, shard_bytes=int(shard_bytes), workers=int(workers))
+    source, out, shard_bytes, workers, seconds, pids = sys.argv[1:]
+    run(
+        Shout(float(seconds), pids),
+        [source],
+        out,
+        shard_bytes=int(shard_bytes),
+        workers=int(workers),
+    )
     import resource
 
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

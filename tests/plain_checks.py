@@ -32,6 +32,7 @@ from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
 from minfer.errors import EvidenceError, RefusedError
 from minfer.exercise import small_graphs
+from minfer.graph import grid_edges
 from minfer.kernels import cliques, general, gibbs, ranked, spanning, whole
 from minfer.learn import ChainCRF
 from minfer.parsing import Inference, marginals, tree_marginals
@@ -247,9 +248,7 @@ def odds_out_of_range():
 def grids_of_labels():
     """The way that grids of labels have to themselves: fresh, one sweep, and from an answer."""
     rng = np.random.default_rng(11)
-    place = np.arange(16).reshape(4, 4)
-    along = np.concatenate([np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], 1),
-                            np.stack([place[:-1].ravel(), place[1:].ravel()], 1)])  # fmt: skip
+    along = grid_edges(4, 4)
     single = np.arange(16)[:, None]
     alone = FactorGraph.empty([9] * 16).add_tables(single, rng.normal(size=(16, 9)))
     grids = [
@@ -357,9 +356,7 @@ def numbers_too_far_apart_to_subtract():
 @check
 def updates_without_room():
     """Models so large that the confirming update has no second array of messages: a limit of 0."""
-    place = np.arange(12).reshape(3, 4)
-    along = np.concatenate([np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], 1),
-                            np.stack([place[:-1].ravel(), place[1:].ravel()], 1)])  # fmt: skip
+    along = grid_edges(3, 4)
     rng = np.random.default_rng(16)
     labels = FactorGraph.empty([9] * 12).tilt(rng.normal(size=108)).add_potts(along, 0.5)
     for graph in [*small_graphs()[:10], labels]:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from draws import draws
 from minfer.errors import RefusedError
+from minfer.graph import grid_edges
 from minfer.solvers import appearance
 from minfer.solvers.appearance import METHODS, edge_appearance
 
@@ -70,13 +71,6 @@ def complete(n):
 
 def cycle(n):
     return np.stack([np.arange(n), (np.arange(n) + 1) % n], axis=1).astype(np.int32)
-
-
-def grid(height, width):
-    at = np.arange(height * width).reshape(height, width)
-    across = np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], axis=1)
-    down = np.stack([at[:-1].ravel(), at[1:].ravel()], axis=1)
-    return np.concatenate([across, down]).astype(np.int32)
 
 
 def random_graph(n, m, seed):
@@ -145,48 +139,6 @@ def test_blocks_are_the_classes_of_edges_on_a_common_cycle(graph):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_k5_with_a_tail(method):
-    edges = np.concatenate([complete(5), [[4, 5], [5, 6]]]).astype(np.int32)
-    rho = edge_appearance(7, edges, method)
-    assert (rho[-2:] == 1.0).all()
-    assert rho[:10].sum() == pytest.approx(4.0, abs=1e-12)
-    assert (rho[:10] > 0).all()
-    if method != "forests":
-        np.testing.assert_allclose(rho[:10], 0.4, atol=1e-14)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_trees_have_ones(method):
-    rng = np.random.default_rng(3)
-    edges = np.array([[v, rng.integers(0, v)] for v in range(1, 500)], np.int32)
-    assert (edge_appearance(500, edges, method) == 1.0).all()
-
-
-@pytest.mark.parametrize("n", [2, 3, 4, 17, 1000])
-def test_cycles(n):
-    for method in ("auto", "spanning-tree"):
-        assert (edge_appearance(n, cycle(n), method) == (n - 1) / n).all()
-    assert edge_appearance(n, cycle(n), "forests").sum() == pytest.approx(n - 1, abs=1e-12 * n)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_disconnected_with_isolated_vertices(method):
-    edges = np.concatenate([complete(4) + 2, cycle(3) + 8, [[12, 13]]]).astype(np.int32)
-    rho = edge_appearance(20, edges, method)
-    assert rho[:6].sum() == pytest.approx(3.0, abs=1e-12)
-    assert rho[6:9].sum() == pytest.approx(2.0, abs=1e-12)
-    assert rho[9] == 1.0
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_parallel_edges_share_one_place_in_the_tree(method):
-    edges = np.array([[0, 1], [1, 0], [0, 1], [1, 2]], np.int32)
-    rho = edge_appearance(3, edges, method)
-    assert rho[:3].sum() == pytest.approx(1.0, abs=1e-12)
-    assert rho[3] == 1.0
-
-
-@pytest.mark.parametrize("method", METHODS)
 def test_no_edges(method):
     for n in (0, 1, 5):
         rho = edge_appearance(n, np.empty((0, 2), np.int32), method)
@@ -212,11 +164,11 @@ def test_bad_input_is_refused():
 def test_spanning_tree_refuses_what_does_not_fit(monkeypatch):
     monkeypatch.setattr(appearance, "_ENTRIES_ASKED", 1000)
     with pytest.raises(RefusedError, match="400 variables"):
-        edge_appearance(400, grid(20, 20), "spanning-tree")
+        edge_appearance(400, grid_edges(20, 20), "spanning-tree")
 
 
 def test_resistances_of_a_grid_equal_the_dense_pseudoinverse():
-    edges = grid(9, 14)
+    edges = grid_edges(9, 14)
     n = 9 * 14
     laplacian = np.zeros((n, n))
     np.add.at(laplacian, (edges[:, 0], edges[:, 0]), 1.0)
@@ -231,7 +183,7 @@ def test_resistances_of_a_grid_equal_the_dense_pseudoinverse():
 
 def test_long_ladder_keeps_its_accuracy():
     """Far from the ends the rungs of a ladder have resistance 1/sqrt(3), however long it is."""
-    rho = edge_appearance(100_000, grid(2, 50_000), "spanning-tree")
+    rho = edge_appearance(100_000, grid_edges(2, 50_000), "spanning-tree")
     assert rho.sum() == pytest.approx(99_999, abs=1e-12 * 100_000)
     assert rho[-25_000] == pytest.approx(3**-0.5, abs=1e-14)
 
@@ -239,11 +191,11 @@ def test_long_ladder_keeps_its_accuracy():
 def test_auto_mixes_blocks_solved_in_different_ways(monkeypatch):
     monkeypatch.setattr(appearance, "_WORK_FREE", 0.0)
     monkeypatch.setattr(appearance, "_WORK_PER_EDGE", (100.0, 100.0))
-    edges = np.concatenate([grid(30, 30), cycle(5) + 899, complete(5) + 903, [[0, 908]]])
+    edges = np.concatenate([grid_edges(30, 30), cycle(5) + 899, complete(5) + 903, [[0, 908]]])
     edges = edges.astype(np.int32)
     rho = edge_appearance(909, edges)
-    big = len(grid(30, 30))
-    np.testing.assert_array_equal(rho[:big], edge_appearance(900, grid(30, 30), "forests"))
+    big = len(grid_edges(30, 30))
+    np.testing.assert_array_equal(rho[:big], edge_appearance(900, grid_edges(30, 30), "forests"))
     np.testing.assert_array_equal(rho[big : big + 5], 0.8)
     np.testing.assert_allclose(rho[big + 5 : big + 15], 0.4, atol=1e-14)
     assert rho[-1] == 1.0
@@ -259,7 +211,7 @@ def test_many_small_blocks_at_one_vertex():
 
 
 def test_forests_spread_evenly_over_a_grid():
-    rho = edge_appearance(100 * 100, grid(100, 100), "forests")
+    rho = edge_appearance(100 * 100, grid_edges(100, 100), "forests")
     assert rho.min() >= 0.4
     assert rho.max() <= 0.8
     assert rho.std() < 0.05

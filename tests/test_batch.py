@@ -43,13 +43,12 @@ from processes import all_end
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet")
 
-from batch_jobs import Shout, SlowPredict, write_corpus  # noqa: E402
+from batch_jobs import Shout, write_corpus  # noqa: E402
 from draws import draws  # noqa: E402
 from minfer.batch import (  # noqa: E402
     DenoisePictures,
     Job,
     ParseSentences,
-    PredictRows,
     RunModels,
     run,
     status,
@@ -924,16 +923,8 @@ def test_a_nul_in_a_name_is_an_error_with_a_type(tmp_path, model):
 # ------------------------------------------------------------------ killed at any moment
 
 
-def shout(
-    source: Path,
-    out: Path,
-    shard_bytes: int,
-    workers: int,
-    seconds: float,
-    pids: str = "",
-    *network,
-):
-    arguments = [source, out, shard_bytes, workers, seconds, pids, *network]
+def shout(source: Path, out: Path, shard_bytes: int, workers: int, seconds: float, pids: str = ""):
+    arguments = [source, out, shard_bytes, workers, seconds, pids]
     path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
         [sys.executable, str(HERE / "batch_jobs.py"), *map(str, arguments)],
@@ -980,25 +971,6 @@ def test_a_driver_killed_at_random_moments_resumes_to_the_same_output(tmp_path):
     assert outputs(out) == outputs(tmp_path / "alone")
     check_manifest(out, 398)
     assert all_end({int(pid) for pid in pids.read_text().split()})  # workers die with their driver
-
-
-def write_cases(folder: Path, n: int) -> tuple[Path, str]:
-    """A network, and cases of it: some say nothing, one has a state that is none."""
-    write(NAMED, folder / "net.minfer")
-    states = ["yes", "no", "", "no"]
-    rows = [f"{k},{'maybe' if k == 7 else states[k % 4]}\n" for k in range(n)]
-    (folder / "cases.csv").write_text("id,wet\n" + "".join(rows))
-    return folder / "cases.csv", str(folder / "net.minfer")
-
-
-@pytest.mark.slow
-def test_predictions_killed_at_random_moments_resume_to_the_same_output(tmp_path):
-    (source, net), out, pids = write_cases(tmp_path, 2000), tmp_path / "out", tmp_path / "pids"
-    run(PredictRows(net, ("rain",)), [source], tmp_path / "alone", shard_bytes=1000, workers=1)
-    kill_and_resume(lambda: shout(source, out, 1000, 2, 0.03, str(pids), net), out, 3)
-    assert outputs(out) == outputs(tmp_path / "alone")
-    check_manifest(out, 1999)
-    assert all_end({int(pid) for pid in pids.read_text().split()})
 
 
 def lines_of(path: Path) -> list[bytes]:
@@ -1057,31 +1029,6 @@ def test_ray_gives_the_same_rows_with_a_worker_killed(tmp_path, cluster, monkeyp
     pids = set(Path("pids").read_text().split())
     assert killed
     assert len(pids) >= 3
-
-
-@pytest.mark.slow
-def test_predictions_on_ray_with_a_worker_killed(tmp_path, cluster):
-    source, net = write_cases(tmp_path, 1500)
-    run(PredictRows(net, ("rain",)), [source], tmp_path / "alone", shard_bytes=1000, workers=1)
-    pids, killed = tmp_path / "pids", []
-
-    def report(state):
-        if state.done == 2 and not killed:
-            killed.append(int(pids.read_text().split()[-1]))
-            os.kill(killed[0], signal.SIGKILL)
-
-    job = SlowPredict(net, ("rain",), seconds=0.05, pids=str(pids))
-    options = {"shard_bytes": 1000, "engine": "ray", "workers": 2}
-    state = run(job, [source], tmp_path / "out", report=report, **options)
-    assert killed
-    assert outputs(tmp_path / "out") == outputs(tmp_path / "alone")
-    assert (state.rows, state.errors) == (1499, 1)
-    check_manifest(tmp_path / "out", 1499)
-    one = sorted((tmp_path / "out").glob("part-*"))[3]
-    before = one.read_bytes()
-    one.unlink()  # and it goes on, on Ray as elsewhere
-    run(SlowPredict(net, ("rain",)), [source], tmp_path / "out", **options)
-    assert one.read_bytes() == before
 
 
 def test_a_failure_under_ray_keeps_its_type(tmp_path, monkeypatch):

@@ -12,11 +12,10 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("pyarrow")
 
-from typer.testing import CliRunner
 
 from minfer import BeliefPropagation, ContradictionError, RefusedError, Rules, SettingsError
 from minfer.batch.rules import gathered, infer_rules
-from minfer.cli import app
+from test_cli import call
 
 HERE = Path(__file__).parent
 BP = BeliefPropagation(tol=1e-9, max_iters=2000, damping=0.3)
@@ -98,9 +97,9 @@ def test_the_command_line_has_workers(tmp_path):
     (tmp_path / "p.mln").write_text("*F(p, p)\nS(p)\n1 F(x, y) ^ S(x) => S(y)\n0.5 S(x)\n")
     (tmp_path / "e.db").write_text("F(A, B)\nF(B, C)\nF(D, E)\nS(A)\n")
     arguments = ["rules", "run", str(tmp_path / "p.mln"), str(tmp_path / "e.db")]
-    alone = CliRunner().invoke(app, arguments)
-    apart = CliRunner().invoke(app, [*arguments, "--workers", "1"])
-    assert alone.exit_code == apart.exit_code == 0, apart.output
+    alone = call(*arguments)
+    apart = call(*arguments, "--workers", "1")
+    assert alone.exit_code == apart.exit_code == 0, apart.stderr
     head, *rows = alone.stdout.splitlines()  # one of them in one part, the other part by part
     also, *others = apart.stdout.splitlines()
     assert head == also
@@ -108,7 +107,7 @@ def test_the_command_line_has_workers(tmp_path):
         (a, p), (b, q) = row.split(","), other.split(",")
         assert a == b
         assert float(p) == pytest.approx(float(q), rel=1e-12)
-    wrong = CliRunner().invoke(app, [*arguments, "--workers", "1", "--grounding", "lazy"])
+    wrong = call(*arguments, "--workers", "1", "--grounding", "lazy")
     assert wrong.exit_code == 2
 
 

@@ -25,6 +25,7 @@ from minfer.certified.monotone import Grid, Monotone, Region, find_grid, rectang
 from minfer.certified.walks import Walks
 from minfer.certified.whole import Whole
 from minfer.conditioning import condition
+from minfer.graph import grid_edges
 from oracle import lists, models
 from oracle import truth as naive
 from oracle.truth import EXACT, exponential, true_marginals, violations
@@ -138,13 +139,8 @@ def test_a_factor_too_large_for_a_table_is_a_range(method):
 
 def potts(n: int, states: int, rng: np.random.Generator, coupling: float = 0.5) -> FactorGraph:
     graph = FactorGraph.empty(np.full(n * n, states))
-    at = np.arange(n * n).reshape(n, n)
-    edges = np.concatenate([np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], 1),
-                            np.stack([at[:-1].ravel(), at[1:].ravel()], 1)])  # fmt: skip
-    graph = graph.add_tables(at.reshape(-1, 1), rng.normal(size=(n * n, states)))
-    return graph.add_tables(
-        edges, np.broadcast_to(coupling * np.eye(states), (len(edges), states, states))
-    )
+    graph = graph.add_tables(np.arange(n * n)[:, None], rng.normal(size=(n * n, states)))
+    return graph.add_tables(grid_edges(n, n), coupling * np.eye(states)[None])
 
 
 def sparse(n: int, rng: np.random.Generator) -> FactorGraph:

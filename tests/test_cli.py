@@ -409,24 +409,6 @@ def test_bad_evidence_and_queries(chain: Path, words: list[str], parts: list[str
     fails(call("run", chain, *words), 3, *parts)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "HELLO 1 2 3",
-        CHAIN[:60],
-        CHAIN.replace("3.0", "nan"),
-        CHAIN.replace("3.0", "-3.0"),
-        CHAIN.replace("3.0", "three"),
-        CHAIN.replace("2 1 2\n", "2 1 7\n"),
-    ],
-)
-def test_bad_models(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "bad.uai"
-    path.write_text(text)
-    fails(call("run", path), 3, "bad.uai")
-
-
 def test_missing_model(tmp_path: Path) -> None:
     fails(call("run", tmp_path / "none.uai"), 3, "none.uai")
     fails(call("run", tmp_path), 3, str(tmp_path))

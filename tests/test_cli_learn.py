@@ -6,10 +6,9 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import minfer
-from minfer.cli import app
+from test_cli import call
 
 CASES = "id,rain,wet\n1,no,no\n2,no,yes\n3,yes,yes\n4,?,yes\n5,no,\n"
 
@@ -27,10 +26,8 @@ def files(tmp_path):
 
 def test_it_writes_what_the_estimator_learns(files):
     model, cases, out = files
-    done = CliRunner().invoke(
-        app, ["learn", model, cases, "-o", out, "--missing", "?", "--prior", "bdeu", "--json"]
-    )
-    assert done.exit_code == 0, done.output
+    done = call("learn", model, cases, "-o", out, "--missing", "?", "--prior", "bdeu", "--json")
+    assert done.exit_code == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["status"] == "converged"
     net = minfer.learn.BayesianNetwork(model, prior="bdeu", missing=("", "?")).fit(cases)
@@ -44,18 +41,18 @@ def test_it_writes_what_the_estimator_learns(files):
 
 def test_it_says_what_it_did_and_refuses_what_it_cannot_read(files):
     model, cases, out = files
-    done = CliRunner().invoke(app, ["learn", model, cases, "-o", out, "--missing", "?"])
-    assert "converged after" in done.stderr
-    done = CliRunner().invoke(app, ["learn", model, cases, "-o", out])
+    done = call("learn", model, cases, "-o", out, "--missing", "?")
+    assert "converged after" in done.stdout + done.stderr
+    done = call("learn", model, cases, "-o", out)
     assert done.exit_code == 3
-    assert "row 3, column rain" in str(done.exception) + done.output
-    assert "--missing ?" in str(done.exception) + done.output
-    done = CliRunner().invoke(app, ["learn", model, cases, "-o", out, "--prior", "k2"])
+    assert "row 3, column rain" in done.stderr
+    assert "--missing ?" in done.stderr
+    done = call("learn", model, cases, "-o", out, "--prior", "k2")
     assert done.exit_code == 2
 
 
 def test_it_looks_at_the_name_to_write_before_it_learns(files):
     model, _, out = files
-    done = CliRunner().invoke(app, ["learn", model, "no-such-cases.csv", "-o", f"{out}.png"])
+    done = call("learn", model, "no-such-cases.csv", "-o", f"{out}.png")
     assert done.exit_code == 2
-    assert "the name should end in" in str(done.exception) + done.output
+    assert "the name should end in" in done.stderr

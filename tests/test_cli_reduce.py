@@ -171,21 +171,6 @@ def test_the_panel(model: Path) -> None:
     assert "of the full model" in text
 
 
-def test_no_bound_says_why(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    edges = [(i, j) for i in range(60) for j in range(i)]
-    graph = minfer.FactorGraph.pairwise(
-        rng.normal(size=60), edges, 0.3 * rng.normal(size=len(edges))
-    )
-    minfer.write(graph, tmp_path / "dense.uai")
-    result = call("run", tmp_path / "dense.uai", "--max-factors", 1500, "--rows", 0)
-    text = " ".join(result.stdout.split())
-    assert "bound of leaving out none: exact inference in the reduced model needs more than" in text
-    found = answer(tmp_path / "dense.uai", "--max-factors", 1500)["reduction"]
-    assert found["bound"] is None
-    assert "cells" in found["no_bound_because"]
-
-
 def test_when_everything_is_kept(model: Path) -> None:
     text = " ".join(call("run", model, "--factor-cost", 0).stdout.split())
     assert "no factor was ignored" in text
@@ -377,20 +362,6 @@ def test_the_exact_solver_keeps_its_option(model: Path, tmp_path: Path) -> None:
     fails(call("run", path, "--solver", "bp", "--exact-method", "enumerate"), 2, "--exact-method")
 
 
-def test_no_estimate_where_there_is_no_telling(model: Path, tmp_path: Path) -> None:
-    path = tmp_path / "sprinkler.minfer"
-    assert call("example", "sprinkler", "-o", path).exit_code == 0
-    content = answer(path, "--max-factors", 2, "--solver", "exact")
-    assert content["reduction"]["no_estimate"].startswith("one more message")
-    assert content["reduction"]["mean_error_estimate"] is None
-    assert content["reduction"]["largest_error_estimate"] is None
-    still = call("run", path, "--max-factors", 2, "--solver", "exact").stdout
-    assert "not estimated: one more message of each ignored factor would change nothing" in still
-    early = call("run", model, "--max-factors", 100, "--max-iters", 1, "--solver", "bp").stdout
-    assert "not estimated: the solver has not converged" in early
-    assert "on average" in call("run", model, "--max-factors", 20, "--solver", "bp").stdout
-
-
 # ---------------------------------------------------------------------- tradeoff
 
 
@@ -544,13 +515,3 @@ def test_a_narrow_latin_terminal(model: Path, words: list[str]) -> None:
     env = {**os.environ, "COLUMNS": "40", "PYTHONIOENCODING": "latin-1"}
     done = subprocess.run(command, env=env, capture_output=True)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("words", [RUN, pytest.param(TRADEOFF, marks=pytest.mark.slow)])
-def test_a_closed_pipe(model: Path, words: list[str]) -> None:
-    command = [sys.executable, "-m", "minfer", words[0], str(model), *words[1:]]
-    pipe = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert pipe.stdout is not None
-    pipe.stdout.close()
-    _, errors = pipe.communicate()
-    assert pipe.returncode == 141, errors

@@ -272,11 +272,7 @@ def test_reverse_score_of_features():
     graph = grid(3)
     seed = seeds.unary(graph)
     m = Exact()(graph.keep(seed))
-    tables = FactorGraph.from_tables(
-        graph.n_states,
-        [graph.scope(i) for i in range(graph.n_factors)],
-        [graph.log_table(i) for i in range(graph.n_factors)],
-    )
+    tables = models.as_tables(graph)
     for score in ("gain", "residual", "reverse"):
         np.testing.assert_allclose(
             factor_scores(graph, m, seed, score),

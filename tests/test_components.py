@@ -34,20 +34,9 @@ from minfer.reduction.recipes import Compensated, Iterated
 from minfer.solvers.components import pack
 from oracle import lists, models
 from oracle import truth as naive
+from oracle.models import union
 
 EVERY = {**lists.graphs(), **lists.higher_order(), **lists.with_globals()}
-
-
-def union(*graphs: FactorGraph) -> FactorGraph:
-    """Graphs side by side, as one; their variables alternate as far as they go."""
-    sizes = [g.n_variables for g in graphs]
-    order = [(v, k) for v in range(max(sizes)) for k in range(len(graphs)) if v < sizes[k]]
-    number = {place: i for i, place in enumerate(order)}
-    out = FactorGraph.empty([graphs[k].n_states[v] for v, k in order])
-    for k, graph in enumerate(graphs):
-        scopes = [[number[int(v), k] for v in graph.scope(i)] for i in range(graph.n_factors)]
-        out = out.add_tables(scopes, [graph.log_table(i) for i in range(graph.n_factors)])
-    return out
 
 
 @pytest.mark.parametrize("seed", range(20))

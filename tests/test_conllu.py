@@ -28,7 +28,6 @@ from minfer.parsing.conllu import (
 )
 from minfer.parsing.evaluation import (
     Scores,
-    attachments,
     bootstrap_difference,
     evaluate,
     is_punctuation,
@@ -541,12 +540,6 @@ def test_punctuation_is_category_p():
     assert not any(map(is_punctuation, ["$", "+", "`", "a.", "", "^", "€"]))
 
 
-def test_unlabelled_scores():
-    (gold,) = read_text(table("1 0", "2 1"))
-    assert attachments(gold, [0, 1]) == (2, 2, 0, 2, 2, 0)
-    assert attachments(gold, [2, 0], ["dep", "dep"]) == (2, 0, 0, 2, 0, 0)
-
-
 def test_evaluation_refuses_other_sentences():
     gold = read_text(table("1 0", "2 1") + table("1 0"))
     with pytest.raises(ModelError, match="treebank has more sentences than the 1"):
@@ -632,10 +625,3 @@ def test_counts_of_treebanks(name, sentences, words, longest, non_projective, li
     counts = count_trees(s.heads for s in read_conllu(treebank_path(name)))
     assert (counts.sentences, counts.words, counts.longest) == (sentences, words, longest)
     assert (counts.non_projective, counts.lifted) == (non_projective, lifted)
-
-
-@needs_treebanks
-def test_several_roots_of_danish():
-    paths = [p for p in TREEBANKS if p.name.startswith("danish_ddt_cdt")]
-    heads = (s.heads for path in paths for s in read_conllu(path, multi_root=True))
-    assert count_trees(heads).several_roots == 131

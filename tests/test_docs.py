@@ -43,6 +43,8 @@ from minfer.cli import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: Pages that take several seconds.
+LONG = {"entity-resolution.md", "neural-parser.md", "from-pgmpy.md", "map.md"}
 #: Pages whose blocks are only checked, and commands that are never called from here.
 NOT_RUN_PAGES = {"commands.md": "the examples of the help texts, about files of the reader's"}
 NOT_RUN = {"paper": "minutes", "warmup": "compiles all kernels", "doctor": "may find faults here"}
@@ -85,7 +87,14 @@ def name_of(page: Path) -> str:
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(p, marks=[pytest.mark.drawn] * (p.name == "start.md")) for p in PAGES],
+    [
+        pytest.param(
+            p,
+            marks=[pytest.mark.slow] * (p.name in LONG)
+            + [pytest.mark.drawn] * (p.name == "start.md"),
+        )
+        for p in PAGES
+    ],
     ids=name_of,
 )
 def test_a_page_is_a_script(page, tmp_path, monkeypatch):

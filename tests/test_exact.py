@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from draws import draws
+from draws import draws, few
 from minfer import (
     Auto,
     ContradictionError,
@@ -25,12 +25,11 @@ from minfer import (
 from minfer.conditioning import condition
 from minfer.elimination import adjacency, clique_tree
 from minfer.planning import plan
-from oracle import lists
+from oracle import lists, models
 from oracle import truth as naive
 
 DATA = lists.UAI
 TOLERANCE = 1e-9
-MAX_ASSIGNMENTS = 3000  # of a drawn graph, so that the oracle stays quick
 
 
 class Parity:
@@ -46,27 +45,11 @@ class Parity:
         raise NotImplementedError
 
 
-ENTRIES = st.one_of(
-    st.floats(-3, 3),
-    st.sampled_from([0.0, 0.0, 1.0, -math.inf, -1000.0, 1000.0]),
-)
-
-
 @st.composite
 def graphs(draw: st.DrawFn) -> FactorGraph:
     """Mixed states, arity up to 4, zeros, ties, huge weights, constants, evidence, a global."""
-    states = draw(st.lists(st.sampled_from([1, 2, 2, 2, 3, 4]), max_size=8))
-    while math.prod(states) > MAX_ASSIGNMENTS:
-        states.pop()
-    n = len(states)
-    graph = FactorGraph.empty(np.array(states, dtype=np.int32))
-    for _ in range(draw(st.integers(0, 8))):
-        arity = draw(st.integers(0, min(4, n)))
-        scope = draw(st.permutations(range(n)))[:arity]
-        shape = tuple(states[v] for v in scope)
-        size = math.prod(shape)
-        table = np.array(draw(st.lists(ENTRIES, min_size=size, max_size=size)))
-        graph = graph.add_tables([scope], [table.reshape(shape)])
+    graph = draw(models.table_graphs(max_variables=6, max_states=4, max_arity=4))
+    n, states = graph.n_variables, graph.n_states.tolist()
     binary = [v for v in range(n) if states[v] == 2]
     if len(binary) >= 2 and draw(st.booleans()):
         pair = draw(st.permutations(binary))[:2]
@@ -74,9 +57,6 @@ def graphs(draw: st.DrawFn) -> FactorGraph:
     if n and draw(st.integers(0, 3)) == 0:
         scope = draw(st.permutations(range(n)))[: draw(st.integers(1, n))]
         graph = graph.add_global(scope, Parity(draw(st.sampled_from([-1.0, 0.5, -math.inf]))))
-    if n and draw(st.booleans()):
-        v = draw(st.integers(0, n - 1))
-        graph = graph.with_evidence({v: draw(st.integers(0, states[v] - 1))})
     if n and draw(st.booleans()):
         v = draw(st.integers(0, n - 1))
         graph = graph.with_soft_evidence({v: np.linspace(0.0, 1.0, states[v] + 1)[1:]})
@@ -402,7 +382,8 @@ def read_uai_model(name: str) -> tuple[FactorGraph, np.ndarray, float]:
 
 
 @pytest.mark.skipif(not uai_names(99), reason=f"no UAI models in {DATA}; set MINFER_DATA")
-@pytest.mark.parametrize("name", uai_names(22.0))
+@pytest.mark.drawn
+@pytest.mark.parametrize("name", few(uai_names(22.0), 12))
 def test_uai_reference(name: str) -> None:
     graph, marginals, log10_z = read_uai_model(name)
     answer = Exact()(graph)

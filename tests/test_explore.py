@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import minfer
-from bundled import drawn_network
 from minfer import ContradictionError, EvidenceError, Exact, FactorGraph, ModelError, RefusedError
 from minfer.errors import SettingsError
 from minfer.examples import sprinkler
 from minfer.report.cards import GAP, Drawing, layered, spread
+from oracle import models
 from test_cli import call, fails
 from test_report import EVIL, data_of
 
@@ -103,7 +103,7 @@ def test_nothing_to_draw() -> None:
 
 
 def test_the_data_are_the_model() -> None:
-    graph = drawn_network(np.random.default_rng(0), 9)
+    graph = models.network(np.random.default_rng(0), 9, 0.3, exactly=True)
     top = int(np.argmax(Exact()(graph)["v3"]))
     data = data_of(minfer.explore(graph, {"v3": f"s{top}"}, title="drawn").html)
     assert data["directed"]

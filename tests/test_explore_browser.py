@@ -18,7 +18,6 @@ import pytest
 
 import minfer
 from browser import Browser, find_chromium
-from bundled import bundled, drawn_network
 from draws import draws, few, thorough
 from minfer import ContradictionError, Exact, FactorGraph
 from oracle import models
@@ -133,7 +132,7 @@ def play(browser: Browser, graph: FactorGraph, rng: np.random.Generator, clicks:
 @pytest.mark.drawn
 @pytest.mark.parametrize("name", ["alarm", "insurance", "hailfinder"])
 def test_networks_are_exact_after_every_click(browser: Browser, tmp_path: Path, name: str) -> None:
-    graph = bundled(name)
+    graph = models.bundled(name)
     browser.view(1400, 900)
     browser.open(written(graph, tmp_path / "page.html"))
     play(browser, graph, np.random.default_rng(len(name)), draws(25))
@@ -141,7 +140,7 @@ def test_networks_are_exact_after_every_click(browser: Browser, tmp_path: Path, 
 
 
 def test_a_part_with_fixed_evidence_is_exact(browser: Browser, tmp_path: Path) -> None:
-    whole = bundled("alarm").with_evidence({"CVP": "LOW", "HR": "HIGH"})
+    whole = models.bundled("alarm").with_evidence({"CVP": "LOW", "HR": "HIGH"})
     targets = ["LVFAILURE", "PCWP", "CATECHOL"]
     browser.view(1400, 900)
     page = written(whole, tmp_path / "page.html", targets=targets, fix=True)
@@ -170,7 +169,7 @@ def test_drawn_networks_are_exact(browser: Browser, tmp_path: Path) -> None:
     impossible = 0
     for seed in few(range(8), 3):
         rng = np.random.default_rng(seed)
-        graph = drawn_network(rng, 3 + 2 * seed)
+        graph = models.network(rng, 3 + 2 * seed, 0.3, exactly=True)
         browser.open(written(graph, tmp_path / "page.html"))
         impossible += play(browser, graph, rng, 12)
         assert browser.complaints() == []
@@ -216,7 +215,9 @@ def test_explanation_is_the_best_of_all_assignments(browser: Browser, tmp_path: 
     for seed in range(10):
         rng = np.random.default_rng(seed)
         kind = [*models.SMALL][seed % len(models.SMALL)]
-        graph = drawn_network(rng, 6) if seed < 3 else models.SMALL[kind](rng).graph
+        graph = (
+            models.network(rng, 6, 0.3, exactly=True) if seed < 3 else models.SMALL[kind](rng).graph
+        )
         if not graph.n_variables or exact(graph, {}) is None:
             continue
         v = int(rng.integers(graph.n_variables))
@@ -254,7 +255,7 @@ def test_information_is_that_of_all_assignments(browser: Browser, tmp_path: Path
     browser.view(1400, 900)
     for seed in range(5):
         rng = np.random.default_rng(seed)
-        graph = drawn_network(rng, 6)
+        graph = models.network(rng, 6, 0.3, exactly=True)
         likely = int(np.argmax(Exact()(graph)[5]))
         seen = graph.with_evidence({5: likely})
         browser.open(written(seen, tmp_path / "page.html"))
@@ -549,14 +550,14 @@ def many_states() -> FactorGraph:
 @pytest.mark.drawn
 @pytest.mark.parametrize("view", ["map", "list"])
 def test_no_window_scrolls_sideways(browser: Browser, tmp_path: Path, view: str) -> None:
-    models = {
+    pages = {
         "sprinkler": SPRINKLER,
         "many": many_states(),
         "grid": FactorGraph.grid(np.zeros((5, 6)), 0.5),
-        "network": drawn_network(np.random.default_rng(4), 40),
+        "network": models.network(np.random.default_rng(4), 40, 0.3, exactly=True),
     }
     windows = ((1200, 800, False), (360, 640, False), (640, 360, True))
-    for (name, graph), (width, height, dark) in few(product(models.items(), windows), 6):
+    for (name, graph), (width, height, dark) in few(product(pages.items(), windows), 6):
         path = written(graph, tmp_path / f"{name}.html", title="A rather long title " * 5)
         browser.view(width, height, dark)
         browser.open(path)
@@ -588,7 +589,11 @@ def test_states_of_a_histogram_are_in_the_panel(browser: Browser, tmp_path: Path
 
 def test_cards_do_not_overlap_and_the_whole_fits(browser: Browser, tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
-    for graph in (drawn_network(rng, 50), models.tables(rng).graph, many_states()):
+    for graph in (
+        models.network(rng, 50, 0.3, exactly=True),
+        models.tables(rng).graph,
+        many_states(),
+    ):
         browser.view(1400, 900)
         browser.open(written(graph, tmp_path / "page.html"))
         boxes = np.array(browser.do(

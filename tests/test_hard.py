@@ -35,6 +35,7 @@ from minfer import (
     elimination,
 )
 from minfer.conditioning import condition
+from minfer.graph import grid_edges
 from minfer.kernels import _jit
 from minfer.planning import plan
 from minfer.solvers import mean_field, portfolio
@@ -49,11 +50,7 @@ TWO_MODES = FactorGraph.grid(np.full((5, 5), 0.02), 3.0, feature="equal")
 
 def mixed_grid(n: int, strength: float, seed: int = 0) -> FactorGraph:
     rng = np.random.default_rng(seed)
-    at = np.arange(n * n).reshape(n, n)
-    edges = np.concatenate(
-        [np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], 1),
-         np.stack([at[:-1].ravel(), at[1:].ravel()], 1)]
-    )  # fmt: skip
+    edges = grid_edges(n, n)
     weights = strength * rng.normal(size=len(edges))
     return FactorGraph.pairwise(0.5 * rng.normal(size=n * n), edges, weights, feature="equal")
 

@@ -546,6 +546,7 @@ def test_imports_are_read_as_python_reads_them():
         assert there <= set(_keys._named(text, parent)), path
 
 
+@pytest.mark.slow
 def test_an_edited_inner_kernel_is_never_served_stale(tmp_path):
     """In processes of their own: a copy of the package, and an edit two imports away."""
     copy = tmp_path / "minfer"

@@ -42,16 +42,6 @@ from minfer.wiring import encoded, wire
 from oracle import lists, models
 from oracle import truth as naive
 
-
-def tables_of(graph: FactorGraph) -> FactorGraph:
-    """The same model in plain tables, factors in order."""
-    n = range(graph.n_factors)
-    plain = FactorGraph.from_tables(
-        graph.n_states, [graph.scope(i) for i in n], [graph.log_table(i) for i in n]
-    )
-    return plain if graph.field is None else plain.tilt(graph.field)
-
-
 LABELS = st.sampled_from([1, 2, 3, 4, 7, 8, 9, 17, 33, 300])
 
 
@@ -119,7 +109,7 @@ SOLVERS = {
 @given(graph=label_graphs())
 @hsettings(max_examples=draws(30))
 def test_every_solver_answers_as_with_tables(solver, graph):
-    plain = tables_of(graph)
+    plain = models.as_tables(graph)
     a, b = outcome(SOLVERS[solver], graph), outcome(SOLVERS[solver], plain)
     if isinstance(a, type) or isinstance(b, type):
         assert a is b
@@ -134,11 +124,14 @@ def test_every_solver_answers_as_with_tables(solver, graph):
 @given(graph=label_graphs(labels=st.sampled_from([2, 3, 5]), max_variables=4, zeros=False))
 @hsettings(max_examples=draws(40))
 def test_converged_answers_are_those_of_tables(graph):
-    a, b = BeliefPropagation(tol=1e-10)(graph), BeliefPropagation(tol=1e-10)(tables_of(graph))
+    a, b = (
+        BeliefPropagation(tol=1e-10)(graph),
+        BeliefPropagation(tol=1e-10)(models.as_tables(graph)),
+    )
     if a.converged and b.converged:
         np.testing.assert_allclose(a.probs, b.probs, atol=1e-6)
     exact = Exact()(graph)
-    np.testing.assert_allclose(exact.probs, naive.marginals(tables_of(graph)), atol=1e-9)
+    np.testing.assert_allclose(exact.probs, naive.marginals(models.as_tables(graph)), atol=1e-9)
 
 
 # ---------------------------------------------------------------------- messages of one factor
@@ -220,7 +213,7 @@ def test_sums_and_maxima_of_a_group(seed, k, kind):
 
 def sweeps(graph: FactorGraph, n: int, ahead: bool, lean: bool) -> tuple:
     """Beliefs and messages after n sweeps of either engine, and whether it went on in logs."""
-    from minfer.kernels.bp import SENT
+    from minfer.kernels.odds import SENT
 
     run = Propagation(wire(condition(graph)), None, 1e-300, 0.0, "sequential")
     if not lean:
@@ -253,35 +246,10 @@ def test_sending_ahead_is_sending_all_bit_for_bit(graph):
         return
 
 
-@pytest.mark.slow  # compiles what belief propagation has inside one kernel
-@given(label_graphs(max_variables=6, zeros=False), st.booleans())
-@hsettings(max_examples=draws(40))
-def test_lean_sweeps_send_ahead_what_all_would_say(graph, plain):
-    from minfer.kernels.lean import greet, lean_ways, sweep_lean
-
-    mesh = wire(condition(tables_of(graph) if plain else graph))  # has no room without pairs
-    work = mesh.lean_room
-    if not len(work):
-        return
-    size = int(mesh.wiring.gslot[:, 3].sum())
-    ahead, every, out = (np.full(size, np.nan) for _ in range(3))
-    one, two = (np.full(int(mesh.wiring.off[-1]), np.nan) for _ in range(2))
-    w, ways, n = mesh.wiring, lean_ways(mesh.wiring, mesh.gowner), len(mesh.wiring.card)
-    for it in range(7):
-        turn = it % 2 == 0
-        a = sweep_lean(w, ways, ahead, ahead, one, work, 0, n, turn, True, False, it == 0)
-        b = sweep_lean(w, ways, every, out, two, work, 0, n, turn, False, False, it == 0)
-        if it == 0:
-            greet(w, ways, ahead, work)
-        np.testing.assert_array_equal(one, two)
-        np.testing.assert_array_equal(ahead, every)
-        assert a[0] == b[0]
-
-
 @given(label_graphs(max_variables=6, zeros=False), st.booleans())
 @hsettings(max_examples=draws(40))
 def test_lean_sweeps_are_the_general_ones(graph, plain):
-    graph = tables_of(graph) if plain else graph
+    graph = models.as_tables(graph) if plain else graph
     if not len(wire(condition(graph)).lean_room):
         return
     for n in (1, 2, 3, 6):
@@ -302,7 +270,7 @@ def test_a_large_model_is_confirmed_in_place():
     np.testing.assert_allclose(again.probs, m.probs, atol=1e-6)
     assert again.iterations <= 4
     few = graph.keep(np.arange(200))
-    plain = BeliefPropagation(tol=1e-7)(tables_of(few))
+    plain = BeliefPropagation(tol=1e-7)(models.as_tables(few))
     np.testing.assert_allclose(BeliefPropagation(tol=1e-7)(few).probs, plain.probs, atol=1e-10)
 
 
@@ -312,7 +280,7 @@ def test_a_large_model_is_confirmed_in_place():
 @given(label_graphs(labels=st.sampled_from([2, 3, 6, 20])), st.integers(0, 2**32 - 1))
 @hsettings(max_examples=draws(30))
 def test_scores_are_those_of_tables(graph, seed):
-    plain = tables_of(graph)
+    plain = models.as_tables(graph)
     q = np.random.default_rng(seed).random(int(graph.offsets[-1]))
     q /= np.repeat(np.add.reduceat(q, graph.offsets[:-1]), graph.n_states)
     alone = FactorGraph.empty(graph.n_states)
@@ -332,7 +300,7 @@ def test_the_method_takes_them():
     rng = np.random.default_rng(4)
     graph = FactorGraph.empty([4] * 9).tilt(rng.normal(size=36))
     graph = graph.add_potts(grid_edges(3, 3), rng.normal(size=12))
-    plain = tables_of(graph)
+    plain = models.as_tables(graph)
     for compensate in (False, True):
         a = infer(
             graph, MinDivergence(6), recipe=Compensated(refreshes=0) if compensate else Paper()
@@ -384,7 +352,7 @@ def test_prepared_runs_take_other_weights():
 @given(label_graphs())
 @hsettings(max_examples=draws(30))
 def test_structure_is_found_in_tables(graph):
-    plain = tables_of(graph)
+    plain = models.as_tables(graph)
     found = plain.structured()
     assert found.n_factors == plain.n_factors
     for i in range(plain.n_factors):
@@ -402,10 +370,10 @@ def test_structure_is_found_as_it_would_be_written():
     rng = np.random.default_rng(1)
     edges = grid_edges(3, 3)
     graph = FactorGraph.empty([8] * 9)
-    potts = tables_of(graph.add_potts(edges, rng.normal(size=12))).structured()
+    potts = models.as_tables(graph.add_potts(edges, rng.normal(size=12))).structured()
     (group,) = potts.groups
     np.testing.assert_array_equal(group.profile, [[1.0, 0.0]])
-    line = tables_of(graph.add_truncated_linear(edges, 0.5, 3)).structured()
+    line = models.as_tables(graph.add_truncated_linear(edges, 0.5, 3)).structured()
     np.testing.assert_array_equal(line.groups[0].profile, [[0.0, -1.0, -2.0, -3.0]])
     free = graph.add_tables(edges, rng.normal(size=(1, 8, 8)))
     assert free.structured() is free

@@ -9,13 +9,6 @@ import numpy as np
 import pytest
 
 from draws import few
-from learning import (
-    drawn_instance,
-    hinge,
-    log_likelihood,
-    log_pseudolikelihood,
-    slopes,
-)
 from minfer import BeliefPropagation, Exact, FactorGraph, TreeReweighted, sample
 from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError
 from minfer.learn import (
@@ -31,6 +24,13 @@ from minfer.learn import (
     Template,
     TRWLikelihood,
     fit,
+)
+from oracle.learning import (
+    drawn_instance,
+    hinge,
+    log_likelihood,
+    log_pseudolikelihood,
+    slopes,
 )
 
 SEEDS = few(range(6), 2)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import minfer
-from bundled import bundled
 from draws import draws
 from minfer.errors import (
     ContradictionError,
@@ -23,6 +22,7 @@ from minfer.errors import (
 )
 from minfer.learn import BayesianNetwork
 from minfer.learn import tables as module
+from oracle import models
 
 SPRINKLER = [("rain", "wet"), ("sprinkler", "wet"), ("rain", "sprinkler")]
 
@@ -161,7 +161,7 @@ def test_pgmpy_counts_the_same():
     pd = pytest.importorskip("pandas")
     from pgmpy.models import DiscreteBayesianNetwork
 
-    graph = bundled("asia")
+    graph = models.bundled("asia")
     frame = cases(graph, 500, 3)
     edges = [(p, graph.name(v)) for v in range(graph.n_variables) for p in graph.parents(v)]
     theirs = DiscreteBayesianNetwork(edges)

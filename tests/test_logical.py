@@ -26,7 +26,7 @@ from minfer.factors import Logical
 from minfer.io.native import format_native, parse_native
 from minfer.reduction.gains import factor_scores
 from minfer.reduction.recipes import Compensated
-from oracle import lists
+from oracle import lists, models
 from oracle import truth as naive
 
 # ---------------------------------------------------------------------- definitions, by literals
@@ -380,11 +380,7 @@ def test_loops_are_those_of_the_tables(schedule, damping):
             else:
                 graph = KINDS[str(kind)][1](graph, [scope])
         graph = with_fields(graph, rng)
-        plain = FactorGraph.from_tables(
-            graph.n_states,
-            [graph.scope(i) for i in range(graph.n_factors)],
-            [graph.log_table(i) for i in range(graph.n_factors)],
-        ).tilt(graph.field)
+        plain = models.as_tables(graph)
         solver = BeliefPropagation(schedule=schedule, damping=damping, tol=1e-10)
         m, want = solver(graph), BeliefPropagation(tol=1e-10)(plain)
         assert m.converged

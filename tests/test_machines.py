@@ -14,7 +14,7 @@ from minfer.factors import Machine
 from minfer.layout import in_order, lay_out, same_steps
 from minfer.planning import plan
 from minfer.solvers.irreducible import haven
-from oracle import lists
+from oracle import lists, models
 from oracle import truth as naive
 
 GRAPHS = lists.logical()
@@ -92,33 +92,15 @@ def test_drawn_logical_models(seed):
     """Kinds, signs, states and evidence by lot: exact by sums, the others as with tables."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(4, 8))
-    states = rng.integers(2, 4, size=n)
-    graph = FactorGraph.from_tables(
-        states, [[v] for v in range(n)], [rng.normal(size=s) for s in states]
-    )
+    draft = models.Draft(rng.integers(2, 4, size=n))
+    for v in range(n):
+        draft.drawn(rng, [v])
     for _ in range(int(rng.integers(1, 4))):
-        scope = rng.permutation(n)[: int(rng.integers(3, n + 1))]
-        literals = {"signs": rng.choice([1, -1], size=(1, len(scope)))}
-        literals["states"] = (rng.integers(100, size=len(scope)) % states[scope])[None]
-        weight = [np.inf, 0.7, -1.2][rng.integers(3)]
-        kind = rng.integers(7)
-        if kind == 0:
-            graph = graph.add_clauses([scope], weight, **literals)
-        elif kind == 1:
-            graph = graph.add_parity([scope], weight, odd=bool(rng.integers(2)), **literals)
-        elif kind == 2:
-            graph = graph.add_or([scope[:-1]], scope[-1:], weight, **literals)
-        elif kind == 3:
-            graph = graph.add_and([scope[:-1]], scope[-1:], weight, **literals)
-        elif kind == 4:
-            graph = graph.add_cardinality([scope], rng.normal(size=4), **literals)
-        elif kind == 5:
-            graph = graph.add_cardinality([scope], at_most=2, **literals)
-        else:
-            graph = graph.add_exactly_one([scope], **literals)
+        draft.logical(rng, 1.0, 3, n)
     if rng.random() < 0.5:
         v = int(rng.integers(n))
-        graph = graph.with_evidence({v: int(rng.integers(states[v]))})
+        draft.known(v, int(rng.integers(draft.n_states[v])))
+    graph = draft.graph
     log_z = naive.log_z(graph)
     if log_z == -np.inf:
         with pytest.raises(ContradictionError):

@@ -33,7 +33,7 @@ NO_TREE = promises.NO_TREE
 def test_promises_on_drawn_models(kind):
     first, n = promises.KINDS.index(kind), draws(40)
     found = Counter(promises.check_best(first + len(promises.KINDS) * k) for k in range(n))
-    assert found["optimal"] >= n // 2
+    assert found["optimal"] >= (n - found["impossible"]) // 2
     assert found["nothing found"] <= 2
 
 

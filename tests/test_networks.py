@@ -12,17 +12,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 import minfer
 from draws import draws
 from minfer import ContradictionError, Exact, FactorGraph, FormatError, RefusedError, interop
-from minfer.cli import app
 from minfer.io.bif import format_bif, parse_bif
 from minfer.io.net import format_net, parse_net
 from minfer.io.uai import format_uai, parse_uai
 from minfer.io.xdsl import parse_xdsl
 from minfer.io.xmlbif import format_xmlbif, parse_xmlbif
+from test_cli import call
 
 FORMATS = {
     "bif": (format_bif, parse_bif),
@@ -246,6 +245,7 @@ def test_rows_are_normalised_where_files_round():
 
 # anything but line ends, zeros and the surrogates that UTF-8 cannot hold
 _names = st.text(st.characters(exclude_characters="\n\r\0", codec="utf-8"), max_size=6)
+
 _xml_names = st.text(
     st.characters(codec="utf-8", exclude_categories=("Cc", "Cn", "Z")), min_size=1, max_size=6
 )
@@ -269,10 +269,11 @@ def networks(draw, names=_names):
     return FactorGraph.network(dict(zip(called, states)), tables)
 
 
-@pytest.mark.parametrize("kind", ["bif", "net"])
-@given(graph=networks())
+@pytest.mark.parametrize("kind", FORMATS)
+@given(data=st.data())
 @settings(max_examples=draws(100), deadline=None)
-def test_text_round_trip(kind, graph):
+def test_round_trip(kind, data):
+    graph = data.draw(networks(_xml_names if kind == "xmlbif" else _names))
     format_, parse = FORMATS[kind]
     first = format_(graph)
     again = parse("m", first)
@@ -284,19 +285,6 @@ def test_text_round_trip(kind, graph):
         assert again.scope(i).tolist() == graph.scope(i).tolist()
         ours, theirs = np.exp(graph.log_table(i)), np.exp(again.log_table(i))
         np.testing.assert_allclose(theirs, ours, rtol=1e-15, atol=0)  # zeros stay zeros
-
-
-@given(graph=networks(_xml_names))
-@settings(max_examples=draws(100), deadline=None)
-def test_xml_round_trip(graph):
-    first = format_xmlbif(graph)
-    again = parse_xmlbif("m", first)
-    assert again.names == graph.names
-    assert format_xmlbif(again) == first
-    for i in range(graph.n_factors):
-        np.testing.assert_allclose(
-            np.exp(again.log_table(i)), np.exp(graph.log_table(i)), rtol=1e-15, atol=0
-        )
 
 
 @given(graph=networks())
@@ -500,17 +488,6 @@ def test_bad_xdsl(old, new, message):
     refused(parse_xdsl, "m.xdsl", text.replace(old, new, 1), message)
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [("utility", "a utility node"), ("decision", "a decision node"), ("mau", "utility"),
-     ("noisyadder", "noisy-adder"), ("equation", "an equation node"), ("foo", "not known")],
-)  # fmt: skip
-def test_other_kinds_of_nodes_are_refused_by_name(kind, words):
-    more = f'<{kind} id="u"><parents>a</parents></{kind}></nodes>'.encode()
-    with pytest.raises(FormatError, match=rf"line 14, column \d+, <{kind}>: 'u' is .*{words}"):
-        parse_xdsl("m", XDSL.replace(b"</nodes>", more))
-
-
 #: As GeNIe saves it: attributes, properties, costs and cases beside the tables, Latin-1, and in
 #: <extensions> how it is drawn, submodels (which group nodes and change nothing) included.
 GENIE = """<?xml version="1.0" encoding="ISO-8859-1"?>
@@ -688,7 +665,7 @@ def test_every_format_names_the_place_and_nothing_is_written(kind, fault, tmp_pa
     with pytest.raises(FormatError, match=message) as caught:
         minfer.read(bad)
     assert re.match(rf"{re.escape(str(bad))}: line \d+, column \d+", str(caught.value))
-    result = CliRunner().invoke(app, ["convert", str(bad), str(out)])
+    result = call("convert", str(bad), str(out))
     assert result.exit_code == 3
     assert not out.exists()
 

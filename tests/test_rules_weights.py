@@ -14,7 +14,6 @@ import pytest
 
 pytest.importorskip("duckdb")
 
-import ground_oracle as oracle
 from draws import few, thorough
 from minfer import (
     BeliefPropagation,
@@ -30,6 +29,7 @@ from minfer.rules.examples import duplicate_people, friends_and_smokers
 from minfer.rules.formulas import Or, free_variables
 from minfer.rules.ground import parts_of
 from minfer.rules.parse import parse_rule
+from oracle import grounding as oracle
 
 
 def drawn(seed: int):

@@ -128,6 +128,7 @@ def numbers(cache: Path) -> set[bytes]:
     return found
 
 
+@pytest.mark.slow
 def test_symbols_of_two_caches_are_disjoint(tmp_path):
     for name in ("one", "other"):
         run(SMALL, tmp_path / name)

@@ -11,10 +11,8 @@ from math import isnan
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from minfer import FormatError
-from minfer.cli import app
 from minfer.parsing.conllu import write_conllu
 from minfer.parsing.inference import Inference
 from minfer.parsing.parser import Parser
@@ -30,6 +28,7 @@ from minfer_experiments.parsing import (
     trained,
     treebanks,
 )
+from test_cli import call
 from test_parser import SMALL, treebank
 
 pytest.importorskip("safetensors")
@@ -87,11 +86,11 @@ def test_treebanks_are_found_and_read(data, tmp_path):
 
 def test_the_commands_say_how_to_get_the_data(tmp_path):
     for experiment in ("table1", "fig2"):
-        answer = CliRunner().invoke(app, ["paper", experiment, "-o", str(tmp_path)])
+        answer = call("paper", experiment, "-o", str(tmp_path))
         assert answer.exit_code != 0
-        assert "universaldependencies" in answer.output + str(answer.exception)
-    answer = CliRunner().invoke(app, ["paper", "fig7"])
-    assert "must be fig1, table1 or fig2" in answer.output + str(answer.exception)
+        assert "universaldependencies" in answer.stderr
+    answer = call("paper", "fig7")
+    assert "must be fig1, table1 or fig2" in answer.stderr
 
 
 def test_models_are_trained_once(data, models, corpus, monkeypatch):

@@ -18,7 +18,7 @@ from minfer.parsing.assessment import assess
 from minfer.parsing.conllu import read_treebank, sentence_meant, write_conllu
 from minfer.parsing.tiny import tiny_treebank
 from minfer.pictures import side_by_side
-from minfer.queries.telling import ask
+from minfer.queries.asked import ask
 from minfer.reduction.recipes import Compensated
 from minfer.reduction.request import Request, account
 from minfer.solvers.named import SOLVERS, plain_settings, solver_named

@@ -64,6 +64,7 @@ def test_it_learns_sentences_by_heart():
             assert np.allclose(p[:, 1:].sum(axis=0), 1)
 
 
+@pytest.mark.slow
 def test_the_whole_example_is_one_command(tmp_path, monkeypatch, capsys):
     trees = tiny_treebank()
     for part, sentences in {"train": trees, "dev": trees[::3], "test": trees[::4]}.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from draws import few
 from minfer import BeliefPropagation, read_uai
 from oracle import lists
 
@@ -14,7 +15,10 @@ def test_all_models_are_here():
     assert len(lists.UAI_MODELS) == 44
 
 
-@pytest.mark.parametrize("path", lists.UAI_MODELS, ids=lambda p: p.name.removesuffix(".uai.gz"))
+@pytest.mark.drawn
+@pytest.mark.parametrize(
+    "path", few(lists.UAI_MODELS, 15), ids=lambda p: p.name.removesuffix(".uai.gz")
+)
 def test_bp_ends_with_proper_marginals(path):
     graph = read_uai(path, evidence=path.with_name(path.name.replace(".uai.gz", ".uai.evid.gz")))
     m = BeliefPropagation(time_limit=3)(graph)

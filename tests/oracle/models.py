@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from minfer import FactorGraph, Intervals
+from minfer import FactorGraph, Intervals, read
 from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, all_arcs
 from oracle.truth import EXACT, WIDE, Factor, in_digits, in_long_doubles, marginals_of
 
@@ -147,6 +146,16 @@ class Draft:
         self.graph = self.graph.add_tables([list(scope)], [t])
         self.factors.append((scope, t))
 
+    def drawn(
+        self, rng: np.random.Generator, scope: Any, scale: float = 1.0, zeros: float = 0.0
+    ) -> None:
+        """A table of normal numbers, some cells forbidden but never all of them."""
+        t = scale * rng.normal(size=[self.n_states[v] for v in scope])
+        t[rng.random(t.shape) < zeros] = -np.inf
+        if np.isneginf(t).all():
+            t.flat[-1] = 0.0
+        self.table(scope, t)
+
     def feature(self, scope: Any, weight: float, truth: Any) -> None:
         """exp(weight * truth) over binary variables."""
         scope = tuple(int(v) for v in scope)
@@ -193,39 +202,28 @@ class Draft:
         hard = rng.random() < 0.3
         weight = math.inf if hard else float(rng.normal() * scale)
         limit, odd = int(rng.integers(1, 3)), bool(rng.integers(2))
-        counts = rng.normal(size=3) * scale
-        kind = int(rng.integers(6))
-        g, where = self.graph, [scope]
-        if kind == 0:
-            self.graph = g.add_clauses(where, weight, **literal)
-        elif kind == 1:
-            self.graph = g.add_exactly_one(where, **literal)
-        elif kind == 2:
-            self.graph = g.add_parity(where, weight, odd=odd, **literal)
-        elif kind == 3:
-            self.graph = g.add_cardinality(where, at_most=limit, **literal)
-        elif kind == 4:
-            self.graph = g.add_cardinality(where, counts, **literal)
-        else:
-            self.graph = g.add_or([scope[:-1]], [scope[-1]], weight, **literal)
-        yes = 0.0 if math.isinf(weight) else weight
-        no = -math.inf if math.isinf(weight) else 0.0
+        counts, g = rng.normal(size=3) * scale, self.graph
+        yes, no = (0.0, -math.inf) if hard else (weight, 0.0)
+        kinds: list[tuple[Callable[[], FactorGraph], Callable[[list[bool]], float]]] = [
+            (lambda: g.add_clauses([scope], weight, **literal), lambda x: yes if any(x) else no),
+            (lambda: g.add_exactly_one([scope], **literal),
+             lambda x: 0.0 if sum(x) == 1 else -math.inf),
+            (lambda: g.add_parity([scope], weight, odd=odd, **literal),
+             lambda x: yes if sum(x) % 2 == int(odd) else no),
+            (lambda: g.add_cardinality([scope], at_most=limit, **literal),
+             lambda x: 0.0 if sum(x) <= limit else -math.inf),
+            (lambda: g.add_cardinality([scope], counts, **literal),
+             lambda x: counts[min(sum(x), 2)]),
+            (lambda: g.add_or([scope[:-1]], [scope[-1]], weight, **literal),
+             lambda x: yes if any(x[:-1]) == x[-1] else no),
+            (lambda: g.add_and([scope[:-1]], [scope[-1]], weight, **literal),
+             lambda x: yes if all(x[:-1]) == x[-1] else no),
+        ]  # fmt: skip
+        add, meaning = kinds[int(rng.integers(len(kinds)))]
+        self.graph = add()
         t = np.empty([self.n_states[v] for v in scope])
-        for cell in itertools.product(*(range(s) for s in t.shape)):
-            true = [(x == s) == (sign > 0) for x, s, sign in zip(cell, states, signs)]
-            n_true = sum(true)
-            if kind == 0:
-                t[cell] = yes if n_true else no
-            elif kind == 1:
-                t[cell] = 0.0 if n_true == 1 else -math.inf
-            elif kind == 2:
-                t[cell] = yes if n_true % 2 == int(odd) else no
-            elif kind == 3:
-                t[cell] = 0.0 if n_true <= limit else -math.inf
-            elif kind == 4:
-                t[cell] = counts[min(n_true, 2)]
-            else:
-                t[cell] = yes if any(true[:-1]) == true[-1] else no
+        for cell in np.ndindex(t.shape):
+            t[cell] = meaning([(x == s) == (g > 0) for x, s, g in zip(cell, states, signs)])
         self.factors.append((tuple(scope), t))
 
 
@@ -318,10 +316,9 @@ def tables(rng: np.random.Generator) -> Draft:
     n = int(rng.integers(3, 8))
     d = Draft(rng.integers(2, 3 + int(rng.random() < 0.4), n))
     scale = _strength(rng)
-    d.table([0], rng.normal(size=d.n_states[0]))
+    d.drawn(rng, [0])
     for _ in range(int(rng.integers(1, n + 1))):
-        scope = rng.permutation(n)[: rng.integers(2, min(n, 4) + 1)]
-        d.table(scope, scale * rng.normal(size=[d.n_states[v] for v in scope]))
+        d.drawn(rng, rng.permutation(n)[: rng.integers(2, min(n, 4) + 1)], scale)
     return d
 
 
@@ -332,23 +329,17 @@ def trees(rng: np.random.Generator) -> Draft:
     scale = min(_strength(rng), 2.0)
     pairs = [[v, int(rng.integers(v))] for v in range(1, n) if rng.random() < 0.9]
     for scope in [*pairs, *([v] for v in range(n))]:
-        d.table(scope, scale * rng.normal(size=[d.n_states[v] for v in scope]))
+        d.drawn(rng, scope, scale)
     return d
 
 
 def zeros(rng: np.random.Generator) -> Draft:
-    """Tables with forbidden cells, now and then a whole forbidden row."""
+    """Tables with forbidden cells, now and then a state that is forbidden."""
     d = tables(rng)
-    n = len(d.n_states)
     for _ in range(int(rng.integers(1, 4))):
-        scope = rng.permutation(n)[: rng.integers(1, 4)]
-        shape = [d.n_states[v] for v in scope]
-        t = np.where(rng.random(shape) < 0.35, -np.inf, rng.normal(size=shape))
-        if rng.random() < 0.2:
-            t[0] = -np.inf
-        if np.isneginf(t).all():
-            t.flat[-1] = 0.0
-        d.table(scope, t)
+        d.drawn(rng, rng.permutation(len(d.n_states))[: rng.integers(1, 4)], zeros=0.35)
+    if rng.random() < 0.3:
+        d.table([0], [-np.inf] + [0.0] * (d.n_states[0] - 1))
     return d
 
 
@@ -381,11 +372,11 @@ def apart(rng: np.random.Generator) -> Draft:
     d = Draft(rng.choice([1, 2, 2, 2, 3], n))
     for v in range(n):
         if rng.random() < 0.5:
-            d.table([v], rng.normal(size=d.n_states[v]))
+            d.drawn(rng, [v])
     half = max(1, n // 2)
     for a, b in _edges(rng, n, 0.5):
         if (a < half) == (b < half):
-            d.table([a, b], rng.normal(size=(d.n_states[a], d.n_states[b])))
+            d.drawn(rng, [a, b])
     if rng.random() < 0.3:
         d.table([], [0.7])
     return d
@@ -432,7 +423,7 @@ def parallel(rng: np.random.Generator) -> Draft:
         w = float(rng.normal())
         d.feature([a, b], w, "and")
         d.feature([b, a], -w if rng.random() < 0.3 else w, "and")
-        d.table([a, b], rng.normal(size=(2, 2)))
+        d.drawn(rng, [a, b])
     return d
 
 
@@ -453,20 +444,14 @@ def rope(rng: np.random.Generator) -> Draft:
     d = Draft([2] * n if rng.random() < 0.6 else rng.integers(2, 4, n))
     scale, hard = _strength(rng), rng.random() < 0.25
     for v in range(n):
-        d.table([v], rng.normal(size=d.n_states[v]))
+        d.drawn(rng, [v])
     for v in range(n - 1):
         scope = [v, v + 1]
         if v + 2 < n and rng.random() < 0.3:
             scope.append(v + 2)
         elif v + 3 < n and rng.random() < 0.2:
             scope = [v, v + 3] if rng.random() < 0.5 else scope
-        shape = [d.n_states[u] for u in scope]
-        t = scale * rng.normal(size=shape)
-        if hard and rng.random() < 0.3:
-            t[rng.random(shape) < 0.25] = -np.inf
-            if np.isneginf(t).all():
-                t.flat[0] = 0.0
-        d.table(scope, t)
+        d.drawn(rng, scope, scale, 0.25 if hard and rng.random() < 0.3 else 0.0)
     return d
 
 
@@ -476,17 +461,13 @@ def tangle(rng: np.random.Generator) -> Draft:
     d = Draft([2] * n if rng.random() < 0.7 else rng.choice([2, 2, 3], n))
     scale, attractive = _strength(rng), rng.random() < 0.3
     for v in range(n):
-        d.table([v], rng.choice([0.3, 1.0, 2.0]) * rng.normal(size=d.n_states[v]))
+        d.drawn(rng, [v], rng.choice([0.3, 1.0, 2.0]))
     for k in range(int(1.25 * n)):
         scope = rng.permutation(n)[: 3 if rng.random() < 0.08 else 2]
-        shape = [d.n_states[u] for u in scope]
         if attractive and len(scope) == 2:
-            t = abs(scale * rng.normal()) * np.eye(*shape)
+            d.table(scope, abs(scale * rng.normal()) * np.eye(*(d.n_states[u] for u in scope)))
         else:
-            t = scale * rng.normal(size=shape)
-        if k % 11 == 10 and rng.random() < 0.3:
-            t.flat[int(rng.integers(t.size))] = -np.inf
-        d.table(scope, t)
+            d.drawn(rng, scope, scale, 0.2 if k % 11 == 10 and rng.random() < 0.3 else 0.0)
     return d
 
 
@@ -538,6 +519,25 @@ def possible(which: Iterable[int], most: float = math.inf) -> Iterator[Drawn]:
         drawn = draw(number)
         if math.prod(drawn.n_states) <= most and not drawn.impossible:
             yield drawn
+
+
+def union(*graphs: FactorGraph) -> FactorGraph:
+    """Graphs side by side, as one; their variables alternate as far as they go."""
+    sizes = [g.n_variables for g in graphs]
+    order = [(v, k) for v in range(max(sizes)) for k in range(len(graphs)) if v < sizes[k]]
+    number = {place: i for i, place in enumerate(order)}
+    out = FactorGraph.empty([graphs[k].n_states[v] for v, k in order])
+    for k, graph in enumerate(graphs):
+        scopes = [[number[int(v), k] for v in graph.scope(i)] for i in range(graph.n_factors)]
+        out = out.add_tables(scopes, [graph.log_table(i) for i in range(graph.n_factors)])
+    return out
+
+
+def as_tables(graph: FactorGraph) -> FactorGraph:
+    """The same model in plain tables, factors in order."""
+    n = range(graph.n_factors)
+    scopes, tables = [graph.scope(i) for i in n], [graph.log_table(i) for i in n]
+    return FactorGraph.from_tables(graph.n_states, scopes, tables).tilt(graph.field)
 
 
 # ------------------------------------------------------------------ labels, global factors
@@ -631,9 +631,11 @@ def with_global(rng: np.random.Generator) -> FactorGraph:
 # ------------------------------------------------------------------ networks and questions
 
 
-def network(rng: np.random.Generator, n: int = 6, zeros: float = 0.0) -> FactorGraph:
+def network(
+    rng: np.random.Generator, n: int = 6, zeros: float = 0.0, exactly: bool = False
+) -> FactorGraph:
     """A Bayesian network of up to n variables, some with one state, perhaps with zeros."""
-    n = int(rng.integers(1, n + 1))
+    n = n if exactly else int(rng.integers(1, n + 1))
     sizes = rng.choice([1, 2, 2, 2, 3, 3, 4], n)
     order = rng.permutation(n)
     names = [f"v{k}" for k in range(n)]
@@ -653,32 +655,27 @@ def network(rng: np.random.Generator, n: int = 6, zeros: float = 0.0) -> FactorG
     return FactorGraph.network(states, tables)
 
 
-def markov(rng: np.random.Generator, n: int = 6, zeros: float = 0.0) -> FactorGraph:
-    """A Markov network, connected or not."""
-    n = int(rng.integers(1, n + 1))
-    sizes = rng.choice([1, 2, 2, 3], n)
-    scopes, tables = [], []
-    for _ in range(int(rng.integers(0, 2 * n))):
-        arity = int(rng.integers(0, min(n, 3) + 1))
-        scope = rng.choice(n, arity, replace=False).tolist()
-        table = rng.normal(size=[int(sizes[v]) for v in scope])
-        table = np.where(rng.random(table.shape) < zeros, -np.inf, table)
-        scopes.append(scope)
-        tables.append(table)
-    graph = FactorGraph.empty(sizes)
-    return graph.add_tables(scopes, tables) if scopes else graph
-
-
-def mixed(rng: np.random.Generator, n: int = 6, zeros: float = 0.0) -> FactorGraph:
-    """A network with undirected factors added."""
-    graph = network(rng, n, zeros)
-    for _ in range(int(rng.integers(0, 3))):
-        arity = int(rng.integers(1, min(graph.n_variables, 3) + 1))
+def _with_tables(rng: np.random.Generator, graph: FactorGraph, n: int, zeros: float) -> FactorGraph:
+    """The same with n tables more, over up to three variables."""
+    for _ in range(n):
+        arity = int(rng.integers(0, min(graph.n_variables, 3) + 1))
         scope = rng.choice(graph.n_variables, arity, replace=False).tolist()
         table = rng.normal(size=[int(graph.n_states[v]) for v in scope])
         table = np.where(rng.random(table.shape) < zeros, -np.inf, table)
         graph = graph.add_tables([scope], [table])
     return graph
+
+
+def markov(rng: np.random.Generator, n: int = 6, zeros: float = 0.0) -> FactorGraph:
+    """A Markov network, connected or not."""
+    n = int(rng.integers(1, n + 1))
+    graph = FactorGraph.empty(rng.choice([1, 2, 2, 3], n))
+    return _with_tables(rng, graph, int(rng.integers(0, 2 * n)), zeros)
+
+
+def mixed(rng: np.random.Generator, n: int = 6, zeros: float = 0.0) -> FactorGraph:
+    """A network with undirected factors added."""
+    return _with_tables(rng, network(rng, n, zeros), int(rng.integers(0, 3)), zeros)
 
 
 NETWORKS = {"network": network, "markov": markov, "mixed": mixed}
@@ -702,23 +699,28 @@ def evidence(rng: np.random.Generator, graph: FactorGraph, soft: bool = True) ->
     return out
 
 
-def repository(name: str):
-    """A network of bnlearn's repository from the installed pgmpy, as pyAgrum reads it."""
-    gum = pytest.importorskip("pyagrum", reason="pyAgrum is not installed")
+def repository(name: str) -> Path:
+    """A network of bnlearn's repository, a file of the installed pgmpy."""
     found = importlib.util.find_spec("pgmpy")
-    if found is None:
+    if found is None or found.origin is None:
         pytest.skip("pgmpy, which has bnlearn's networks, is not installed")
     folder = Path(found.origin).parent
     files = [p for p in folder.rglob(f"{name}.bif*") if p.suffix in (".bif", ".gz")]
     if not files:
         pytest.skip(f"the installed pgmpy has no {name}.bif")
-    data = files[0].read_bytes()
-    return gum, gzip.decompress(data) if files[0].suffix == ".gz" else data
+    return files[0]
+
+
+def bundled(name: str) -> FactorGraph:
+    """A network of bnlearn's repository, read by us."""
+    return read(repository(name))
 
 
 def loaded(name: str, folder: Path):
     """pyAgrum, its network, and ours with the same tables."""
-    gum, data = repository(name)
+    gum = pytest.importorskip("pyagrum", reason="pyAgrum is not installed")
+    file = repository(name)
+    data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     (folder / f"{name}.bif").write_bytes(data)
     bn = gum.loadBN(str(folder / f"{name}.bif"))
     names = [bn.variable(k).name() for k in sorted(bn.nodes())]

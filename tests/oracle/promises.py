@@ -65,25 +65,10 @@ def draw_graph(rng: np.random.Generator) -> FactorGraph:
         return models.SMALL[kind](rng).graph
     n = int(rng.integers(2, 5))  # a global factor over some new variables, and one that was there
     old = models.tables(rng).graph
-    both = beside(old, FactorGraph.pairwise(rng.normal(size=n), [[0, 1]], rng.normal(size=1)))
-    new = range(both.n_variables - n, both.n_variables)
-    binary = [v for v in range(old.n_variables) if both.n_states[v] == 2][:1]
-    return both.add_global([*binary, *new], models.Between(1, least=1))
-
-
-def beside(graph: FactorGraph, other: FactorGraph) -> FactorGraph:
-    """Two models as one; the first unchanged where it has no tables, or is large."""
-    if (
-        any(g.form != "table" for g in graph.groups)
-        or np.prod(graph.n_states) * np.prod(other.n_states) > 20_000
-    ):
-        return graph
-    both = [(g, n) for g, n in ((graph, 0), (other, graph.n_variables))]
-    return FactorGraph.from_tables(
-        np.r_[graph.n_states, other.n_states],
-        [(g.scope(i) + n).tolist() for g, n in both for i in range(g.n_factors)],
-        [g.log_table(i) for g, n in both for i in range(g.n_factors)],
-    )
+    more = FactorGraph.pairwise(rng.normal(size=n), [[0, 1]], rng.normal(size=1))
+    both = models.union(old, more)
+    scope = [v for v in range(both.n_variables) if both.n_states[v] == 2][: n + 1]
+    return both.add_global(scope, models.Between(1, least=1))
 
 
 def draw_solver(rng: np.random.Generator) -> BeliefPropagation | TreeReweighted | MeanField:
@@ -109,8 +94,10 @@ def check(number: int) -> str:
     solver = draw_solver(rng)
     if isinstance(solver, MeanField) and any(g.form == "machine" for g in graph.groups):
         solver = BeliefPropagation(max_iters=solver.max_iters, tol=solver.tol)
-    if rng.random() < 0.15:  # beside a tree of other states, which must be right in any case
-        graph = beside(graph, models.trees(rng).graph)
+    if rng.random() < 0.15 and all(g.form == "table" for g in graph.groups):
+        tree = models.trees(rng).graph  # of other states, which must be right in any case
+        if np.prod(graph.n_states) * np.prod(tree.n_states) <= 20_000:
+            graph = models.union(graph, tree)
     start = None
     if rng.random() < 0.3:  # an earlier answer: other evidence, or fewer factors
         earlier = graph.keep(rng.random(graph.n_factors) < 0.8) if rng.random() < 0.5 else graph

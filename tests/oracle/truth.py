@@ -116,6 +116,16 @@ def marginals(graph: FactorGraph) -> np.ndarray:
     )
 
 
+def divergence(p_graph: FactorGraph, q_graph: FactorGraph) -> float:
+    """D(p || q); infinite where q forbids what p allows."""
+    p, q = log_scores(p_graph), log_scores(q_graph)
+    alive = p > -np.inf
+    if (q[alive] == -np.inf).any():
+        return np.inf
+    p, q = p - logsumexp(p), q - logsumexp(q)
+    return float((np.exp(p[alive]) * (p[alive] - q[alive])).sum())
+
+
 def factor_marginal(graph: FactorGraph, factor: int) -> np.ndarray:
     _, p = joint(graph)
     scope = graph.scope(factor).tolist()
