@@ -15,7 +15,7 @@ fixed again only where it excludes other states.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -177,7 +177,7 @@ def condition(graph: FactorGraph) -> Conditioned:
 def _absorbed(graph: FactorGraph) -> _Absorbed:
     simple = [part for g in graph.groups for part in g.simplified()]
     log_field = np.zeros(int(graph._offsets[-1]))
-    constant, groups = _absorb_small(graph, simple, log_field)
+    constant, groups = absorb_small(graph, simple, log_field)
     return _Absorbed(constant, log_field if len(groups) < len(simple) else None, groups)
 
 
@@ -204,7 +204,7 @@ def _settled(graph: FactorGraph, start: _Absorbed, gone: NDArray[np.bool_] | Non
         touched[newly] = True
         before = {id(g) for g in groups}
         sliced = [part for g in groups for part in g.sliced(touched, fixed)]
-        more, groups = _absorb_small(graph, sliced, log_field)
+        more, groups = absorb_small(graph, sliced, log_field)
         for g in groups:
             if id(g) not in before:
                 g.exclude(log_field, offsets)
@@ -216,8 +216,8 @@ def _settled(graph: FactorGraph, start: _Absorbed, gone: NDArray[np.bool_] | Non
     return _Settled(gone, constant, start.field if lent else log_field, fixed, arrays)
 
 
-def _absorb_small(
-    graph: FactorGraph, groups: tuple[FactorGroup, ...] | list[FactorGroup], log_field: NDArray
+def absorb_small(
+    graph: FactorGraph, groups: Sequence[FactorGroup], log_field: NDArray
 ) -> tuple[float, list[FactorGroup]]:
     """Add arity-0 factors to the constant and arity-1 factors to the field, in place."""
     constant, rest = 0.0, []

@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
+from minfer.conditioning import Conditioned, absorb_small
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS, FactorGroup, all_cells
 from minfer.factors.tables import Tables
@@ -49,18 +49,10 @@ def only_tables(model: Conditioned, who: str = "Exact") -> Conditioned:
             else:
                 chains.add(g)
         else:
-            for row in range(len(g)):
-                scope = g._scope[row]
-                free = scope[model.fixed[scope] < 0]
-                table = _global_table(model, g, row, who)
-                if len(free) == 0:
-                    constant += float(table)
-                elif len(free) == 1:
-                    lo = model.graph._offsets[free[0]]
-                    field[lo : lo + table.size] += table
-                else:
-                    ids = g._ids[row : row + 1]
-                    groups.append(Tables(ids, free[None, :], table.shape, table.reshape(1, -1)))
+            tables = [written(model, g, row, who) for row in range(len(g))]
+            more, rest = absorb_small(model.graph, tables, field)
+            constant += more
+            groups += rest
     if constant == -np.inf:
         raise ContradictionError("every assignment has probability zero: a global factor forbids "
                                  "the observed states of all its variables")  # fmt: skip
@@ -78,10 +70,8 @@ def only_tables(model: Conditioned, who: str = "Exact") -> Conditioned:
     )
 
 
-def _global_table(
-    model: Conditioned, group: FactorGroup, row: int, who: str = "Exact"
-) -> NDArray[np.float64]:
-    """log psi over the free variables of a global factor, by asking for every assignment."""
+def written(model: Conditioned, group: FactorGroup, row: int, who: str = "Exact") -> Tables:
+    """A global factor as a table over its free variables, by asking for every assignment."""
     scope = group._scope[row]
     free = model.fixed[scope] < 0
     shape = tuple(int(s) for s in model.graph._n_states[scope[free]])
@@ -93,7 +83,8 @@ def _global_table(
     cells = all_cells(shape)
     x = np.tile(model.fixed[scope].astype(np.int64), (len(cells), 1))
     x[:, free] = cells
-    return group.score(np.full(len(cells), row), x).reshape(shape)
+    table = group.score(np.full(len(cells), row), x).reshape(1, -1)
+    return Tables(group._ids[row : row + 1], scope[free][None], shape, table)
 
 
 class _MachineChains:

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from minfer.certified.local import Local
 from minfer.certified.rounding import U
 from minfer.conditioning import Conditioned
-from minfer.decomposition import _global_table, only_tables
+from minfer.decomposition import only_tables, written
 from minfer.errors import RefusedError
 from minfer.factors.group import FactorGroup
-from minfer.factors.tables import Tables
 
 #: Variables whose logarithms are less certain count as opaque.
 MOST_ERROR = 0.01
@@ -94,23 +93,11 @@ def _in_tables(model: Conditioned) -> tuple[Conditioned, list[FactorGroup]]:
             continue
         try:
             if g.form == "messages":
-                done += _written(model, g)
+                tables = [written(model, g, row) for row in range(len(g))]
+                done += [t for t in tables if t.arity]
             else:
                 now = only_tables(replace(now, groups=(g,)))
                 done += now.groups
         except RefusedError:
             left_out.append(g)
     return replace(now, groups=tuple(done)), left_out
-
-
-def _written(model: Conditioned, group: FactorGroup) -> list[FactorGroup]:
-    """Tables of global factors over their free variables. Their scores are the model's numbers."""
-    out: list[FactorGroup] = []
-    for row in range(len(group)):
-        scope = group._scope[row]
-        scope = scope[model.fixed[scope] < 0]
-        if len(scope):
-            table = _global_table(model, group, row)
-            out.append(Tables(group._ids[row : row + 1], scope[None], table.shape,
-                              table.reshape(1, -1)))  # fmt: skip
-    return out

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.decomposition import _global_table, only_tables
+from minfer.conditioning import absorb_small
+from minfer.decomposition import only_tables, written
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.distances import recognised
 from minfer.factors.group import MAX_TABLE_CELLS, FactorGroup, n_entries
@@ -130,22 +131,13 @@ def lay_out(model: Conditioned) -> MapProblem:
     place = np.full(graph.n_variables, -1, dtype=np.int64)
     place[free] = np.arange(len(free))
     off = np.concatenate([[0], np.cumsum(graph._n_states[free], dtype=np.int64)])
-    theta = model.field[np.repeat(model.fixed < 0, graph._n_states)]
-    fixed = model.field[model.fixed_at]
     parts = [p for g in model.groups for p in _parts(model, g)]
-    constant = math.fsum([model.constant, *fixed.tolist()])
-    compiled: list[FactorGroup] = []
-    blocks: list[MaxBlock] = []
-    for part in parts:
-        if isinstance(part, MaxBlock):
-            blocks.append(part)
-        elif part.arity == 0:
-            constant += float(part.log_tables().sum())
-        elif part.arity == 1:
-            at = off[place[part._scope[:, 0]]][:, None] + np.arange(part.shape[0])
-            np.add.at(theta, at, part.log_tables())
-        else:
-            compiled.append(part)
+    blocks = [p for p in parts if isinstance(p, MaxBlock)]
+    fixed, field = model.field[model.fixed_at], model.field.copy()
+    others = [p for p in parts if not isinstance(p, MaxBlock)]
+    more, compiled = absorb_small(graph, others, field)
+    constant = math.fsum([model.constant, *fixed.tolist()]) + more
+    theta = field[np.repeat(model.fixed < 0, graph._n_states)]
     if constant == -np.inf:
         raise ContradictionError("every assignment has probability zero: a factor forbids the "
                                  "observed states of all its variables")  # fmt: skip
@@ -196,9 +188,7 @@ def _parts(model: Conditioned, group: FactorGroup) -> list[Any]:
         shape = tuple(int(s) for s in model.graph._n_states[free])
         few = n_entries(shape) <= _MAX_CELLS
         if few or (n_entries(shape) <= MAX_TABLE_CELLS and not group.has_maxima):
-            table = _global_table(model, group, row)
-            ids = group._ids[row : row + 1]
-            out.append(Tables(ids, free[None, :], table.shape, table.reshape(1, -1)))
+            out.append(written(model, group, row))
         else:
             large.append(row)
     if large:
