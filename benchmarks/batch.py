@@ -31,8 +31,8 @@ from pathlib import Path
 import numpy as np
 
 from minfer.batch import ParseSentences, run, status
-from minfer.experiments.measure import Stopwatch, in_turn, least, median_ratio, wall_seconds
 from minfer.parsing import Parser, Recipe, Sentence, read_conllu, write_conllu
+from minfer_experiments.measure import Stopwatch, in_turn, least, median_ratio, wall_seconds
 from places import TREEBANKS
 
 TREEBANK = TREEBANKS / "UD_English-EWT" / "en_ewt-ud-train.conllu.gz"

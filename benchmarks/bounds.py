@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minfer import FactorGraph
-from minfer.experiments import pages
-from minfer.experiments.measure import Stopwatch
 from minfer.reduction import bound as b
+from minfer_experiments import pages
+from minfer_experiments.measure import Stopwatch
 
 ROWS = {
     "features": "Proposition 2 (`feature_bound`)",

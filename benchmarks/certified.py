@@ -45,10 +45,10 @@ from minfer.certified.result import METHODS
 from minfer.certified.search import Search, all_methods
 from minfer.conditioning import condition
 from minfer.examples import picture
-from minfer.experiments import measure
-from minfer.experiments.pages import table, write_section
-from minfer.experiments.results import Results
 from minfer.graph import grid_edges
+from minfer_experiments import measure
+from minfer_experiments.pages import table, write_section
+from minfer_experiments.results import Results
 from oracle import models
 from places import UAI, UaiModel, uai_models
 

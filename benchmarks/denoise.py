@@ -155,7 +155,7 @@ def ask(python: str, *words: Any) -> dict[str, Any]:
 
 
 def scaling(sides: list[int]) -> list[list[str]]:
-    from minfer.experiments.pages import say  # peers' environments lack it
+    from minfer_experiments.pages import say  # peers' environments lack it
 
     body, first = [], {}
     for how in ("estimated", "plain", "reduced", "trw"):
@@ -188,7 +188,7 @@ def iterations(side: int, target: np.ndarray, error: float) -> int:
 
 
 def against_peers(python: str, sides: list[int], tools: list[str]) -> tuple[list[list[str]], bool]:
-    from minfer.experiments.pages import say
+    from minfer_experiments.pages import say
 
     body, met = [], True
     iters = 0
@@ -238,7 +238,7 @@ def main() -> None:
         answers.write(json.dumps(work(args.worker)) + "\n")
         answers.flush()
         return
-    from minfer.experiments.pages import say, table
+    from minfer_experiments.pages import say, table
 
     measure.pin(args.core)
     if args.sides:

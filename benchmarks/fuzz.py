@@ -4,10 +4,10 @@ So many files broken at random (``tests/fuzzing.py``), as many crafted ones with
 (``tests/crafting.py``), and as many mutated tables, programs, records and learners
 (``tests/mutating.py``), each read in a child process and, if it is accepted, put to use. Passes if
 only typed errors escape, no answer is nonsense, no child dies, no file is read for longer than 5
-seconds of the processor, and none takes more than 2 GiB. A failure prints the case, which
-``case(rng, number)`` of these modules makes again. ``--bounds`` compiles the kernels anew, into a
-cache of its own, with
-a check at every index: a wrong one is then seen even where it would have gone unnoticed.
+seconds of the processor, and none takes more than 2 GiB beyond what the child has when it begins.
+A failure prints the case, which ``case(rng, number)`` of these modules makes again. ``--bounds``
+compiles the kernels anew, into a cache of its own, with a check at every index: a wrong one is then
+seen even where it would have gone unnoticed.
 ``--readers bif,xmlbif,net,xdsl`` breaks files of these formats alone.
 """
 
@@ -25,7 +25,7 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from minfer.experiments import measure
+from minfer_experiments import measure
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))

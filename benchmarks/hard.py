@@ -48,11 +48,11 @@ from minfer import (
     Tempering,
     Windows,
 )
-from minfer.experiments.measure import Stopwatch
-from minfer.experiments.pages import table as markdown
-from minfer.experiments.pages import write_section
-from minfer.experiments.results import Results
 from minfer.graph import grid_edges
+from minfer_experiments.measure import Stopwatch
+from minfer_experiments.pages import table as markdown
+from minfer_experiments.pages import write_section
+from minfer_experiments.results import Results
 from places import UAI, uai_models
 
 CELLS = 2**16

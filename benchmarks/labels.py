@@ -237,7 +237,7 @@ def main() -> None:
         jobs = {"needed": needed, "time": milliseconds, "truth": write_truth, "pgmax": pgmax}
         print(json.dumps(jobs[name](*job)))
         return
-    from minfer.experiments.pages import line, table
+    from minfer_experiments.pages import line, table
 
     if asked.pgmax is None:
         print("PGMax is left out: --pgmax names no python that has it\n")

@@ -43,9 +43,6 @@ import learning_gradients
 import learning_tables
 from learning_page import FILE, PAGE
 from minfer import BeliefPropagation, Exact, FactorGraph, MinJoint, TreeReweighted, sample
-from minfer.experiments.measure import Stopwatch, pin, timed
-from minfer.experiments.pages import table, write_section
-from minfer.experiments.results import Results
 from minfer.graph import grid_edges
 from minfer.learn import (
     BetheLikelihood,
@@ -57,8 +54,11 @@ from minfer.learn import (
     TRWLikelihood,
     grow,
 )
-from minfer.learn.denoising import neighbours, patches
 from minfer.pictures import base_pictures, bimodal
+from minfer_experiments.learned_denoising import neighbours, patches
+from minfer_experiments.measure import Stopwatch, pin, timed
+from minfer_experiments.pages import table, write_section
+from minfer_experiments.results import Results
 
 Row = dict[str, Any]
 

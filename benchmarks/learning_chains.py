@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from learning_page import keep
-from minfer.experiments.measure import Stopwatch, cpu_name, in_both_ways, in_turn, timed, told
-from minfer.experiments.pages import table
 from minfer.learn import ChainCRF
+from minfer_experiments.measure import Stopwatch, cpu_name, in_both_ways, in_turn, timed, told
+from minfer_experiments.pages import table
 
 CASES: list[dict[str, float]] = [
     {"c1": 0.0, "c2": 1.0, "delta": 1e-5},

@@ -27,10 +27,10 @@ import numpy as np
 
 from learning_page import keep
 from minfer import BeliefPropagation, Exact, FactorGraph, TreeReweighted
-from minfer.experiments.measure import in_both_ways, in_turn, is_loose, medians, timed
-from minfer.experiments.pages import table
 from minfer.graph import grid_edges
 from minfer.solvers.gradients import pull_back
+from minfer_experiments.measure import in_both_ways, in_turn, is_loose, medians, timed
+from minfer_experiments.pages import table
 
 #: Of the largest derivative, what everybody's gradient may be wrong by.
 ERROR = 1e-6

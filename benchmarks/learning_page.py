@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from minfer.experiments.pages import write_section
-from minfer.experiments.results import Results
+from minfer_experiments.pages import write_section
+from minfer_experiments.results import Results
 from places import DOCS, RESULTS
 
 FILE, PAGE = RESULTS / "learning.json", DOCS / "learning-measured.md"

@@ -31,7 +31,8 @@ import pandas as pd
 import minfer
 from learning_page import keep
 from minfer import FactorGraph, interop
-from minfer.experiments.measure import (
+from minfer.learn import BayesianNetwork
+from minfer_experiments.measure import (
     cpu_name,
     cpu_seconds,
     in_both_ways,
@@ -40,8 +41,7 @@ from minfer.experiments.measure import (
     medians,
     timed,
 )
-from minfer.experiments.pages import table
-from minfer.learn import BayesianNetwork
+from minfer_experiments.pages import table
 from networks_peers import folder
 
 

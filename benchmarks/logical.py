@@ -34,7 +34,9 @@ import numpy as np
 
 from minfer import BeliefPropagation, FactorGraph
 from minfer.conditioning import condition
-from minfer.experiments.measure import (
+from minfer.solvers.propagation import Propagation
+from minfer.wiring import wire
+from minfer_experiments.measure import (
     Stopwatch,
     in_turn,
     loosen,
@@ -42,8 +44,6 @@ from minfer.experiments.measure import (
     medians,
     pin,
 )
-from minfer.solvers.propagation import Propagation
-from minfer.wiring import wire
 
 LIMITS = {"clauses, sweep": 8.0, "at most k, sweep": 50.0, "ldpc, bit and iteration, 1000": 0.5}
 MOST = 50  # iterations of decoders

@@ -171,8 +171,8 @@ def run_pgmax(path: str) -> None:
 
 def uai(data: Path, seconds: float, names: list[str]) -> None:
     import minfer
-    from minfer.experiments import pages
-    from minfer.experiments.results import Results
+    from minfer_experiments import pages
+    from minfer_experiments.results import Results
 
     known = Results(PROVEN).parts
     last = "toulbar2, proven within a minute"
@@ -197,9 +197,9 @@ def uai(data: Path, seconds: float, names: list[str]) -> None:
 def reference(data: Path, python: str, seconds: float, names: list[str], most: float) -> None:
     """What toulbar2 finds and proves; ends after the model during which ``most`` seconds pass."""
     from minfer.conditioning import condition
-    from minfer.experiments.results import Results
     from minfer.queries.map import toulbar
     from minfer.queries.map.problem import lay_out
+    from minfer_experiments.results import Results
 
     known = Results(PROVEN)
     whole = measure.Stopwatch()

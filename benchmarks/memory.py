@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minfer.experiments.measure import peak
+from minfer_experiments.measure import peak
 
 
 def resident() -> int:

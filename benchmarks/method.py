@@ -43,12 +43,12 @@ from minfer import (
     infer,
     relax,
 )
-from minfer.experiments.measure import Stopwatch, in_turn, least, pin, quickest
-from minfer.experiments.results import Results
 from minfer.reduction import seeds
-from minfer.reduction.deletion import delete
 from minfer.reduction.recipes import Compensated, Iterated, Paper
 from minfer.reduction.sources import ground
+from minfer_experiments.deletion import delete
+from minfer_experiments.measure import Stopwatch, in_turn, least, pin, quickest
+from minfer_experiments.results import Results
 from places import RESULTS, UAI
 
 SHARES = (0.0, 0.05, 0.2, 0.5)

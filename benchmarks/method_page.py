@@ -41,7 +41,7 @@ from method_tables import (
     with_ellipses,
     wrapped,
 )
-from minfer.experiments.results import together
+from minfer_experiments.results import together
 
 # ------------------------------------------------------------------ where it loses
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import method_problems as problems
-from minfer.experiments.pages import table
+from minfer_experiments.pages import table
 
 Row = dict[str, Any]
 

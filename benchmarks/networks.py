@@ -50,10 +50,10 @@ import networks_agree
 import networks_page
 import peers_page
 from minfer import Exact
-from minfer.experiments import measure
-from minfer.experiments.measure import Stopwatch, cpu_seconds, in_turn, medians
-from minfer.experiments.results import Results
 from minfer.solvers.targets import Network
+from minfer_experiments import measure
+from minfer_experiments.measure import Stopwatch, cpu_seconds, in_turn, medians
+from minfer_experiments.results import Results
 from networks_page import BIG, FIVE, SMALL
 from networks_peers import (
     OBSERVED,

@@ -17,7 +17,7 @@ import numpy as np
 
 import minfer
 from minfer import ContradictionError, FactorGraph
-from minfer.experiments.measure import Stopwatch
+from minfer_experiments.measure import Stopwatch
 from networks_page import TOLERANCE
 from networks_peers import Net, PyAgrum, bundled
 

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from minfer.experiments.pages import number, table
-from minfer.experiments.results import together
+from minfer_experiments.pages import number, table
+from minfer_experiments.results import together
 
 SMALL = ("alarm", "insurance", "hailfinder", "win95pts")
 FIVE = (*SMALL, "pigs")

@@ -24,15 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from minfer.experiments import measure
-from minfer.experiments.measure import Stopwatch, cpu_seconds
-from minfer.experiments.pages import say
-from minfer.experiments.results import Results
 from minfer.parsing import Inference, Parser, Recipe, Sentence, evaluate, read_conllu
 from minfer.parsing.calibration import calibration
 from minfer.parsing.evaluation import Scores, bootstrap_difference
 from minfer.parsing.features import Encoded
 from minfer.parsing.stream import parse_file
+from minfer_experiments import measure
+from minfer_experiments.measure import Stopwatch, cpu_seconds
+from minfer_experiments.pages import say
+from minfer_experiments.results import Results
 from parsing_page import written
 from places import DOCS, RESULTS, TREEBANKS
 
@@ -131,7 +131,7 @@ def training(bench: Bench) -> dict[str, Any]:
     """Time and memory of one training on English, in a process of its own."""
     code = (
         "import sys\n"
-        "from minfer.experiments.measure import Stopwatch, peak\n"
+        "from minfer_experiments.measure import Stopwatch, peak\n"
         "from minfer.parsing import Parser, read_conllu\n"
         "data = list(read_conllu(sys.argv[1], multi_root=True))\n"
         "Parser.train(data[:20])\n"  # compiles or loads the kernels

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from minfer.experiments.pages import table, write_section
+from minfer_experiments.pages import table, write_section
 
 
 def written(page: Path, results: dict[str, Any]) -> None:

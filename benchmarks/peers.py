@@ -44,9 +44,9 @@ import numpy as np
 import peers_page
 import reference
 import speed
-from minfer.experiments import measure
-from minfer.experiments.pages import say
-from minfer.experiments.results import Results
+from minfer_experiments import measure
+from minfer_experiments.pages import say
+from minfer_experiments.results import Results
 from peers_cases import CASES
 from peers_claims import CLAIMS
 from peers_environments import PEERS, ROOT, install, python_of

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from minfer.experiments.measure import Stopwatch
+from minfer_experiments.measure import Stopwatch
 
 ROOT = Path(__file__).resolve().parents[1]
 TORCH = ["torch==2.13.0"]  # a plain "torch" would bring CUDA along

@@ -264,7 +264,7 @@ def main() -> None:
                 [name, f"{np.median(mine):.3g}", f"{other} ({side})", f"{np.median(theirs):.4g}",
                  f"{ratio:.3g}", f"{bar:g}{word}"]
             )  # fmt: skip
-    from minfer.experiments import pages  # of this checkout
+    from minfer_experiments import pages  # of this checkout
 
     print(pages.table(["job", "us", "compared with", "us", "speed-up", "bar"], body))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from minfer.experiments.measure import Stopwatch
+from minfer_experiments.measure import Stopwatch
 from oracle import promises
 
 

@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 
 from minfer import BeliefPropagation, Exact, FactorGraph, Gibbs, Rules
-from minfer.experiments.measure import Stopwatch, peak
-from minfer.experiments.pages import table
-from minfer.experiments.results import Results
+from minfer_experiments.measure import Stopwatch, peak
+from minfer_experiments.pages import table
+from minfer_experiments.results import Results
 
 CASES = (
     "grounding", "linear", "class", "cora-fold", "people", "people-300", "people-600", "cora",

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from minfer import BeliefPropagation, Rules
-from minfer.experiments.measure import Stopwatch
-from minfer.experiments.pages import table, write_section
 from minfer.rules import learn
+from minfer_experiments.measure import Stopwatch
+from minfer_experiments.pages import table, write_section
 
 Facts = dict[str, list[tuple[str, ...]]]
 

@@ -28,12 +28,12 @@ import numpy as np
 
 from minfer import BeliefPropagation, FactorGraph
 from minfer.conditioning import condition
-from minfer.experiments import pages
-from minfer.experiments.measure import in_turn, median_ratio, medians, pin
 from minfer.factors import Features
 from minfer.reduction.gains import factor_scores
 from minfer.solvers.propagation import Propagation
 from minfer.wiring import wire
+from minfer_experiments import pages
+from minfer_experiments.measure import in_turn, median_ratio, medians, pin
 
 LIMITS = {"gain / sweep": 2.0, "residual / gain": 1 / 3}
 

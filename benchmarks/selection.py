@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from minfer import MinDivergence, MinJoint, MinSize
-from minfer.experiments import pages
-from minfer.experiments.measure import in_turn, median_ratio, medians, pin, sample
+from minfer_experiments import pages
+from minfer_experiments.measure import in_turn, median_ratio, medians, pin, sample
 
 DROP = (0.1, 0.5, 0.9, 0.999)
 KEEP = (10, 1000, 100_000, 500_000)

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from minfer import Exact, FactorGraph
-from minfer.experiments import measure
+from minfer_experiments import measure
 
 
 def model(n: int, rng: np.random.Generator) -> FactorGraph:

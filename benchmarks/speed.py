@@ -38,7 +38,7 @@ import numpy as np
 
 import reference
 import yardstick
-from minfer.experiments.measure import (
+from minfer_experiments.measure import (
     in_turn,
     is_loose,
     last_core,
@@ -47,8 +47,8 @@ from minfer.experiments.measure import (
     medians,
     one_thread,
 )
-from minfer.experiments.pages import number, say, table
-from minfer.experiments.results import ABOUT, Results
+from minfer_experiments.pages import number, say, table
+from minfer_experiments.results import ABOUT, Results
 from problems import F8, Problem, load
 from tools import TOOLS
 

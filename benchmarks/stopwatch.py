@@ -1,4 +1,4 @@
-"""``measure`` of minfer.experiments by its path, for scripts that run where this minfer is not.
+"""``measure`` of minfer_experiments by its path, for scripts that run where this minfer is not.
 
 Workers run in environments of other libraries, or with another checkout's minfer on their path, and
 are timed as everything else is: ``from stopwatch import measure``.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-HOME = str(Path(__file__).resolve().parents[1] / "src" / "minfer" / "experiments")
+HOME = str(Path(__file__).resolve().parents[1] / "experiments" / "minfer_experiments")
 sys.path.append(HOME)
 try:
     import measure

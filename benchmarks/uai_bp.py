@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from minfer import BeliefPropagation
-from minfer.experiments.pages import table
+from minfer_experiments.pages import table
 from places import UAI, UaiModel, uai_models
 
 

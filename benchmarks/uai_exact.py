@@ -17,8 +17,8 @@ from pathlib import Path
 from minfer import Exact, RefusedError
 from minfer.conditioning import condition
 from minfer.elimination import CliqueTree, clique_tree
-from minfer.experiments.measure import Stopwatch
-from minfer.experiments.pages import line, table
+from minfer_experiments.measure import Stopwatch
+from minfer_experiments.pages import line, table
 from places import UAI, UaiModel, uai_models
 
 PAGE = """# Exact inference on the UAI 2014 models

@@ -22,7 +22,6 @@ from minfer import (
     MeanField,
     MinJoint,
     TreeReweighted,
-    infer,
     intervals,
     mpe,
     query,
@@ -38,7 +37,7 @@ from minfer.kernels import cliques, general, gibbs, ranked, spanning, whole
 from minfer.learn import ChainCRF
 from minfer.parsing import Inference, marginals, tree_marginals
 from minfer.prediction import predict
-from minfer.reduction.values import Values
+from minfer.solvers.exact import assignments
 from minfer.solvers.gradients import pull_back
 from minfer.solvers.recorded import record
 from minfer.solvers.rows import RowPlan, flatten
@@ -295,6 +294,8 @@ def cliques_in_chunks():
                 found = Exact(method="clique-tree")(model)
                 np.testing.assert_allclose(found.probs, naive.marginals(model), atol=1e-9)
                 assert abs(found.log_z - naive.log_z(model)) < 1e-9
+                most = max(score.max() for _, score in assignments(model))
+                assert abs(mpe(model).log_score - most) < 1e-9
             ask = rng.normal(size=len(found.probs))
             moved, joints, _ = naive.covariances(forbidding, ask)
             back = pull_back(found, ask)
@@ -367,24 +368,6 @@ def updates_without_room():
                 _ = found.log_z
             if usual.converged and found.converged:
                 np.testing.assert_allclose(found.probs, usual.probs, atol=1e-3)
-
-
-@check
-def lists_of_many_values():
-    """Lists of values in vectors, on a grid and on a ring: close to all values' answer."""
-    rng = np.random.default_rng(17)
-    along = grid_edges(3, 3)
-    alone_ = FactorGraph.empty([35] * 9).tilt(3.0 * rng.normal(size=9 * 35))
-    for graph in (
-        alone_.add_potts(along, 0.5),
-        alone_.add_truncated_linear(along, 0.2, 4.0),
-        alone_.add_tables(along, rng.normal(size=(len(along), 35, 35))),
-        alone_.add_potts([[0, 8]], 1.0).add_potts([[k, 4] for k in range(8) if k != 4], 0.7),
-    ):
-        found = infer(graph, None, BeliefPropagation(), values=Values(dense=False))
-        usual = BeliefPropagation()(graph).probs
-        np.testing.assert_allclose(found.marginals.probs, usual, atol=0.02)
-        _ = found.values.outside_bound, found.marginals.log_z
 
 
 @check

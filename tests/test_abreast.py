@@ -192,34 +192,6 @@ def test_the_inverse_is_right_or_says_so(single_root, dtype):
     assert lane * len(cases) / 4 < answered < lane * len(cases)
 
 
-@roots
-@floats
-@pytest.mark.drawn
-def test_sums_are_right_or_say_so(single_root, dtype):
-    """Straight from the kernel, of scores in either precision."""
-    rng = np.random.default_rng(8)
-    answered = 0
-    cases = few(itertools.product((8, 9, 13, 26, 41), (0.0, 1.0, 8.0, 40.0), (0.0, 0.7)), 14)
-    for n, spread, holes in cases:
-        scores = rng.normal(0.0, spread, (8, n, n)).astype(dtype)
-        scores[rng.random(scores.shape) < holes] = -np.inf
-        start, swap = np.arange(8) * n * n, np.empty(16, np.int64)
-        work, frame = np.full(12 * 8 * n * n, np.nan), np.empty((abreast.MAX_HALVINGS, 3), np.int64)
-        mu, log_z = np.full_like(scores, np.nan), np.full(8, np.nan)
-        abreast.sums_abreast(
-            single_root, scores.ravel(), start, n, swap, mu.ravel(), log_z, work, frame
-        )
-        for b, found in enumerate(one_by_one(scores, [n - 1] * 8, single_root)):
-            if found is None:
-                assert log_z[b] == -np.inf
-            elif log_z[b] > -np.inf:
-                answered += 1
-                atol = 1e-11 if dtype == np.float64 else 1e-7
-                np.testing.assert_allclose(mu[b], found[0], atol=atol)
-                assert log_z[b] == pytest.approx(found[1], rel=1e-12, abs=1e-11)
-    assert 3 * len(cases) < answered <= 8 * len(cases)
-
-
 def test_bad_scores_among_good_ones():
     scores = np.random.default_rng(3).normal(size=(16, 20, 20))
     for bad, dtype in itertools.product((np.nan, np.inf), (np.float64, np.float32)):

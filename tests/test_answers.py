@@ -234,7 +234,7 @@ def test_what_means_nothing_is_not_compared():
 
 
 #: A kernel of the package that compiles in no time, and what another one would make of its name.
-NAME = "minfer.kernels.values.softmax"
+NAME = "minfer.kernels.softmax.softmax"
 
 
 def wrong_softmax(field, offsets, probs):
@@ -289,7 +289,7 @@ def test_warmup_says_which_kernel_is_wrong(folder, monkeypatch):
 
 @compiled
 def test_warmup_says_how_many_were_asked(folder, monkeypatch):
-    from minfer.kernels.values import softmax
+    from minfer.kernels.softmax import softmax
 
     kernel = _jit.jit(softmax.py_func)
     monkeypatch.setattr(exercise, "_use_method", lambda: kernel(*arguments()))
@@ -314,7 +314,7 @@ def doctor(monkeypatch: Any) -> Any:
 
 @compiled
 def test_wrong_code_in_a_wheel_is_passed_over(folder, tmp_path, monkeypatch):
-    from minfer.kernels.values import softmax
+    from minfer.kernels.softmax import softmax
     from test_kernel_cache import as_wheel
 
     def kernel() -> Any:
@@ -346,13 +346,13 @@ def test_wrong_code_in_a_wheel_is_passed_over(folder, tmp_path, monkeypatch):
 PLANT = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from minfer.kernels.values import softmax
+from minfer.kernels.softmax import softmax
 from test_answers import planted
 planted(softmax._cache)
 """
 SAY = """
 import numpy as np
-from minfer.kernels.values import softmax
+from minfer.kernels.softmax import softmax
 probs = np.empty(2)
 softmax(np.array([0.0, np.log(3.0)]), np.array([0, 2]), probs)
 print(probs.round(9).tolist())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 import time
 from html import unescape
 from pathlib import Path
@@ -34,12 +35,11 @@ from minfer.conditioning import condition
 from minfer.examples import sprinkler
 from minfer.kernels import _jit
 from minfer.notebook import Face, Faced
-from minfer.reduction import comparison
 from minfer.reduction.bound import product_bound
+from minfer.reduction.compare import Comparison, Outcome, Reference, Trial, compare, measured
 from minfer.reduction.explain import explain
 from minfer.reduction.result import Result
 from minfer.reduction.telling import error, full_log_z, looked_at, reduced_log_z, summary
-from minfer.reduction.trials import Outcome, Reference, Trial, measured
 from minfer.report import denoise_report, report
 from minfer.solvers import portfolio, telling
 from minfer.solvers.status import Status
@@ -257,12 +257,12 @@ def test_an_estimate_outside_the_bounds_of_the_full_model_is_refuted() -> None:
     assert result.to_dict()["reduction"]["log_z_full_refuted"] is True
 
 
-def compared(weight: float) -> tuple[Result, comparison.Comparison]:
+def compared(weight: float) -> tuple[Result, Comparison]:
     fields, weights = (np.random.default_rng(k) for k in (0, 10))
     graph = FactorGraph.grid(fields.normal(size=(4, 4)), weight * weights.normal(size=24))
     solver = BeliefPropagation(damping=0.5)
     result = looked_at(infer(graph, MinJoint(0.01), solver))
-    return result, comparison.compare(result, solver, None)
+    return result, compare(result, solver, None)
 
 
 def test_an_estimate_of_the_full_model_beside_its_exact_log_z_is_refuted() -> None:
@@ -271,14 +271,14 @@ def test_an_estimate_of_the_full_model_beside_its_exact_log_z_is_refuted() -> No
     assert found.same is not None
     truth = naive.log_z(result.model)
     assert abs(found.same.marginals.log_z - truth) > 0.1
-    (cells,) = (row for row in comparison.face(result, found).rows if "log Z" in str(row[0]))
+    (cells,) = (row for row in found.face(result).rows if "log Z" in str(row[0]))
     assert cells[2] == f"{found.same.marginals.log_z:.6g} (refuted)"
     assert cells[3] == f"{truth:.6g}"
     told = found.to_dict(result)
     assert told["same_solver"]["log_z_refuted"] is True
     assert told["full"]["log_z_refuted"] is False
     mild, other = compared(0.05)
-    assert not any("refuted" in str(row) for row in comparison.face(mild, other).rows)
+    assert not any("refuted" in str(row) for row in other.face(mild).rows)
 
 
 def test_an_error_that_intervals_refute_is_called_refuted() -> None:
@@ -371,8 +371,8 @@ def test_methods_that_do_not_apply_are_not_missed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(portfolio, "LEAST_FOR_INTERVALS", 0.0)
     monkeypatch.setattr(_jit, "ready", lambda _: False)
     note = Auto(time_limit=0.2, exact_cells=0)(three).note
-    assert "not clipped to certified intervals by boxes, hull, whose kernels" in note
-    assert applicable(condition(three)) == ["exact", "boxes", "hull"]
+    assert "not clipped to certified intervals by boxes, whose kernels" in note
+    assert applicable(condition(three)) == ["exact", "boxes"]
     seen = MILD.with_evidence(dict.fromkeys(range(36), 0))
     assert "monotone" not in applicable(condition(seen))
     assert "monotone" in applicable(condition(MILD))
@@ -582,7 +582,7 @@ def test_the_papers_experiments_make_their_folder(
         assert models.is_dir()
         return Made()
 
-    monkeypatch.setattr("minfer.experiments.table1.run", run)
+    monkeypatch.setattr("minfer_experiments.table1.run", run)
     out = tmp_path / "some" / "results"
     found = call("paper", "table1", "--data", tmp_path, "-o", out)
     assert found.exit_code == 0, found
@@ -593,6 +593,17 @@ def test_the_papers_experiments_make_their_folder(
     found = call("paper", "table1", "--data", tmp_path, "-o", file)
     assert found.exit_code != 0
     assert "a folder is needed" in found.stderr
+
+
+def test_the_papers_experiments_may_be_absent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "minfer_experiments", None)
+    for name in [name for name in sys.modules if name.startswith("minfer_experiments.")]:
+        monkeypatch.delitem(sys.modules, name)
+    found = call("paper", "fig1", "-o", tmp_path)
+    assert found.exit_code != 0
+    assert "(minfer_experiments) are not installed" in found.stderr
 
 
 def test_a_portfolio_takes_global_factors() -> None:

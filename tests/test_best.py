@@ -127,20 +127,6 @@ def test_rules_and_ties():
     assert minfer.mpe(parity).log_score == pytest.approx(math.log(w.max()))
 
 
-def test_a_large_clique_goes_in_blocks(monkeypatch):
-    from minfer.queries import cliques
-
-    rng = np.random.default_rng(0)
-    g = FactorGraph.grid(rng.normal(size=(4, 9)), rng.normal(size=59))
-    want = minfer.mpe(g, k=5), minfer.mpe(g, variables=range(0, 36, 5), k=3)
-    monkeypatch.setattr(cliques, "_BLOCK", 4)
-    monkeypatch.setattr(cliques, "_CACHED", 4)
-    found = minfer.mpe(g, k=5), minfer.mpe(g, variables=range(0, 36, 5), k=3)
-    for a, b in zip(want, found):
-        assert [x.numbers.tolist() for x in a] == [x.numbers.tolist() for x in b]
-        assert [x.log_probability for x in a] == pytest.approx([x.log_probability for x in b])
-
-
 def test_refused_with_an_estimate():
     rng = np.random.default_rng(0)
     pairs = [[a, b] for a in range(50) for b in range(a + 1, 50)]

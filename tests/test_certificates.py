@@ -44,8 +44,8 @@ from minfer.reduction.bound import (
     ignored,
     quantile_bound,
 )
-from minfer.reduction.proposition1 import split
 from minfer.reduction.recipes import Compensated, Iterated, Paper
+from minfer_experiments.proposition1 import split
 from oracle import lists, models
 from oracle import truth as naive
 

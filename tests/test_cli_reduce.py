@@ -20,11 +20,10 @@ import minfer
 from minfer.cli.generate import documented
 from minfer.cli.reduce import Reduction, make_request
 from minfer.errors import SettingsError
+from minfer.reduction.compare import Measurement, Point, Tradeoff, tradeoff
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
 from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
 from minfer.reduction.recipes import Compensated
-from minfer.reduction.tradeoff import Measurement, tradeoff
-from minfer.reduction.trials import Point, Tradeoff
 from test_cli import call, fails
 
 
@@ -94,27 +93,6 @@ def test_without_the_options_nothing_changes(model: Path) -> None:
     plain = answer(model)
     assert "reduction" not in plain
     assert plain["solver"].startswith("Auto")
-
-
-def test_lists_of_values(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    graph = minfer.FactorGraph.empty([40] * 9).tilt(6 * rng.normal(size=360))
-    graph = graph.add_tables(minfer.graph.grid_edges(3, 3), 0.3 * rng.normal(size=(1, 40, 40)))
-    path = tmp_path / "many.minfer"
-    minfer.write(graph, path)
-    content = answer(path, "--values", 0.02)
-    found = infer(graph, None, values=MinJoint(0.02))
-    np.testing.assert_allclose(probs(content), found.marginals.probs, atol=1e-12)
-    told = content["values"]
-    assert told["kept"] == found.values.n_kept < 100
-    assert content["reduction"]["objective"] is None
-    text = call("run", path, "--values", 0.02).stdout
-    assert f"{told['kept']} of 360 kept" in text
-    assert "nothing was ignored" not in text  # values were
-    few = answer(path, "--values", 0.02, "--factor-cost", 0.05)
-    assert few["reduction"]["ignored"] > 0
-    fails(call("run", path, "--values", 0.02, "--method", "iterated"), 2, "--values")
-    fails(call("run", path, "--values", 2), 2, "--values must be 0 to 1")
 
 
 @pytest.mark.parametrize(
@@ -429,7 +407,7 @@ def test_tradeoff_files(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     pytest.importorskip("matplotlib")
     ticks = count()  # no clock of the machine's: CPU time may stand still during so short a call
     clock = SimpleNamespace(process_time=lambda: next(ticks) / 1024)
-    monkeypatch.setattr("minfer.reduction.trials.time", clock)
+    monkeypatch.setattr("minfer.reduction.compare.time", clock)
     table = tmp_path / "a.csv"
     for name in ("a.png", "a.svg"):
         words = [*SWEEP, "--csv", table, "--picture", tmp_path / name]

@@ -32,11 +32,11 @@ from minfer import (
 )
 from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate
-from minfer.reduction.deletion import delete, deletion_costs
 from minfer.reduction.gains import factor_scores
 from minfer.reduction.infer import edge_weights
 from minfer.reduction.recipes import Compensated, Iterated, Paper, recipe_named
 from minfer.reduction.sources import Join, JoinTemplates, ground
+from minfer_experiments.deletion import delete, deletion_costs
 from oracle import lists, models
 from oracle import truth as naive
 

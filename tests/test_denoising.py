@@ -776,7 +776,7 @@ def test_the_papers_method_from_the_command_line(run):
 
 @pytest.mark.slow
 def test_paper_command(run, monkeypatch):
-    from minfer.experiments import fig1
+    from minfer_experiments import fig1
 
     pytest.importorskip("matplotlib")
     assert run("paper", "fig9").exit_code == 2

@@ -37,6 +37,7 @@ import typer
 from typer.testing import CliRunner
 
 import minfer
+import minfer_experiments
 from draws import thorough
 from minfer.cli import app
 
@@ -49,11 +50,14 @@ NOT_RUN_PAGES = {"commands.md": "the examples of the help texts, about files of 
 NOT_RUN = {"paper": "minutes", "warmup": "compiles all kernels", "doctor": "may find faults here"}
 if importlib.util.find_spec("pyarrow") is None:
     NOT_RUN["batch"] = "pyarrow is not installed"
-PACKAGE = Path(minfer.__file__).parent
+PACKAGES = [Path(package.__file__).parent for package in (minfer, minfer_experiments)]
 EXAMPLE = re.compile(r"^ *>>> ", flags=re.M)
 #: Every module that shows an example; found by their text, so that no extra need be installed.
 MODULES = [
-    path for path in sorted(PACKAGE.rglob("*.py")) if EXAMPLE.search(path.read_text("utf-8"))
+    path
+    for package in PACKAGES
+    for path in sorted(package.rglob("*.py"))
+    if EXAMPLE.search(path.read_text("utf-8"))
 ]
 
 
@@ -221,7 +225,8 @@ def assert_prints(expected: str, printed: str) -> None:
 
 
 def module_name(path: Path) -> str:
-    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    [root] = {package.parent for package in PACKAGES if path.is_relative_to(package)}
+    parts = path.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import pytest
 
 from minfer import FormatError
-from minfer.experiments import measure, pages
-from minfer.experiments.results import Results, together
+from minfer_experiments import measure, pages
+from minfer_experiments.results import Results, together
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "benchmarks"

@@ -10,8 +10,8 @@ import pytest
 
 from draws import thorough
 from minfer import FormatError
-from minfer.experiments import fig1
-from minfer.experiments.fig1 import Case, Curves, Setting, claims, page, records, settings, tasks
+from minfer_experiments import fig1
+from minfer_experiments.fig1 import Case, Curves, Setting, claims, page, records, settings, tasks
 
 pytestmark = pytest.mark.drawn  # with two versions of each picture
 ALPHAS = (1.0, 3.0, 5.0, 8.0, 12.0)

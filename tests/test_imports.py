@@ -22,7 +22,7 @@ PACKAGE = Path(minfer.__file__).parent
 LAYERS = [
     {"kernels"},
     {"errors", "words", "notebook", "checks", "limits", "parallel", "plots"},
-    {"factors", "states", "joint", "directed", "graph"},
+    {"factors", "states", "evidence", "joint", "directed", "graph"},
     {
         "conditioning",
         "layout",
@@ -38,7 +38,7 @@ LAYERS = [
     {"reduction"},
     {"io", "interop", "pictures", "typed"},
     {"denoised", "denoising", "shades", "parsing", "prediction", "learn"},
-    {"stereo", "rules", "experiments", "batch", "examples", "torch"},
+    {"stereo", "rules", "batch", "examples", "torch"},
     {"report"},
     {"exercise", "health"},
     {"cli", "__main__"},
@@ -235,13 +235,21 @@ def test_numba_only_in_kernels_and_rich_only_in_cli():
             if top == "ray":
                 assert layer in ("batch", "learn"), f"{path} imports {top}"
             if top in ("pyarrow", "pandas", "polars"):
-                assert layer in ("batch", "prediction", "rules"), f"{path} imports {top}"
+                assert layer in ("batch", "evidence.py", "prediction", "rules"), (
+                    f"{path} imports {top}"
+                )
                 assert top != "ray" or found.late, path
             if top == "torch":
                 assert layer == "torch", f"{path} imports {top}"
             if top == "duckdb":
                 assert layer == "rules", f"{path} imports {top}"
                 assert found.late, f"{path}: import it late"
+
+
+def test_the_experiments_are_beside_the_package():
+    """One command starts them, and nothing else knows them."""
+    users = {p.name for p in PACKAGE.rglob("*.py") if "minfer_experiments" in p.read_text("utf-8")}
+    assert users == {"paper.py"}
 
 
 def test_import_loads_neither_numba_nor_scipy():

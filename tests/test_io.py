@@ -418,7 +418,7 @@ def test_a_name_that_no_file_can_have(tmp_path, name):
              lambda: minfer.write_uai(graph, path), lambda: minfer.write_native(graph, Path(path)),
              lambda: write_bytes(path, b""), lambda: list(read_conllu(path)),
              lambda: write_conllu([], path)]  # fmt: skip
-    if minfer.io.text.format_of(path):
+    if minfer.io.formats.format_of(path):
         calls.append(lambda: minfer.write(graph, path))
     if importlib.util.find_spec("PIL"):
         picture = f"{path}.png"

@@ -384,7 +384,7 @@ def test_growth_checks_its_candidates():
 
 
 def test_the_example_is_one_command(tmp_path, monkeypatch, capsys):
-    from minfer.learn import denoising
+    from minfer_experiments import learned_denoising as denoising
 
     pytest.importorskip("matplotlib")
     out = tmp_path / "learned.png"

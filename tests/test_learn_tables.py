@@ -271,7 +271,7 @@ def minfer_log_likelihood(graph, frame):
     from minfer.prediction.predictor import Predictor
 
     ask = Predictor(graph, [])
-    from minfer.prediction.columns import table_of
+    from minfer.evidence import table_of
 
     known, _ = ask.states_of(table_of(frame), list(frame))
     return float(ask.network.ask(known, []).log_pe.sum())

@@ -13,6 +13,7 @@ from draws import draws
 from minfer import ContradictionError, FactorGraph, RefusedError, SettingsError
 from minfer.conditioning import condition
 from minfer.elimination import clique_tree
+from minfer.graph import with_any_evidence
 from minfer.parsing.trees import NonProjectiveTree, all_arcs
 from minfer.queries.map import toulbar
 from minfer.queries.map.dual import Dual
@@ -104,7 +105,7 @@ def test_the_bound_never_rises_and_moves_never_lose(seed):
     number = [3, 5, 6, 7, 8, 0, 1, 2][seed] + 10 * seed
     _, graph, seen = promises.draw_best(number)
     try:
-        problem = lay_out(condition(minfer.queries.evidence.with_any_evidence(graph, seen)))
+        problem = lay_out(condition(with_any_evidence(graph, seen)))
     except ContradictionError:
         return
     dual = Dual(problem)
@@ -270,7 +271,7 @@ def test_proof_by_toulbar2(number):
     _, graph, seen = promises.draw_best(number)
     scores = naive.log_scores_with(graph, seen)
     try:
-        problem = lay_out(condition(minfer.queries.evidence.with_any_evidence(graph, seen)))
+        problem = lay_out(condition(with_any_evidence(graph, seen)))
     except ContradictionError:
         return
     if not problem.n or scores.max() == -np.inf:

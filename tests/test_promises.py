@@ -207,17 +207,6 @@ def test_mean_field_has_not_converged_if_one_update_would_move_it(weight, table)
     assert told > 12
 
 
-def test_invalid_weights_bound_nothing():
-    """Edge weights that no distribution over trees has, lent for a part of the model too."""
-    n = 6
-    edges = np.array([[a, b] for a in range(n) for b in range(a)])
-    graph = FactorGraph.pairwise(np.zeros(n), edges, 1.0, feature="equal")
-    ones = np.ones(graph.n_factors)
-    solver = TreeReweighted(weights=ones)
-    assert solver(graph).log_z_kind is LogZ.ESTIMATE
-    assert solver.lending(graph, ones)(graph).log_z_kind is LogZ.ESTIMATE
-
-
 @pytest.mark.parametrize("size", [1e15, 1e30, 1e100, 9e299])
 def test_huge_fields_on_trees_and_loops(size):
     """They overflowed the exponent of scaled products: a loop without end."""

@@ -452,7 +452,7 @@ READERS = {
 #: Functions that open what we wrote ourselves, or write.
 OURS = {
     "batch/folder", "batch/manifest", "batch/rules", "batch/ray_engine", "cli/failures",
-    "experiments", "health", "io/opening", "io/owned", "io/text", "kernels", "parallel",
+    "health", "io/opening", "io/owned", "io/text", "kernels", "parallel",
     "queries/map/toulbar", "report/page",
 }  # fmt: skip
 _OPENS = {

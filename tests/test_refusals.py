@@ -50,8 +50,9 @@ from minfer import (
     report,
 )
 from minfer.errors import visible
-from minfer.reduction import bound, proposition1, seeds
+from minfer.reduction import bound, seeds
 from minfer.reduction.recipes import Compensated, Iterated, Paper
+from minfer_experiments import proposition1
 from test_cli import call
 
 NAMES = ["rain", "wet", "street", "sky"]

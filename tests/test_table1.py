@@ -13,8 +13,12 @@ import numpy as np
 import pytest
 
 from minfer import FormatError
-from minfer.experiments import fig2, table1
-from minfer.experiments.parsing import (
+from minfer.parsing.conllu import write_conllu
+from minfer.parsing.inference import Inference
+from minfer.parsing.parser import Parser
+from minfer.reduction.objectives import MinDivergence
+from minfer_experiments import fig2, table1
+from minfer_experiments.parsing import (
     FULL,
     TREEBANKS,
     Corpus,
@@ -24,10 +28,6 @@ from minfer.experiments.parsing import (
     trained,
     treebanks,
 )
-from minfer.parsing.conllu import write_conllu
-from minfer.parsing.inference import Inference
-from minfer.parsing.parser import Parser
-from minfer.reduction.objectives import MinDivergence
 from test_cli import call
 from test_parser import SMALL, treebank
 
@@ -221,7 +221,7 @@ def test_the_figure(data, models, monkeypatch, tmp_path):
     content = fig2.records(result)
     assert {row["panel"] for row in content} == {"a, b", "c"}
     pytest.importorskip("matplotlib")
-    from minfer.experiments.fig2 import draw
+    from minfer_experiments.fig2 import draw
 
     draw(result, str(tmp_path / "fig2.png"))
     assert (tmp_path / "fig2.png").stat().st_size > 10_000

@@ -11,8 +11,8 @@ from draws import thorough  # noqa: E402
 from minfer import ModelError  # noqa: E402
 from minfer.parsing import Inference, Recipe, write_conllu  # noqa: E402
 from minfer.parsing.tiny import tiny_treebank  # noqa: E402
-from minfer.torch import parser as example  # noqa: E402
 from minfer.torch import tree_log_partition, tree_marginals  # noqa: E402
+from minfer_experiments import neural_parser as example  # noqa: E402
 
 SMALL = Recipe(bits=14, tag_bits=12, epochs=1)
 

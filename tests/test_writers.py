@@ -389,7 +389,7 @@ def test_an_output_is_not_an_input(treebank, tmp_path):
 
 
 def test_the_papers_files_replace_only_their_own(tmp_path):
-    from minfer.experiments.pages import Made
+    from minfer_experiments.pages import Made
 
     def made(text: str) -> Made:
         return Made(
@@ -408,7 +408,7 @@ def test_the_papers_files_replace_only_their_own(tmp_path):
 
 
 def test_results_use_no_name_of_others(tmp_path):
-    from minfer.experiments.results import Results
+    from minfer_experiments.results import Results
 
     (tmp_path / "x.tmp").write_text("mine")
     Results(tmp_path / "x.json").keep("a", 1, stamp={})

@@ -37,8 +37,6 @@ _LATE = {
     "Result": "minfer.reduction.result",
     "Rules": "minfer.rules",
     "Budget": "minfer.reduction.objectives",
-    "ValueLists": "minfer.reduction.values",
-    "Values": "minfer.reduction.values",
     "FactorSource": "minfer.reduction.sources",
     "Join": "minfer.reduction.sources",
     "JoinTemplates": "minfer.reduction.sources",
@@ -51,7 +49,7 @@ _LATE = {
     "explain_model": "minfer.reduction.explain",
     "factor_gains": "minfer.reduction.gains",
     "relax": "minfer.reduction.relax",
-    "tradeoff": "minfer.reduction.tradeoff",
+    "tradeoff": "minfer.reduction.compare",
     "infer": "minfer.reduction.infer",
     "Batch": "minfer.solvers.batch",
     "BeliefPropagation": "minfer.solvers.bp",
@@ -128,6 +126,7 @@ if TYPE_CHECKING:
     from minfer.queries.samples import Samples, sample
     from minfer.queries.sensitivity import sensitivity
     from minfer.reduction.calibrate import calibrate
+    from minfer.reduction.compare import tradeoff
     from minfer.reduction.explain import explain, explain_model
     from minfer.reduction.gains import factor_gains
     from minfer.reduction.infer import infer
@@ -136,8 +135,6 @@ if TYPE_CHECKING:
     from minfer.reduction.relax import relax
     from minfer.reduction.result import Result
     from minfer.reduction.sources import FactorSource, Join, JoinTemplates, ground
-    from minfer.reduction.tradeoff import tradeoff
-    from minfer.reduction.values import ValueLists, Values
     from minfer.report.explore import Explorer, explore
     from minfer.rules import Rules
     from minfer.solvers.auto import Auto
@@ -208,8 +205,6 @@ __all__ = [
     "Tables",
     "Tempering",
     "TreeReweighted",
-    "ValueLists",
-    "Values",
     "Windows",
     "calibrate",
     "denoise",

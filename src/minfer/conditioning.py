@@ -7,6 +7,10 @@ Arity-0 and arity-1 factors go into the constant and the field; a variable with 
 sliced. A slice may forbid states of its other variables and so fix more (a true literal of an
 exactly-one all the others); a few rounds of that propagation are made. Factors keep their numbers,
 so every answer maps back to the graph.
+
+Only what a field excludes has a say in that. So a graph and its copies with other fields share what
+was found out (:attr:`FactorGraph._conditioning`): a new field is added to it, and variables are
+fixed again only where it excludes other states.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +26,7 @@ from numpy.typing import NDArray
 from minfer.checks import check_graph
 from minfer.errors import ContradictionError, ModelError, RefusedError
 from minfer.factors.group import FactorGroup, n_entries, patterns
+from minfer.layout import Arrays
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -41,6 +46,16 @@ class Conditioned:
     field: NDArray[np.float64]  # (sum S,) unary factors absorbed; -inf on excluded states
     fixed: NDArray[np.int32]  # (V,) the only state left, or -1
     groups: tuple[FactorGroup, ...]  # arity >= 2 over free variables; ids are the graph's
+    _arrays: Arrays | None = None
+
+    @property
+    def arrays(self) -> Arrays:
+        """The groups as arrays; models that differ in the field alone share them."""
+        known = self._arrays
+        if known is None or known.groups is not self.groups:
+            known = Arrays(self.graph._n_states, self.graph._offsets, self.groups)
+            object.__setattr__(self, "_arrays", known)
+        return known
 
     @cached_property
     def has_fixed(self) -> bool:
@@ -102,18 +117,76 @@ class Conditioned:
         return out
 
 
+class _Absorbed(NamedTuple):
+    """Factors over two and more variables, and what the others come to."""
+
+    constant: float
+    field: NDArray[np.float64] | None  # (sum S,); None: nothing
+    groups: list[FactorGroup]
+
+
+class _Settled(NamedTuple):
+    """What is left where the field excludes these states, whatever it says of the others."""
+
+    gone: NDArray[np.bool_] | None  # (sum S,); None: none
+    constant: float
+    field: NDArray[np.float64] | None  # (sum S,) to be added; None: nothing
+    fixed: NDArray[np.int32]
+    arrays: Arrays
+
+
 def condition(graph: FactorGraph) -> Conditioned:
     """Absorb unary factors and fixed variables; a variable with no state left is an error."""
     check_graph(graph)
-    offsets = graph._offsets
+    known, given = graph._conditioning, graph._field
+    gone: NDArray[np.bool_] | None = None
+    if given is not None and given.size and given.min() == -np.inf:
+        gone = np.isneginf(given)
+    kind = "free" if gone is None else "cut"
+    found = known.get(kind)
+    if found is None or not (gone is None or np.array_equal(found.gone, gone)):
+        if "absorbed" not in known:
+            known["absorbed"] = _absorbed(graph)
+        found = known[kind] = _settled(graph, known["absorbed"], gone)
+    if given is None:
+        log_field = found.field if found.field is not None else np.zeros(int(graph._offsets[-1]))
+    elif found.field is not None:
+        log_field = given + found.field
+    else:
+        log_field = given if given.flags.carray else given.copy()
+    if not found.constant < np.inf or (len(log_field) and not log_field.max() < np.inf):
+        raise ModelError(
+            "the numbers of this model are too large: added up, they leave the range of floats "
+            "(1.8e308); scale them down, and write -inf for what is impossible"
+        )
+    if found.constant == -np.inf:
+        raise ContradictionError(
+            "every assignment has probability zero: a factor forbids the observed states of all "
+            "its variables; check the evidence against the model's zeros"
+        )
+    arrays = found.arrays
+    return Conditioned(graph, found.constant, log_field, found.fixed, arrays.groups, arrays)
+
+
+def _absorbed(graph: FactorGraph) -> _Absorbed:
     simple = [part for g in graph.groups for part in g.simplified()]
-    log_field = np.zeros(int(offsets[-1])) if graph._field is None else graph._field
-    lent = log_field is graph._field  # the graph's own, until something is to be written to it
-    if lent and not (log_field.flags.carray and all(map(_leaves_field, simple))):
-        log_field, lent = log_field.copy(), False
+    log_field = np.zeros(int(graph._offsets[-1]))
     constant, groups = _absorb_small(graph, simple, log_field)
-    for g in groups:
-        g.exclude(log_field, offsets)
+    return _Absorbed(constant, log_field if len(groups) < len(simple) else None, groups)
+
+
+def _settled(graph: FactorGraph, start: _Absorbed, gone: NDArray[np.bool_] | None) -> _Settled:
+    """Fix what has one state left, slice factors there, and so on."""
+    offsets = graph._offsets
+    constant, groups = start.constant, start.groups
+    log_field = np.zeros(int(offsets[-1])) if start.field is None else start.field
+    lent = True
+    if gone is not None or any(g._excludes for g in groups):
+        log_field, lent = log_field.copy(), False
+        if gone is not None:
+            log_field[gone] = -np.inf
+        for g in groups:
+            g.exclude(log_field, offsets)
     fixed = np.full(graph.n_variables, -1, dtype=np.int32)
     for _ in range(_MAX_ROUNDS):
         newly = _new_fixed(graph, log_field, fixed)
@@ -125,31 +198,16 @@ def condition(graph: FactorGraph) -> Conditioned:
         touched[newly] = True
         before = {id(g) for g in groups}
         sliced = [part for g in groups for part in g.sliced(touched, fixed)]
-        more, new = _absorb_small(graph, sliced, log_field)
-        for g in new:
+        more, groups = _absorb_small(graph, sliced, log_field)
+        for g in groups:
             if id(g) not in before:
                 g.exclude(log_field, offsets)
-        groups = new
         constant += more
     else:
         fixed_late = _new_fixed(graph, log_field, fixed)  # propagation stopped: leave them free
         fixed[fixed_late] = -1
-    if not constant < np.inf or (len(log_field) and not log_field.max() < np.inf):
-        raise ModelError(
-            "the numbers of this model are too large: added up, they leave the range of floats "
-            "(1.8e308); scale them down, and write -inf for what is impossible"
-        )
-    if constant == -np.inf:
-        raise ContradictionError(
-            "every assignment has probability zero: a factor forbids the observed states of all "
-            "its variables; check the evidence against the model's zeros"
-        )
-    return Conditioned(graph, constant, log_field, fixed, tuple(groups))
-
-
-def _leaves_field(group: FactorGroup) -> bool:
-    """Whether a group adds nothing to the field and excludes no state."""
-    return group.arity >= 2 and not group._excludes
+    arrays = Arrays(graph._n_states, offsets, tuple(groups))
+    return _Settled(gone, constant, start.field if lent else log_field, fixed, arrays)
 
 
 def _absorb_small(

@@ -148,15 +148,21 @@ def tree_over(
     return tree_of(find_order(links, max_cells, rows, seconds), links, n)
 
 
-def tree_of(best: Order, links: Adjacency, n: int) -> CliqueTree:
-    """The clique tree of an elimination, ``n`` variables in all."""
+def tree_of(
+    best: Order, links: Adjacency, n: int, last: NDArray[np.bool_] | None = None
+) -> CliqueTree:
+    """The clique tree of an elimination, ``n`` variables in all.
+
+    No clique eliminates vertices of ``last`` (n,) and others.
+    """
     if best.n_done < len(links.variables):
         return _unfinished(best)
     from minfer.kernels.elimination import build_cliques, name_cliques
 
     ptr, vertices, n_eliminated, parent, home = build_cliques(
-        best.order, best.pool, best.start, best.length
-    )
+        best.order, best.pool, best.start, best.length,
+        np.zeros(len(links.variables), dtype=np.bool_) if last is None else last,
+    )  # fmt: skip
     variables, home_of, position, largest, cells, separators = name_cliques(
         best.order, links.variables, links.log_card, ptr, vertices, n_eliminated, home, n
     )

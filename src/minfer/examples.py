@@ -180,7 +180,7 @@ def write_example(name: str, path: str) -> str:
     As a .png file the picture is grey, with Gaussian noise.
     """
     from minfer.io import write
-    from minfer.io.text import format_of, writing_complaint
+    from minfer.io.formats import format_of, writing_complaint
     from minfer.parsing.conllu import write_conllu
     from minfer.parsing.tiny import tiny_treebank
     from minfer.pictures import write_picture
@@ -196,6 +196,7 @@ def write_example(name: str, path: str) -> str:
         raise SettingsError(f"{complaint}{also}")
     graph = example(name)
     write(graph, path)
-    lossy = graph.names and format_of(path) in ("uai", "fg")
+    kind = format_of(path)
+    lossy = graph.names and kind is not None and kind.name in ("uai", "fg")
     names = " (its variables are x0, x1, ...: .uai and .fg files keep no names)"
     return f"{names if lossy else ''}; now try `minfer run {path}`"

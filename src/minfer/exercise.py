@@ -310,28 +310,19 @@ def _use_method() -> None:
         infer(graph, MinDivergence(1), solver, recipe=Compensated())
         infer(graph, MinJoint(0.1), solver, seed=seeds.spanning_forest)
     _use_source(solver)
-    _use_values(solver)
+    _use_seed()
     many = np.linspace(0.0, 1.0, 1 << 17)  # enough to be selected from rather than sorted
     MinSize(1.0)(many)
     MinDivergence(5)(many)
 
 
-def _use_values(solver: Solver) -> None:
-    """Lists of values, their bound, and probabilities of a seed."""
+def _use_seed() -> None:
+    """Probabilities of a seed of many variables."""
     import numpy as np
 
-    from minfer.graph import FactorGraph
-    from minfer.kernels.values import softmax
-    from minfer.reduction.infer import infer
-    from minfer.reduction.objectives import MinDivergence
-    from minfer.reduction.values import Values
+    from minfer.kernels.softmax import softmax
 
-    ring = FactorGraph.empty([4] * 4).tilt([9.0, 0.0, 0.0, 0.0] * 4)
-    ring = ring.add_potts([[0, 1], [1, 2], [2, 3], [3, 0]], 0.1)
-    found = infer(ring, None, solver, values=Values(dense=False))
-    _ = found.values.outside_bound, found.marginals.log_z  # type: ignore[union-attr]
-    infer(ring, MinDivergence(3), solver, values=Values(dense=False))  # factors are chosen too
-    softmax(np.array([0.5, 1.0, -9.0, 2.0, 0.0]), np.array([0, 3, 5]), np.empty(5))  # if many
+    softmax(np.array([0.5, 1.0, -9.0, 2.0, 0.0]), np.array([0, 3, 5]), np.empty(5))
 
 
 def _use_source(solver: Solver) -> None:

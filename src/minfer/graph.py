@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import (
-    BaseGraph,
     check_flag,
     checked_names,
     checked_states,
@@ -43,7 +42,8 @@ from minfer.checks import (
     warn,
 )
 from minfer.directed import build_network, with_probabilities
-from minfer.errors import ContradictionError, EvidenceError, ModelError, visible
+from minfer.errors import ContradictionError, ModelError, visible
+from minfer.evidence import Evidence, log_field, numbered, soft_evidence
 from minfer.factors.clause import Clauses
 from minfer.factors.counting import AtMostOne, Cardinalities, ExactlyOne
 from minfer.factors.distances import distances, recognised
@@ -57,10 +57,9 @@ from minfer.factors.tables import Tables, check_entries, check_log_psi
 from minfer.notebook import card
 from minfer.states import (
     StateNames,
+    Variables,
     checked_state_names,
     declared_states,
-    near_names,
-    state_number,
 )
 from minfer.words import counted
 
@@ -69,7 +68,9 @@ if TYPE_CHECKING:
 
 _FEW_FACTORS = 5000
 #: What a graph computes once about its structure.
-_CACHED = ("n_factors", "_offsets", "_where", "arity", "_index", "weight_offsets")
+_CACHED = (
+    "n_factors", "_offsets", "_where", "arity", "_index", "weight_offsets", "_conditioning"
+)  # fmt: skip
 
 
 def new_lineage() -> str:
@@ -86,7 +87,7 @@ class Component(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FactorGraph(BaseGraph):
+class FactorGraph(Variables):
     """A discrete factor graph. Build it with one of the class methods; it never changes.
 
     Examples
@@ -957,29 +958,9 @@ class FactorGraph(BaseGraph):
 
     # ------------------------------------------------------------------ looking
 
-    @property
-    def n_states(self) -> NDArray[np.int32]:
-        """Number of states of each variable, shape (V,)."""
-        return read_only(self._n_states)
-
-    @property
-    def n_variables(self) -> int:
-        return len(self._n_states)
-
     @cached_property
     def n_factors(self) -> int:
         return sum(len(g) for g in self.groups)
-
-    @cached_property
-    def _offsets(self) -> NDArray[np.int64]:
-        out = np.zeros(self.n_variables + 1, dtype=np.int64)
-        np.cumsum(self._n_states, out=out[1:])
-        return out
-
-    @property
-    def offsets(self) -> NDArray[np.int64]:
-        """Where each variable's states begin in a flat array over all states, shape (V+1,)."""
-        return read_only(self._offsets)
 
     @property
     def field(self) -> NDArray[np.float64]:
@@ -1064,59 +1045,6 @@ class FactorGraph(BaseGraph):
             raise ModelError(f"there is no factor {number}; the graph has {self.n_factors}")
         return number % self.n_factors
 
-    @cached_property
-    def _index(self) -> dict[str, int]:
-        return {name: i for i, name in enumerate(self.names or ())}
-
-    def index(self, variable: int | str) -> int:
-        """The number of a variable given by number or name."""
-        if isinstance(variable, str):
-            found = self._index.get(variable)
-            if (
-                found is None
-                and variable[:1] == "x"
-                and _is_number(variable[1:])
-                and not self.names
-            ):
-                found = int(variable[1:])
-            if found is None or found >= self.n_variables:
-                raise ModelError(f"there is no variable {variable!r}; {self._names_hint(variable)}")
-            return found
-        number = integer(variable)
-        if number is None:
-            raise ModelError(f"a variable must be an integer or a name, not {told(variable)}")
-        if not 0 <= number < self.n_variables:
-            raise ModelError(
-                f"there is no variable {number}; the graph has {self.n_variables}, counted from 0"
-            )
-        return number
-
-    def name(self, variable: int | str) -> str:
-        """A variable's name, or ``x`` and its number."""
-        number = self.index(variable)
-        return self.names[number] if self.names else f"x{number}"
-
-    def states(self, variable: int | str) -> tuple[str, ...]:
-        """The names of a variable's states; "0", "1", ... where it has none of its own."""
-        v = self.index(variable)
-        own = self._states[v] if self._states else None
-        return own or tuple(str(s) for s in range(self._n_states[v]))
-
-    @property
-    def has_state_names(self) -> bool:
-        """Whether some variable's states have names."""
-        return self._states is not None
-
-    def state(self, variable: int | str, state: int | str) -> int:
-        """The number of a state given by number or name.
-
-        With a variable's name, a number that may be another state's name ("1", "2") is refused.
-        """
-        v = self.index(variable)
-        own = self._states[v] if self._states else None
-        by_name = isinstance(variable, str)
-        return state_number(self.name(v), int(self._n_states[v]), own, state, ModelError, by_name)
-
     def with_state_names(
         self, names: Mapping[int | str, Sequence[str]] | Sequence[Sequence[str] | None]
     ) -> FactorGraph:
@@ -1191,21 +1119,6 @@ class FactorGraph(BaseGraph):
             return False
         return bool((np.sort(self._child) == np.arange(self.n_variables)).all())
 
-    def _by_state(self, variable: int | str, values: Mapping[Any, Any]) -> list[Any]:
-        out: list[Any] = [0.0] * int(self._n_states[self.index(variable)])
-        for state, value in values.items():
-            out[self.state(variable, state)] = value
-        return out
-
-    def _names_hint(self, wanted: str) -> str:
-        if not self.names:
-            return f"variables are x0 to x{self.n_variables - 1}"
-        close = near_names(wanted, self.names, n=3)
-        if close:
-            return f"did you mean {', '.join(close)}?"
-        more = ", ..." if len(self.names) > 5 else ""
-        return f"variables are {visible(', '.join(self.names[:5]))}{more}"
-
     def log_score(self, assignments: ArrayLike) -> NDArray[np.float64]:
         """log of the unnormalised probability of whole assignments.
 
@@ -1238,66 +1151,35 @@ class FactorGraph(BaseGraph):
 
     def with_evidence(self, evidence: Mapping[int | str, int | str]) -> FactorGraph:
         """Condition on observed states: ``{variable or name: state or its name}``."""
-        if not isinstance(evidence, Mapping):
-            raise EvidenceError("evidence must be a mapping {variable: state}, as in {'x3': 1}")
-        if not evidence:
-            return self
-        log_field = self.field.copy()
-        for variable, state in evidence.items():
-            try:
-                v = self.index(variable)
-            except ModelError as error:
-                raise EvidenceError(f"evidence: {error}") from None
-            try:
-                number = self.state(variable, state)
-            except ModelError as error:
-                raise EvidenceError(f"evidence: {error}") from None
-            lo, hi = self._offsets[v], self._offsets[v + 1]
-            seen = log_field[lo + number]
-            if seen == -np.inf:
-                raise ContradictionError(
-                    f"evidence {self.name(v)}={state} contradicts earlier evidence on "
-                    f"{self.name(v)}, which excludes that state"
-                )
-            log_field[lo:hi] = -np.inf
-            log_field[lo + number] = seen
-        return self._renumbered(_field=log_field)
+        return self._observing(numbered(self, evidence, likelihoods=False)[0])
 
     def with_soft_evidence(self, likelihoods: Mapping[int | str, Any]) -> FactorGraph:
         """Multiply in per-state likelihoods: ``{variable or name: S non-negative numbers}``.
 
         By state name too, as in ``{"CVP": {"LOW": 0.2, "NORMAL": 0.8}}``; states left out have 0.
         """
-        if not isinstance(likelihoods, Mapping):
-            raise EvidenceError(
-                "soft evidence must be a mapping {variable: likelihoods}, as in {'x3': [0.2, 0.8]}"
-            )
-        delta = np.zeros(int(self._offsets[-1]))
-        for variable, values in likelihoods.items():
-            try:
-                v = self.index(variable)
-            except ModelError as error:
-                raise EvidenceError(f"soft evidence: {error}") from None
-            what = f"soft evidence: likelihoods of {self.name(v)}"
-            if isinstance(values, Mapping):
-                try:
-                    values = self._by_state(variable, values)
-                except ModelError as error:
-                    raise EvidenceError(f"soft evidence: {error}") from None
-            like = real_numbers(values, what, EvidenceError).astype(np.float64)
-            if like.shape != (self._n_states[v],):
-                given = like.size if like.ndim == 1 else f"an array of shape {like.shape}"
-                raise EvidenceError(
-                    f"soft evidence: {self.name(v)} has {self._n_states[v]} states: give one "
-                    f"likelihood for each, not {given}"
+        return self.tilt(log_field(self, None, soft_evidence(self, likelihoods)))
+
+    def _observing(
+        self, hard: Mapping[int, int], soft: Mapping[int, NDArray] | None = None
+    ) -> FactorGraph:
+        """The model with states and likelihoods of variables, all by number."""
+        if not hard:
+            return self.tilt(log_field(self, None, soft)) if soft else self
+        values = self.field.copy()
+        for v, state in hard.items():
+            lo, hi = self._offsets[v], self._offsets[v + 1]
+            seen = values[lo + state]
+            if seen == -np.inf:
+                name, said = self.name(v), self.states(v)[state]
+                raise ContradictionError(
+                    f"evidence {name}={said} contradicts earlier evidence on {name}, which "
+                    "excludes that state"
                 )
-            if not np.isfinite(like).all() or (like < 0).any() or not like.any():
-                raise EvidenceError(
-                    f"{what} must be finite, not negative and not all zero, not {like.tolist()}"
-                )
-            with np.errstate(divide="ignore"):
-                delta[self._offsets[v] : self._offsets[v + 1]] = np.log(like)
-        return self.tilt(delta)
+            values[lo:hi] = -np.inf
+            values[lo + state] = seen
+        graph = self._renumbered(_field=values)
+        return graph.tilt(log_field(self, None, soft)) if soft else graph
 
     def tilt(self, delta: ArrayLike) -> FactorGraph:
         """Add log-weights to the states of all variables, shape (sum of states,)."""
@@ -1346,9 +1228,15 @@ class FactorGraph(BaseGraph):
             groups.append(g)
         return self._renumbered(groups=tuple(groups), _child=None)
 
+    @cached_property
+    def _conditioning(self) -> dict[str, Any]:
+        """What :func:`minfer.conditioning.condition` found out; shared where the factors are."""
+        return {}
+
     def _renumbered(self, **changes: Any) -> FactorGraph:
         """The same structure with other numbers; what is known of the structure goes along."""
         graph = object.__new__(FactorGraph)
+        changes["_conditioning"] = {} if "groups" in changes else self._conditioning
         graph.__dict__.update(self.__dict__)
         graph.__dict__.update(changes)
         return graph
@@ -1544,9 +1432,6 @@ class FactorGraph(BaseGraph):
                 "take the table's diagonal instead"
             )
 
-    def _scope_text(self, scope: ArrayLike) -> str:
-        return "(" + ", ".join(self.name(int(v)) for v in np.asarray(scope)) + ")"
-
     # ------------------------------------------------------------------ showing
 
     def _counts(self) -> dict[str, int]:
@@ -1686,5 +1571,6 @@ def grid_edges(height: int, width: int) -> NDArray[np.int32]:
     return edges
 
 
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+def with_any_evidence(graph: FactorGraph, evidence: Evidence | None) -> FactorGraph:
+    """The model with hard and soft evidence, ``{variable: state, or likelihoods}``."""
+    return graph if evidence is None else graph._observing(*numbered(graph, evidence))

@@ -1,15 +1,16 @@
-"""From a conditioned model to arrays, once for all solvers.
+"""The factors of a model as arrays, once for all who read them.
 
-:func:`lay_out` makes what mean field and Gibbs run on (:class:`minfer.kernels.layout.Layout`):
-binary pairs in quadratic form, everything else end to end. Other solvers share its parts. The exact
-solver takes :func:`scopes` and :func:`cells`; message passing :func:`split_pairs`, :func:`scopes`,
-:func:`places` and :func:`automata`, and adds odds and message slots of its own
-(:mod:`minfer.wiring`).
+:class:`Arrays` has every part that somebody reads, each made when it is first asked for: scopes end
+to end and where variables occur in them, tables end to end, binary pairs apart from the rest, and
+what mean field and sampling run on (:class:`minfer.kernels.layout.Layout`), binary pairs in
+quadratic form. Message passing shares :func:`split_pairs`, :func:`scopes`, :func:`places` and
+:func:`automata`, and adds odds and message slots of its own (:mod:`minfer.wiring`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from minfer.factors import FactorGroup, Machine
     from minfer.kernels.layout import Layout
 
-_NO_ORDER = np.zeros(0, dtype=np.int64)
 #: Larger entries keep their table: in w = t11 - t10 - t01 + t00 they would swallow small ones.
 MAX_QUADRATIC = 1e5
 
@@ -79,12 +79,10 @@ def split_pairs(
             pairs.append(found)
             continue
         which = np.broadcast_to(which, len(g))
-        rows = np.flatnonzero(which)
-        if len(rows):
-            part = g.take(rows, g._ids[rows])
-            pairs.append(Pairs(part, *part.pair_values()))
-        rows = np.flatnonzero(~which)
-        others.append(g.take(rows, g._ids[rows]))
+        if which.any():
+            some = part(g, which)
+            pairs.append(Pairs(some, *some.pair_values()))
+        others.append(part(g, ~which))
     return pairs, others
 
 
@@ -108,71 +106,115 @@ def places(flat: Scopes, n_variables: int) -> Places:
     return Places(order, vptr, owner, (order - flat.fptr[owner]).astype(np.int32))
 
 
-def lay_out(model: Conditioned, like: Layout | None = None) -> Layout:
-    """The arrays of a model, binary pairs of moderate size in quadratic form.
+class Arrays:
+    """F factors over V variables, whatever the field."""
 
-    ``like``, of a model that differs in numbers only, lends what it knows of the structure.
-    """
-    from minfer.kernels.layout import Layout, fill_pairs, finish
+    def __init__(
+        self,
+        n_states: NDArray[np.int32],
+        offsets: NDArray[np.int64],
+        groups: tuple[FactorGroup, ...],
+    ) -> None:
+        self.n_states, self.offsets, self.groups = n_states, offsets, groups
 
-    graph = model.graph
-    card, off, n = graph._n_states, graph._offsets, graph.n_variables
-    pairs, others = split_pairs(model.groups, _moderate)
-    bias, constant = model.field.copy(), np.zeros(1)
-    tables = [g for g in others if g.form == "table"]
-    machines = [g for g in others if g.form == "machine"]
-    if like is not None and not _same_split(pairs, [*tables, *machines], like):
-        like = None
-    if like is not None:
-        qptr = like.qptr
-    else:
+    @property
+    def n_variables(self) -> int:
+        return len(self.n_states)
+
+    @cached_property
+    def scopes(self) -> Scopes:
+        """Of all groups in their order."""
+        return scopes(self.groups)
+
+    @cached_property
+    def places(self) -> Places:
+        """Where each variable is in ``scopes``."""
+        return places(self.scopes, self.n_variables)
+
+    @cached_property
+    def degree(self) -> NDArray[np.int64]:
+        """Factors of each variable, (V,)."""
+        return np.bincount(self.scopes.scope, minlength=self.n_variables)
+
+    @cached_property
+    def cells(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Where each table begins (F,), and all of them end to end; for tables only."""
+        return cells(self.groups)
+
+    @cached_property
+    def pairs(self) -> tuple[list[Pairs], list[FactorGroup]]:
+        """Binary pairs of moderate size, which quadratic forms hold, and everything else."""
+        return split_pairs(self.groups, _moderate)
+
+    @cached_property
+    def hard(self) -> list[tuple[FactorGroup, NDArray[np.int64]]]:
+        """Groups with factors that forbid something, and which of their rows do."""
+        return [(g, rows) for g in self.groups if len(rows := np.flatnonzero(g.forbids()))]
+
+    @cached_property
+    def sites(self) -> Layout:
+        """As mean field and sampling read them; ``bias`` and ``constant`` are the pairs' alone."""
+        from minfer.kernels.layout import Layout, fill_pairs
+
+        off, n = self.offsets, self.n_variables
+        pairs, others = self.pairs
+        tables = [g for g in others if g.form == "table"]
+        machines = [g for g in others if g.form == "machine"]
+        ordered = [in_order(g) for g in machines]
+        bias, constant = np.zeros(int(off[-1])), np.zeros(1)
         qptr = np.zeros(n + 1, dtype=np.int64)
         for p in pairs:
             qptr[1:] += np.bincount(p.group._scope.ravel(), minlength=n)
         np.cumsum(qptr, out=qptr)
-    qvar, qweight = np.empty(int(qptr[-1]), dtype=np.int32), np.empty(int(qptr[-1]))
-    nxt = qptr[:-1].copy()
-    for p in pairs:
-        fill_pairs(p.group._scope, p.values, p.basis, off, nxt, bias, qvar, qweight, constant)
-    ordered = [in_order(g) for g in machines]
-    if like is not None:
-        flat = Scopes(like.ids, like.fptr, like.scope)
-        where = Places(_NO_ORDER, like.vptr, like.vfac, like.vpos)
-    else:
+        qvar, qweight = np.empty(int(qptr[-1]), dtype=np.int32), np.empty(int(qptr[-1]))
+        nxt = qptr[:-1].copy()
+        for p in pairs:
+            fill_pairs(p.group._scope, p.values, p.basis, off, nxt, bias, qvar, qweight, constant)
         flat = scopes([*tables, *machines], [g._scope for g in tables] + [s for _, s in ordered])
         where = places(flat, n)
-    taps = [g.label_taps() for g in tables]
-    stored = [g.stored_tables() if t is None else t for g, t in zip(tables, taps)]
-    toff, log_psi = cells(tables, stored)
-    width = np.zeros(len(flat.ids), dtype=np.int32)
-    sizes = [0 if t is None else t.shape[1] for t in taps]
-    width[: len(toff)] = np.repeat(np.array(sizes, dtype=np.int32), [len(g) for g in tables])
-    auto = _NO_MACHINES
-    if machines:
-        auto = _machines(ordered, len(flat.scope))
-        toff = np.concatenate([toff, np.full(len(auto[3]), -1, dtype=np.int64)])
-    kind = np.empty(n, dtype=np.int8)
-    vother, vown = np.empty_like(where.vfac), np.empty_like(where.vfac)
-    constant += finish(
-        card, off, bias, qptr, flat.fptr, flat.scope, *where[1:], toff, kind, vother, vown
-    )
-    return Layout(
-        card, off, bias, kind, qptr, qvar, qweight, *flat, *where[1:], vother, vown, toff, log_psi,
-        width, *auto, constant,
+        taps = [g.label_taps() for g in tables]
+        stored = [g.stored_tables() if t is None else t for g, t in zip(tables, taps)]
+        toff, log_psi = cells(tables, stored)
+        width = np.zeros(len(flat.ids), dtype=np.int32)
+        sizes = [0 if t is None else t.shape[1] for t in taps]
+        width[: len(toff)] = np.repeat(np.array(sizes, dtype=np.int32), [len(g) for g in tables])
+        auto = _NO_MACHINES
+        if machines:
+            auto = _machines(ordered, len(flat.scope))
+            toff = np.concatenate([toff, np.full(len(auto[3]), -1, dtype=np.int64)])
+        return Layout(
+            self.n_states, off, bias, np.empty(n, dtype=np.int8), qptr, qvar, qweight, *flat,
+            *where[1:], np.empty_like(where.vfac), np.empty_like(where.vfac), toff, log_psi, width,
+            *auto, constant,
+        )  # fmt: skip
+
+
+def lay_out(model: Conditioned) -> Layout:
+    """A model as mean field and sampling read it: what ``Arrays.sites`` has, with its field."""
+    from minfer.kernels.layout import finish
+
+    sites = model.arrays.sites
+    s = sites._replace(bias=sites.bias + model.field, kind=sites.kind.copy())
+    idle = finish(
+        s.card, s.off, s.bias, s.qptr, s.fptr, s.scope, s.vptr, s.vfac, s.vpos, s.toff, s.kind,
+        s.vother, s.vown,
     )  # fmt: skip
-
-
-def _same_split(pairs: list[Pairs], others: list[FactorGroup], like: Layout) -> bool:
-    """Whether the same factors are in quadratic form as there."""
-    n = sum(len(p.group) for p in pairs)
-    ids = join([g._ids for g in others], np.int64)
-    return 2 * n == len(like.qvar) and np.array_equal(ids, like.ids)
+    return s._replace(constant=s.constant + idle)
 
 
 def _moderate(pairs: Pairs) -> NDArray[np.bool_]:
+    """Numbers that a float can still tell apart in sums; no zeros."""
     _, values, basis = pairs
     tables = values if len(basis) == 4 else values * np.abs(basis).max()
     return np.asarray((np.abs(tables) <= MAX_QUADRATIC).all(axis=1))
+
+
+def part(group: FactorGroup, which: NDArray[np.bool_]) -> FactorGroup:
+    """The factors of a mask (F,); itself where that is all."""
+    if which.all():
+        return group
+    rows = np.flatnonzero(which)
+    return group.take(rows, group._ids[rows])
 
 
 def cells(

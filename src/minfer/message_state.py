@@ -211,7 +211,7 @@ class MessageState:
     mesh: Mesh
     messages: Messages
     before: Watch | None = None
-    bound: bool = False  # tree-reweighted with valid weights: log Z is an upper bound
+    bound: bool = False  # tree-reweighted: log Z is an upper bound
     damping: float = 0.0  # of the run that left them
 
     def log_z(self) -> float:

@@ -1,8 +1,9 @@
-"""An ordered parallel map over processes, for any number of items at constant memory.
+"""Ordered parallel maps: over threads, and over processes.
 
-:func:`ordered_map` is ``map`` with several workers: results come in the order of the items, and so
-do errors, each when its turn has come. Items are drawn only as results are taken, so a stream of
-any length may pass. With one worker everything runs in this process.
+:func:`in_threads` is for kernels, which let go of Python's lock. :func:`ordered_map` is ``map``
+with several worker processes, for any number of items at constant memory: results come in the order
+of the items, and so do errors, each when its turn has come. Items are drawn only as results are
+taken, so a stream of any length may pass. With one worker everything runs in this process.
 
 Each worker is a fresh process at the other end of a pipe of its own. A thread of the worker reads
 the pipe, so that neither end can block the other; when the pipe closes, for whatever reason, the
@@ -12,21 +13,22 @@ is killed.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import signal
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from minfer.errors import MinferError, SettingsError, WorkerError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -40,6 +42,27 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def in_threads(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    workers: int,
+    interrupted: Callable[[], object] | None = None,
+) -> list[Result]:
+    """``function(item)`` of each item, in order; one worker, or one item, needs no thread.
+
+    At the first error, or at Ctrl-C, ``interrupted`` is called, for what runs to be cut short.
+    """
+    if workers <= 1 or len(items) <= 1:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            return list(pool.map(function, items))
+        except BaseException:
+            if interrupted is not None:
+                interrupted()
+            raise
 
 
 def ordered_map(
@@ -94,6 +117,8 @@ def _map_apart(
     setup: Callable[[], Any] | None,
     in_flight: int,
 ) -> Iterator[Result]:
+    from multiprocessing.connection import wait
+
     answers: dict[int, tuple[Any, BaseException | None]] = {}  # that wait for their turn
     rest = iter(items)
     end: BaseException | None = None  # of the items: an error, or StopIteration
@@ -131,10 +156,15 @@ def _map_apart(
                 assert end is not None
                 raise end
     finally:
-        for worker in team:
-            worker.pipe.close()
-        for worker in team:
-            worker.end()
+        dismiss(team)
+
+
+def dismiss(team: Sequence[Worker]) -> None:
+    """Let all go at once, then see them off."""
+    for worker in team:
+        worker.pipe.close()
+    for worker in team:
+        worker.end()
 
 
 class Worker:
@@ -147,6 +177,8 @@ class Worker:
     """
 
     def __init__(self, function: Callable[..., Any], setup: Callable[[], Any] | None) -> None:
+        import multiprocessing
+
         context = multiprocessing.get_context("spawn")  # safe with threads, the same everywhere
         self.pipe, other = context.Pipe()
         self.numbers: list[int] = []
@@ -204,6 +236,8 @@ def _without_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
+    from multiprocessing import resource_tracker
+
     resource_tracker.ensure_running()  # which would end the block if it were started within
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

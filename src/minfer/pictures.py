@@ -30,7 +30,7 @@ from minfer.io.text import path_text
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
-    from minfer.reduction.trials import Tradeoff
+    from minfer.reduction.compare import Tradeoff
 
 #: The colour of marked pixels.
 MARK = (240, 120, 30)

@@ -17,8 +17,8 @@ from minfer.errors import ModelError, RefusedError, SettingsError, visible
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
+    from minfer.reduction.compare import Tradeoff
     from minfer.reduction.result import Result
-    from minfer.reduction.trials import Tradeoff
     from minfer.solvers.base import Marginals
 
 #: Smaller errors, scores and changes are drawn here: an axis of logs has no place for 0.

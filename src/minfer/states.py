@@ -1,4 +1,4 @@
-"""Names of states: part of the model, so that people can say ``{"CVP": "LOW"}``.
+"""Variables and their states: numbers, and names so that people can say ``{"CVP": "LOW"}``.
 
 Numbers keep working everywhere; a name that a variable does not have is an error that lists those
 it has. Variables without names of their own have "0", "1", ...
@@ -6,7 +6,7 @@ it has. Variables without names of their own have "0", "1", ...
 **Names that are numerals.** Of a variable with the states "1", "2", "3" the number 1 may be a name
 or the second state. A text is always a name. A number is a state's number where the variable is
 given by number as well, and in arrays of states; with a variable's name it is refused unless both
-readings are the same. Cells of tables of cases are names first (:func:`cell_of_number`), whatever
+readings are the same. Cells of tables of cases are names first (:mod:`minfer.evidence`), whatever
 their type.
 
 **Truth.** True and False are the states that are called so, in any case of letters, and no others.
@@ -17,13 +17,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import first_twice, integer, load, told
+from minfer.checks import BaseGraph, first_twice, integer, load, told
 from minfer.errors import EvidenceError, MinferError, ModelError, visible
+from minfer.factors.group import read_only
 
 #: The names of each variable's states; None for a variable whose states have numbers only.
 StateNames = tuple[tuple[str, ...] | None, ...]
@@ -198,89 +200,6 @@ def numerals(names: tuple[str, ...] | None) -> dict[float, int] | None:
     return found or None
 
 
-def cell_of_number(n_states: int, called: dict[float, int] | None, number: float) -> int | None:
-    """The state that a number in a table of cases is: of that name, if names are numbers."""
-    if called is not None:
-        return called.get(number)
-    if math.isfinite(number) and number == math.floor(number) and -1 <= number < n_states:
-        return int(number)
-    return None
-
-
-def cell_of_truth(
-    n_states: int, names: tuple[str, ...] | None, called: dict[float, int] | None, value: bool
-) -> int | None:
-    """The state that True or False is there: that is called so, or 1 and 0 where no names are."""
-    found = state_of_truth(names, value)
-    if found is None and (names is None or names in (("0", "1"), ("1", "0"))):
-        return cell_of_number(n_states, called, float(value))
-    return found
-
-
-def is_missing(value: Any) -> bool:
-    """None, NaN and the NA of data frames: nothing known."""
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
-
-
-def state_numbers(
-    variable: str,
-    n_states: int,
-    names: tuple[str, ...] | None,
-    values: NDArray,
-    first: int = 0,
-    by_name: bool = False,
-) -> NDArray[np.int64]:
-    """States of one variable in many rows, by number or name; -1 where nothing is known.
-
-    A wrong one is an error with its row, counted from ``first`` on. Numbers that are out of range
-    are left as they are. ``by_name`` as in :func:`state_number`.
-    """
-    strict = by_name and numerals(names) is not None
-    if values.dtype.kind in "iu":
-        for value in np.unique(values).tolist() if strict else ():
-            if value != -1:
-                row = first + int(np.argmax(values == value))
-                _checked(variable, n_states, names, value, row)
-        return values.astype(np.int64)
-    seen: dict[Any, int] = {}
-    out = np.empty(len(values), dtype=np.int64)
-    for i, value in enumerate(values.tolist()):
-        number = seen.get(value) if isinstance(value, str) else None
-        if number is None:
-            try:
-                number = _number_or_missing(variable, n_states, names, value, strict)
-            except EvidenceError as error:
-                raise EvidenceError(f"row {first + i}: {error}") from None
-            if isinstance(value, str):
-                seen[value] = number
-        out[i] = number
-    return out
-
-
-def _number_or_missing(
-    variable: str, n_states: int, names: tuple[str, ...] | None, value: Any, strict: bool
-) -> int:
-    if not isinstance(value, str) and is_missing(value):
-        return -1
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    number = None if isinstance(value, str) else integer(value)
-    if number is not None and abs(number) < 2**31:
-        if strict and number != -1:
-            return state_number(variable, n_states, names, number, by_name=True)
-        return number
-    return state_number(variable, n_states, names, value)
-
-
-def _checked(
-    variable: str, n_states: int, names: tuple[str, ...] | None, value: int, row: int
-) -> None:
-    try:
-        state_number(variable, n_states, names, value, by_name=True)
-    except EvidenceError as error:
-        raise EvidenceError(f"row {row}: {error}") from None
-
-
 def _listed(n_states: int, names: tuple[str, ...] | None) -> str:
     if names is None:
         return f"states 0 to {n_states - 1}"
@@ -296,6 +215,98 @@ def _near(names: tuple[str, ...] | None, state: Any) -> str:
         return ""
     close = near_names(state, names)
     return f"; did you mean {visible(close[0])}?" if close else ""
+
+
+class Variables(BaseGraph):
+    """The variables of a model: how many states each has, and what they are called."""
+
+    _n_states: NDArray[np.int32]
+    names: tuple[str, ...] | None
+    _states: StateNames | None
+
+    @property
+    def n_states(self) -> NDArray[np.int32]:
+        """Number of states of each variable, shape (V,)."""
+        return read_only(self._n_states)
+
+    @property
+    def n_variables(self) -> int:
+        return len(self._n_states)
+
+    @cached_property
+    def _offsets(self) -> NDArray[np.int64]:
+        out = np.zeros(self.n_variables + 1, dtype=np.int64)
+        np.cumsum(self._n_states, out=out[1:])
+        return out
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where each variable's states begin in a flat array over all states, shape (V+1,)."""
+        return read_only(self._offsets)
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.names or ())}
+
+    def index(self, variable: int | str) -> int:
+        """The number of a variable given by number or name."""
+        if isinstance(variable, str):
+            found = self._index.get(variable)
+            if found is None and not self.names and variable[:1] == "x":
+                digits = variable[1:]
+                found = int(digits) if digits.isascii() and digits.isdigit() else None
+            if found is None or found >= self.n_variables:
+                raise ModelError(f"there is no variable {variable!r}; {self._names_hint(variable)}")
+            return found
+        number = integer(variable)
+        if number is None:
+            raise ModelError(f"a variable must be an integer or a name, not {told(variable)}")
+        if not 0 <= number < self.n_variables:
+            raise ModelError(
+                f"there is no variable {number}; the graph has {self.n_variables}, counted from 0"
+            )
+        return number
+
+    def _names_hint(self, wanted: str) -> str:
+        if not self.names:
+            return f"variables are x0 to x{self.n_variables - 1}"
+        close = near_names(wanted, self.names, n=3)
+        if close:
+            return f"did you mean {', '.join(close)}?"
+        more = ", ..." if len(self.names) > 5 else ""
+        return f"variables are {visible(', '.join(self.names[:5]))}{more}"
+
+    def name(self, variable: int | str) -> str:
+        """A variable's name, or ``x`` and its number."""
+        number = self.index(variable)
+        return self.names[number] if self.names else f"x{number}"
+
+    def _scope_text(self, scope: ArrayLike) -> str:
+        return "(" + ", ".join(self.name(int(v)) for v in np.asarray(scope)) + ")"
+
+    def states(self, variable: int | str) -> tuple[str, ...]:
+        """The names of a variable's states; "0", "1", ... where it has none of its own."""
+        v = self.index(variable)
+        return self._own_states(v) or tuple(str(s) for s in range(self._n_states[v]))
+
+    def _own_states(self, v: int) -> tuple[str, ...] | None:
+        return self._states[v] if self._states else None
+
+    @property
+    def has_state_names(self) -> bool:
+        """Whether some variable's states have names."""
+        return self._states is not None
+
+    def state(self, variable: int | str, state: int | str) -> int:
+        """The number of a state given by number or name.
+
+        With a variable's name, a number that may be another state's name ("1", "2") is refused.
+        """
+        v = self.index(variable)
+        return state_number(
+            self.name(v), int(self._n_states[v]), self._own_states(v), state, ModelError,
+            by_name=isinstance(variable, str),
+        )  # fmt: skip
 
 
 class Probabilities(np.ndarray):

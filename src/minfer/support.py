@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ContradictionError
-from minfer.layout import automata, join, places, scopes
+from minfer.layout import automata, join, part, places, scopes
 
 if TYPE_CHECKING:
     from minfer.conditioning import Conditioned
@@ -79,7 +79,7 @@ class _Support:
     def __init__(self, model: Conditioned, known: NDArray[np.int32] | None) -> None:
         self.graph, self.off = model.graph, model.graph._offsets
         self.alive = _allowed(model, known).view(np.uint8)
-        tables = [_hard(g) for g in model.groups if g.form == "table"]
+        tables = [part(g, g.forbids()) for g in model.groups if g.form == "table"]
         self.tables = [g for g in tables if len(g)]
         self.machines = [g for g in model.groups if g.form == "machine" and g._excludes]
         self.speakers = [g for g in model.groups if g.form == "messages"]
@@ -140,15 +140,6 @@ class _Support:
             f"variable {self.graph.name(v)} has no state left: the hard constraints (and "
             "evidence) exclude them all, so every assignment has probability zero"
         )
-
-
-def _hard(group: FactorGroup) -> FactorGroup:
-    """The tables of a group that forbid something."""
-    forbids = group.forbids()
-    if forbids.all():
-        return group
-    rows = np.flatnonzero(forbids)
-    return group.take(rows, group._ids[rows])
 
 
 def _cells(groups: list[FactorGroup]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minfer.errors import ContradictionError, EvidenceError, ModelError, SettingsError
+from minfer.evidence import typed_variable
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -220,8 +221,7 @@ def parse_query(texts: list[str] | None, graph: FactorGraph, flag: str) -> list[
 
 def variable(text: str, graph: FactorGraph) -> int:
     """A variable by name, by ``x`` and number, or by bare number."""
-    by_number = text.isdecimal() and len(text) < 20 and text not in graph._index
-    return graph.index(int(text) if by_number else text)
+    return graph.index(typed_variable(graph, text))
 
 
 def evidence_beside(model: str) -> Path | None:

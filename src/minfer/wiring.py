@@ -74,7 +74,6 @@ class Mesh:
     odds: tuple[int, ...]  # which of the model's groups are in odds form, in the order of the slots
     whole: bool  # no group is partly in odds form: other numbers fit the same wiring
     known: NDArray[np.int32] | None = None  # (V,) state that evidence of a run leaves, or -1
-    valid: bool = True  # edge weights, if reweighted, are known to give a bound
     lent: NDArray[np.float64] | None = None  # the weights of a larger graph that these are from
     lowest: float = -np.inf  # of all entries of log-tables, their largest being 0
     bottom: float = 0.0  # the same of the field of general variables, zeros apart

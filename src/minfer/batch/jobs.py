@@ -24,8 +24,9 @@ import numpy as np
 from minfer.batch.arrow import pa
 from minfer.batch.text import hashed
 from minfer.errors import EvidenceError, FormatError, MinferError, SettingsError, fullness
-from minfer.graph import FactorGraph
-from minfer.io.text import SUFFIXES, check_path
+from minfer.graph import FactorGraph, with_any_evidence
+from minfer.io.formats import suffixes as model_suffixes
+from minfer.io.text import check_path
 from minfer.parsing.conllu import Sentence, parse_sentence
 from minfer.parsing.inference import Inference
 from minfer.reduction.recipes import AnyRecipe, Paper
@@ -261,7 +262,7 @@ class RunModels(Job):
     rows = 64
     columns: ClassVar = {"id": pa.string(), "model": pa.string(), "evidence": pa.string()}
     paths = ("model",)
-    suffixes = tuple(s for s in SUFFIXES if s != ".xml")  # of which few are networks
+    suffixes = tuple(s for s in model_suffixes() if s != ".xml")  # of which few are networks
     evidence_suffix = ".evid"
     formats = ("parquet", "jsonl", "jsonl.gz")
 
@@ -309,7 +310,6 @@ class RunModels(Job):
     def start(self, format: str = "parquet") -> BatchFunction:
         from minfer.io import read
         from minfer.io.evidence import numbered_evidence, parse_json_evidence
-        from minfer.queries.evidence import with_any_evidence
 
         schema = self.schema(format)
         shared = None if self.model is None else read(self.model)
@@ -461,8 +461,8 @@ class PredictRows(Job):
     def start(self, format: str = "parquet") -> BatchFunction:
         import pyarrow.compute as pc
 
+        from minfer.evidence import table_of
         from minfer.prediction.answers import IMPOSSIBLE, PROBLEM, as_arrow
-        from minfer.prediction.columns import table_of
 
         ask, schema = self._predictor(), self.schema(format)
         mine = set(self.columns) - {"id"}

@@ -16,7 +16,7 @@ from typing import Any
 from minfer.batch.processor import Begin, Engine, Outcomes, Processor, Task
 from minfer.batch.shards import Shard
 from minfer.errors import WorkerError
-from minfer.parallel import Worker
+from minfer.parallel import Worker, dismiss
 
 TRIES = 3
 
@@ -78,10 +78,7 @@ def _run_apart(task: Task, workers: int, shards: list[Shard], begin: Begin) -> O
                 yield line
                 give(worker)
     finally:
-        for worker in team:
-            worker.pipe.close()
-        for worker in team:
-            worker.end()
+        dismiss(team)
 
 
 def _do(processor: Processor, shard: Shard) -> dict[str, Any]:

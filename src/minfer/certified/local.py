@@ -24,7 +24,7 @@ from minfer.certified.rounding import U, down, up
 from minfer.conditioning import Conditioned
 from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
-from minfer.layout import Pairs, join, split_pairs
+from minfer.layout import Arrays, join, part
 
 #: Cells of tables that are looked at together.
 _CHUNK = 1 << 22
@@ -116,14 +116,14 @@ class Local:
         theta = np.zeros(n)
         with np.errstate(invalid="ignore"):
             theta[binary] = model.field[first + 1] - model.field[first]
-        groups = model.groups
         other = np.zeros((n, 2))
+        left: list[FactorGroup] = []
+        arrays = model.arrays
         if ignored is not None and ignored.any():
-            left = [g for g in (part(g, ignored[g._ids]) for g in groups) if len(g)]
-            groups = tuple(g for g in (part(g, ~ignored[g._ids]) for g in groups) if len(g))
-        else:
-            left = []
-        pairs, rest = split_pairs(groups, _finite)
+            left = [g for g in (part(g, ignored[g._ids]) for g in model.groups) if len(g)]
+            kept = (part(g, ~ignored[g._ids]) for g in model.groups)
+            arrays = Arrays(graph._n_states, graph._offsets, tuple(g for g in kept if len(g)))
+        pairs, rest = arrays.pairs
         ends, weights, errors = [], [], []
         for p in pairs:
             t = p.values @ p.basis
@@ -189,14 +189,6 @@ class Local:
             return np.stack([out[:, 0] - error, out[:, 1] + error], axis=1)
 
 
-def part(group: FactorGroup, which: NDArray[np.bool_]) -> FactorGroup:
-    """The factors of a mask (F,); itself where that is all."""
-    if which.all():
-        return group
-    rows = np.flatnonzero(which)
-    return group.take(rows, group._ids[rows])
-
-
 def rounding_slack(graph: FactorGraph) -> NDArray[np.float64]:
     """(V,) a bound on the rounding of any sum, with signs, of numbers of a variable's factors.
 
@@ -216,13 +208,6 @@ def rounding_slack(graph: FactorGraph) -> NDArray[np.float64]:
         field = np.abs(np.where(np.isfinite(graph._field), graph._field, 0.0))
         size += np.maximum.reduceat(field, graph._offsets[:-1])
     return 4 * U * (4 * count + 16) * size
-
-
-def _finite(pairs: Pairs) -> NDArray[np.bool_]:
-    """Pairs without zeros whose numbers a float can still tell apart."""
-    _, values, basis = pairs
-    tables = values if len(basis) == 4 else values * np.abs(basis).max()
-    return np.asarray((np.abs(tables) <= 1e5).all(axis=1))
 
 
 def _merged(

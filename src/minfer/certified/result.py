@@ -24,7 +24,7 @@ from minfer.states import Probabilities
 from minfer.words import counted
 
 #: What can have made an interval. The order is that of the codes.
-METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "hull", "range")
+METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "range")
 
 
 #: Wider intervals are called vacuous.

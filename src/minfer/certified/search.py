@@ -55,7 +55,6 @@ LOADED = (
     "minfer.kernels.cliques",
     "minfer.kernels.elimination",
     "minfer.kernels.frontier",
-    "minfer.kernels.hull",
     "minfer.kernels.regions",
     "minfer.kernels.walks",
     "minfer.kernels.whole",
@@ -70,7 +69,6 @@ Watcher = Callable[[Step], None]
 def all_methods() -> dict[str, tuple[Callable[[], Method], ...]]:
     """Every method by name, in the order of their turns."""
     from minfer.certified.boxes import Boxes
-    from minfer.certified.hull import Hull
     from minfer.certified.monotone import Monotone
     from minfer.certified.swept import Swept
     from minfer.certified.walks import Walks
@@ -81,7 +79,6 @@ def all_methods() -> dict[str, tuple[Callable[[], Method], ...]]:
         "walks": (Walks,),
         "monotone": (Monotone,),
         "boxes": (Boxes,),
-        "hull": (Hull,),
     }
 
 
@@ -125,7 +122,7 @@ def intervals(
         A variable is finished once its most probable state is certain, whatever ``tol``. A tie
         never is; such a variable is finished once its intervals are narrower than 1e-9.
     methods : names, optional
-        Only these: exact, monotone, walks, boxes, hull.
+        Only these: exact, monotone, walks, boxes.
     kept : bool array (n_factors,), optional
         Factors that a reduction kept: bounds that treat the others as unknown come first.
     workers : int, optional

@@ -1,4 +1,4 @@
-"""The model of a :class:`Local` in tables end to end: what elimination works on, exact and hull.
+"""The model of a :class:`Local` in tables end to end: what exact elimination works on.
 
 Logical factors become tables, or chains of them over auxiliary variables behind the model's own;
 global factors are written out where that fits. What cannot be is left out, and its variables are
@@ -49,11 +49,6 @@ class Tabled:
     @property
     def arity(self) -> NDArray[np.int64]:
         return np.diff(self.fptr)
-
-    @property
-    def owner(self) -> NDArray[np.int64]:
-        """(E,) the table of each place of ``scope``."""
-        return np.repeat(np.arange(len(self.toff)), self.arity)
 
     @classmethod
     def of(cls, local: Local) -> Tabled:

@@ -51,7 +51,8 @@ def check_files(used: Sequence[Used], json: bool = False) -> None:
 
     None overwrites another or an input. One at most is standard input, and one standard output.
     """
-    from minfer.io.text import check_writable, writing_complaint
+    from minfer.io.formats import writing_complaint
+    from minfer.io.text import check_writable
     from minfer.plots import pyplot
 
     inputs = [path for one in used if one.file.use != "out" for path in one.paths]

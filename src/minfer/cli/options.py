@@ -68,7 +68,7 @@ class Input(Options):
     @cached_property
     def graph(self) -> FactorGraph:
         """The model with its evidence."""
-        from minfer.queries.evidence import with_any_evidence
+        from minfer.graph import with_any_evidence
 
         return with_any_evidence(self.bare, self.seen)
 

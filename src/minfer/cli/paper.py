@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from pkgutil import resolve_name
+from typing import Any
 
 from minfer.cli import render
 from minfer.cli.failures import note
 from minfer.cli.files import wrote
 from minfer.cli.generate import argument, command, option
 from minfer.cli.progress import wait_for
+from minfer.errors import RefusedError
 from minfer.io.owned import Owned
 from minfer.io.text import make_folder
 from minfer.words import duration
@@ -57,7 +60,7 @@ def paper(
       minfer paper fig1 -o results
       minfer paper table1 --data ud-treebanks -o results
     """
-    run = resolve_name(f"minfer.experiments.{experiment}:run")
+    run = _runner(experiment)
     for folder in (out, models or out):
         make_folder(Path(folder))
     ends = ("csv", "md", "png") if experiment.startswith("fig") else ("csv", "md")
@@ -69,3 +72,16 @@ def paper(
     console = render.console()
     render.face(console, made.face())
     console.print(f"{duration(time.process_time() - began)} of CPU time")
+
+
+def _runner(experiment: str) -> Callable[..., Any]:
+    """The experiments are a package beside this one, in the same wheel."""
+    try:
+        return import_module(f"minfer_experiments.{experiment}").run
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "minfer_experiments":
+            raise
+        raise RefusedError(
+            "the paper's experiments (minfer_experiments) are not installed: minfer's wheel has "
+            "them, and so has a checkout after pip install -e ."
+        ) from None

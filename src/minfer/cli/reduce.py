@@ -59,7 +59,6 @@ class Reported(Limits):
 class Reduction(Reported):
     """All of the panel."""
 
-    values: float | None = setting("Q")
     seed_graph: str | None = setting("WORD")
     score: str | None = setting("WORD")
     explain: list[str] | None = option(
@@ -98,10 +97,8 @@ def make_request(
         return None
     if (word := given.get("method")) in ("clique-tree", "enumerate"):
         raise SettingsError(f"--method {word}: the exact solver's option is --exact-method {word}")
-    if "values" in given and "report" in given:
-        raise SettingsError("--values goes with one inference, --report takes many: leave one out")
     settings = {f.name: given[f.name] for f in fields(Request) if f.name in given}
-    if not given.keys() & {"factor_cost", "max_divergence", "max_factors", "values"}:
+    if not given.keys() & {"factor_cost", "max_divergence", "max_factors"}:
         settings["factor_cost"] = factor_cost
     return Request(**settings, time_limit=time_limit)
 

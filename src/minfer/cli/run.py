@@ -86,8 +86,7 @@ def run(
     else:
         whole = {"model"} - graph._index.keys()
         names = [(x, None if x in whole else variable(x, graph)) for x in reduction.explain or ()]
-        if request.values is None:  # lists are for belief propagation
-            solver = reduce.say_if_exact_is_cheap(solver, solving, source)
+        solver = reduce.say_if_exact_is_cheap(solver, solving, source)
         with located():
             load_compiler()  # no part of the answer's time
             result = wait_for("reduced inference", lambda: request(graph, solver))

@@ -14,7 +14,7 @@ from minfer.typed import numbers
 from minfer.words import counted
 
 
-@command("minfer.reduction.tradeoff:tradeoff")
+@command("minfer.reduction.compare:tradeoff")
 def tradeoff(
     source: Input,
     objective: str = setting(),
@@ -51,9 +51,8 @@ def tradeoff(
     from minfer.io import read_mar
     from minfer.io.text import write_records
     from minfer.pictures import draw_tradeoff
+    from minfer.reduction.compare import Measurement, Reference
     from minfer.reduction.seeds import SEEDS
-    from minfer.reduction.tradeoff import Measurement
-    from minfer.reduction.trials import Reference
 
     sweep = None if values is None else [*dict.fromkeys(numbers("--values", values))]
     graph = source.graph

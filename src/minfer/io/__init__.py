@@ -11,26 +11,17 @@ files are written atomically.
 
 from __future__ import annotations
 
-import re
-
 from minfer.errors import FormatError
 from minfer.graph import FactorGraph
-from minfer.io.bif import parse_bif, read_bif, write_bif
-from minfer.io.fg import parse_fg, read_fg, write_fg
-from minfer.io.native import MAGIC, parse_native, read_native, write_native
-from minfer.io.net import parse_net, read_net, write_net
+from minfer.io.bif import read_bif, write_bif
+from minfer.io.fg import read_fg, write_fg
+from minfer.io.formats import format_by_content, format_of, writing_complaint
+from minfer.io.native import read_native, write_native
+from minfer.io.net import read_net, write_net
 from minfer.io.opening import parsed
-from minfer.io.text import (
-    PathLike,
-    atomic_write,
-    check_text,
-    format_of,
-    path_text,
-    writing_complaint,
-)
+from minfer.io.text import PathLike, atomic_write, path_text
 from minfer.io.uai import (
     Evidence,
-    parse_uai,
     read_evidence,
     read_mar,
     read_pr,
@@ -40,8 +31,8 @@ from minfer.io.uai import (
     write_pr,
     write_uai,
 )
-from minfer.io.xdsl import parse_xdsl, read_xdsl
-from minfer.io.xmlbif import parse_xmlbif, read_xmlbif, write_xmlbif
+from minfer.io.xdsl import read_xdsl
+from minfer.io.xmlbif import read_xmlbif, write_xmlbif
 
 __all__ = [
     "atomic_write",
@@ -67,35 +58,6 @@ __all__ = [
     "write_xmlbif",
 ]
 
-_PARSE = {
-    "uai": parse_uai,
-    "fg": parse_fg,
-    "minfer": parse_native,
-    "bif": parse_bif,
-    "xmlbif": parse_xmlbif,
-    "net": parse_net,
-    "xdsl": parse_xdsl,
-}
-_WRITE = {
-    "uai": write_uai,
-    "fg": write_fg,
-    "minfer": write_native,
-    "bif": write_bif,
-    "xmlbif": write_xmlbif,
-    "net": write_net,
-}
-#: The first word of a text, and its format.
-_FIRST = {
-    b"MARKOV": "uai",
-    b"BAYES": "uai",
-    b"network": "bif",
-    b"net": "net",
-    b"class": "net",
-    b"node": "net",
-}
-_LOOK = 4096  # bytes of a file that tell its format
-_COMMENTS = re.compile(rb"(?m)^[ \t]*(?://|%|#)[^\n]*|/\*[\s\S]*?(?:\*/|\Z)")
-
 
 def read(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
     """Read a model in any format.
@@ -110,7 +72,8 @@ def read(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
     path = path_text(path)
 
     def parse(name: str, data: bytes) -> FactorGraph:
-        return _PARSE[format_of(path) or _sniff(name, data)](name, data)
+        kind = format_of(path) or format_by_content(name, data)
+        return kind.function("parse")(name, data)
 
     return with_evidence(parsed(path, parse), evidence)
 
@@ -125,27 +88,6 @@ def write(graph: FactorGraph, path: PathLike) -> None:
         return
     if complaint := writing_complaint(path):
         raise FormatError(complaint)
-    _WRITE[format_of(path) or ""](graph, path)
-
-
-def _sniff(name: str, data: bytes) -> str:
-    """The format by the first bytes."""
-    if data[:8] == MAGIC:
-        return "minfer"
-    start = _COMMENTS.sub(b" ", data[:_LOOK]).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if not start:
-        if not data.strip():
-            raise FormatError(f"{name}: line 1: the file is empty")
-        start = data.lstrip()
-    if start.startswith(b"<"):
-        return "xdsl" if b"<smile" in data[:_LOOK] else "xmlbif"
-    word = re.match(rb"[A-Za-z]*", start)
-    if word and word[0] in _FIRST:
-        return _FIRST[word[0]]
-    if start[:1].isdigit() or data.lstrip().startswith(b"#"):
-        return "fg"
-    check_text(name, data)
-    raise FormatError(
-        f"{name}: line 1: neither UAI (MARKOV, BAYES), nor libDAI (a number), nor native minfer, "
-        "nor a network in BIF, XMLBIF, NET or XDSL"
-    )
+    kind = format_of(path)
+    assert kind is not None
+    kind.function("write")(graph, path)

@@ -15,7 +15,8 @@ from typing import Any
 
 from minfer.checks import first_twice
 from minfer.errors import EvidenceError, FormatError, visible
-from minfer.graph import FactorGraph
+from minfer.evidence import numbered, typed_variable
+from minfer.states import Variables
 
 _LIKE = 'evidence is a JSON object such as {"x3": 1}'
 
@@ -52,15 +53,10 @@ def without_nulls(evidence: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def numbered_evidence(
-    graph: FactorGraph, evidence: Mapping[str, Any], name: str = ""
+    graph: Variables, evidence: Mapping[str, Any], name: str = ""
 ) -> dict[int, Any]:
     """The same by variables' numbers: a state's number each, or likelihoods, shape (S,)."""
-    from minfer.queries.evidence import numbered
-
-    keys: dict[Any, Any] = {}
-    for key, value in evidence.items():
-        bare = key.isdecimal() and len(key) < 20 and key not in graph._index
-        keys[int(key) if bare else key] = value
+    keys = {typed_variable(graph, key): value for key, value in evidence.items()}
     try:
         hard, soft = numbered(graph, keys)
     except EvidenceError as error:

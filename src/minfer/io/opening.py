@@ -25,8 +25,8 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, TypeVar, cast
 
 from minfer.errors import FormatError, MinferError, RefusedError, SettingsError, visible
+from minfer.io.text import PathLike, shown
 
-PathLike = str | os.PathLike[str]
 T = TypeVar("T")
 
 #: What compressed or piped input may be in memory: 1 GiB. Larger models are read from plain files.
@@ -83,12 +83,7 @@ def cannot_read(path: PathLike, error: Exception) -> FormatError:
 
 
 def _name(path: PathLike) -> str:
-    return visible(_shown(path))
-
-
-def _shown(path: PathLike) -> str:
-    """A path as messages call it."""
-    return "<stdin>" if os.fspath(path) == "-" else os.fspath(path)
+    return visible(shown(path))
 
 
 # ---------------------------------------------------------------------- limits
@@ -192,14 +187,14 @@ def read_bytes(path: PathLike) -> bytes:
     with reading(path), opened(path) as file:
         if is_regular(file) and not starts_packed(file):
             return file.read()
-        return _joined(_shown(path), unpacked(chunks_of(file.read), _shown(path), size_of(file)))
+        return _joined(shown(path), unpacked(chunks_of(file.read), shown(path), size_of(file)))
 
 
 def parsed(path: PathLike, parse: Callable[[str, bytes], T]) -> T:
     """What ``parse(name, data)`` makes of the whole of a file."""
     with reading(path):
         data = read_bytes(path)
-        return parse(_shown(path), data)
+        return parse(shown(path), data)
 
 
 def is_regular(file: BinaryIO) -> bool:
@@ -313,7 +308,7 @@ def streamed(path: PathLike) -> Iterator[BinaryIO]:
     """A file or standard input to read on, decompressed."""
     with opened(path) as file:
         read = getattr(file, "read1", file.read)
-        chunks = unpacked(chunks_of(read), _shown(path), size_of(file))
+        chunks = unpacked(chunks_of(read), shown(path), size_of(file))
         yield cast(BinaryIO, io.BufferedReader(Stream(_named(path, chunks))))
 
 

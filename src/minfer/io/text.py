@@ -34,20 +34,6 @@ MAX_TOKEN = 2000
 PathLike = str | os.PathLike[str]
 
 _LOOK = 1024  # bytes that tell text from binary data
-_SUFFIXES = {
-    ".uai": "uai",
-    ".fg": "fg",
-    ".minfer": "minfer",
-    ".bif": "bif",
-    ".xmlbif": "xmlbif",
-    ".bifxml": "xmlbif",
-    ".xml": "xmlbif",
-    ".net": "net",
-    ".xdsl": "xdsl",
-}
-#: What model files may be called, each also with ``.gz``.
-SUFFIXES = tuple(_SUFFIXES)
-_READ_ONLY = ("xdsl",)
 
 
 # ---------------------------------------------------------------------- paths and bytes
@@ -99,24 +85,6 @@ def check_writable(path: PathLike, inputs: Iterable[PathLike | None] = ()) -> No
     for source in inputs if Path(name).exists() else ():  # any text, also of none that is there
         if source and os.path.exists(source) and Path(name).samefile(source):
             raise SettingsError(f"{name} is also an input and would be overwritten")
-
-
-def format_of(path: PathLike) -> str | None:
-    """``uai``, ``bif`` and so on by the suffix (before ``.gz``); None if it says nothing."""
-    name = path_text(path).lower().removesuffix(".gz")
-    return _SUFFIXES.get(os.path.splitext(name)[1])
-
-
-def writing_complaint(path: PathLike) -> str:
-    """Why no model can be written under this name; empty if one can."""
-    kind = format_of(path)
-    if kind is not None and kind not in _READ_ONLY:
-        return ""
-    why = "XDSL is only read; " if kind == "xdsl" else ""
-    return (
-        f"cannot write {shown(path)}: {why}the name should end in .uai, .fg, .minfer, .bif, "
-        ".xmlbif or .net, or that and .gz"
-    )
 
 
 def check_text(name: str, start: bytes) -> None:

@@ -44,7 +44,7 @@ from minfer.errors import (
     RefusedError,
     visible,
 )
-from minfer.graph import FactorGraph
+from minfer.graph import FactorGraph, with_any_evidence
 from minfer.io.evidence import is_json, numbered_evidence, parse_json_evidence
 from minfer.io.opening import parsed
 from minfer.io.tables import (
@@ -88,8 +88,6 @@ def with_evidence(graph: FactorGraph, evidence: Evidence | None) -> FactorGraph:
     """Apply evidence given as a mapping or as the path of an evidence file."""
     if evidence is None:
         return graph
-    from minfer.queries.evidence import with_any_evidence
-
     found = evidence if isinstance(evidence, Mapping) else read_evidence(evidence, graph)
     return with_any_evidence(graph, found)
 

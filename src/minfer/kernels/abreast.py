@@ -5,8 +5,8 @@ sentence in each of the L lanes of a vector, 8 in float64 and 16 in float32. The
 number N >= L of nodes; a shorter one is filled up. Matrices have entry [i, j] of lane l at
 ``(i * N + j) * L + l``.
 
-* ``inverse_abreast`` inverts Laplacians and tells where the answer is not safe.
-* ``sums_abreast`` does without a subtraction, for those, in about twice the time.
+``inverse_abreast`` inverts Laplacians and tells where the answer is not safe: those sentences are
+left to the kernels for one.
 
 For a single root its favourite comes last: it changes places with word N - 1 in its own lane,
 ``swap``. In float32 weights below 7e-13 count as 0. That changes entries of the inverse by about as
@@ -19,7 +19,6 @@ import numpy as np
 
 from minfer.kernels._jit import jit
 from minfer.kernels.abreast_inverse import inverse_abreast
-from minfer.kernels.abreast_sums import MAX_HALVINGS, sums_abreast
 from minfer.kernels.lanes import aligned, lanes_of
 from minfer.kernels.nonprojective import LARGE_INVERSE
 
@@ -46,13 +45,13 @@ def _square(size, n, source, at, target, to):
 
 
 @jit
-def abreast(single_root, n_nodes, start, order, scores, mu, log_z, like, frame):
+def abreast(single_root, n_nodes, start, order, scores, mu, log_z, like):
     """``batch_marginals`` of ``minfer.kernels.trees``, as far as it is faster abreast.
 
-    log Z is left alone for the other sentences. The float type of ``like`` is that of the work; for
-    float64, ``frame`` i8 (MAX_HALVINGS, 3) is scratch; with None only inverses are tried.
+    log Z is left alone for the other sentences. The float type of ``like`` is that of the work.
     """
     lanes = lanes_of(like)
+    in_single = lanes > 8
     count = order.shape[0]
     most = lanes
     for i in range(count):
@@ -60,7 +59,6 @@ def abreast(single_root, n_nodes, start, order, scores, mu, log_z, like, frame):
             most = max(most, n_nodes[order[i]])
     size = lanes * most * most
     work = aligned(2 * size + 4 * lanes * most, like)
-    more = work[:0]  # for sums_abreast
     squares = scores[:0]  # for sentences that are filled up
     which = np.empty(lanes, np.int64)
     at = np.empty(lanes, np.int64)
@@ -68,16 +66,18 @@ def abreast(single_root, n_nodes, start, order, scores, mu, log_z, like, frame):
     found = np.empty(lanes, np.float64)
     danger = np.empty(lanes, np.float64)
     logs = np.empty(lanes * (most // 4 + 5), np.float64)
-    largest = LARGE_INVERSE if frame is not None else LARGE_INVERSE_32
-    many = FEWEST if frame is not None else lanes // 2  # so many unsafe ones do not pay
+    largest = LARGE_INVERSE_32 if in_single else LARGE_INVERSE
     skip = 0
     for first in range(0, count, lanes):
         past = min(first + lanes, count)
         n = n_nodes[order[past - 1]]
         if past - first < FEWEST or n > MOST_NODES:
             break
-        if frame is None and n < lanes:
+        if in_single and n < lanes:
             continue  # filling up to 16 nodes costs more than float32 saves
+        if skip > 0:
+            skip -= 1
+            continue
         whole = past - first == lanes and n_nodes[order[first]] == n and n >= lanes
         n = max(n, lanes)
         for lane in range(lanes):
@@ -93,28 +93,15 @@ def abreast(single_root, n_nodes, start, order, scores, mu, log_z, like, frame):
             for lane in range(lanes):
                 b = which[lane]
                 _square(n_nodes[b], n, scores, start[b], source, at[lane])
-        bad = lanes
-        if skip == 0:
-            inverse_abreast(single_root, source, at, n, swap, target, found, danger, work, logs)
-            limit = largest * min(1.0, LONG / n)
-            bad = 0
-            for lane in range(lanes):
-                if found[lane] > -np.inf and danger[lane] <= limit:
-                    log_z[which[lane]] = found[lane]
-                else:
-                    bad += 1
-            skip = RETRY if bad >= many else 0
-        else:
-            skip -= 1
-        if frame is not None and bad >= FEWEST:
-            if more.size == 0:
-                layers = 2
-                while 1 << (layers - 2) < most:
-                    layers += 1
-                more = aligned((3 + layers) * size + (4 * most + MAX_HALVINGS) * lanes, like)
-            sums_abreast(single_root, source, at, n, swap, target, found, more, frame)
-            for lane in range(lanes):
-                log_z[which[lane]] = found[lane] if found[lane] > -np.inf else np.nan
+        inverse_abreast(single_root, source, at, n, swap, target, found, danger, work, logs)
+        limit = largest * min(1.0, LONG / n)
+        bad = 0
+        for lane in range(lanes):
+            if found[lane] > -np.inf and danger[lane] <= limit:
+                log_z[which[lane]] = found[lane]
+            else:
+                bad += 1
+        skip = RETRY if bad >= lanes // 2 else 0  # so many unsafe ones do not pay
         if not whole:
             for lane in range(lanes):
                 b = which[lane]

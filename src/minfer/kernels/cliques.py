@@ -6,6 +6,7 @@ variables eliminated last (up to ROW cells), K rows that differ in eliminated va
 fields, messages of the children),
 
     up(s)   = log sum_{r} exp( sum_f f(r, s) )          collect: s separator, r eliminated
+    up(s)   = max_r sum_f f(r, s)                       ... or their maximum
     down(t) = log sum_{x ~ t} p(x) - up_child(t)        distribute: p the clique's own marginal
 
 An input that does not depend on the outer loop is added into the chunk once per clique, and an
@@ -395,14 +396,20 @@ def _read_groups(stride, goal, group, steps, dims, di, row, out, spare):
 
 
 @jit
-def _log_sum(buf, rows, n, top, total):
-    """top + log(total) = log-sum-exp over the rows of buf (rows, n). Overwrites buf."""
+def _log_sum(buf, rows, n, top, total, maximal):
+    """top + log(total) = log-sum-exp over the rows of buf (rows, n). Overwrites buf.
+
+    ``maximal``: top is the maximum, and total 0.
+    """
     for j in range(n):
         top[j] = buf[j]
     for r in range(1, rows):
         part = buf[r * n : (r + 1) * n]
         for j in range(n):
             top[j] = part[j] if part[j] > top[j] else top[j]
+    if maximal:
+        total[:] = 0.0
+        return
     for j in range(n):  # -inf - -inf is not a number
         total[j] = top[j] if top[j] > -np.inf else 0.0
     for r in range(rows):
@@ -433,7 +440,7 @@ def _log_add(top, total, more_top, more_total):
 
 
 @jit
-def _collect_clique(tree, c, val, place):
+def _collect_clique(tree, c, val, place, maximal):
     """Message of clique c to its parent, scaled to maximum 0; returns the log of the scale."""
     dims, split, _, _, stride, src, role, pre = _prepare(tree, c, np.int64(0), val, place)
     kb, ke, di, n_big, n_sep, n_k, row, row_sep = split
@@ -441,10 +448,11 @@ def _collect_clique(tree, c, val, place):
     total = np.empty(row_sep)
     rows = n_k * row // row_sep
     if n_big * n_sep == 1:
-        _log_sum(pre, rows, row_sep, message, total)
-        log_in_place(total)
-        for j in range(row_sep):
-            message[j] += total[j]
+        _log_sum(pre, rows, row_sep, message, total, maximal)
+        if not maximal:
+            log_in_place(total)
+            for j in range(row_sep):
+                message[j] += total[j]
         return _rescale(message)
     index, kind, run, step = _index_rows(stride, role, dims, kb, ke, di, n_k, row)
     buf = np.empty(n_k * row)
@@ -456,13 +464,14 @@ def _collect_clique(tree, c, val, place):
             _move(stride, role, dims, kb, ke, di, o, b, base)
             _chunk(buf, pre, n_k, row, role, base, step, val, src, index, kind, run)
             if b == 0:
-                _log_sum(buf, rows, row_sep, top, total)
+                _log_sum(buf, rows, row_sep, top, total, maximal)
             else:
-                _log_sum(buf, rows, row_sep, more_top, more_total)
+                _log_sum(buf, rows, row_sep, more_top, more_total, maximal)
                 _log_add(top, total, more_top, more_total)
-        log_in_place(total)
-        for j in range(row_sep):
-            top[j] += total[j]
+        if not maximal:
+            log_in_place(total)
+            for j in range(row_sep):
+                top[j] += total[j]
     return _rescale(message)
 
 
@@ -479,12 +488,8 @@ def _rescale(message):
 
 
 @jit
-def _distribute_clique(tree, c, val, scale, out, place):
-    """Marginals of clique c: into ``out``, and as messages to its children, in place of theirs."""
-    dims, split, all_stride, all_role, stride, src, role, total = _prepare(
-        tree, c, np.int64(1), val, place
-    )
-    kb, ke, di, n_big, n_sep, n_k, row, _ = split
+def goals(tree, c):
+    """Where marginals of each input of clique c go, its own message last (nowhere)."""
     first, n = tree.in_ptr[c], tree.in_ptr[c + 1] - tree.in_ptr[c]
     goal = np.empty(n + 1, np.int64)
     goal[n] = -1
@@ -495,20 +500,40 @@ def _distribute_clique(tree, c, val, scale, out, place):
         if child >= 0:
             goal[i] = spare
             spare += tree.message[child + 1] - tree.message[child]
+    return goal, spare
+
+
+@jit
+def add_marginals(tree, c, val, tan, scale, out, goal, spare, place):
+    """Add p(x), or p(x) T(x) where ``tan`` is not empty, of clique c to the goals of its inputs.
+
+    What goes to its children begins at 0.
+    """
+    dims, split, all_stride, all_role, stride, src, role, total = _prepare(
+        tree, c, np.int64(1), val, place
+    )
+    kb, ke, di, n_big, n_sep, n_k, row, _ = split
+    more = total
+    if tan.size:
+        more = _prepare(tree, c, np.int64(1), tan, place)[7]
     out[tree.n_out : spare] = 0.0
     for j in range(total.size):
         total[j] -= scale
     if n_big * n_sep == 1:
         exp_in_place(total)
+        if tan.size:
+            for j in range(total.size):
+                total[j] *= more[j]
     else:
         pre = total
         total = np.zeros(n_k * row)
         buf = np.empty(n_k * row)
+        moved = np.empty(n_k * row if tan.size else 0)
         index, kind, run, step = _index_rows(stride, role, dims, kb, ke, di, n_k, row)
         base = np.zeros(role.size, np.int64)
         # outputs have groups of their own, of those that are wanted
         wanted = all_role.copy()
-        for i in range(n + 1):
+        for i in range(goal.size):
             if goal[i] < 0:
                 wanted[i] = 0
         group, steps = _bundle(all_stride, wanted, dims, di, row)
@@ -527,6 +552,10 @@ def _distribute_clique(tree, c, val, scale, out, place):
                 _move(stride, role, dims, kb, ke, di, o, b, base)
                 _chunk(buf, pre, n_k, row, role, base, step, val, src, index, kind, run)
                 exp_in_place(buf)
+                if tan.size:
+                    _chunk(moved, more, n_k, row, role, base, step, tan, src, index, kind, run)
+                    for j in range(buf.size):
+                        buf[j] *= moved[j]
                 for j in range(buf.size):
                     total[j] += buf[j]
                 _move(out_stride, out_role, dims, kb, ke, di, o, b, out_base)
@@ -536,13 +565,19 @@ def _distribute_clique(tree, c, val, scale, out, place):
                 )  # fmt: skip
         _read_groups(all_stride, goal, group, steps, dims, di, row, out, spare)
     index_row = np.empty(row, np.uint32)
-    for i in range(n):
+    for i in range(goal.size):
         if all_role[i] == 0 and goal[i] >= 0:
             how, length = _row_index(all_stride[i], dims, di, index_row)
             for k in range(n_k):
                 target = out[goal[i] + _offset(all_stride[i], dims, kb, ke, k) :]
                 _add_output(total[k * row : (k + 1) * row], target, index_row, how, length)
-    for i in range(n):
+
+
+@jit
+def tell_children(tree, c, val, out, goal):
+    """What lies at the goals as messages to the children of clique c, in place of theirs."""
+    first = tree.in_ptr[c]
+    for i in range(goal.size - 1):
         child = tree.in_child[first + i]
         if child >= 0:
             size = tree.message[child + 1] - tree.message[child]
@@ -574,22 +609,29 @@ def _spread(buf, n_k, row, role, base, step, out, goal, index, kind, run):
 
 
 @jit
-def collect(tree, first, stop, val, scale):
-    """Messages of cliques first..stop-1 to their parents. Returns a clique without mass, or -1."""
+def collect(tree, first, stop, val, scale, maximal):
+    """Messages of cliques first..stop-1 to their parents. Returns a clique without mass, or -1.
+
+    ``maximal`` (C,): cliques whose own variables are maximised, not summed.
+    """
     place = np.empty(tree.card.size, np.int64)
+    empty = -1
     for c in range(first, stop):
-        scale[c] = _collect_clique(tree, c, val, place)
+        scale[c] = _collect_clique(tree, c, val, place, maximal[c])
         if scale[c] == -np.inf:
-            return c
-    return -1
+            empty = c
+    return empty
 
 
 @jit
 def distribute(tree, first, stop, val, scale, out):
     """Marginals of cliques stop-1 down to first, and their messages to their children."""
     place = np.empty(tree.card.size, np.int64)
+    nothing = np.empty(0)
     for c in range(stop - 1, first - 1, -1):
-        _distribute_clique(tree, c, val, scale[c], out, place)
+        goal, spare = goals(tree, c)
+        add_marginals(tree, c, val, nothing, scale[c], out, goal, spare, place)
+        tell_children(tree, c, val, out, goal)
 
 
 # ---------------------------------------------------------------- structure

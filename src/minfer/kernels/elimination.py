@@ -268,12 +268,12 @@ def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_wor
 
 
 @jit
-def build_cliques(order, pool, start, length):
+def build_cliques(order, pool, start, length, kind):
     """The maximal cliques of an elimination, children before parents.
 
-    A vertex joins the clique of a child c when N(c) is just its own clique. Returns ptr (C+1,),
-    variables (in elimination order, the eliminated ones first), n_eliminated (C,), parent (C,) or
-    -1, and the clique in which each variable is eliminated (V,).
+    A vertex joins the clique of a child c when N(c) is just its own clique and they are of one
+    ``kind`` (V,). Returns ptr (C+1,), variables (in elimination order, the eliminated ones first),
+    n_eliminated (C,), parent (C,) or -1, and the clique in which each variable is eliminated (V,).
     """
     n = order.size
     pos = np.empty(n, np.int64)
@@ -293,7 +293,8 @@ def build_cliques(order, pool, start, length):
             if pos[pool[j]] < best:
                 best, p = pos[pool[j]], pool[j]
         above[v] = p
-        if p >= 0 and length[v] == length[p] + 1 and heir[p] < 0:
+        same = p >= 0 and length[v] == length[p] + 1 and kind[v] == kind[p]
+        if same and heir[p] < 0:
             heir[p] = v
             last[v] = False
     total, n_cliques = 0, 0

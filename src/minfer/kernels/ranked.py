@@ -111,6 +111,13 @@ class Lookups(NamedTuple):
     place: np.ndarray  # i8 (K,) of literals among those of the clause
 
 
+NO_LOOKUPS = Lookups(
+    *(np.zeros((0, 0), np.int64),) * 2, np.zeros(0, np.int64), np.zeros(1, np.int64),
+    np.zeros(0, np.int32), np.zeros(1, np.int64), *(np.zeros(0, np.int64),) * 2,
+    np.zeros(0, np.bool_), np.zeros(0, np.int64),
+)  # fmt: skip
+
+
 class Tests(NamedTuple):
     """T comparisons of numbers of a with numbers of b, and pairs of literals that differ."""
 

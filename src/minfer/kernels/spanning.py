@@ -1,9 +1,9 @@
-"""Spanning trees of a multigraph: blocks, effective resistances, covering forests, orientations.
+"""Spanning trees of a multigraph: blocks, effective resistances, covering forests.
 
 A graph here is ``edges`` (i4, E x 2, no self-loop; parallel edges are edges of their own) over the
 vertices ``0 .. n - 1``. Everything is iterative and deterministic. ``resistances`` and
-``cover_with_forests`` compute edge appearance probabilities in two ways, ``push_loads`` decides
-whether given ones can be realised; the mathematics is told in ``minfer.solvers.appearance``.
+``cover_with_forests`` compute edge appearance probabilities in two ways; the mathematics is told in
+``minfer.solvers.appearance``.
 """
 
 from __future__ import annotations
@@ -484,124 +484,3 @@ def _cover_rest(n, edges, rank, rest, kept, parent, count):
                 count[e] += 1
                 have += 1
     return n_forests
-
-
-@jit
-def _drain(v, amount, edges, start, inc, part, load, room, entered_by, queue, tiny):
-    """Move up to ``amount`` of the load of v to vertices with room, by shortest paths.
-
-    Returns what could not be moved; then ``queue[:reached]`` is the set that holds it.
-    """
-    while True:
-        entered_by[:] = -1
-        entered_by[v] = -2
-        queue[0] = v
-        reached = 1
-        end = -1
-        head = 0
-        while head < reached and end < 0:
-            u = queue[head]
-            head += 1
-            for i in range(start[u], start[u + 1]):
-                e = inc[i]
-                side = 0 if edges[e, 0] == u else 1
-                w = edges[e, 1 - side]
-                if entered_by[w] == -1 and part[e, side] > tiny:
-                    entered_by[w] = e
-                    queue[reached] = w
-                    reached += 1
-                    if load[w] < room[w] - tiny:
-                        end = w
-                        break
-        if end < 0:
-            return amount, reached
-        move = min(amount, room[end] - load[end])
-        u = end
-        while u != v:
-            e = entered_by[u]
-            side = 0 if edges[e, 1] == u else 1  # where the load comes from
-            move = min(move, part[e, side])
-            u = edges[e, side]
-        load[v] -= move
-        load[end] += move
-        u = end
-        while u != v:
-            e = entered_by[u]
-            side = 0 if edges[e, 1] == u else 1
-            part[e, side] -= move
-            part[e, 1 - side] += move
-            u = edges[e, side]
-        amount -= move
-        if amount <= tiny:
-            return 0.0, 0
-
-
-@jit
-def push_loads(n, edges, rho, tol, tiny):
-    """Is rho(E[S]) <= |S| - 1 for every vertex set S? Returns a violating set, or an empty one.
-
-    Every edge shares its weight out between its two ends. For a fixed root, a sharing that gives
-    the root nothing and any other vertex at most 1 exists iff no S that contains the root violates
-    the bound (and none without it exceeds |S|); each root starts from the sharing of the last one.
-    Slack of ``tol`` is granted; amounts up to ``tiny`` count as nothing.
-    """
-    start, inc = incidence(n, edges)
-    part = np.empty((edges.shape[0], 2))
-    load = np.zeros(n)
-    room = np.ones(n)
-    entered_by = np.empty(n, np.int32)
-    queue = np.empty(n, np.int32)
-    for e in range(edges.shape[0]):
-        for side in range(2):
-            part[e, side] = 0.5 * rho[e]
-            load[edges[e, side]] += 0.5 * rho[e]
-    for phase in range(2):
-        for v in range(n):
-            if phase == 1:
-                room[v] = 0.0
-            over = load[v] - room[v]
-            if over > tiny:
-                rest, reached = _drain(
-                    v, over, edges, start, inc, part, load, room, entered_by, queue, tiny
-                )
-                if rest > tol:
-                    return queue[:reached].copy()
-            room[v] = 1.0
-    return queue[:0].copy()
-
-
-@jit
-def check_blocks(n, edges, start, members, sizes, rho, largest, tol):
-    """``push_loads`` in every block of up to ``largest`` vertices that is not a bridge or cycle.
-
-    Returns a violating vertex set (empty if none was found) and the number of blocks left out.
-    Bridges and cycles need no more than the caller's checks of single edges and block totals.
-    """
-    local = np.full(n, -1, np.int32)
-    vertices = np.empty(n, np.int32)
-    left_out = 0
-    for block in range(sizes.size):
-        mine = members[start[block] : start[block + 1]]
-        if mine.size <= sizes[block]:
-            continue
-        if sizes[block] > largest:
-            left_out += 1
-            continue
-        found = np.int64(0)
-        pairs = np.empty((mine.size, 2), np.int32)
-        weight = np.empty(mine.size)
-        for i in range(mine.size):
-            weight[i] = rho[mine[i]]
-            for side in range(2):
-                v = edges[mine[i], side]
-                if local[v] < 0:
-                    local[v] = found
-                    vertices[found] = v
-                    found += 1
-                pairs[i, side] = local[v]
-        bad = push_loads(found, pairs, weight, tol * found, 1e-14)
-        if bad.size > 0:
-            return vertices[bad], left_out
-        for i in range(found):
-            local[vertices[i]] = -1
-    return vertices[:0].copy(), left_out

@@ -22,19 +22,13 @@ import numpy as np
 
 from minfer.kernels._jit import jit
 from minfer.kernels.cliques import (
-    _add_output,
-    _bundle,
     _chunk,
-    _distribute_clique,
-    _group_rows,
     _index_rows,
     _move,
-    _offset,
     _prepare,
-    _read_groups,
-    _row_index,
-    _spread,
-    _with_groups,
+    add_marginals,
+    goals,
+    tell_children,
 )
 from minfer.kernels.vexp import exp_in_place
 
@@ -71,77 +65,6 @@ def _collect_means(tree, c, val, tan, scale, place):
 
 
 @jit
-def _goals(tree, c):
-    """Where marginals of each input of clique c go, its own message last (nowhere)."""
-    first, n = tree.in_ptr[c], tree.in_ptr[c + 1] - tree.in_ptr[c]
-    goal = np.empty(n + 1, np.int64)
-    goal[n] = -1
-    spare = tree.n_out
-    for i in range(n):
-        goal[i] = tree.in_out[first + i]
-        child = tree.in_child[first + i]
-        if child >= 0:
-            goal[i] = spare
-            spare += tree.message[child + 1] - tree.message[child]
-    return goal, spare
-
-
-@jit
-def _sum_moments(tree, c, val, tan, scale, moments, goal, spare, place):
-    """Add p(x) T(x) of clique c to the goals of its inputs, those of its children zero before."""
-    dims, split, all_stride, all_role, stride, src, role, pre = _prepare(
-        tree, c, np.int64(1), val, place
-    )
-    more = _prepare(tree, c, np.int64(1), tan, place)[7]
-    kb, ke, di, n_big, n_sep, n_k, row, _ = split
-    wanted = all_role.copy()
-    for i in range(wanted.size):
-        if goal[i] < 0:
-            wanted[i] = 0
-    for j in range(tree.n_out, spare):
-        moments[j] = 0.0
-    for j in range(pre.size):
-        pre[j] -= scale
-    index, kind, run, step = _index_rows(stride, role, dims, kb, ke, di, n_k, row)
-    base = np.zeros(role.size, np.int64)
-    group, steps = _bundle(all_stride, wanted, dims, di, row)
-    out_stride, out_goal, out_role = _with_groups(
-        all_stride, goal, wanted, group, steps, spare, row, dims, di
-    )
-    for g in range(steps.shape[0]):
-        at = out_goal[out_goal.size - steps.shape[0] + g]
-        for j in range(at, at + _group_rows(steps[g], dims, di) * row):
-            moments[j] = 0.0
-    out_index, out_kind, out_run, out_step = _index_rows(
-        out_stride, out_role, dims, kb, ke, di, n_k, row
-    )
-    out_base = np.zeros(out_role.size, np.int64)
-    buf, moved, total = np.empty(n_k * row), np.empty(n_k * row), np.zeros(n_k * row)
-    for o in range(n_sep):
-        for b in range(n_big):
-            _move(stride, role, dims, kb, ke, di, o, b, base)
-            _chunk(buf, pre, n_k, row, role, base, step, val, src, index, kind, run)
-            _chunk(moved, more, n_k, row, role, base, step, tan, src, index, kind, run)
-            exp_in_place(buf)
-            for j in range(buf.size):
-                buf[j] *= moved[j]
-                total[j] += buf[j]
-            _move(out_stride, out_role, dims, kb, ke, di, o, b, out_base)
-            _spread(
-                buf, n_k, row, out_role, out_base, out_step, moments, out_goal,
-                out_index, out_kind, out_run,
-            )  # fmt: skip
-    _read_groups(all_stride, goal, group, steps, dims, di, row, moments, spare)
-    index_row = np.empty(row, np.uint32)
-    for i in range(goal.size):
-        if all_role[i] == 0 and goal[i] >= 0:
-            how, length = _row_index(all_stride[i], dims, di, index_row)
-            for k in range(n_k):
-                target = moments[goal[i] + _offset(all_stride[i], dims, kb, ke, k) :]
-                _add_output(total[k * row : (k + 1) * row], target, index_row, how, length)
-
-
-@jit
 def collect_means(tree, first, stop, val, tan, scale):
     """Means of cliques first..stop-1 for their parents; ``val``, ``scale``: after ``collect``."""
     place = np.empty(tree.card.size, np.int64)
@@ -154,9 +77,10 @@ def distribute_means(tree, first, stop, val, tan, scale, out, moments):
     """Marginals of cliques stop-1 down to first and how they move, and both for their children."""
     place = np.empty(tree.card.size, np.int64)
     for c in range(stop - 1, first - 1, -1):
-        goal, spare = _goals(tree, c)
-        _sum_moments(tree, c, val, tan, scale[c], moments, goal, spare, place)
-        _distribute_clique(tree, c, val, scale[c], out, place)  # leaves logs in its children's
+        goal, spare = goals(tree, c)
+        add_marginals(tree, c, val, tan, scale[c], moments, goal, spare, place)
+        add_marginals(tree, c, val, tan[:0], scale[c], out, goal, spare, place)
+        tell_children(tree, c, val, out, goal)  # leaves logs at the goals
         for i in range(goal.size - 1):
             child = tree.in_child[tree.in_ptr[c] + i]
             if child >= 0:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.abreast import MAX_HALVINGS, abreast
+from minfer.kernels.abreast import abreast
 from minfer.kernels.nonprojective import (
     MAX_DEPTH,
     ONE_ROOT,
@@ -435,8 +435,7 @@ def batch_marginals(projective_tree, single_root, n_nodes, start, order, scores,
     ints = np.empty(0, np.int64)
     square = work
     if not projective_tree:
-        frame = np.empty((MAX_HALVINGS, 3), np.int64)
-        abreast(single_root, n_nodes, start, order, scores, mu, log_z, work, frame)
+        abreast(single_root, n_nodes, start, order, scores, mu, log_z, work)
     for b in order:
         if log_z[b] == log_z[b]:
             continue
@@ -467,7 +466,7 @@ def batch_marginals_32(projective_tree, single_root, n_nodes, start, order, scor
     for b in order:
         log_z[b] = np.nan
     if not projective_tree:
-        abreast(single_root, n_nodes, start, order, scores, mu, log_z, scores, None)
+        abreast(single_root, n_nodes, start, order, scores, mu, log_z, scores)
     rest = np.empty(order.shape[0], np.int64)
     count = 0
     for b in order:

@@ -37,18 +37,17 @@ from minfer.directed import network_of, order_or_cycle, with_flat_conditionals
 from minfer.errors import (
     ContradictionError,
     EvidenceError,
-    MinferError,
     ModelError,
     RefusedError,
     SettingsError,
     visible,
 )
+from minfer.evidence import UNKNOWN, Factorised, StateReader, Table, is_missing, table_of
 from minfer.graph import FactorGraph
 from minfer.io import read, write
 from minfer.learn.estimator import Estimator
 from minfer.prediction import files
-from minfer.prediction.columns import UNKNOWN, Factorised, StateReader, Table, table_of
-from minfer.states import declared_states, is_missing, is_slip, near_names, number_of
+from minfer.states import declared_states, is_slip, near_names, number_of
 
 if TYPE_CHECKING:
     from minfer.io.text import PathLike
@@ -506,12 +505,9 @@ class BayesianNetwork(Estimator):
             v = graph.index(name)
             reader = StateReader(graph, v, self.missing)
             known[v] = reader(column)
-            if on_unknown == "raise" and n and known[v].min() == UNKNOWN:
-                row = int(np.flatnonzero(known[v] == UNKNOWN)[0])
-                value = column.values[int(column.places[row])]
-                raise EvidenceError(
-                    f"BayesianNetwork: row {row}, column {visible(name)}: {reader.complaint(value)}"
-                )
+            if on_unknown == "raise" and (fault := reader.fault(column, known[v])):
+                row, said = fault
+                raise EvidenceError(f"BayesianNetwork: row {row}, column {visible(name)}: {said}")
         return known
 
     def _alpha(self, families: _Families) -> NDArray[np.float64]:
@@ -740,17 +736,12 @@ class _source:
 
     def __enter__(self) -> tuple[list[str], Iterator[Table]]:
         X, name = self.given, type(self.owner).__name__
-        try:
-            if isinstance(X, str | os.PathLike):
-                self.open = files.open_cases(X)
-                source = self.open.__enter__()
-                self.owner._check_width(len(source.names), source.names, self.reset)
-                return source.names, _file_tables(source)
-            table = table_of(X) if _has_names(X) else self._of_array(X)
-        except MinferError as error:
-            if not str(error).startswith("predict: "):
-                raise
-            raise type(error)(str(error).replace("predict:", f"{name}:", 1)) from None
+        if isinstance(X, str | os.PathLike):
+            self.open = files.open_cases(X, name)
+            source = self.open.__enter__()
+            self.owner._check_width(len(source.names), source.names, self.reset)
+            return source.names, source.tables(list(source.names), 1 << 16)
+        table = table_of(X, who=name) if _has_names(X) else self._of_array(X)
         named = None if table.kind == "array" and X is not table.given else table.names
         self.owner._check_width(len(table.names), named if _has_names(X) else None, self.reset)
         if not table.n or not table.names:
@@ -770,7 +761,7 @@ class _source:
         if hasattr(X, "tocsr"):
             raise TypeError(f"{name}: X is sparse; give a dense array: X.toarray()")
         if not isinstance(X, np.ndarray | list | tuple) and not hasattr(X, "__array__"):
-            table_of(X)  # says what may be given
+            table_of(X, who=name)  # says what may be given
         try:
             x = np.asarray(X)
         except ValueError as error:
@@ -790,7 +781,7 @@ class _source:
                 f"{name}: found array with 0 {what}(s) (shape={x.shape}) while a minimum of 1 is "
                 "required."
             )
-        return table_of(x, [f"x{k}" for k in range(x.shape[1])])
+        return table_of(x, [f"x{k}" for k in range(x.shape[1])], name)
 
 
 def _has_names(X: Any) -> bool:
@@ -819,10 +810,6 @@ def _check_names(variables: Sequence[str], names: Sequence[str]) -> None:
             "BayesianNetwork: no column is a variable of the structure: columns are "
             f"{', '.join(map(visible, names[:5]))}, variables {', '.join(absent[:5])}"
         )
-
-
-def _file_tables(source: files.Cases) -> Iterator[Table]:
-    yield from source.tables(list(source.names), 1 << 16)
 
 
 def _columns(tables: Iterator[Table], names: list[str]) -> dict[str, Factorised]:

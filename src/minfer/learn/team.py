@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from minfer.errors import ModelError, RefusedError
 from minfer.learn.blocks import Evaluation, blocks_of
 from minfer.learn.model import Instance, check_instances
-from minfer.parallel import Worker
+from minfer.parallel import Worker, dismiss
 
 if TYPE_CHECKING:
     from minfer.learn.objectives import Evaluator, Objective
@@ -137,10 +137,7 @@ class Pool:
         return [answers[place] for place in range(len(jobs))]
 
     def close(self) -> None:
-        for worker in self.workers:
-            worker.pipe.close()
-        for worker in self.workers:
-            worker.end()
+        dismiss(self.workers)
         self.workers = []
 
 

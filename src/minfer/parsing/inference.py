@@ -8,7 +8,7 @@ arc scores alone, normalised over the heads of each word (and a single root's so
 child in expectation, since the model does not depend on a number added to all of them).
 
 A pair of arcs is looked at only if mu_a mu_b >= ``least`` under the seed. With ``least`` from
-:func:`minfer.reduction.sources.least_mean` and true bounds of theta, what MinJoint keeps is what
+:func:`minfer.reduction.lazy.least_mean` and true bounds of theta, what MinJoint keeps is what
 it would keep after a scan of all pairs. Arcs below ``arc_least`` are left out of the trees.
 
 Without pairs one pass over the trees is exact. With pairs the graph has cycles, and *converged*
@@ -38,8 +38,8 @@ from minfer.checks import (
 from minfer.errors import SettingsError
 from minfer.parsing.pairs import ArcScores, list_pairs, pair_weights
 from minfer.parsing.trees import no_tree
+from minfer.reduction.lazy import least_mean
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
-from minfer.reduction.sources import least_mean
 from minfer.words import counted
 
 _MARGIN = 1e-9  # thresholds are lowered by this much, relatively, against rounding

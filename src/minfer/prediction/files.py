@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from minfer.checks import first_twice
 from minfer.errors import FormatError, MinferError, RefusedError, SettingsError
+from minfer.evidence import Factorised, Table, of_objects, table_of
 from minfer.io.opening import opened, reading, streamed
 from minfer.io.text import (
     PathLike,
@@ -31,7 +32,6 @@ from minfer.io.text import (
     shown,
 )
 from minfer.prediction.answers import Column, as_arrow, plain
-from minfer.prediction.columns import Factorised, Table, of_objects, table_of
 from minfer.words import counted
 
 _HEADER = 1 << 20  # bytes: the longest header
@@ -83,14 +83,14 @@ def arrow() -> Any:
 
 
 @contextmanager
-def open_cases(path: PathLike) -> Iterator[Cases]:
+def open_cases(path: PathLike, who: str = "predict") -> Iterator[Cases]:
     """A file of cases, open."""
-    kind, name = kind_of(path), shown(path)
+    kind, name = kind_of(path, who), shown(path)
     pa = arrow()
     with ExitStack() as stack:
         if kind == "parquet":
             if pa is None:
-                raise RefusedError("predict: Parquet needs pyarrow: pip install pyarrow")
+                raise RefusedError(f"{who}: Parquet needs pyarrow: pip install pyarrow")
             import pyarrow.parquet as pq
 
             raw = stack.enter_context(opened(path, pipes=False))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from minfer.checks import as_list, check_choice, check_flag, check_graph, check_whole
 from minfer.errors import EvidenceError, ModelError, SettingsError, visible
+from minfer.evidence import UNKNOWN, StateReader, Table, table_of
 from minfer.limits import clock
 from minfer.parallel import cores
 from minfer.prediction import files
@@ -28,7 +29,6 @@ from minfer.prediction.answers import (
     check_names,
     taken,
 )
-from minfer.prediction.columns import UNKNOWN, StateReader, Table, table_of
 from minfer.solvers.targets import Network
 from minfer.states import is_slip, near_names
 from minfer.words import counted
@@ -240,8 +240,8 @@ class Predictor:
             rows, reader, column = min(wrong, key=lambda item: item[0][0])
             value = column.values[int(column.places[rows[0]])]
             raise EvidenceError(
-                f"predict: {where}row {first + int(rows[0])}, column "
-                f"{visible(self.graph.name(reader.variable))}: {reader.complaint(value)}"
+                f"predict: {where}row {first + int(rows[0])}, column {visible(reader.name)}: "
+                f"{reader.complaint(value)}"
             )
         texts: dict[str, int] = {}
         for rows, reader, column in wrong:

@@ -32,12 +32,12 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, adjacency, clique_tree, order_in_two, tree_of
 from minfer.errors import ModelError, RefusedError, visible
+from minfer.evidence import Evidence, numbered
 from minfer.graph import FactorGraph
 from minfer.limits import clock, deadline_of, start_clock
 from minfer.notebook import Face, card
 from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
 from minfer.queries.conflicts import locates
-from minfer.queries.evidence import Evidence, numbered, with_both
 from minfer.queries.map.search import search
 from minfer.queries.pruning import prune
 from minfer.words import counted, duration
@@ -309,14 +309,13 @@ def mpe(
         wanted = _wanted(model, variables)
         part = prune(model, wanted, hard, soft, whole=True)
         place = {v: i for i, v in enumerate(part.variables.tolist())}
-        graph = with_both(
-            part.graph,
+        graph = part.graph._observing(
             {place[v]: s for v, s in hard.items()},
             {place[v]: like for v, like in soft.items()},
         )
         inside = [place[v] for v in wanted]
     else:
-        graph, inside = with_both(model, hard, soft), wanted
+        graph, inside = model._observing(hard, soft), wanted
     names = tuple(model.name(v) for v in wanted)
     states = tuple(model.states(v) for v in wanted)
     may_search = k == 1 and variables is None
@@ -416,14 +415,14 @@ def _tree(
     if last.all():
         return clique_tree(model, seconds=seconds), links.variables.tolist()
     n = model.graph.n_variables
-    return tree_of(order_in_two(links, last), links, n), links.variables[last].tolist()
+    return tree_of(order_in_two(links, last), links, n, last), links.variables[last].tolist()
 
 
 def _ranked(
     cliques: Cliques, model: Conditioned, whole: float, k: int
 ) -> tuple[list[tuple[float, NDArray[np.int32]]], bool]:
     """The k best (score, assignment), and whether these are all that are possible."""
-    order = [c for c in range(cliques.n - 1, -1, -1) if _has_choice(cliques, c)]
+    order = [c for c in range(cliques.n - 1, -1, -1) if cliques.maximal[c]]
     x = np.maximum(model.fixed, 0).astype(np.int32)[None].copy()
     _complete(cliques, order, 0, x)
     score = constant_of(model) + whole
@@ -460,10 +459,6 @@ def _ranked(
     return out[:k], len(out) <= k
 
 
-def _has_choice(cliques: Cliques, c: int) -> bool:
-    return any(cliques.is_max[v] for v in cliques.rest[c])
-
-
 def _complete(cliques: Cliques, order: list[int], first: int, x: NDArray[np.int32]) -> None:
     """Best states of the cliques from ``first`` on, given those before."""
     for c in order[first:]:
@@ -471,5 +466,5 @@ def _complete(cliques: Cliques, order: list[int], first: int, x: NDArray[np.int3
 
 
 def _cell(cliques: Cliques, c: int, x: NDArray[np.int32]) -> int:
-    mine = cliques.chosen(c)
+    mine = cliques.rest[c]
     return int(np.ravel_multi_index([int(x[0, v]) for v in mine], [cliques.card[v] for v in mine]))

@@ -1,18 +1,13 @@
-"""A clique tree in numpy: maxima, and what each table sees of all the rest.
+"""A clique tree for questions that need it once, but in other ways than the solver does.
 
-The solver's passes (:mod:`minfer.kernels.cliques`) are compiled and sum; sums towards the roots are
-theirs here too. The questions here need a tree once, but in other ways: maxima of some variables
-after sums of others, a clique's table at given states of its separator (from which the best states
+Messages towards the roots are those of the solver's own pass (:mod:`minfer.kernels.cliques`), sums
+or maxima. Here are: a clique's table at given states of its separator (from which the best states
 are read, or drawn), and *cavities*, the sum over everything else of all factors but one. All
 numbers are logarithms; zeros are minus infinity, and nothing is ever divided by a message, so zeros
 cost nothing but care.
 
-With inputs f of a clique (its tables, fields, children's messages), separator s, rest r,
-
-    up(s) = max_{r2} log sum_{r1} exp( sum_f f(r1, r2, s) ),
-
-r1 the variables to sum, r2 those to maximise. Every variable of the first kind must be eliminated
-before any of the second.
+Where some variables are maximised after all others were summed, no clique eliminates both kinds
+(:func:`minfer.elimination.tree_of`).
 """
 
 from __future__ import annotations
@@ -31,10 +26,6 @@ from minfer.limits import clock
 from minfer.solvers.clique_passes import lay_out_inputs, slices_of
 from minfer.solvers.exact import Exact
 
-#: Cells that are held at a time.
-_BLOCK = 1 << 22
-_CACHED = 1 << 17  # where they are only compared
-_CELLS_A_CLIQUE = 1e4  # that take as long as what a clique costs beside its cells
 _JUDGED = 0.05  # of the time there is: then its pace tells whether a pass will end in time,
 _ROUGHLY = 1.25  # or so much later
 Table = NDArray[np.float64]
@@ -105,8 +96,7 @@ class Cliques:
             if p >= 0:
                 self.children[p].append(c)
         self.up: list[Table] = [np.zeros(())] * self.n
-        self.is_max = [False] * len(self.card)
-        self.sums_only = True
+        self.maximal = np.zeros(self.n, dtype=np.bool_)  # cliques whose rest is maximised
 
     def check_clock(self) -> None:
         if clock() > self.deadline:
@@ -126,29 +116,10 @@ class Cliques:
         Raises ContradictionError where nothing is possible, unless that is ``impossible`` by
         intention: then messages of minus infinity go on.
         """
-        self.is_max = [False] * len(self.card)
-        for v in maximise:
-            self.is_max[v] = True
-        self.sums_only = not any(self.is_max)
-        if self.sums_only and self._sums():
-            return sum(float(self.up[c]) for c in range(self.n) if self.parent[c] < 0)
-        began = clock()
-        done = np.cumsum(self.tree.clique_cells + _CELLS_A_CLIQUE)
-        done /= max(done[-1:], default=1.0)
-        for c in range(self.n):
-            self.check_pace(began, float(done[c - 1]) if c else 0.0)
-            self.up[c] = self._message(c)
-            if not impossible and float(self.up[c].max()) == -math.inf:
-                raise ContradictionError(
-                    "every assignment has probability zero: the model's zeros, or the model's "
-                    "zeros and the evidence, contradict each other"
-                )
-        return sum(float(self.up[c]) for c in range(self.n) if self.parent[c] < 0)
-
-    def _sums(self) -> bool:
-        """All messages by the solver's own pass; False where nothing is possible."""
         from minfer.kernels.cliques import SPARE, collect
 
+        chosen = set(maximise)
+        self.maximal = np.array([rest[0] in chosen for rest in self.rest], dtype=np.bool_)
         scopes, tables = [f[0] for f in self.factors], [f[1] for f in self.factors]
         card = np.array(self.card, dtype=np.int32)
         off = np.zeros(len(card) + 1, dtype=np.int64)  # no fields: they are among the tables
@@ -165,17 +136,23 @@ class Cliques:
         for first, table in zip(toff.tolist(), tables):
             values[off[-1] + first : off[-1] + first + table.size] = table.ravel()
         scale = np.zeros(self.n)
-        for first, stop in slices_of(self.tree):
-            self.check_clock()
-            if collect(inputs, first, stop, values, scale) >= 0:
-                return False
+        began, done = clock(), 0.0
+        for begin, stop in slices_of(self.tree):
+            self.check_pace(began, done)
+            empty = collect(inputs, begin, stop, values, scale, self.maximal)
+            if empty >= 0 and not impossible:
+                raise ContradictionError(
+                    "every assignment has probability zero: the model's zeros, or the model's "
+                    "zeros and the evidence, contradict each other"
+                )
+            done = float(self.tree.clique_cells[:stop].sum()) / max(self.tree.cells, 1.0)
         ends = inputs.message.tolist()
         for c in range(self.n):  # children come first
             if self.parent[c] >= 0:
                 scale[self.parent[c]] += scale[c]
             shape = [self.card[v] for v in self.separator[c]]
             self.up[c] = values[ends[c] : ends[c + 1]].reshape(shape) + scale[c]
-        return True
+        return sum(float(self.up[c]) for c in range(self.n) if self.parent[c] < 0)
 
     def _inputs(self, c: int) -> list[Factor]:
         return [
@@ -183,63 +160,11 @@ class Cliques:
             *((tuple(self.separator[k]), self.up[k]) for k in self.children[c]),
         ]
 
-    def _message(self, c: int) -> Table:
-        """up(s) of a clique, in blocks of its leading axes (separator, then what is maximised,
-        then what is summed)."""
-        separator = self.separator[c]
-        axes = [*separator, *(v for v in self.rest[c] if self.is_max[v])]
-        n_kept = len(axes)
-        axes += [v for v in self.rest[c] if not self.is_max[v]]
-        sizes = [self.card[v] for v in axes]
-        inputs = [aligned(f, axes) for f in self._inputs(c)]
-        maxima = n_kept == len(axes)
-        most = _CACHED if maxima else _BLOCK
-        ahead, left = 0, math.prod(sizes)
-        if left <= most:
-            return self._reduced(_added(inputs, sizes), len(separator), n_kept)
-        while left > most:
-            left //= sizes[ahead]
-            ahead += 1
-        if maxima:
-            return self._maxima(inputs, sizes, len(separator), ahead)
-        out = np.full(sizes[:n_kept], -np.inf)
-        for index in np.ndindex(*sizes[:ahead]):
-            self.check_clock()
-            part = [a[tuple(i if s > 1 else 0 for i, s in zip(index, a.shape))] for a in inputs]
-            block = _added(part, sizes[ahead:])
-            block = _log_sum(block, tuple(range(max(n_kept - ahead, 0), block.ndim)))
-            at = index[:n_kept]
-            out[at] = np.logaddexp(out[at], block)
-        return out.max(axis=tuple(range(len(separator), n_kept)))
-
-    def _maxima(self, inputs: list[Table], sizes: list[int], n_kept: int, ahead: int) -> Table:
-        """Maxima of the sum of ``inputs`` over all but the first ``n_kept`` axes, in blocks."""
-        out = np.full(sizes[:n_kept], -np.inf)
-        for index in np.ndindex(*sizes[:ahead]):
-            self.check_clock()
-            part = [a[tuple(i if s > 1 else 0 for i, s in zip(index, a.shape))] for a in inputs]
-            block = _added(part, sizes[ahead:])
-            block = block.max(axis=tuple(range(max(n_kept - ahead, 0), block.ndim)))
-            at = index[:n_kept]
-            out[at] = np.maximum(out[at], block)
-        return out
-
-    def _reduced(self, table: Table, n_separator: int, n_kept: int) -> Table:
-        table = _log_sum(table, tuple(range(n_kept, table.ndim)))
-        return table.max(axis=tuple(range(n_separator, n_kept)))
-
     # ------------------------------------------------------------ from the roots
 
-    def chosen(self, c: int) -> list[int]:
-        """The variables of a clique's rest that are chosen there: maximised, or all."""
-        rest = self.rest[c]
-        return rest if self.sums_only else [v for v in rest if self.is_max[v]]
-
     def local(self, c: int, x: NDArray[np.int32]) -> Table:
-        """A clique's table at separator states x (U, V): (U, cells of what is chosen there)."""
-        mine = self.chosen(c)
-        summed = [v for v in self.rest[c] if v not in mine]
-        axes = [*mine, *summed]
+        """A clique's table at separator states x (U, V): (U, cells of its rest)."""
+        axes = self.rest[c]
         sizes = [self.card[v] for v in axes]
         parts = []
         for scope, table in self._inputs(c):
@@ -249,17 +174,12 @@ class Cliques:
             part = part[tuple(x[:, v] for v in outer)] if outer else part[None]
             shape = [size if v in scope else 1 for v, size in zip(axes, sizes)]
             parts.append(part.reshape(len(part), *shape))
-        total = _added(parts, [len(x), *sizes]).reshape(len(x), -1)
-        if not summed:
-            return total
-        n_mine = math.prod(self.card[v] for v in mine)
-        return _log_sum(total.reshape(len(x), n_mine, -1), (2,))
+        return _added(parts, [len(x), *sizes]).reshape(len(x), -1)
 
     def put(self, c: int, cell: NDArray[np.int64], x: NDArray[np.int32]) -> None:
-        """Write chosen cells (U,) into assignments x (U, V)."""
-        mine = self.chosen(c)
-        states = np.unravel_index(cell, [self.card[v] for v in mine]) if mine else ()
-        for v, s in zip(mine, states):
+        """Write cells (U,) of a clique's rest into assignments x (U, V)."""
+        states = np.unravel_index(cell, [self.card[v] for v in self.rest[c]])
+        for v, s in zip(self.rest[c], states):
             x[:, v] = s
 
     # ------------------------------------------------------------ cavities

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ContradictionError, RefusedError, visible
+from minfer.evidence import Evidence, log_field, numbered
 from minfer.graph import FactorGraph
-from minfer.queries.evidence import Evidence, log_field, numbered
 from minfer.queries.plans import plan_for
 from minfer.words import listed
 

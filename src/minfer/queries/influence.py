@@ -14,9 +14,9 @@ import numpy as np
 
 from minfer.checks import check_graph, load, told
 from minfer.errors import ModelError, visible
+from minfer.evidence import Evidence, numbered
 from minfer.graph import FactorGraph
 from minfer.queries.conflicts import locates
-from minfer.queries.evidence import Evidence, numbered
 from minfer.queries.query import Posterior, query
 
 

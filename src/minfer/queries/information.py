@@ -16,10 +16,10 @@ import numpy as np
 
 from minfer.checks import as_list, check_graph, load
 from minfer.errors import ContradictionError, ModelError, visible
+from minfer.evidence import Evidence, log_field, numbered
 from minfer.graph import FactorGraph
 from minfer.joint import mutual_information
 from minfer.queries.conflicts import locates
-from minfer.queries.evidence import Evidence, log_field, numbered
 from minfer.queries.plans import IMPOSSIBLE, plan_for
 
 

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from minfer.checks import as_list, check_flag, check_graph, first_twice, integer
 from minfer.errors import ContradictionError, EvidenceError, ModelError, visible
+from minfer.evidence import Evidence, log_field, numbered
 from minfer.graph import FactorGraph
 from minfer.joint import Joint
 from minfer.queries.conflicts import located
-from minfer.queries.evidence import Evidence, log_field, numbered, with_both
 from minfer.queries.plans import (
     IMPOSSIBLE,
     MOST_ROW_CELLS,
@@ -498,7 +498,7 @@ class _Question:
     # ------------------------------------------------------------ evidence
 
     def _with(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> FactorGraph:
-        return with_both(self.graph, hard, soft)
+        return self.graph._observing(hard, soft)
 
     def _field(self, soft: Mapping[int, NDArray]) -> NDArray[np.float64] | None:
         if not self.soft:

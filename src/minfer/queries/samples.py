@@ -18,10 +18,10 @@ from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
 from minfer.errors import ModelError
-from minfer.graph import FactorGraph
+from minfer.evidence import Evidence
+from minfer.graph import FactorGraph, with_any_evidence
 from minfer.queries.cliques import Cliques, check_fits, with_tree
 from minfer.queries.conflicts import locates
-from minfer.queries.evidence import Evidence, with_any_evidence
 
 _BLOCK = 1 << 22  # cells of separate tables at a time
 

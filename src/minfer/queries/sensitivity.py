@@ -25,11 +25,11 @@ from minfer.checks import check_graph, check_whole, load
 from minfer.conditioning import Conditioned
 from minfer.elimination import adjacency, tree_over
 from minfer.errors import ContradictionError, ModelError, RefusedError, visible
+from minfer.evidence import Evidence, numbered
 from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
 from minfer.queries.cliques import Cliques, Factor, check_fits
 from minfer.queries.conflicts import locates
-from minfer.queries.evidence import Evidence, numbered
 from minfer.queries.plans import IMPOSSIBLE
 from minfer.words import power
 

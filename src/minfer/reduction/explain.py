@@ -241,9 +241,9 @@ def _check(result: object, top: object) -> None:
 
 
 def _effect(result: Result, v: int, factor: int, effect: float) -> Effect:
-    model, full = result.model, result.untouched
+    model = result.model
     others = tuple(model.name(int(b)) for b in model.scope(factor) if b != v)
-    number = factor if full is None else int(full.ids[factor])
+    number = factor if result.untouched is None else int(model.origin[factor])
     return Effect(number, others, effect, float(result.scores[factor]), bool(result.seed[factor]))
 
 

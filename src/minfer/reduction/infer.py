@@ -4,9 +4,8 @@
 
 The recipe says what becomes of what is left out (:mod:`minfer.reduction.recipes`): with
 ``Compensated()`` every ignored factor leaves its unary part behind, and refreshes bring these parts
-up to date (:mod:`minfer.reduction.compensation`); ``Iterated()`` is :func:`minfer.relax`. With
-``values`` the second inference is over lists of the values that matter
-(:mod:`minfer.reduction.values`). What the answer may cost is on the result.
+up to date (:mod:`minfer.reduction.compensation`); ``Iterated()`` is :func:`minfer.relax`. What
+the answer may cost is on the result.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from minfer.reduction.compensation import compensate as compensation_of
 from minfer.reduction.gains import factor_scores
 from minfer.reduction.recipes import AnyRecipe, Iterated, Paper, check_recipe, takes_recipe
 from minfer.reduction.relax import relax
-from minfer.reduction.result import Result, Untouched
-from minfer.reduction.sources import FactorSource, scan
+from minfer.reduction.result import Result
+from minfer.reduction.sources import FactorSource, Scan, scan
 from minfer.reduction.steps import (
     Clock,
     Damper,
@@ -39,7 +38,6 @@ from minfer.reduction.steps import (
     tolerance_of,
     with_edge_weights,
 )
-from minfer.reduction.values import OverLists, Ready, Values, checked_values, why_dense
 from minfer.solvers.base import MAX_DISAGREEMENT, Marginals, Solver
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.status import Status
@@ -57,12 +55,11 @@ PAPER = Paper()
 @takes_recipe
 def infer(
     model: FactorGraph,
-    objective: Objective | None,
+    objective: Objective,
     solver: Solver | None = None,
     *,
     recipe: AnyRecipe = PAPER,
     seed: Seed = seeds.unary_and_globals,
-    values: Objective | Values | None = None,
     costs: ArrayLike | None = None,
     source: FactorSource | None = None,
     certify: float | None = None,
@@ -73,19 +70,12 @@ def infer(
     ----------
     model : FactorGraph
     objective : MinSize, MinDivergence, MinJoint or Budget
-        Which factors to keep. With ``values`` it may be None: all of them, and none is scored.
+        Which factors to keep.
     solver : any solver, BeliefPropagation by default
         Called twice (once if nothing is added), and once more for each refresh.
     recipe : Paper, Compensated or Iterated
         What becomes of ignored factors: nothing in the paper's method, the default.
     seed : bool array (F,), or a function of the model that returns one
-    values : an objective for values, or Values, optional
-        Infer over lists of the values that matter: those that the objective keeps on the seed's
-        marginals (a value's gain is -log(1 - q), its cost the work it adds to a sweep, 1 on
-        average), and what refreshes bring back. For belief propagation in pairs of variables
-        with many values and tables without structure; elsewhere, and where lists get long, the
-        whole model is swept: ``result.values`` says which, and what may be outside the lists.
-        (Where that is known beforehand and all factors are kept, the seed is the whole model.)
     costs : float array (F,), optional
         What keeping each factor costs; 1 each by default.
     source : FactorSource, optional
@@ -106,28 +96,14 @@ def infer(
     >>> sure = infer(model, MinJoint(0.05), recipe=Compensated(), certify=5.0)
     >>> bool(sure.intervals.decided().mean() > 0.9), 0 < sure.interval < 0.05
     (True, True)
-    >>> rng = np.random.default_rng(0)
-    >>> model = FactorGraph.empty([64] * 30).tilt(6 * rng.normal(size=30 * 64))
-    >>> pairs = np.stack([np.arange(29), np.arange(1, 30)], axis=1)
-    >>> model = model.add_tables(pairs, rng.normal(size=(1, 64, 64)))
-    >>> found = infer(model, None, values=MinJoint(0.02)).values
-    >>> found.n_values, found.n_kept < 300, 0 < found.outside_estimate < 0.1
-    (1920, True, True)
     """
     solver = BeliefPropagation() if solver is None else solver
-    if objective is None and values is None:
-        raise SettingsError("infer: give an objective for factors, one for values=, or both")
-    check_callable(every_factor if objective is None else objective, solver)
-    wanted = checked_values(values, solver)
-    if wanted is not None and source is not None:
-        raise SettingsError("infer: factors of a source are over binary variables: no values=")
+    check_callable(objective, solver)
     check_recipe(recipe)
     if isinstance(recipe, Iterated):
-        for name, given in (("values", values), ("costs", costs), ("source", source)):
+        for name, given in (("costs", costs), ("source", source)):
             if given is not None:
                 raise SettingsError(f"infer: {name}= goes with one inference, not with Iterated()")
-        if objective is None:
-            raise SettingsError("infer: Iterated() needs an objective")
         return relax(model, objective, solver, recipe=recipe, seed=seed, certify=certify)
     score, refreshes = recipe.score_kind, recipe.refreshes
     check_type(source, (FactorSource, NoneType), "source must be a FactorSource or None")
@@ -136,25 +112,18 @@ def infer(
         costs = np.asarray(real_numbers(costs, "costs", SettingsError), float)
     clock, still = Clock(), tolerance_of(solver)
     check_graph(model, "inference")
-    whole = objective is None and wanted is not None and wanted.dense and why_dense(model.groups)
-    mask = seed_mask(model, seed if source is None and not whole else _everything)
-    ready = None
-    if objective is None and wanted is not None and not whole:
-        ready = Ready.of(model, mask, solver)
-    if ready is not None:
-        start = ready.seed
-    else:
-        start = solver(model if mask.all() else model.keep(mask))  # 1: infer in the seed
+    mask = seed_mask(model, seed if source is None else _everything)
+    start = solver(model if mask.all() else model.keep(mask))  # 1: infer in the seed
     check_type(start, Marginals, "a solver returns Marginals")
     clock.lap("seed")
     untouched = None
-    if objective is None:
-        objective = every_factor
-        gains = np.where(mask, np.inf, np.nan)
-    elif source is None:
+    if source is None:
         gains = factor_scores(model, start, mask, score)
     else:
-        model, mask, gains, untouched = _touch(model, source, objective, start, score)
+        untouched = scan(source, objective, binary_pairs(start.probs, model._offsets), score)
+        model, n = _touch(model, untouched), model.n_factors
+        mask = np.arange(model.n_factors) < n
+        gains = np.concatenate([np.full(n, np.inf), untouched.scores])
     clock.lap("scores")
     keep = objective(gains) if costs is None else objective(gains, costs)
     keep = bool_mask(keep, len(gains), "what the objective keeps")
@@ -167,9 +136,7 @@ def infer(
         left = compensation_of(model, start.probs, keep, store=refreshes > 0, rho=rho)
         solver = with_edge_weights(solver, rho, model)
     clock.lap("compensate")
-    answer, over = start, None
-    if wanted is not None:
-        solver = over = OverLists(wanted, solver, model, start, ready)
+    answer = start
     if left is not None or (keep & ~mask).any():  # 3, 4: infer again if anything changed
         answer = solver(part if left is None else part.tilt(left.field), start)
     damper = Damper(recipe.damping)
@@ -179,37 +146,20 @@ def infer(
         left = left.refreshed(answer.probs, damper.share)
         before, answer = answer, solver(part.tilt(left.field), answer)
         damper.look(before, answer)
-    lists = None if over is None else over.lists
     clock.lap("infer")
     if answer.status is Status.SAMPLED:
         still = max(still, MAX_DISAGREEMENT)
     result = Result(model, answer, start, keep, mask, gains, score, clock.laps, left,
                     untouched=untouched, gap=_gap(objective, gains, costs, keep),
-                    last_change=damper.largest, values=lists, settled=damper.largest <= still
-                    and (lists is None or lists.settled))  # fmt: skip
+                    last_change=damper.largest, settled=damper.largest <= still)  # fmt: skip
     return result if certify is None else result.certified(certify)
 
 
-def _touch(
-    base: FactorGraph, source: FactorSource, objective: Objective, start: Marginals, score: str
-) -> tuple[FactorGraph, NDArray[np.bool_], NDArray[np.float64], Untouched]:
-    """Build those factors of a source that can matter: model, seed mask, scores, and the rest."""
-    found = scan(source, objective, binary_pairs(start.probs, base._offsets), score)
-    n = base.n_factors
-    ids = np.concatenate([np.arange(n), n + found.ids])
+def _touch(base: FactorGraph, found: Scan) -> FactorGraph:
+    """The model with those factors of a source that a scan has touched, after its own."""
+    ids = np.concatenate([np.arange(base.n_factors), base.n_factors + found.ids])
     model = base.add_features(found.scope, found.theta, "and")
-    model = replace(model, lineage=base.lineage, _origin=ids)  # the seed's messages still fit
-    mask = np.arange(model.n_factors) < n
-    gains = np.concatenate([np.full(n, np.inf), found.scores])
-    untouched = Untouched(
-        found.untouched, found.ceiling, found.untouched_most, ids, source, found.parts
-    )
-    return model, mask, gains, untouched
-
-
-def every_factor(gains: NDArray, costs: NDArray | None = None) -> NDArray[np.bool_]:
-    """The objective of those who have none: keep all."""
-    return np.ones(len(gains), dtype=bool)
+    return replace(model, lineage=base.lineage, _origin=ids)  # the seed's messages still fit
 
 
 def _everything(model: FactorGraph) -> NDArray[np.bool_]:

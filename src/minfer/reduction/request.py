@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from minfer.checks import check_choice, check_number, check_seconds
-from minfer.errors import RefusedError, SettingsError, visible
+from minfer.checks import check_choice, check_seconds
+from minfer.errors import RefusedError, visible
 from minfer.notebook import Face
 from minfer.reduction import telling
-from minfer.reduction.comparison import Comparison, compare, face
+from minfer.reduction.compare import Comparison, compare
 from minfer.reduction.explain import Explanation, ModelExplanation, explain, explain_model
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
 from minfer.reduction.objectives import Budget, MinJoint, Objective
@@ -58,10 +58,6 @@ class Request:
     score : "gain", "residual" or "reverse", optional
         What factors are ranked by. gain: the paper's score; residual: the default if compensated;
         reverse: ranks hard constraints too, but promises no finite divergence.
-    values : float, optional
-        Use lists of values: those of at least this probability (say 0.02) in the seed, and those
-        that neighbours bring back. For pairs of variables with many values. Alone, it keeps all
-        factors.
     time_limit : float, optional
         Seconds for everything; it makes any method iterated.
 
@@ -81,30 +77,22 @@ class Request:
     method: str = "compensated"
     seed_graph: str = "globals"
     score: str | None = None
-    values: float | None = None
     time_limit: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("seed_graph", self.seed_graph, tuple(SEEDS))
         check_seconds("time_limit", self.time_limit)
-        if self.values is not None:
-            check_number("values", self.values, 0.0, 1.0)
-            if self.iterates:
-                raise SettingsError(
-                    "values goes with one inference: leave out the method iterated and the time "
-                    "limit, or the values"
-                )
         _ = self.recipe, self.objective  # which check the other settings
 
     @cached_property
-    def objective(self) -> Objective | None:
-        """Which factors to keep; None for all of them."""
+    def objective(self) -> Objective:
+        """Which factors to keep."""
         names = ("max_divergence", "max_factors", "factor_cost")
         limits = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if limits:
             budget = Budget(**limits)
             return budget.parts[0] if len(limits) == 1 else budget
-        return None if self.values is not None else MinJoint(DEFAULT_FACTOR_COST)
+        return MinJoint(DEFAULT_FACTOR_COST)
 
     @cached_property
     def recipe(self) -> AnyRecipe:
@@ -120,22 +108,17 @@ class Request:
     ) -> Result:
         """The answer, or that of another objective in place of the request's."""
         seed, _ = SEEDS[self.seed_graph]
-        values = None if self.values is None else MinJoint(self.values)
         objective = self.objective if objective is None else objective
-        return infer(model, objective, solver, recipe=self.recipe, seed=seed, values=values)
+        return infer(model, objective, solver, recipe=self.recipe, seed=seed)
 
     @property
     def words(self) -> str:
         """The method and its seed."""
-        if self.objective is None:
-            return "lists of values, all factors"
         return f"{self.recipe.words}; seed: {SEEDS[self.seed_graph][1]}"
 
     def describe(self, result: Result) -> str:
         """How an answer was found."""
         words = self.words
-        if self.objective is None:
-            return words
         if self.iterates:
             rounds = counted(len(result.trace), "round")
             words = words.replace("iterated", f"iterated, {rounds} ({result.stopped})", 1)
@@ -153,8 +136,11 @@ class Request:
 
     def settings(self) -> dict[str, Any]:
         """As JSON."""
-        objective = self.objective and str(self.objective)
-        return {"method": self.method, "seed_graph": self.seed_graph, "objective": objective}
+        return {
+            "method": self.method,
+            "seed_graph": self.seed_graph,
+            "objective": str(self.objective),
+        }
 
     def around(self, first: Result, solver: Solver) -> dict[str, Any]:
         """What a page of :mod:`minfer.report` needs to sweep around an answer."""
@@ -210,7 +196,7 @@ class Account(NamedTuple):
     def faces(self) -> Iterator[Face]:
         """What follows the summary: full answers beside the reduced one, and explanations."""
         if isinstance(self.compared, Comparison):
-            yield face(self.result, self.compared)
+            yield self.compared.face(self.result)
         elif self.compared is not None:
             refused = f"no comparison, the full inference was refused: {self.compared}"
             yield Face(refused, (), ())

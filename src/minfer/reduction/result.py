@@ -7,8 +7,7 @@ be had. They are computed from the model and what was kept of it, and take nothi
 solver. *Estimates*: ``divergence`` (the surrogate D1 = sum of the ignored factors' scores) and
 ``mean_error_estimate`` (how far the ignored factors' messages would still move the marginals).
 ``bound`` and the estimates are about leaving out alone: a solver that is not exact on H adds its
-own error. The intervals judge the answer as it is, whoever made it. ``values.outside_estimate`` and
-``values.outside_bound`` say the same two things of values that were left out.
+own error. The intervals judge the answer as it is, whoever made it.
 """
 
 from __future__ import annotations
@@ -36,14 +35,13 @@ from minfer.reduction.bound import (
 from minfer.reduction.compensation import Compensation, compensate
 from minfer.reduction.dropped import too_large
 from minfer.reduction.gains import factor_scores
-from minfer.reduction.sources import FactorSource, unseen_shifts
+from minfer.reduction.sources import Scan, unseen_shifts
 from minfer.solvers.status import LogZ, Status
 from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
     from minfer.graph import FactorGraph
-    from minfer.reduction.values import ValueLists
     from minfer.solvers.base import Marginals
 
 STILL = 1e-9  # estimated errors below this are those of corrections that stand still
@@ -54,21 +52,6 @@ OPEN = 1.0
 ROUNDING = 1e-9
 #: Why :func:`minfer.relax` stopped, if for time.
 OUT_OF_TIME = "the time is up"
-
-
-@dataclass(frozen=True, eq=False)
-class Untouched:
-    """Candidates of a factor source that were never built, because they cannot matter."""
-
-    count: int
-    ceiling: float  # each one's score is below this
-    most: float  # and their sum at most this
-    ids: NDArray[np.int64]  # the numbers of the factors that were built, in the full model
-    source: FactorSource | None = None  # where they come from; does not pickle
-    touched: tuple[Any, ...] = ()  # what was built, template by template
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"source": None, "touched": ()}
 
 
 class Step(NamedTuple):
@@ -96,7 +79,7 @@ class Result:
         Factors of H, a mask over ``model``; ``kept`` are their numbers.
     seed : bool array (F,)
     scores : float array (F,)
-        Infinite on the seed and on factors that must be kept; NaN where none was asked for.
+        Infinite on the seed and on factors that must be kept.
     score_kind : "gain", "residual" or "reverse"
         What ``scores`` are; thresholds for one do not compare with another's.
     timings : dict
@@ -106,7 +89,7 @@ class Result:
         Of iterated inference: time, size, surrogate, change, and bound where asked for.
     stopped : str
         Why iterated inference stopped.
-    untouched : Untouched or None
+    untouched : Scan or None
     gap : float
         With costs: how much better the optimum of the objective could be at most.
     last_change : float
@@ -117,9 +100,6 @@ class Result:
     intervals : Intervals or None
         Where the marginals of the full model lie, rigorous; None unless they were asked for, by
         ``certify=seconds`` or :meth:`certified`.
-    values : ValueLists or None
-        Which values were kept, how many variables are *estimated* to be outside, and a rigorous
-        bound on that where there is a proof; None unless ``values=`` asked for lists.
     no_certificate : str
         Why no certificate may be computed; empty if one may.
     """
@@ -135,12 +115,11 @@ class Result:
     compensation: Compensation | None = None
     trace: tuple[Step, ...] = ()
     stopped: str = ""
-    untouched: Untouched | None = None
+    untouched: Scan | None = None
     gap: float = 0.0
     last_change: float = 0.0
     settled: bool = True
     intervals: Intervals | None = None
-    values: ValueLists | None = None
     no_certificate: str = ""
 
     if not TYPE_CHECKING:
@@ -154,7 +133,7 @@ class Result:
     def kept(self) -> NDArray[np.int64]:
         """Numbers of the kept factors in the full model, increasing."""
         kept = np.flatnonzero(self.keep)
-        return kept if self.untouched is None else np.sort(self.untouched.ids[kept])
+        return kept if self.untouched is None else np.sort(self.model.origin[kept])
 
     @property
     def n_factors(self) -> int:
@@ -225,23 +204,14 @@ class Result:
             )
         if self.settled or self.marginals.advice:
             return self.marginals.advice
-        if self._values_return:
-            return f"{self._unsettled}: raise max_iters, or lower add"
         if not self.trace:
             return f"{self._unsettled}: raise refreshes, or use relax"
         more = "time_limit" if self.stopped == OUT_OF_TIME else "rounds"
         return f"{self._unsettled} ({self.stopped}): raise {more}"
 
     @property
-    def _values_return(self) -> bool:
-        """Whether values that came back are all that keeps the answer from being settled."""
-        return self.values is not None and not self.values.settled and not self.last_change
-
-    @property
     def _unsettled(self) -> str:
         """What an answer that is not settled was still doing."""
-        if self._values_return:
-            return "the last refresh still brought values back"
         step = "round" if self.trace else "refresh"
         return f"the last {step} still moved a probability by {self.last_change:.1g}"
 
@@ -299,7 +269,7 @@ class Result:
         first, size = offsets[:-1], np.diff(offsets)
         if unseen and unseen.source is not None:
             off, on = binary_pairs(p, self.model._offsets).T
-            mean, variance = unseen_shifts(unseen.source, unseen.touched, on)
+            mean, variance = unseen_shifts(unseen, on)
             binary = size == 2
             step[first[binary] + 1] += mean[binary]
             spread = np.minimum(off * on * np.sqrt(variance), 1.0)
@@ -579,7 +549,6 @@ class Result:
             "seconds": self.seconds,
             "timings": dict(self.timings),
             "intervals": None if sure is None else judged(sure, variables, self.marginals),
-            "values": None if self.values is None else self.values.to_dict(),
             "reduction": {
                 "factors": self.n_factors,
                 "seed": self.n_seed,
@@ -621,13 +590,9 @@ class Result:
         outside = self.n_factors - self.n_seed
         low, high = self.divergence_interval
         about = f"about {high:.3g}" if low == high else f"between {low:.3g} and {high:.3g}"
-        values = ""
-        if self.values is not None:
-            of = counted(self.values.n_values, "value")
-            values = f"{self.values.n_kept} of {of}; " if not self.values.dense else f"all {of}; "
         return (
             f"Result(kept {self.kept_share:.1%} of {counted(outside, 'factor')} outside the seed; "
-            f"{values}divergence {about}; {self.status.value}; "
+            f"divergence {about}; {self.status.value}; "
             f"{self.seconds * 1e3:.3g} ms)"
         )
 
@@ -645,10 +610,6 @@ class Result:
                 f"none: {self.no_estimate}" if self.no_estimate else self.mean_error_estimate,
             ),
         ]
-        if self.values is not None:
-            rows.append(("values kept", f"{self.values.n_kept} of {self.values.n_values}"))
-            outside = self.values.outside_estimate if self.values.settled else "not converged"
-            rows.append(("variables outside their values (estimate)", outside))
         if self.intervals is not None:
             refuted = int(self.intervals.refuted(self.marginals).sum())
             rows.append(("largest possible error (rigorous)", self.interval))

@@ -3,15 +3,14 @@
 A *factor source* describes candidates exp(theta y_a y_b) by templates. Under product marginals the
 score of such a conjunction depends on its weight and on one product over its two variables:
 
-    gain      g(mu_a mu_b, theta) = log(1 - mu + mu e^theta) - mu theta,   mu = mu_a mu_b
+    gain      g(mu_a mu_b, theta)  (:mod:`minfer.reduction.lazy`)
     residual  1/2 theta^2 v_a v_b,                                         v = mu (1 - mu)
 
-Both grow with |theta| from 0 on, so a template's lowest and highest weight decide. The gain is
-concave in mu, zero at 0 and at 1, with its peak at mu*(theta) = 1/theta - 1/(e^theta - 1). A factor
-with a gain of at least gamma therefore has mu_a mu_b >= tau, the smaller root of g(tau, theta) =
-gamma over the two weights (:func:`least_mean`); one with such a residual has v_a v_b >= 2 gamma /
-max theta^2 (:func:`least_variance`). A source lists the pairs beyond the threshold without looking
-at the others, and :func:`scan` keeps the same factors as a scan of all of them.
+Both grow with |theta| from 0 on, so a template's lowest and highest weight decide. A factor with a
+gain of at least gamma has mu_a mu_b >= tau (:func:`~minfer.reduction.lazy.least_mean`); one with
+such a residual has v_a v_b >= 2 gamma / max theta^2 (:func:`least_variance`). A source lists the
+pairs beyond the threshold without looking at the others, and :func:`scan` keeps the same factors as
+a scan of all of them.
 
 What is ignored unseen is known as an interval: each such score is below the ceiling, and their sum
 is at most sum_t c_t (sum of all products - sum of those seen), where c_t bounds a score per unit of
@@ -24,15 +23,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import check_flag, check_graph, check_type, real_numbers, told
 from minfer.errors import ModelError, SettingsError
-from minfer.factors.features import TRUTH_TABLES, conjunctions
+from minfer.factors.features import TRUTH_TABLES
 from minfer.factors.group import read_only
+from minfer.reduction.lazy import CHUNK, Ranks, joined, least_mean
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -84,14 +84,6 @@ class FactorSource(Protocol):
 # ------------------------------------------------------------------ thresholds
 
 
-def least_mean(gamma: float, theta_low: float, theta_high: float) -> float:
-    """Smallest mean of a feature whose gain can reach gamma; infinite if none can.
-
-    ``theta_low`` and ``theta_high`` bound its weight.
-    """
-    return min(_rising_root(gamma, theta_low), _rising_root(gamma, theta_high))
-
-
 def least_variance(gamma: float, theta_low: float, theta_high: float) -> float:
     """Smallest v_a v_b of a conjunction whose residual can reach gamma; infinite if none can."""
     if gamma <= 0:
@@ -99,34 +91,6 @@ def least_variance(gamma: float, theta_low: float, theta_high: float) -> float:
     size = max(theta_low**2, theta_high**2)
     least = 2 * gamma / size if size > 0 else math.inf
     return least if least <= 1 / 16 else math.inf
-
-
-def _rising_root(gamma: float, theta: float) -> float:
-    """The mean at which the gain first reaches gamma, from below; infinite if it never does."""
-    from minfer.kernels.gains import feature_gain
-
-    if gamma <= 0:
-        return 0.0
-    high = _peak(theta)
-    if feature_gain(high, 1 - high, theta) < gamma:
-        return math.inf
-    low = 0.0
-    low_log, high_log = -745.0, math.log(high)
-    while high_log - low_log > 1e-12:
-        middle = (low_log + high_log) / 2
-        mu = math.exp(middle)
-        if feature_gain(mu, 1 - mu, theta) < gamma:
-            low, low_log = mu, middle
-        else:
-            high_log = middle
-    return low
-
-
-def _peak(theta: float) -> float:
-    """The mean at which the gain is largest: 1/theta - 1/(e^theta - 1)."""
-    if abs(theta) < 1e-3:
-        return 0.5 - theta / 12
-    return 1 / theta - (1 / math.expm1(theta) if theta < 700 else 0.0)
 
 
 # ------------------------------------------------------------------ sources
@@ -156,15 +120,26 @@ class Join:
 
 
 class _Joined(NamedTuple):
-    """A join as its kernel reads it; see :func:`minfer.kernels.sources.join_pairs`."""
+    """A join, members by value: pair (a, b) has the number row[a] + b, one less past own[a]."""
 
-    left: NDArray[np.int32]
-    left_ptr: NDArray[np.int64]
+    left: NDArray[np.int32]  # variables, one value after the other, increasing within one
+    of_left: NDArray[np.int32]  # their values, numbered
     right: NDArray[np.int32]
-    right_ptr: NDArray[np.int64]
-    own: NDArray[np.int64]
+    of_right: NDArray[np.int32]
+    n_values: int
+    own: NDArray[np.int64]  # the place of a left member in ``right``, past its end if not there
     row: NDArray[np.int64]
     symmetric: bool
+
+    def sums(self, key: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
+        """Of each value the sum of key over both sides."""
+        left = np.bincount(self.of_left, key[self.left], self.n_values)
+        return left, np.bincount(self.of_right, key[self.right], self.n_values)
+
+    @property
+    def with_itself(self) -> NDArray[np.int32]:
+        """Variables that are on both sides of a value."""
+        return self.left[self.own < len(self.right)]
 
 
 class JoinTemplates:
@@ -226,10 +201,25 @@ class JoinTemplates:
         self, template: int, key: NDArray[np.float64], least: float
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Pairs of a template with key[a] * key[b] >= least, by number: scope (n, 2), ids (n,)."""
-        from minfer.kernels.sources import join_pairs
+        from minfer.kernels.ranked import NO_LOOKUPS, OPS, Tests
 
-        scope, ids = join_pairs(*self._joined[template], self._checked(key), float(least))
-        return scope, ids
+        j, key = self._joined[template], self._checked(key)
+        q, likely = key[j.left], key[j.right]
+        some = np.flatnonzero(q.max(initial=0.0) * likely >= least).astype(np.int32)
+        ranks = Ranks.of(likely[some], j.of_right[some], j.n_values)
+        right = some[ranks.rows]
+        near = np.flatnonzero(q * ranks.best[j.of_left] >= least).astype(np.int32)
+        op = OPS.index("<" if j.symmetric else "<>")
+        own = j.own[near].astype(np.int32)
+        tests = Tests(np.array([op]), own[None], right[None], np.zeros((0, 2), np.int64))
+        found = joined(
+            ranks, (near, right), j.of_left[near], q, False, np.arange(2),
+            (float(least), math.inf), tests, NO_LOOKUPS, np.empty((CHUNK, 2), np.int32),
+        )  # fmt: skip
+        codes = [places[:, 0].astype(np.int64) << 32 | places[:, 1] for places in found]
+        code = np.sort(np.concatenate([np.zeros(0, np.int64), *codes]), kind="stable")
+        a, b = code >> 32, code & 0xFFFFFFFF
+        return np.stack([j.left[a], j.right[b]], axis=1), j.row[a] + b - (b > j.own[a])
 
     def weights(
         self, template: int, scope: NDArray[np.int32], ids: NDArray[np.int64]
@@ -239,28 +229,20 @@ class JoinTemplates:
 
     def total(self, template: int, key: NDArray[np.float64]) -> float:
         """Sum of key[a] * key[b] over all factors of a template, rounded up."""
-        j = self._joined[template]
-        if not len(j.left):
-            return 0.0
-        left, right = self._checked(key)[j.left], key[j.right]
-        sums = np.add.reduceat(left, j.left_ptr[:-1]), np.add.reduceat(right, j.right_ptr[:-1])
-        everything = float(sums[0] @ sums[1])
-        with_itself = float((left[j.own < len(j.right)] ** 2).sum())
-        pairs = (everything - with_itself) / (2 if j.symmetric else 1)
-        return pairs + 1e-12 * everything
+        j, key = self._joined[template], self._checked(key)
+        left, right = j.sums(key)
+        everything = float(left @ right)
+        pairs = everything - float((key[j.with_itself] ** 2).sum())
+        return pairs / (2 if j.symmetric else 1) + 1e-12 * everything
 
     def partner_sums(self, template: int, key: NDArray[np.float64]) -> NDArray[np.float64]:
         """For each variable the sum of key over its partners in a template, shape (V,)."""
-        j = self._joined[template]
+        j, key = self._joined[template], self._checked(key)
+        left, right = j.sums(key)
         out = np.zeros(self.n_variables)
-        if not len(j.left):
-            return out
-        left, right = self._checked(key)[j.left], key[j.right]
-        sums = np.add.reduceat(left, j.left_ptr[:-1]), np.add.reduceat(right, j.right_ptr[:-1])
-        out[j.left] += np.repeat(sums[1], np.diff(j.left_ptr))
-        out[j.right] += np.repeat(sums[0], np.diff(j.right_ptr))
-        itself = j.own < len(j.right)
-        out[j.left[itself]] -= 2 * left[itself]
+        out[j.left] += right[j.of_left]
+        out[j.right] += left[j.of_right]
+        out[j.with_itself] -= 2 * key[j.with_itself]
         return out / 2 if j.symmetric else out
 
     def _checked(self, key: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -301,71 +283,29 @@ def _joined(join: Join, template: int, n_variables: int, first: int) -> tuple[_J
         raise ModelError(f"{where}: a symmetric join needs the same left and right")
     shared = np.intersect1d(on_left, on_right)
     shared = shared[shared >= 0]
-    left, left_ptr = _by_value(on_left, shared)
-    right, right_ptr = _by_value(on_right, shared)
-    value = np.repeat(np.arange(len(shared)), np.diff(left_ptr))
+    left, of_left = _by_value(on_left, shared)
+    right, of_right = _by_value(on_right, shared)
     place = np.full(n_variables, len(right))
     place[right] = np.arange(len(right))
     own = np.where(on_left[left] == on_right[left], place[left], len(right))
-    start, stop = right_ptr[:-1][value], right_ptr[1:][value]
+    start, stop = (np.searchsorted(of_right, of_left, side) for side in ("left", "right"))
     if join.symmetric:
         n_pairs, shift = stop - own - 1, own
     else:
         n_pairs, shift = stop - start - (own < len(right)), start
     ends = np.cumsum(n_pairs)
     row = first + ends - n_pairs - shift
-    n = int(ends[-1]) if len(ends) else 0
-    return _Joined(left, left_ptr, right, right_ptr, own, row, bool(join.symmetric)), n
+    members = left, of_left, right, of_right, len(shared)
+    return _Joined(*members, own, row, bool(join.symmetric)), int(n_pairs.sum())
 
 
 def _by_value(
     side: NDArray, values: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Variables with one of these values, one value after the other, and where each begins."""
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Variables with one of these values, one value after the other, and the values' places."""
     members = np.flatnonzero(np.isin(side, values))
     members = members[np.argsort(side[members], kind="stable")]
-    ptr = np.searchsorted(side[members], values)
-    return members.astype(np.int32), np.append(ptr, len(members)).astype(np.int64)
-
-
-class Materialised:
-    """The conjunctions over pairs of a model as a factor source of one template: nothing is saved.
-
-    Factor k of the source is factor ``factors[k]`` of the model.
-    """
-
-    def __init__(self, model: FactorGraph) -> None:
-        groups = conjunctions(model.groups)
-        factors = np.concatenate([np.zeros(0, dtype=np.int64), *(g._ids for g in groups)])
-        order = np.argsort(factors)
-        self.factors = factors[order]
-        none = np.zeros((0, 2), dtype=np.int32)
-        self._scope = np.concatenate([none, *(g._scope for g in groups)])[order]
-        self._theta = np.concatenate([np.zeros(0), *(g._theta for g in groups)])[order]
-
-    @property
-    def n_factors(self) -> int:
-        return len(self.factors)
-
-    @property
-    def theta_bounds(self) -> NDArray[np.float64]:
-        if not self.n_factors:
-            return np.zeros((1, 2))
-        return np.array([[self._theta.min(), self._theta.max()]])
-
-    def candidates(
-        self, template: int, key: NDArray[np.float64], least: float
-    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        ids = np.flatnonzero(_products(key, self._scope) >= least)
-        return self._scope[ids], ids
-
-    def weights(
-        self, template: int, scope: NDArray[np.int32], ids: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        return self._theta[ids]
-
-    def total(self, template: int, key: NDArray[np.float64]) -> float:
-        return float(_products(key, self._scope).sum()) * (1 + 1e-12)
+    return members.astype(np.int32), np.searchsorted(values, side[members]).astype(np.int32)
 
 
 def ground(base: FactorGraph, source: FactorSource) -> FactorGraph:
@@ -394,14 +334,14 @@ class Scan:
     theta, scores : float arrays (n,)
     keep : bool array (n,)
         Which of them to keep.
-    untouched : int
+    count : int
         Factors never looked at; none of them is kept.
     ceiling : float
         Every untouched factor's score is below it; 0 if there are none.
-    untouched_most : float
+    most : float
         Upper bound on the sum of the untouched factors' scores.
-    parts : tuple
-        What was touched, template by template.
+    source : where they come from; does not pickle, like
+    parts : what was touched, template by template
     """
 
     scope: NDArray[np.int32]
@@ -409,9 +349,10 @@ class Scan:
     theta: NDArray[np.float64]
     scores: NDArray[np.float64]
     keep: NDArray[np.bool_]
-    untouched: int
+    count: int
     ceiling: float
-    untouched_most: float
+    most: float
+    source: FactorSource | None
     parts: tuple[_Part, ...]
 
     @property
@@ -422,12 +363,15 @@ class Scan:
     def divergence(self) -> tuple[float, float]:
         """Between which values the sum of the scores of all ignored factors lies."""
         low = float(self.scores[~self.keep].sum())
-        return low, low + self.untouched_most
+        return low, low + self.most
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"source": None, "parts": ()}
 
     def __repr__(self) -> str:
         low, high = self.divergence
         return (
-            f"Scan(touched {self.n_touched:,} of {self.n_touched + self.untouched:,} factors, "
+            f"Scan(touched {self.n_touched:,} of {self.n_touched + self.count:,} factors, "
             f"kept {int(self.keep.sum()):,}; divergence between {low:.3g} and {high:.3g})"
         )
 
@@ -473,7 +417,7 @@ def scan(
     keep = objective(found.scores)
     untouched = source.n_factors - len(found.ids)
     rest = min(untouched * ceiling, scores.rest(parts)) if untouched else 0.0
-    return Scan(*found, keep, untouched, ceiling if untouched else 0.0, rest, tuple(parts))
+    return Scan(*found, keep, untouched, ceiling if untouched else 0.0, rest, source, tuple(parts))
 
 
 class _Part(NamedTuple):
@@ -613,7 +557,7 @@ def _best(scores: _Scores, m: int) -> tuple[float, list[_Part]]:
 
 
 def unseen_shifts(
-    source: FactorSource, touched: Sequence[_Part], on: NDArray[np.float64]
+    found: Scan, on: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """What untouched factors would add to each variable's log-odds: mean and variance, (V,) each.
 
@@ -623,18 +567,13 @@ def unseen_shifts(
 
         mean_a = mean(E) sum_b mu_b,    variance_a = var(E) sum_b mu_b^2,
 
-    sums over the untouched partners b of a. A template of which nothing was touched counts with
-    the largest E that its bounds allow, in either direction.
-
-    Parameters
-    ----------
-    source : FactorSource
-    touched : the ``parts`` of a :class:`Scan`
-    on : float array (V,)
-        P(y = 1) of every variable.
+    sums over the untouched partners b of a; ``on`` (V,) is mu. A template of which nothing was
+    touched counts with the largest E that its bounds allow, in either direction.
     """
+    source = found.source
+    assert source is not None
     mean, variance = np.zeros(len(on)), np.zeros(len(on))
-    for t, part in enumerate(touched):
+    for t, part in enumerate(found.parts):
         rise = np.expm1(np.minimum(part.theta, _MOST_THETA))
         if len(rise):
             first, second = float(rise.mean()), float(rise.var())

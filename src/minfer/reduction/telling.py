@@ -20,23 +20,6 @@ if TYPE_CHECKING:
 MOST_KEPT = 0.9  # beyond this share the reduction is hardly worth it
 
 
-def values(result: Result) -> str:
-    """Lists of values: how many are kept and what may be outside, or why there are none."""
-    lists = result.values
-    if lists is None:
-        return ""
-    if lists.dense:
-        return f"all {lists.n_values:,}: {lists.dense}"
-    outside = "how many variables are outside is not estimated: it has not converged"
-    if lists.settled:
-        of = counted(result.model.n_variables, "variable")
-        outside = f"estimated: {lists.outside_estimate:.2g} of {of} outside"
-    text = f"{lists.n_kept:,} of {lists.n_values:,} kept; {outside}"
-    if lists.outside_bound is None:
-        return text
-    return f"{text}; rigorous: at most {lists.outside_bound:.2g} in expectation"
-
-
 def divergence(result: Result) -> str:
     if not result.n_ignored:
         return "0: no factor was ignored"
@@ -121,8 +104,6 @@ def reduced_log_z(result: Result) -> str:
 
 def full_log_z(result: Result) -> str:
     """What is known of log Z of the full model, or why nothing is."""
-    if not result.n_ignored and result.values is not None and not result.values.dense:
-        return "about the same, by lists of its values"
     if not result.n_ignored:
         return "the same; of the full model, as nothing was ignored"
     value, estimate, bounds = result.log_z_full, result.log_z_estimate, result.log_z_bounds
@@ -152,7 +133,6 @@ def looked_at(result: Result, timed: bool = False) -> Result:
         most = f"{MOST_BOUNDED:,} ignored factors"
         result = result.unbounded(f"none is computed for more than {most}")
     _ = result.bound, result.error_estimates, result.divergence, result.log_z_full
-    _ = result.values and result.values.outside_bound
     return result
 
 
@@ -179,7 +159,6 @@ def summary(result: Result, method: str, advice: str) -> dict[str, str]:
         "factors": f"{result.n_factors:,} in all: {result.n_seed:,} seed, {result.n_forced:,} "
         f"forced, {result.n_added:,} added, {result.n_ignored:,} ignored; "
         f"{result.kept_share:.1%} of those outside the seed kept",
-        "values": values(result),
         "divergence": divergence(result),
         "error of leaving out": error(result),
         "bound of leaving out": bound(result),
@@ -208,8 +187,6 @@ def little_ignored(result: Result) -> str:
     """What to do where the reduction was hardly worth it; empty where it was."""
     if result.kept_share <= MOST_KEPT or result.n_factors == result.n_seed:
         return ""
-    if not result.n_ignored and result.values is not None:
-        return ""  # factors were not what was to be ignored
     if not result.n_ignored:
         return (
             "nothing was ignored, so this is plain inference by the solver above: raise "

@@ -21,12 +21,12 @@ from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError, SettingsError
-from minfer.graph import FactorGraph
+from minfer.evidence import Evidence
+from minfer.graph import FactorGraph, with_any_evidence
 from minfer.io.text import PathLike, write_bytes
 from minfer.joint import Joint
 from minfer.layout import Scopes, cells, scopes
 from minfer.queries.conflicts import located
-from minfer.queries.evidence import Evidence, with_any_evidence
 from minfer.queries.plans import plan_for
 from minfer.queries.pruning import prune
 from minfer.queries.query import query

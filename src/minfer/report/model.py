@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +17,7 @@ from numpy.typing import NDArray
 
 from minfer.certified.result import REFUTED
 from minfer.reduction import bound
-from minfer.reduction.result import Result
-from minfer.reduction.steps import check_certify
-from minfer.reduction.telling import next_move
-from minfer.reduction.trials import (
+from minfer.reduction.compare import (
     Outcome,
     Reference,
     Trial,
@@ -28,6 +25,9 @@ from minfer.reduction.trials import (
     find_reference,
     load_baselines,
 )
+from minfer.reduction.result import Result
+from minfer.reduction.steps import check_certify
+from minfer.reduction.telling import next_move
 from minfer.report.parts import moved, short, shown_errors
 from minfer.solvers.status import Status
 from minfer.words import outward, upwards
@@ -99,7 +99,7 @@ class SweptModel:
         assert objective is not None
         return Trial("reduced", setting, False, lambda: Outcome.of(self.run(objective)))
 
-    def baselines(self) -> Iterator[Trial]:
+    def baselines(self) -> list[Trial]:
         return baseline_trials(self.model)
 
     def step(

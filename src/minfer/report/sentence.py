@@ -20,8 +20,8 @@ from minfer.errors import ModelError
 from minfer.factors.group import read_only
 from minfer.parsing.inference import ArcMarginals, Inference, Reducer, marginals
 from minfer.parsing.pairs import ArcScores, Pairs, list_pairs, pair_weights
+from minfer.reduction.compare import SWEEPS, Outcome, Reference, Trial
 from minfer.reduction.objectives import MinDivergence, Objective
-from minfer.reduction.trials import SWEEPS, Outcome, Reference, Trial
 from minfer.report.parts import short
 from minfer.words import counted
 

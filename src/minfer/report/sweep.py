@@ -1,7 +1,7 @@
 """The sweep behind a report: a model or a sentence at many values of the objective's parameter.
 
 The values are chosen from the scores of what is swept, so that few to all of the candidates are
-kept (:func:`minfer.report.parts.values`). Every step is timed as :mod:`minfer.reduction.trials`
+kept (:func:`minfer.report.parts.values`). Every step is timed as :mod:`minfer.reduction.compare`
 does, beside baselines. What is swept, a :class:`Subject`, has its own mathematics and drawing.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_whole
+from minfer.reduction.compare import Reference, Tradeoff, Trial, measured
 from minfer.reduction.result import finite_or_none
-from minfer.reduction.trials import Reference, Tradeoff, Trial, measured
 from minfer.report.parts import STEPS, Histogram, parameter_of, short, values
 
 if TYPE_CHECKING:

@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.kernels import ranked as kernels
+from minfer.reduction.lazy import CHUNK, Ranks, joined
 from minfer.rules.conditions import Equal, comparison
 
 if TYPE_CHECKING:
     from minfer.rules.joins import Join, OpenLiteral, Source
     from minfer.rules.schema import Store
 
-CHUNK = 1 << 14  # clauses that are found before something is done with them
 ROWS = 1 << 18  # of the first literal that are prepared at a time
 DENSE = 8  # cells for each row up to which a table has all of them
 _SMALL = 1 << 20  # cells that it may have anyway
@@ -334,14 +334,9 @@ class Ranked:
         """Ids of the clauses with u from ``low`` to ``high``, as arrays that are used again."""
         b_rows, b_q = self._likely(1, self.rows[1], p, low)
         group, groups, group_of = self._groups(b_rows)
-        start = np.zeros(groups + 1, np.int64)
-        places = np.empty(len(b_rows), np.int32)
-        kernels.sort_rows(np.argsort(b_q), group, start, places)
-        b_rows, b_q = b_rows[places], b_q[places]
-        del places, group
-        best = np.zeros(groups)
-        some = np.flatnonzero(start[1:] > start[:-1])
-        best[some] = b_q[start[some]]
+        ranks = Ranks.of(b_q, group, groups)
+        b_rows = b_rows[ranks.rows]
+        del b_q, group
         a, b = (side.columns for side in self.sides)
         ops = np.array([op for _, op, _ in self.tests], dtype=np.int64)
         b_tests = _stacked([b[name][b_rows] for _, _, name in self.tests], len(b_rows), np.int32)
@@ -351,23 +346,17 @@ class Ranked:
         for first in range(0, len(self.rows[0]), ROWS):  # what is known of rows is made for some
             a_rows, a_q = self._likely(0, self.rows[0][first : first + ROWS], p, low)
             of = group_of(a_rows)
-            some = np.flatnonzero((of >= 0) & (a_q * best[of] >= low))
+            some = np.flatnonzero((of >= 0) & (a_q * ranks.best[of] >= low))
             a_rows, of = a_rows[some], of[some]
-            tests = kernels.Tests(
-                ops,
-                _stacked([a[name][a_rows] for name, _, _ in self.tests], len(a_rows), np.int32),
-                b_tests,
-                self.differ,
-            )
-            mine = lookups._replace(a_key=self._keys(0, a_rows))
-            a_id, at = self.sides[0].id[a_rows], np.array([0, -1], dtype=np.int64)
-            while at[0] < len(a_rows):
-                n = kernels.candidates(
-                    at, of, a_id, start, b_id, b_q, p, self.pair[0].positive, self.places,
-                    low, high, tests, mine, out,
-                )  # fmt: skip
-                if n:
-                    yield out[:n]
+            a_tests = [a[name][a_rows] for name, _, _ in self.tests]
+            yield from joined(
+                ranks, (self.sides[0].id[a_rows], b_id), of, p, self.pair[0].positive, self.places,
+                (low, high),
+                kernels.Tests(
+                    ops, _stacked(a_tests, len(a_rows), np.int32), b_tests, self.differ
+                ),
+                lookups._replace(a_key=self._keys(0, a_rows)), out,
+            )  # fmt: skip
 
     def _likely(
         self, side: int, rows: NDArray[np.int32], p: NDArray[np.float64], low: float

@@ -15,14 +15,15 @@ Which arithmetic an instance gets follows from its numbers alone:
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.errors import ModelError
+from minfer.parallel import in_threads
 
 if TYPE_CHECKING:
     from minfer.wiring import Mesh
@@ -264,16 +265,8 @@ class _Run:
         share = -(-len(rows) // (4 * self.workers)) if self.workers > 1 else len(rows)
         size = max(min(share, most), 128)
         parts = [rows[i : i + size] for i in range(0, len(rows), size)]
-        if self.workers > 1 and len(parts) > 1:
-            with ThreadPoolExecutor(self.workers) as pool:
-                try:
-                    list(pool.map(lambda part: self._kernel(part, clamp, target), parts))
-                except BaseException:
-                    self.stop[0] = 1
-                    raise
-        else:
-            for part in parts:
-                self._kernel(part, clamp, target)
+        work = partial(self._kernel, clamp=clamp, probs=target)
+        in_threads(work, parts, self.workers, partial(self.stop.fill, 1))
         if target is not probs:
             probs[rows] = target[rows]
 

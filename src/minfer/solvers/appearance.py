@@ -33,8 +33,6 @@ own. A tree holds one edge at most of a parallel bundle.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
@@ -55,17 +53,6 @@ _ROUNDS_LEAST = 8
 _ROUNDS_CHEAP = 32
 _ROUNDS_MOST = 24
 _ROUNDS_EDGES = 1 << 18
-
-
-@dataclass(frozen=True)
-class AppearanceCheck:
-    """The verdict on given weights. Only a proven ``valid`` is true as a bool."""
-
-    status: str  # "valid", "invalid" or "unverified"
-    reason: str = ""
-
-    def __bool__(self) -> bool:
-        return self.status == "valid"
 
 
 def edge_appearance(
@@ -117,92 +104,6 @@ def edge_appearance(
         rest = np.flatnonzero(rho < 0.0)
         rho[rest] = _forests(n_variables, pairs[rest])
     return rho
-
-
-def appearance_is_valid(
-    n_variables: int,
-    edges: npt.ArrayLike,
-    rho: npt.ArrayLike,
-    *,
-    spanning: bool = False,
-    tolerance: float = 1e-9,
-    exact_up_to: int = 500,
-) -> AppearanceCheck:
-    """Do these weights give an upper bound on log Z? Says ``valid``, ``invalid`` or ``unverified``.
-
-    What is asked is rho > 0 and rho(E[S]) <= |S| - 1 for every set S of variables: rho is then the
-    edge marginal of a distribution over forests. That is all the bound needs: such a vector lies
-    below one of the spanning tree polytope, and lowering weights only loosens the bound, since each
-    multiplies a mutual information that is subtracted. ``spanning=True`` asks for the spanning tree
-    polytope itself: each component sums to its number of variables less one (so bridges have 1).
-
-    The inequalities hold iff they hold inside each biconnected block, and there they are decided
-    exactly (to ``tolerance``, by flows: see ``minfer.kernels.spanning.push_loads``) for blocks of
-    up to ``exact_up_to`` variables. Larger blocks are checked only for their total and for single
-    edges and parallel bundles, which is necessary, not sufficient: then, if nothing is wrong,
-    the answer is ``unverified``.
-    """
-    pairs = _checked_edges(n_variables, edges)
-    weights = np.ascontiguousarray(rho, dtype=np.float64)
-    if weights.shape != (len(pairs),):
-        return _invalid(f"{len(pairs)} edges but weights of shape {weights.shape}")
-    if len(pairs) == 0:
-        return AppearanceCheck("valid")
-    if not np.isfinite(weights).all():
-        return _invalid(
-            f"the weight of edge {np.flatnonzero(~np.isfinite(weights))[0]} is not finite"
-        )
-    if weights.min() <= 0.0:
-        return _invalid(f"the weight of edge {weights.argmin()} is not positive")
-
-    from minfer.kernels import spanning as kernels
-
-    # parallel bundles (single edges among them) first: cheap, and they name the culprit
-    low, high = pairs.min(axis=1).astype(np.int64), pairs.max(axis=1).astype(np.int64)
-    _, first, bundle = np.unique(low * n_variables + high, return_index=True, return_inverse=True)
-    sums = np.bincount(bundle.ravel(), weights)
-    if sums.max() > 1.0 + tolerance:
-        u, v = pairs[first[sums.argmax()]]
-        return _invalid(f"the weight between variables {u} and {v} is {sums.max():.9g}, above 1")
-
-    block_of, sizes, component = kernels.blocks(n_variables, pairs)
-    totals = np.bincount(block_of, weights)
-    over = totals - (sizes - 1)
-    slack = tolerance * sizes
-    if (over > slack).any():
-        b = int((over - slack).argmax())
-        return _invalid(
-            f"a block of {sizes[b]} variables has weight {totals[b]:.9g} > {sizes[b] - 1}"
-        )
-    if spanning:
-        members = np.bincount(component)
-        got = np.bincount(component[pairs[:, 0]], weights, minlength=len(members))
-        short = (members - 1) - got
-        if (short > tolerance * members).any():
-            c = int(short.argmax())
-            return _invalid(
-                f"a component of {members[c]} variables has weight {got[c]:.9g} < {members[c] - 1}"
-            )
-
-    start, by_block = kernels.group_by_block(block_of, len(sizes))
-    culprit, left_out = kernels.check_blocks(
-        n_variables, pairs, start, by_block, sizes, weights, exact_up_to, tolerance
-    )
-    if len(culprit):
-        inside = np.isin(pairs, culprit).all(axis=1)
-        return _invalid(
-            f"a set of {len(culprit)} variables, {culprit.min()} among them, has weight "
-            f"{weights[inside].sum():.9g} > {len(culprit) - 1}"
-        )
-    if left_out:
-        return AppearanceCheck(
-            "unverified", f"{left_out} blocks of more than {exact_up_to} variables were not decided"
-        )
-    return AppearanceCheck("valid")
-
-
-def _invalid(reason: str) -> AppearanceCheck:
-    return AppearanceCheck("invalid", reason)
 
 
 def _checked_edges(n_variables: int, edges: npt.ArrayLike) -> npt.NDArray[np.int32]:

@@ -9,19 +9,19 @@ contradictory evidence, has ``log_z`` minus infinity and NaN for probabilities; 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import real_numbers, told
-from minfer.errors import ContradictionError, EvidenceError, ModelError
+from minfer.checks import real_numbers
+from minfer.errors import ContradictionError, ModelError
+from minfer.evidence import states_of
 from minfer.factors.group import MAX_LOG, FactorGroup, read_only
 from minfer.limits import clock
+from minfer.parallel import in_threads
 from minfer.solvers.status import LogZ, Status
-from minfer.states import state_numbers
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Rows:
         field: ArrayLike | None,
     ) -> Rows:
         """What a caller gave, as arrays with as many rows as the longest has."""
-        known = None if evidence is None else _states(graph, evidence)
+        known = None if evidence is None else states_of(graph, evidence, "batch")
         theta = _numbers(weights, int(graph.weight_offsets[-1]), "weights")
         more = _numbers(field, int(graph._offsets[-1]), "field")
         for what, values in (("field", more), ("weights", theta)):
@@ -324,12 +324,7 @@ def one_by_one(run: Prepared, rows: Rows, workers: int, statistics: bool) -> Bat
         if expected is not None:
             expected[row] = answer.statistics()
 
-    if workers > 1:
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(solve, range(rows.n)))
-    else:
-        for row in range(rows.n):
-            solve(row)
+    in_threads(solve, range(rows.n), workers)
     return Batch(
         graph, probs, log_z, joint_kind(kinds), codes, iterations, residuals,
         run.solver, clock() - began, expected,
@@ -351,129 +346,3 @@ def _numbers(values: ArrayLike | None, n: int, what: str) -> NDArray[np.float64]
     if out.ndim != 2 or out.shape[1] != n:
         raise ModelError(f"batch: {what} must have shape (N, {n}), not {np.shape(values)}")
     return np.ascontiguousarray(out)
-
-
-def _states(
-    graph: FactorGraph, evidence: Sequence[Any] | Mapping[Any, ArrayLike] | NDArray
-) -> NDArray[np.int32]:
-    """Evidence as states (N, V), -1 where nothing is known."""
-    n = graph.n_variables
-    if not hasattr(evidence, "__len__"):
-        raise EvidenceError(
-            f"batch: evidence must be an array (N, {n}), a list of mappings {{variable: state}}, "
-            f"or one mapping of columns {{variable: states}}, not {told(evidence)}"
-        )
-    names = getattr(evidence, "column_names", None) or getattr(evidence, "columns", None)
-    if names is not None and hasattr(evidence, "__getitem__"):  # a data frame, an Arrow table
-        evidence = {name: np.asarray(evidence[name]) for name in names}
-    if isinstance(evidence, Mapping):  # columns
-        columns: dict[int, NDArray] = {}
-        for variable, states in evidence.items():
-            v = _index(graph, variable)
-            column = _column(graph, v, states, variable, isinstance(variable, str))
-            if column.ndim != 1:
-                raise EvidenceError(
-                    f"batch: a column of evidence must have shape (N,), not {column.shape}"
-                )
-            if v in columns and not np.array_equal(columns[v], column):
-                raise EvidenceError(f"batch: two different columns of evidence for {graph.name(v)}")
-            columns[v] = column
-        sizes = {len(c) for c in columns.values()}
-        if len(sizes) != 1:
-            given = {graph.name(v): len(c) for v, c in columns.items()}
-            raise EvidenceError(
-                f"batch: columns of evidence must have the same length, not {given}"
-            )
-        out = np.full((sizes.pop(), n), -1, dtype=np.int64)
-        for v, column in columns.items():
-            out[:, v] = column
-    elif getattr(evidence, "ndim", 1) == 0:
-        raise EvidenceError(f"batch: evidence must be rows, not {told(evidence)}")
-    elif len(evidence) and all(isinstance(row, Mapping) for row in evidence):
-        out = np.full((len(evidence), n), -1, dtype=np.int64)
-        for i, row in enumerate(evidence):
-            for variable, state in row.items():
-                v = _index(graph, variable)
-                by_name = isinstance(variable, str)
-                number = int(_by_name(graph, v, _objects([state]), i, by_name)[0])
-                if out[i, v] not in (-1, number):
-                    raise EvidenceError(f"batch: row {i}: {graph.name(v)} is given two states")
-                out[i, v] = number
-    else:
-        table = _array(evidence)
-        if table.dtype.kind in "OU" and table.ndim == 2 and table.shape[1] == n:
-            each = [_column(graph, v, table[:, v], "rows") for v in range(n)]
-            out = np.stack(each, axis=1) if n else np.zeros(table.shape, dtype=np.int64)
-        else:
-            out = np.atleast_2d(_whole(table, "rows"))
-        if out.ndim != 2 or out.shape[1] != n:
-            raise EvidenceError(
-                f"batch: evidence must have shape (N, {n}), not {np.shape(evidence)}; or give "
-                "mappings {variable: state}, or one of columns {variable: states}"
-            )
-    wrong = (out < -1) | (out >= graph._n_states)
-    if wrong.any():
-        i, v = (int(x) for x in np.argwhere(wrong)[0])
-        raise EvidenceError(
-            f"batch: row {i}: {graph.name(v)} has states 0 to {graph._n_states[v] - 1}, not "
-            f"{told(int(out[i, v]))}; -1 means not known"
-        )
-    return np.ascontiguousarray(out, dtype=np.int32)
-
-
-def _column(
-    graph: FactorGraph, v: int, values: Any, what: Any, by_name: bool = False
-) -> NDArray[np.int64]:
-    """A column of one variable's states, by number or name."""
-    given = _array(values)
-    if given.dtype.kind not in "OUb":
-        given = _whole(given, what)
-    return _by_name(graph, v, given, 0, by_name) if given.ndim == 1 else _whole(given, what)
-
-
-def _by_name(
-    graph: FactorGraph, v: int, values: NDArray, row: int, by_name: bool
-) -> NDArray[np.int64]:
-    own = graph._states[v] if graph._states else None
-    try:
-        return state_numbers(graph.name(v), int(graph._n_states[v]), own, values, row, by_name)
-    except EvidenceError as error:
-        raise EvidenceError(f"batch: {error}") from None
-
-
-def _array(values: Any) -> NDArray:
-    """An array in which texts are texts and numbers numbers, side by side too."""
-    try:
-        given = np.asarray(values)
-        if given.dtype.kind in "US" and not isinstance(values, np.ndarray):
-            return np.array(values, dtype=object)
-    except (TypeError, ValueError):
-        return np.array("?")
-    return given
-
-
-def _objects(values: list[Any]) -> NDArray:
-    out = np.empty(len(values), dtype=object)
-    out[:] = values
-    return out
-
-
-def _whole(given: NDArray, what: Any) -> NDArray[np.int64]:
-    """States as integers; -1 and NaN are nothing known."""
-    if given.dtype.kind == "f":
-        given = np.where(np.isnan(given), -1.0, given)
-        if (given == np.round(given)).all() and (np.abs(given) < 2**31).all():
-            given = given.astype(np.int64)
-    if given.dtype.kind not in "iu":
-        raise EvidenceError(
-            f"batch: evidence ({told(what)}): states must be whole numbers from 0 on or names, "
-            "and -1 (or NaN, or None) where nothing is known"
-        )
-    return given.astype(np.int64)
-
-
-def _index(graph: FactorGraph, variable: Any) -> int:
-    try:
-        return graph.index(variable)
-    except ModelError as error:
-        raise EvidenceError(f"batch: evidence: {error}") from None

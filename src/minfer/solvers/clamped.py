@@ -128,9 +128,7 @@ class _Mixture:
         self.model = model = condition(graph)
         self.free = model.fixed < 0
         self.allowed = model.field > -np.inf
-        self.degree = np.zeros(graph.n_variables)
-        for g in model.groups:
-            self.degree += np.bincount(g._scope.ravel(), minlength=graph.n_variables)
+        self.degree = model.arrays.degree
         self.clamped: list[int] = []
         first = self._solve(graph, start)
         if math.isnan(first.log_z):

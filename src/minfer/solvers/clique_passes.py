@@ -147,10 +147,10 @@ def collect_messages(
     if model.has_fixed:
         known = np.flatnonzero(model.fixed >= 0)
         constant += float(model.field[graph._offsets[known] + model.fixed[known]].sum())
-    scale = np.zeros(len(tree.parent))
+    scale, sums = np.zeros(len(tree.parent)), np.zeros(len(tree.parent), dtype=np.bool_)
     for first, stop in slices_of(tree):
         check_clock(deadline)
-        if collect(inputs, first, stop, values, scale) >= 0:
+        if collect(inputs, first, stop, values, scale, sums) >= 0:
             raise ContradictionError(
                 "every assignment has probability zero: the model's zeros, or the model's zeros "
                 "and the evidence, contradict each other"

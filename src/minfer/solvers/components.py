@@ -15,7 +15,6 @@ Workers are threads: kernels release the interpreter's lock, and nothing has to 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from minfer.checks import check_solver, check_whole
 from minfer.errors import MinferError
 from minfer.graph import Component, FactorGraph
 from minfer.limits import clock, start_clock
+from minfer.parallel import in_threads
 from minfer.solvers.base import Marginals, Solver, check_start, in_parts
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.status import LogZ, Status
@@ -87,11 +87,11 @@ class Components:
         solvers = in_parts(self.solver, graph, parts)
         ready = clock()
 
-        def solve(solver: Solver, part: Component, first: Marginals | None) -> Marginals:
+        def solve(one: tuple[Solver, Component, Marginals | None]) -> Marginals:
+            solver, part, first = one
             return self._solve(solver, graph, part, first, began)
 
-        with ThreadPoolExecutor(self.workers) as pool:
-            answers = list(pool.map(solve, solvers, parts, starts))
+        answers = in_threads(solve, [*zip(solvers, parts, starts)], self.workers)
         return self._joined(graph, labels, parts, answers, ready - began, began)
 
     def prepare(self, graph: FactorGraph) -> Prepared:

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from minfer.checks import by_name, check_seconds, check_whole
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import ContradictionError, RefusedError
+from minfer.kernels.backend import backend
 from minfer.layout import Scopes, lay_out, scopes
 from minfer.limits import clock, start_clock
 from minfer.solvers.base import Marginals, check_start
@@ -135,7 +136,8 @@ class Gibbs:
         planned = clock()
         residuals = run.sample()
         idle = np.repeat(is_idle(parts), graph._n_states)  # their first marginals are exact
-        chain_probs = _normalised(np.where(idle, first, run.totals), graph)
+        totals, states, counts = run.on.get((run.totals, run.states, run.counts))
+        chain_probs = _normalised(np.where(idle, first, totals), graph)
         probs = _normalised(chain_probs.mean(axis=0), graph)
         lift(model, probs)
         error, note = standard_error(chain_probs), ""
@@ -146,7 +148,7 @@ class Gibbs:
                 "it is not shown that changing one variable at a time leads to every allowed "
                 f"assignment: {trap}, may keep all chains where they began{spread}"
             )
-        elif trap := may_stick(model, run.states, len(residuals)):
+        elif trap := may_stick(model, states, len(residuals)):
             error = math.inf
             note = (
                 f"the weights of {trap} may have kept all chains where they began: changes of one "
@@ -158,16 +160,14 @@ class Gibbs:
             iterations=len(residuals), residuals=residuals,
             timings={"plan": planned - begin, "iterate": clock() - planned},
             error_estimate=error, note=note,
-            state=GibbsState(
-                model, *counted, run.counts, chain_probs, run.states
-            ),
+            state=GibbsState(model, *counted, counts, chain_probs, states),
         )  # fmt: skip
 
     def prepare(self, graph: FactorGraph) -> Prepared:
-        """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
-        from minfer.solvers.prepared import PreparedLayout
+        """The same interface as other solvers'; calls share what the factors are laid out as."""
+        from minfer.solvers.prepared import Prepared
 
-        return PreparedLayout(self, graph)
+        return Prepared(self, graph)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,26 +218,34 @@ class _Chains:
     """The arrays of one run, filled by the kernel."""
 
     def __init__(self, settings: Gibbs, counted: Scopes, parts: Layout, begin: float) -> None:
-        self.settings, self.parts, self.counted = settings, parts, counted
+        self.settings, self.parts, self.on = settings, parts, backend()
+        self.kernels = self.on.kernels("gibbs")
         self.deadline = begin + time_limit_of(settings)
         n_chains = settings.n_chains
-        self.words = random_words(settings.rng, n_chains)
-        self.states = np.zeros((n_chains, len(parts.card)), dtype=np.int32)
-        self.totals = np.zeros((n_chains, len(parts.bias)))
-        self.count_ptr = count_ptr(parts.card, counted.fptr, counted.scope)
-        self.counts = np.zeros(int(self.count_ptr[-1]), dtype=np.int64)
+        begins = count_ptr(parts.card, counted.fptr, counted.scope)
+        self.there, self.words, self.states, self.totals, self.counted, self.counts = self.on.put((
+            parts,
+            random_words(settings.rng, n_chains),
+            np.zeros((n_chains, len(parts.card)), dtype=np.int32),
+            np.zeros((n_chains, len(parts.bias))),
+            (counted.fptr, counted.scope, begins),
+            np.zeros(int(begins[-1]), dtype=np.int64),
+        ))  # fmt: skip
         self.was_cut_short = False
 
     def find_first_states(
         self, probs: NDArray[np.float64], target: NDArray[np.int32] | None
     ) -> None:
         """Independent draws from ``probs``, moved to where nothing is forbidden."""
-        from minfer.kernels.gibbs import draw, yield_to
-
+        draw, off = self.kernels.draw, self.there.off
+        probs = self.on.put(probs)
         if target is not None or not np.isneginf(self.parts.log_psi).any():
-            draw(self.parts.off, probs, self.words, self.states)
-            for x in self.states if target is not None else ():
-                if (f := yield_to(self.parts, x, target)) >= 0:
+            draw(off, probs, self.words, self.states)
+            if target is None:
+                return
+            haven_there = self.on.put(target)
+            for x in self.states:
+                if (f := self.kernels.yield_to(self.there, x, haven_there)) >= 0:
                     raise ContradictionError(
                         f"every assignment has probability zero: factor {int(self.parts.ids[f])} "
                         "forbids what the others leave"
@@ -246,8 +254,8 @@ class _Chains:
         for c in range(self.settings.n_chains):
             x, words = self.states[c : c + 1], self.words[c : c + 1]
             for _ in range(_TRIES):
-                draw(self.parts.off, probs, words, x)
-                if make_feasible(self.parts, x[0], words[0], self.deadline):
+                draw(off, probs, words, x)
+                if make_feasible(self.on, self.there, x[0], words[0], self.deadline):
                     break
             else:
                 raise RefusedError(
@@ -281,16 +289,13 @@ class _Chains:
         return np.concatenate(parts)
 
     def _sweep(self, pace: Pace, n: int, t: int) -> NDArray[np.float64]:
-        from minfer.kernels.gibbs import sample
-
-        residuals = np.zeros(n)
+        residuals = self.on.put(np.zeros(n))
         with pace:
-            sample(
-                self.parts, self.states, self.words, n, t,
-                self.totals, self.counted.fptr, self.counted.scope, self.count_ptr, self.counts,
+            self.kernels.sample(
+                self.there, self.states, self.words, n, t, self.totals, *self.counted, self.counts,
                 residuals,
             )  # fmt: skip
-        return residuals
+        return self.on.get(residuals)
 
 
 def standard_error(chain_probs: NDArray[np.float64]) -> float | None:

@@ -55,7 +55,7 @@ def softmax(model: Conditioned) -> tuple[NDArray[np.float64], float]:
         probs[1::2] = np.where(low >= high, ratio, 1.0) / (1.0 + ratio)
         return probs, float(np.maximum(low, high).sum() + np.log1p(ratio).sum())
     if len(field) >= MANY:
-        from minfer.kernels.values import softmax as by_kernel
+        from minfer.kernels.softmax import softmax as by_kernel
 
         probs = np.empty(len(field))
         return probs, float(by_kernel(field, graph._offsets, probs))

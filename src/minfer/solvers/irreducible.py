@@ -67,7 +67,7 @@ def haven(model: Conditioned) -> tuple[NDArray[np.int32] | None, str]:
     logical = np.zeros(graph.n_factors, dtype=bool)
     for g in given:
         logical[g._ids] = True
-    hard = _hard(model)
+    hard = model.arrays.hard
     if not any(logical[g._ids[rows]].any() for g, rows in hard):
         return None, ""
     safe = model.field > -np.inf
@@ -97,7 +97,7 @@ def may_be_trapped(model: Conditioned) -> str:
     Parts that share no factor with zeros move on their own. Each must have a state of every
     variable that may always be taken, or so few assignments that all can be looked at.
     """
-    hard = _hard(model)
+    hard = model.arrays.hard
     if not hard:
         return ""
     graph, off = model.graph, model.graph._offsets
@@ -220,11 +220,6 @@ def _climbed(scores: NDArray[np.float64], cell: tuple[int, ...]) -> tuple[int, .
         if lines[a][best[a]] <= scores[cell]:
             return cell
         cell = (*cell[:a], best[a], *cell[a + 1 :])
-
-
-def _hard(model: Conditioned) -> list[tuple[FactorGroup, NDArray[np.int64]]]:
-    """Groups with factors that forbid something, and which of their rows do."""
-    return [(g, rows) for g in model.groups if len(rows := np.flatnonzero(g.forbids()))]
 
 
 def _exclude(

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from minfer.checks import by_name, check_settings
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError
+from minfer.kernels.backend import Backend, backend
 from minfer.layout import lay_out
 from minfer.limits import clock, start_clock
 from minfer.solvers.base import Marginals, check_start, first_argmax
@@ -105,22 +106,22 @@ class MeanField:
         climb.leave_forbidden_cells()
         climb.settle()
         bounds = climb.trace[1] + (model.constant + float(parts.constant[0]))
-        bounds -= _rounding(model, parts, climb.q)
-        before = climb.before if climb.settled else None
-        lift(model, climb.q)
+        q, before = np.array(climb.on.get(climb.q)), climb.on.get(climb.before)
+        bounds -= climb.rounding(model, q)
+        lift(model, q)
         return Marginals(
-            graph, climb.q, self, climb.status, LogZ.LOWER,
+            graph, q, self, climb.status, LogZ.LOWER,
             iterations=len(bounds), residuals=climb.trace[0],
             timings={"plan": planned - begin, "iterate": clock() - planned},
             note=climb.note,
-            state=MeanFieldState(float(bounds[-1]), bounds, before),
+            state=MeanFieldState(float(bounds[-1]), bounds, before if climb.settled else None),
         )  # fmt: skip
 
     def prepare(self, graph: FactorGraph) -> Prepared:
-        """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
-        from minfer.solvers.prepared import PreparedLayout
+        """The same interface as other solvers'; calls share what the factors are laid out as."""
+        from minfer.solvers.prepared import Prepared
 
-        return PreparedLayout(self, graph)
+        return Prepared(self, graph)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +148,9 @@ class _Climb:
     """One run: q, and for every sweep the largest change, the bound and the forbidden mass."""
 
     def __init__(self, settings: MeanField, parts: Layout, q: NDArray, begin: float) -> None:
-        self.settings, self.parts, self.q = settings, parts, q
-        self.before = q.copy()
+        self.settings, self.parts, self.on = settings, parts, backend()
+        self.kernels = self.on.kernels("mean_field")
+        self.there, self.q, self.before = self.on.put((parts, q, q.copy()))
         self.trace = np.zeros((3, 0))
         self.deadline = begin + time_limit_of(settings)
         self.pace = Pace()
@@ -178,35 +180,34 @@ class _Climb:
 
     def sweep(self, penalties: NDArray[np.float64], until_allowed: bool) -> int:
         """One kernel call; the number of sweeps it made."""
-        from minfer.kernels.mean_field import ascend
-
-        trace = np.zeros((3, len(penalties)))
+        charged, trace = self.on.put((penalties, np.zeros((3, len(penalties)))))
         backward = self.n_sweeps % 2 == 1
         with self.pace:
-            n = ascend(
-                self.parts, self.q, self.before, self.calm, penalties, backward, until_allowed,
+            n = self.kernels.ascend(
+                self.there, self.q, self.before, self.calm, charged, backward, until_allowed,
                 self.tol, trace,
             )  # fmt: skip
-        self.trace = np.concatenate([self.trace, trace[:, :n]], axis=1)
+        self.trace = np.concatenate([self.trace, self.on.get(trace)[:, :n]], axis=1)
         return n
 
     def leave_forbidden_cells(self) -> None:
         """Bring the forbidden mass to zero, if there is a way."""
-        from minfer.kernels.mean_field import forbidden_mass
-
-        if not np.isneginf(self.parts.log_psi).any() or forbidden_mass(self.parts, self.q) == 0:
+        hard = np.isneginf(self.parts.log_psi).any()
+        if not hard or self.kernels.forbidden_mass(self.there, self.q) == 0:
             return
         left = _PENALTIES[: self.settings.max_iters - 1]
         while len(left) and not self.out_of_time:
             left = left[self.sweep(left[: self.pace.n], until_allowed=True) :]
             if self.mass == 0:
                 return
-        x = first_argmax(self.q, self.parts.off).astype(np.int32)
-        words = random_words(0, 1)[0]
-        if make_feasible(self.parts, x, words, self.deadline):
+        q = np.array(self.on.get(self.q))
+        x = self.on.put(first_argmax(q, self.parts.off).astype(np.int32))
+        words = self.on.put(random_words(0, 1)[0])
+        if make_feasible(self.on, self.there, x, words, self.deadline):
             busy = ~is_idle(self.parts)
-            self.q[np.repeat(busy, self.parts.card)] = 0
-            self.q[(self.parts.off[:-1] + x)[busy]] = 1
+            q[np.repeat(busy, self.parts.card)] = 0
+            q[(self.parts.off[:-1] + self.on.get(x))[busy]] = 1
+            self.q = self.on.put(q)
 
     def settle(self) -> None:
         """The ascent proper: lexicographic sweeps, one at least, until nothing moves."""
@@ -232,19 +233,17 @@ class _Climb:
             "or use Exact or BeliefPropagation"
         )
 
-
-def _rounding(model: Conditioned, parts: Layout, q: NDArray[np.float64]) -> float:
-    """What the rounding of its sums may have added to the bound at q, generously; 0 if exact."""
-    from minfer.kernels.mean_field import expected_size
-
-    terms = len(parts.qweight) + len(parts.vfac)
-    if not terms:
-        return 0.0
-    size = abs(model.constant) + float(np.abs(q[q > 0] * parts.bias[q > 0]).sum()) + len(q)
-    size += float(np.abs(parts.qweight).sum()) + terms
-    if len(parts.vfac):
-        size += expected_size(parts, q)
-    return float(np.finfo(float).eps) * 8 * math.sqrt(terms + 64) * size
+    def rounding(self, model: Conditioned, q: NDArray[np.float64]) -> float:
+        """What the rounding of its sums may have added to the bound at q; 0 if exact."""
+        parts = self.parts
+        terms = len(parts.qweight) + len(parts.vfac)
+        if not terms:
+            return 0.0
+        size = abs(model.constant) + float(np.abs(q[q > 0] * parts.bias[q > 0]).sum()) + len(q)
+        size += float(np.abs(parts.qweight).sum()) + terms
+        if len(parts.vfac):
+            size += self.kernels.expected_size(self.there, self.q)
+        return float(np.finfo(float).eps) * 8 * math.sqrt(terms + 64) * size
 
 
 # ---------------------------------------------------------------------- shared with Gibbs
@@ -335,10 +334,9 @@ def max_moves(n_variables: int) -> int:
     return 20_000 + 200 * n_variables
 
 
-def make_feasible(parts: Layout, x: NDArray, words: NDArray, deadline: float) -> bool:
+def make_feasible(on: Backend, parts: Layout, x: NDArray, words: NDArray, deadline: float) -> bool:
     """Move x (V,), in place, until no factor forbids it; False if the effort or time is spent."""
-    from minfer.kernels.gibbs import repair
-
+    repair = on.kernels("gibbs").repair
     left = max_moves(len(x))
     while left > 0:
         n = min(left, max(20_000, len(parts.toff)))  # each call looks at every factor once

@@ -81,7 +81,6 @@ _ENTRIES = {
     "monotone": ("frontier", "sweep"),
     "walks": ("walks", "walks"),
     "boxes": ("boxes", "boxes"),
-    "hull": ("hull", "balls"),
 }
 _SIZES = tuple(1 << b for b in (4, 6, 8, 9, 10, 11, 12, 14, 16, 18))
 
@@ -284,12 +283,12 @@ def _sampled(
         run.deadline = (clock() + until) / 2
         run.sample(GOOD_ENOUGH)
     if not run.settled:
-        if not run.trips.any():
+        if not run.sums.trips.any():
             larger = _go_on(sequences, until)
         if clock() < until:
             run.deadline = until
             run.sample(GOOD_ENOUGH)
-    if not run.valid[:, 0].any():
+    if not run.sums.valid[:, 0].any():
         return None, "Tempering's copies hardly ever changed places", larger
     try:
         answer = run.result(True)
@@ -299,7 +298,7 @@ def _sampled(
     if len(chains) < 2:
         return None, "Tempering met allowed assignments in one ensemble only", larger
     each = chains.std(axis=0, ddof=1) / math.sqrt(len(chains))
-    trusted = bool((run.trips >= ENOUGH_TRIPS).all()) or run.settled
+    trusted = bool((run.sums.trips >= ENOUGH_TRIPS).all()) or run.settled
     error = max(float(each.mean()) if len(each) else 0.0, run.least_error)
     return Samples(answer, error * (1.0 if trusted else NO_TRIPS), trusted), "", larger
 

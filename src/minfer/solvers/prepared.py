@@ -25,30 +25,26 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_choice, check_flag, check_graph, check_whole, integers, told
+from minfer.checks import check_choice, check_flag, check_graph, check_whole
 from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
-from minfer.errors import ContradictionError, EvidenceError, RefusedError
-from minfer.layout import lay_out
+from minfer.errors import ContradictionError
+from minfer.evidence import observed_states
 from minfer.limits import clock
 from minfer.message_state import gives_all
 from minfer.solvers.base import Marginals, Solver, check_start
 from minfer.solvers.clique_passes import CliqueTreeState, pass_messages
 from minfer.solvers.status import LogZ, Status
-from minfer.states import is_missing
 from minfer.wiring import Mesh, refill
 
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
     from minfer.graph import FactorGraph
-    from minfer.kernels.layout import Layout
     from minfer.solvers.abreast import Structure
     from minfer.solvers.batch import Batch, Rows
     from minfer.solvers.bp import BeliefPropagation
     from minfer.solvers.exact import Exact
-    from minfer.solvers.gibbs import Gibbs
-    from minfer.solvers.mean_field import MeanField
     from minfer.solvers.rows import RowPlan
     from minfer.solvers.trw import TreeReweighted
 
@@ -68,7 +64,7 @@ class Call(NamedTuple):
 
     graph: FactorGraph  # with the call's weights and field
     whole: FactorGraph  # and with its evidence
-    known: Mapping[Any, int | str] | None  # that evidence
+    known: dict[int, int] | None  # that evidence, by numbers
     weighted: bool
     field: ArrayLike | None
     start: Marginals | None
@@ -104,7 +100,7 @@ class Prepared:
 
         Parameters
         ----------
-        evidence : {variable: state}, or states (V,) with -1 or None where nothing is known
+        evidence : {variable: state}, or states (V,) with -1, NaN or None where nothing is known
             Variables and states by number or name. In addition to the graph's own.
         weights : float array (n_weights,), optional
             Instead of ``graph.weights``.
@@ -116,8 +112,8 @@ class Prepared:
         began = clock()
         check_start(start)
         graph = self.instance(None, weights, field)
-        known = None if evidence is None else as_mapping(graph, evidence)
-        whole = graph if known is None else graph.with_evidence(known)
+        known = None if evidence is None else observed_states(graph, evidence)
+        whole = graph if known is None else graph._observing(known)
         call = Call(graph, whole, known, weights is not None, field, start, began)
         answer = self._answer(call)
         return self.solver(whole, start) if answer is None else answer
@@ -186,7 +182,7 @@ class Prepared:
             graph = graph.with_weights(weights)
         if field is not None:
             graph = graph.tilt(field)
-        return graph if evidence is None else graph.with_evidence(as_mapping(graph, evidence))
+        return graph if evidence is None else graph._observing(observed_states(graph, evidence))
 
     def __repr__(self) -> str:
         return f"Prepared({self.solver!r}, {self.graph!r})"
@@ -335,34 +331,6 @@ class PreparedPropagation(Prepared):
         if not np.isfinite(more).all():
             return condition(call.graph)  # a state that is excluded may fix more
         return replace(self.model, graph=call.graph, field=self.model.field + more)
-
-
-class PreparedLayout(Prepared):
-    """Mean field and Gibbs sampling, laid out once."""
-
-    solver: MeanField | Gibbs
-
-    def __init__(self, solver: MeanField | Gibbs, graph: FactorGraph) -> None:
-        super().__init__(solver, graph)
-        self.model = condition(graph)
-        self.layout: Layout | None = None  # of a model that only evidence makes one for this solver
-        try:
-            solver.check(self.model)
-            self.layout = lay_out(self.model)
-        except RefusedError:
-            pass
-
-    def _answer(self, call: Call) -> Marginals | None:
-        model = condition(call.graph) if call.graph is not self.graph else self.model
-        if self.layout is None or not same_structure(self.model, model):
-            return None
-        if call.known is not None:
-            known = known_states(call.graph, model.fixed, call.known)
-            model = replace(model, graph=call.whole, field=excluded(model, known))
-            check_states(model)
-        self.solver.check(model)
-        parts = lay_out(model, self.layout)
-        return self.solver.run(call.whole, model, parts, call.start, call.began)
 
 
 def solve(
@@ -541,16 +509,15 @@ def same_structure(a: Conditioned, b: Conditioned) -> bool:
 
 
 def known_states(
-    graph: FactorGraph, fixed: NDArray[np.int32], evidence: Mapping[Any, int | str]
+    graph: FactorGraph, fixed: NDArray[np.int32], evidence: Mapping[int, int]
 ) -> NDArray[np.int32]:
     """The states that evidence leaves to variables that are free without it, -1 elsewhere.
 
     As long as ``fixed``, which may go on with auxiliary variables behind the graph's.
     """
     known = np.full(len(fixed), -1, dtype=np.int32)
-    for variable, state in evidence.items():
-        v = graph.index(variable)
-        known[v] = graph.state(variable, state)
+    for v, state in evidence.items():
+        known[v] = state
     wrong = (known >= 0) & (fixed >= 0) & (known != fixed)
     if wrong.any():
         v = int(np.flatnonzero(wrong)[0])
@@ -568,43 +535,3 @@ def excluded(model: Conditioned, known: NDArray[np.int32]) -> NDArray[np.float64
     own = np.arange(len(model.field)) - np.repeat(graph._offsets[:-1], graph._n_states)
     state = np.repeat(known, graph._n_states)
     return np.where((state >= 0) & (own != state), -np.inf, model.field)
-
-
-def check_states(model: Conditioned) -> None:
-    """Raise ContradictionError if a variable has no state left."""
-    if not len(model.field):
-        return
-    left = np.maximum.reduceat(model.field, model.graph._offsets[:-1])
-    if (left == -np.inf).any():
-        v = int(np.argmin(left))
-        raise ContradictionError(
-            f"variable {model.graph.name(v)} has no state left: the model excludes the state that "
-            "was observed"
-        )
-
-
-def as_mapping(graph: FactorGraph, evidence: Evidence) -> Mapping[Any, int | str]:
-    """Evidence of one call as {variable: state or its name}."""
-    if isinstance(evidence, Mapping):
-        return evidence
-    array: Any = evidence
-    if not isinstance(evidence, np.ndarray):
-        try:
-            array = np.asarray(evidence)
-        except ValueError:  # ragged
-            array = np.zeros(0)
-    if array.ndim == 1 and array.dtype.kind in "OU":  # names among them
-        listed = np.array(evidence, dtype=object).tolist()
-        states = np.array([-1 if is_missing(s) else s for s in listed], dtype=object)
-    else:
-        states = integers(evidence, "evidence")
-    if states.shape != (graph.n_variables,):
-        raise EvidenceError(
-            f"evidence: states have shape {states.shape}, not ({graph.n_variables},); give -1 "
-            "where nothing is known, or a mapping {variable: state}"
-        )
-    if states.dtype.kind in "iu" and states.size and states.min() < -1:
-        raise EvidenceError(
-            f"evidence: {told(int(states.min()))} is not a state; -1 means not known"
-        )
-    return {v: s for v, s in enumerate(states.tolist()) if not isinstance(s, int) or s != -1}

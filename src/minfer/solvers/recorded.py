@@ -18,8 +18,7 @@ Rows do not depend on one another, nor on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ContradictionError
+from minfer.parallel import in_threads
 from minfer.solvers.base import Marginals
 from minfer.solvers.batch import Batch, Rows, code, expected, joint_kind
 from minfer.solvers.gradients import (
@@ -109,20 +109,12 @@ def possible(batch: Batch) -> Batch:
     return batch
 
 
-def mapped(function: Callable[[Any], Any], items: Sequence[Any], workers: int) -> list[Any]:
-    """In threads, in order; kernels let go of Python's lock."""
-    if workers == 1 or len(items) <= 1:
-        return [function(item) for item in items]
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(function, items))
-
-
 class _Singly:
     """Some rows by single calls."""
 
     def __init__(self, run: Prepared, rows: Rows, which: NDArray[np.int64], workers: int) -> None:
         self.run, self.which, self.workers = run, which, workers
-        self.answers: list[Marginals] = mapped(self._answer(rows), which.tolist(), workers)
+        self.answers: list[Marginals] = in_threads(self._answer(rows), which.tolist(), workers)
         n = len(which)
         last = [m.residuals[-1] if len(m.residuals) else 0.0 for m in self.answers]
         self.batch = Batch(
@@ -147,7 +139,7 @@ class _Singly:
     def pull_back(
         self, cotangents: NDArray[np.float64], *, tol: float, max_iters: int, weights: bool
     ) -> Pullbacks:
-        found = mapped(
+        found = in_threads(
             lambda k: pull_back(
                 self.answers[k], cotangents[k], solver=self.run.solver, tol=tol,
                 max_iters=max_iters, weights=weights,
@@ -218,7 +210,7 @@ class _Pairwise:
 
         size = max(1, int(_WORK / max(1, 20 * len(mesh.wiring.rev))))
         size = max(1, min(size, -(-len(rows) // self.workers)))
-        mapped(some, [rows[i : i + size] for i in range(0, len(rows), size)], self.workers)
+        in_threads(some, [rows[i : i + size] for i in range(0, len(rows), size)], self.workers)
         for r in np.flatnonzero(codes == k.SLOW).tolist():  # one by one, by GMRES
             slope, sigma = np.empty((2, len(mesh.wiring.rev)))
             k.joint_slopes(mesh.slot, self.joints[r], slope, sigma)

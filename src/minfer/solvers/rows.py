@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -36,6 +35,7 @@ from minfer.conditioning import Conditioned
 from minfer.elimination import Adjacency, CliqueTree, linked, rooted_at, tree_over
 from minfer.errors import EvidenceError, SettingsError
 from minfer.layout import Scopes, cells, scopes
+from minfer.parallel import in_threads
 
 #: A plan with more cells is not made: eight rows' beliefs would fill 128 MiB.
 MAX_CELLS = float(1 << 21)
@@ -476,8 +476,7 @@ def spread(work: Callable[[int, int], None], n: int, workers: int) -> None:
         work(0, n)
         return
     size = _CHUNK * -(-n // (4 * workers * _CHUNK))
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(lambda first: work(first, min(first + size, n)), range(0, n, size)))
+    in_threads(lambda first: work(first, min(first + size, n)), range(0, n, size), workers)
 
 
 def links(flat: Flat, keep: NDArray[np.bool_]) -> Adjacency:

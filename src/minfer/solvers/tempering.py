@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,8 @@ from numpy.typing import NDArray
 from minfer.checks import by_name, check_seconds, check_whole
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError
-from minfer.layout import Scopes, lay_out, scopes
+from minfer.kernels.backend import backend
+from minfer.layout import lay_out
 from minfer.limits import clock, start_clock
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.gibbs import GibbsState, _normalised, count_ptr, standard_error
@@ -53,7 +54,6 @@ from minfer.solvers.status import LogZ, Status
 from minfer.support import lift
 
 if TYPE_CHECKING:
-    from minfer.factors.group import FactorGroup
     from minfer.graph import FactorGraph
     from minfer.kernels.layout import Layout
     from minfer.solvers.prepared import Prepared
@@ -162,6 +162,28 @@ class Even(Pace):
         pass
 
 
+class _Copies(NamedTuple):
+    """C ensembles of K copies, one in each of L lanes; see :mod:`minfer.kernels.tempering`."""
+
+    x: NDArray[np.float64]  # (C, V, L)
+    cell: NDArray[np.int32]  # (C, F, L)
+    words: NDArray[np.uint64]  # (C, 4)
+    rung: NDArray[np.int64]  # (C, K)
+    lane_at: NDArray[np.int64]  # (C, K)
+    facing: NDArray[np.int8]  # (C, K)
+
+
+class _Sums(NamedTuple):
+    """What sweeps add to."""
+
+    totals: NDArray[np.float64]  # (C, sum S)
+    valid: NDArray[np.int64]  # (C, 2)
+    mean_exp: NDArray[np.float64]  # (C, 2, K)
+    tries: NDArray[np.int64]  # (C, K - 1)
+    accepted: NDArray[np.int64]  # (C, K - 1)
+    trips: NDArray[np.int64]  # (C, 1)
+
+
 class Ensembles:
     """The arrays of one run, filled by the kernel."""
 
@@ -173,51 +195,52 @@ class Ensembles:
         start: Marginals | None,
         begin: float,
     ) -> None:
-        from minfer.kernels.gibbs import draw
-        from minfer.kernels.tempering import BINS, place
-
         self.settings, self.graph, self.begin = settings, graph, begin
+        self.on = on = backend()
+        self.kernels, draw = on.kernels("tempering"), on.kernels("gibbs").draw
         self.residuals = np.zeros(0)
         self.began = clock()
         self.deadline = self.began + time_limit_of(settings)
-        groups: tuple[FactorGroup, ...] = tuple(
-            g.as_tables() if g.form == "machine" else g for g in model.groups
-        )
-        self.model = model = replace(model, groups=groups)
+        if any(g.form == "machine" for g in model.groups):
+            written = (g.as_tables() if g.form == "machine" else g for g in model.groups)
+            model = replace(model, groups=tuple(written))
+        self.model = model
         self.parts = parts = lay_out(model)
         self.table, self.forbidden = _softened(parts)
-        self.counted: Scopes = scopes(groups)
+        self.counted = model.arrays.scopes
+        self.count_ptr = count_ptr(parts.card, self.counted.fptr, self.counted.scope)
         self.first = initial_probs(model, parts, None)
-        first = self.first, initial_probs(model, parts, start)
+        first = on.put((self.first, initial_probs(model, parts, start)))
         n_chains, n_rungs = settings.n_chains, settings.n_replicas
         n_lanes = -(-n_rungs // 4) * 4
         n, n_facs = len(parts.card), len(parts.toff)
-        self.x = np.zeros((n_chains, n, n_lanes))
-        self.cell = np.zeros((n_chains, n_facs, n_lanes), dtype=np.int32)
+        x = np.zeros((n_chains, n, n_lanes))
         seeds = random_words(settings.rng, n_chains * (n_lanes + 1))
         seeds = seeds.reshape(n_chains, n_lanes + 1, 4)
-        self.words = seeds[:, 0].copy()
         with np.errstate(divide="ignore"):
-            at = np.linspace(0.0, 1.0, BINS + 1)
-            self.logit = np.log(at) - np.log1p(-at)
-        allowed = (parts.bias > -np.inf).astype(float)
-        anywhere = _normalised(allowed, graph)
+            at = np.linspace(0.0, 1.0, self.kernels.BINS + 1)
+            logit = np.log(at) - np.log1p(-at)
+        there, anywhere = on.put((parts, _normalised((parts.bias > -np.inf).astype(float), graph)))
         for c in range(n_chains):
-            states = np.zeros((n_lanes, n), dtype=np.int32)
-            one_each = seeds[c, 1:].copy()
-            draw(parts.off, anywhere, one_each, states)
+            states, one_each = on.put((np.zeros((n_lanes, n), np.int32), seeds[c, 1:].copy()))
+            draw(there.off, anywhere, one_each, states)
             cold, words = states[n_rungs - 1 : n_rungs], one_each[n_rungs - 1 : n_rungs]
-            draw(parts.off, first[c % 2], words, cold)
+            draw(there.off, first[c % 2], words, cold)
             if self.forbidden.size:
-                make_feasible(parts, cold[0], words[0], math.inf)
-            self.x[c] = states.T
-            place(parts, self.x[c], self.cell[c])
+                make_feasible(on, there, cold[0], words[0], math.inf)
+            x[c] = on.get(states).T
         low = np.geomspace(FIRST_BETA, 1.0, n_rungs - 1) if n_rungs > 2 else np.ones(1)
         self.beta = np.concatenate([[0.0], low])
-        self.rung = np.tile(np.arange(n_rungs), (n_chains, 1))
-        self.lane_at = self.rung.copy()
-        self.facing = np.zeros((n_chains, n_rungs), dtype=np.int8)
-        self.count_ptr = count_ptr(parts.card, self.counted.fptr, self.counted.scope)
+        rung = np.tile(np.arange(n_rungs), (n_chains, 1))
+        self._model = (there, *on.put((self.table, self.forbidden)))
+        self._copies = on.put(_Copies(
+            x, np.zeros((n_chains, n_facs, n_lanes), dtype=np.int32), seeds[:, 0].copy(), rung,
+            rung.copy(), np.zeros((n_chains, n_rungs), dtype=np.int8),
+        ))  # fmt: skip
+        self._logit = on.put(logit)
+        self._counted = on.put((self.counted.fptr, self.counted.scope, self.count_ptr))
+        for c in range(n_chains):
+            self.kernels.place(there, self._copies.x[c], self._copies.cell[c])
         self.done = 0  # sweeps, burn-in included
         self.rate = np.ones(n_rungs - 1)  # of exchanges, in the last round of burn-in
         self.settled = False  # whether the samples were stopped because they agree
@@ -225,40 +248,47 @@ class Ensembles:
 
     def forget(self) -> None:
         """Empty what sweeps add to."""
-        n_chains, n_rungs = self.rung.shape
-        self.totals = np.zeros((n_chains, len(self.parts.bias)))
-        self.valid = np.zeros((n_chains, 2), dtype=np.int64)
-        self.mean_exp = np.zeros((n_chains, 2, n_rungs))
-        self.mean_exp[:, 0] = -np.inf
-        self.tries = np.zeros((n_chains, n_rungs - 1), dtype=np.int64)
-        self.accepted = self.tries.copy()
-        self.trips = np.zeros((n_chains, 1), dtype=np.int64)
-        self.counts = np.zeros(int(self.count_ptr[-1]), dtype=np.int64)
+        n_chains, n_rungs = self.settings.n_chains, len(self.beta)
+        mean_exp = np.zeros((n_chains, 2, n_rungs))
+        mean_exp[:, 0] = -np.inf
+        none = np.zeros((n_chains, n_rungs - 1), dtype=np.int64)
+        self._sums = self.on.put(_Sums(
+            np.zeros((n_chains, len(self.parts.bias))), np.zeros((n_chains, 2), dtype=np.int64),
+            mean_exp, none, none.copy(), np.zeros((n_chains, 1), dtype=np.int64),
+        ))  # fmt: skip
+        self._counts = self.on.put(np.zeros(int(self.count_ptr[-1]), dtype=np.int64))
+
+    @property
+    def sums(self) -> _Sums:
+        """What is recorded so far."""
+        return self.on.get(self._sums)
 
     def sweep(self, n: int, record: bool) -> None:
-        from minfer.kernels.tempering import temper
-
+        beta = self.on.put(self.beta)
         for c in range(self.settings.n_chains):
-            temper(
-                self.parts, self.table, self.forbidden, self.x[c], self.cell[c], self.words[c],
-                self.logit, self.beta, self.rung[c], self.lane_at[c], self.facing[c], n, record,
-                self.totals[c], self.valid[c], self.mean_exp[c], self.tries[c], self.accepted[c],
-                self.trips[c], self.counted.fptr, self.counted.scope, self.count_ptr, self.counts,
-                self.done % 2,
+            x, cell, words, *lanes = (each[c] for each in self._copies)
+            self.kernels.temper(
+                *self._model, x, cell, words, self._logit, beta, *lanes, n, record,
+                *(each[c] for each in self._sums), *self._counted, self._counts, self.done % 2,
             )  # fmt: skip
         self.done += n
 
+    def coldest(self) -> NDArray[np.int32]:
+        """The states of the coldest copies, (C, V)."""
+        x, lane_at = self.on.get((self._copies.x, self._copies.lane_at))
+        return np.array([each[:, at[-1]] for each, at in zip(x, lane_at)], dtype=np.int32)
+
     def move_ladder(self) -> None:
         """Temperatures such that exchanges would be refused equally often everywhere."""
-        tries = self.tries.sum(axis=0)
-        rate = self.accepted.sum(axis=0) / np.maximum(tries, 1)
-        self.rate = rate
+        self.rate = rate = self.acceptance()
         refused = np.clip(1.0 - rate, 0.02, 0.98)
         along = np.concatenate([[0.0], np.cumsum(refused)])
         want = np.linspace(0.0, along[-1], len(self.beta))
         self.beta = np.interp(want, along, self.beta)
         self.beta[0], self.beta[-1] = 0.0, 1.0
-        self.tries[:], self.accepted[:] = 0, 0
+        none = np.zeros_like(self.sums.tries)
+        tries, accepted = self.on.put((none, none.copy()))
+        self._sums = self._sums._replace(tries=tries, accepted=accepted)
 
     def pace(self) -> Pace:
         """How sweeps are cut into calls of the kernel, each of which sums its energies anew.
@@ -267,7 +297,7 @@ class Ensembles:
         """
         if self.deadline < math.inf:
             return Pace()
-        return Even(max(1, _UPDATES_A_CALL // max(self.x.size, 1)))
+        return Even(max(1, _UPDATES_A_CALL // max(self._copies.x.size, 1)))
 
     def burn_in(self) -> bool:
         """Find the ladder and lose the first states; False if time ran short."""
@@ -301,11 +331,11 @@ class Ensembles:
             with pace:
                 self.sweep(n, True)
             done += n
-            mean = self.totals / max(done, 1)
+            mean = self.sums.totals / max(done, 1)
             moved = 1.0 if before is None else float(np.abs(mean - before).max(initial=0.0))
             residuals.append(moved)
             before = mean
-            if enough > 0.0 and done >= LEAST_SWEEPS and self.trips.min() >= 2:
+            if enough > 0.0 and done >= LEAST_SWEEPS and self.sums.trips.min() >= 2:
                 self.settled = (self.error() or 1.0) <= enough
                 if self.settled:
                     break
@@ -323,19 +353,18 @@ class Ensembles:
         self.forget()
         if self.busy:
             self.sample()
-            finished = finished and int(self.valid[0, 0]) >= self.settings.n_sweeps
+            finished = finished and int(self.sums.valid[0, 0]) >= self.settings.n_sweeps
         return self.result(finished)
 
     def result(self, finished: bool) -> Marginals:
         """The answer from what is recorded."""
-        busy = self.busy
-        if busy and not (self.valid[:, 1].any() and self._recorded(self.totals.sum(axis=0))):
+        busy, sums = self.busy, self.sums
+        if busy and not (sums.valid[:, 1].any() and self._recorded(sums.totals.sum(axis=0))):
             raise RefusedError(
                 "Tempering found no assignment that the model allows; use Exact, JoinGraph or "
                 "BeliefPropagation, raise n_sweeps, or start from an answer that is closer "
                 "(start=...)"
             )
-        sweeps = int(self.valid[0, 0])
         chains = self.chain_probs()
         error = self.error()
         probs = self.probs()
@@ -344,14 +373,13 @@ class Ensembles:
         return Marginals(
             self.graph, probs, self.settings,
             Status.SAMPLED if finished else Status.TIME_LIMIT, LogZ.ESTIMATE,
-            iterations=sweeps, residuals=self.residuals,
+            iterations=int(sums.valid[0, 0]), residuals=self.residuals,
             timings={"iterate": clock() - self.begin},
             error_estimate=error, note=note,
             state=TemperingState(
-                self.model, *self.counted, self.counts, chains,
-                np.array([x[:, at[-1]] for x, at in zip(self.x, self.lane_at)], dtype=np.int32),
+                self.model, *self.counted, self.on.get(self._counts), chains, self.coldest(),
                 value=self.log_z(), beta=self.beta.copy(), acceptance=self.acceptance(),
-                round_trips=self.trips[:, 0].copy(),
+                round_trips=sums.trips[:, 0].copy(),
             ),
         )  # fmt: skip
 
@@ -361,7 +389,7 @@ class Ensembles:
         if not seen.any():
             return self.probs()[None]
         idle = np.repeat(is_idle(self.parts), self.graph._n_states)
-        return _normalised(np.where(idle, self.first, self.totals[seen]), self.graph)
+        return _normalised(np.where(idle, self.first, self.sums.totals[seen]), self.graph)
 
     def error(self) -> float | None:
         """The largest standard error of a marginal, None from one ensemble alone."""
@@ -371,11 +399,11 @@ class Ensembles:
 
     def probs(self) -> NDArray[np.float64]:
         idle = np.repeat(is_idle(self.parts), self.graph._n_states)
-        return _normalised(np.where(idle, self.first, self.totals.sum(axis=0)), self.graph)
+        return _normalised(np.where(idle, self.first, self.sums.totals.sum(axis=0)), self.graph)
 
     def _seen(self) -> NDArray[np.bool_]:
         """Ensembles with something recorded of every variable."""
-        return self._recorded(self.totals)
+        return self._recorded(self.sums.totals)
 
     def _recorded(self, totals: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Whether sums (..., sum S) have something of every variable, (...,).
@@ -390,15 +418,16 @@ class Ensembles:
     @property
     def least_error(self) -> float:
         """What no error is below: few sweeps may count where the model forbids something."""
-        return 1.0 / (1.0 + float(self.valid[:, 1].sum())) if self.forbidden.size else 0.0
+        return 1.0 / (1.0 + float(self.sums.valid[:, 1].sum())) if self.forbidden.size else 0.0
 
     def acceptance(self) -> NDArray[np.float64]:
-        return self.accepted.sum(axis=0) / np.maximum(self.tries.sum(axis=0), 1)
+        sums = self.sums
+        return np.asarray(sums.accepted.sum(axis=0) / np.maximum(sums.tries.sum(axis=0), 1))
 
     def note(self) -> str:
-        rate, trips = self.acceptance(), int(self.trips.sum())
+        rate, trips, sweeps = self.acceptance(), int(self.sums.trips.sum()), self.sums.valid
         said = f"exchanges accepted: {rate.min():.0%} to {rate.max():.0%}; {trips:,} round trips"
-        valid = self.valid[:, 1].sum() / max(1, self.valid[:, 0].sum())
+        valid = sweeps[:, 1].sum() / max(1, sweeps[:, 0].sum())
         if valid < 0.5:
             said += f"; {valid:.0%} of sweeps ended in an allowed assignment"
         if (n := int(self._seen().sum())) < self.settings.n_chains:
@@ -414,11 +443,11 @@ class Ensembles:
         if graph.n_variables:
             allowed = np.add.reduceat(parts.bias > -np.inf, graph._offsets[:-1], dtype=np.int64)
             value += float(np.log(allowed[free]).sum())
-        n, ok = self.valid.sum(axis=0)
+        (n, ok), mean_exp = self.sums.valid.sum(axis=0), self.sums.mean_exp
         if not n:
             return value
-        top = self.mean_exp[:, 0].max(axis=0)[:-1]
-        sums = (self.mean_exp[:, 1, :-1] * np.exp(self.mean_exp[:, 0, :-1] - top)).sum(axis=0)
+        top = mean_exp[:, 0].max(axis=0)[:-1]
+        sums = (mean_exp[:, 1, :-1] * np.exp(mean_exp[:, 0, :-1] - top)).sum(axis=0)
         return value + float((top + np.log(sums / n)).sum()) + math.log(ok / n)
 
 

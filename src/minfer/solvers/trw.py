@@ -13,14 +13,13 @@ the time they take is part of the timing. Section 5.1 of the paper runs on this 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from minfer.checks import by_name, check_choice, check_settings, real_numbers
+from minfer.checks import by_name, check_choice, check_settings
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError, SettingsError
 from minfer.limits import clock, start_clock
@@ -33,7 +32,6 @@ from minfer.wiring import Mesh, wire
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.solvers.base import Whence
     from minfer.solvers.prepared import Prepared
 
 METHODS = ("auto", "spanning-tree", "forests")
@@ -65,39 +63,32 @@ class TreeReweighted:
     ----------
     max_iters, tol, damping, time_limit
         As in :class:`~minfer.BeliefPropagation`.
-    weights : "auto", "spanning-tree", "forests", or floats (F,)
+    weights : "auto", "spanning-tree" or "forests"
         Edge appearance probabilities: of uniform spanning trees (from the Laplacian), averaged over
-        deterministic spanning forests, or whichever is cheap enough ("auto"). Floats give them per
-        factor (those of factors that are not pairwise are ignored). log Z is called an upper bound
-        only for weights known to be valid.
+        deterministic spanning forests, or whichever is cheap enough ("auto").
     """
 
     max_iters: int = 1000
     tol: float = 1e-6
     damping: float = 0.0
-    weights: str | ArrayLike = "auto"
+    weights: str = "auto"
     time_limit: float | None = None
     _lent: Lent | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, self.damping, self.time_limit)
-        if isinstance(self.weights, str):
-            check_choice("weights", self.weights, METHODS)
-        else:  # a tuple, so that settings stay immutable and comparable
-            values = real_numbers(self.weights, "weights", SettingsError).astype(np.float64).ravel()
-            object.__setattr__(self, "weights", tuple(values.tolist()))
+        check_choice("weights", self.weights, METHODS)
 
     def appearance(self, graph: FactorGraph) -> NDArray[np.float64]:
         """Edge appearance probabilities by factor number, shape (F,); 1 where there is no edge."""
-        return self._appearance(graph, *_edges(condition(graph)))[0]
+        return self._appearance(graph, *_edges(condition(graph)))
 
     def lending(self, graph: FactorGraph, rho: NDArray[np.float64]) -> TreeReweighted:
         """A solver that has edge weights ``rho`` (F,) on a graph and on whatever is left of it.
 
         That is :meth:`FactorGraph.keep`, evidence, tilts, other weights and parts
         (:meth:`FactorGraph.split`). On graphs of another lineage it has weights of its own. Those
-        that are lent come from :meth:`appearance`: they are taken for valid unless ``weights``
-        were given.
+        that are lent come from :meth:`appearance`: they are taken for valid.
         """
         if np.shape(rho) != (graph.n_factors,):
             raise SettingsError(
@@ -112,7 +103,7 @@ class TreeReweighted:
         check_start(start)
         if (answer := independent(model, self, begin)) is not None:  # len() of none is 0
             return answer
-        if isinstance(self.weights, str) and start is not None and repr(start.solver) == repr(self):
+        if start is not None and repr(start.solver) == repr(self):
             mesh = rewire(model, start, reweighted=True)
             if mesh is not None and mesh.lent is (self._lent and self._lent.rho):
                 return self.propagate(graph, mesh, start, begin)
@@ -127,15 +118,11 @@ class TreeReweighted:
 
     def wired(self, model: Conditioned) -> Mesh:
         """A model laid out, with edge weights of its own or those lent to it."""
-        from minfer.solvers.appearance import appearance_is_valid
-
-        edges, valid = _edges(model), True
+        edges = _edges(model)
         rho = None if self._lent is None else self._lent.of(model.graph)
         if rho is None:
-            rho, valid = self._appearance(model.graph, *edges)
-        elif not isinstance(self.weights, str):
-            valid = bool(appearance_is_valid(model.graph.n_variables, edges[1], rho[edges[0]]))
-        return wire(model, rho).changed(valid=valid, lent=self._lent and self._lent.rho)
+            rho = self._appearance(model.graph, *edges)
+        return wire(model, rho).changed(lent=self._lent and self._lent.rho)
 
     def _weights_given(
         self, model: Conditioned, known: NDArray[np.int32]
@@ -144,26 +131,13 @@ class TreeReweighted:
 
         As if these were not there: an edge to one of them is a unary factor, and counts in full.
         """
-        from minfer.solvers.appearance import edge_appearance
-
-        if self._lent is not None or not isinstance(self.weights, str):
+        if self._lent is not None:
             return None
         ids, edges = _edges(model)
         free = (known[edges] < 0).all(axis=1)
         if free.all():
             return None
-        rho = np.ones(model.graph.n_factors)
-        if free.any():
-            n = model.graph.n_variables
-            rho[ids[free]] = edge_appearance(n, np.ascontiguousarray(edges[free]), self.weights)
-        return rho
-
-    def _in_parts(self, graph: FactorGraph, parts: Sequence[Whence]) -> list[TreeReweighted]:
-        """Itself for each part of a graph, with the part's share of given weights."""
-        if isinstance(self.weights, str):
-            return [self] * len(parts)
-        given = self._given(graph)
-        return [replace(self, weights=given[part.factors]) for part in parts]
+        return self._appearance(model.graph, ids[free], np.ascontiguousarray(edges[free]))
 
     def propagate(
         self,
@@ -179,14 +153,12 @@ class TreeReweighted:
         limit = None if self.time_limit is None else max(self.time_limit - (ready - begin), 1e-9)
         cost = 5e-8 * len(mesh.wiring.rev) + 2e-7 * len(mesh.wiring.tab)
         status, residuals = run.run(self.max_iters, limit, cost)
-        valid = mesh.valid
-        bound = LogZ.UPPER if valid else LogZ.ESTIMATE
         return Marginals(
             graph,
             run.probs(),
             self if self._lent is None else replace(self, _lent=None),
             status,
-            LogZ.EXACT if run.is_forest and not run.lost else bound,
+            LogZ.EXACT if run.is_forest and not run.lost else LogZ.UPPER,
             len(residuals),
             residuals,
             {
@@ -194,37 +166,20 @@ class TreeReweighted:
                 "plan": ready - begin - weighing,
                 "iterate": clock() - ready,
             },
-            note=run.note
-            if valid
-            else "log Z is not a bound: the given weights are not known to be valid",
+            note=run.note,
             still_to_move=run.still_to_move,
-            state=run.state(bound=valid),
+            state=run.state(bound=True),
         )
 
     def _appearance(
         self, graph: FactorGraph, ids: NDArray[np.int64], edges: NDArray[np.int32]
-    ) -> tuple[NDArray[np.float64], bool]:
-        """Appearance probabilities by factor number (1 where there is no edge); are they valid?"""
-        from minfer.solvers.appearance import appearance_is_valid, edge_appearance
+    ) -> NDArray[np.float64]:
+        """Appearance probabilities by factor number; 1 where there is no edge."""
+        from minfer.solvers.appearance import edge_appearance
 
         rho = np.ones(graph.n_factors)
-        if isinstance(self.weights, str):
-            rho[ids] = edge_appearance(graph.n_variables, edges, self.weights)
-            return rho, True
-        given = self._given(graph)
-        rho[ids] = given[ids]
-        if not ((rho[ids] > 0) & (rho[ids] <= 1)).all():
-            raise SettingsError("weights: edge appearance probabilities lie in (0, 1]")
-        return rho, bool(appearance_is_valid(graph.n_variables, edges, rho[ids]))
-
-    def _given(self, graph: FactorGraph) -> NDArray[np.float64]:
-        """Weights given as numbers, (F,)."""
-        given = np.asarray(self.weights, dtype=np.float64)
-        if given.shape != (graph.n_factors,):
-            raise SettingsError(
-                f"weights: {given.size} numbers for {graph.n_factors} factors; give one per factor"
-            )
-        return given
+        rho[ids] = edge_appearance(graph.n_variables, edges, self.weights)
+        return rho
 
 
 def _edges(model: Conditioned) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

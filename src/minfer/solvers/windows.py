@@ -38,7 +38,7 @@ from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.group import FactorGroup, components
 from minfer.graph import FactorGraph
-from minfer.layout import Places, Scopes, places, scopes
+from minfer.layout import Scopes
 from minfer.limits import clock, deadline_of, start_clock
 from minfer.message_state import MessageState, Told
 from minfer.solvers.base import Marginals, check_start
@@ -173,8 +173,7 @@ class Rounds:
         assert isinstance(first.state, MessageState)
         self.settings, self.graph, self.model, self.first = settings, graph, model, first
         self.off = model.graph._offsets
-        self.flat: Scopes = scopes(model.groups)
-        self.at: Places = places(self.flat, model.graph.n_variables)
+        self.flat, self.at = model.arrays.scopes, model.arrays.places
         self.begin = np.cumsum([0, *(len(g) for g in model.groups)])  # of each group's factors
         self.whole = np.repeat([g.form != "messages" for g in model.groups], np.diff(self.begin))
         self.told = _by_variable(first.state.told(), model, self.flat)

@@ -49,7 +49,5 @@ class Draws:
             if self.rounds < ROUNDS:
                 self.run.move_ladder()
             self.rounds += 1
-            self.waiting = [
-                x[self.free, at[-1]].astype(np.int32) for x, at in zip(self.run.x, self.run.lane_at)
-            ]
+            self.waiting = list(self.run.coldest()[:, self.free])
         return self.waiting.pop()

@@ -1,7 +1,7 @@
 """An example worth copying: denoising with a learned CRF, against weights set by hand.
 
-    python -m minfer.learn.denoising                  # a table
-    python -m minfer.learn.denoising -o learned.png   # and a picture (the extra "plot")
+    python -m minfer_experiments.learned_denoising                  # a table
+    python -m minfer_experiments.learned_denoising -o learned.png   # and a picture
 
 Drawings under bimodal noise: each colour is one of two shades, and the two colours overlap, so no
 threshold does well. A pixel's features are 1 and the 3x3 patch around it; neighbours look at how

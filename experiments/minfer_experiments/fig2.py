@@ -21,8 +21,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.experiments.pages import Claim, Made, Note, claims_table, record, table
-from minfer.experiments.parsing import (
+from minfer.parsing.inference import Inference
+from minfer.pictures import write_figure
+from minfer.plots import pyplot
+from minfer_experiments.pages import Claim, Made, Note, claims_table, record, table
+from minfer_experiments.parsing import (
     FULL,
     LEAST,
     SAME_UAS,
@@ -37,9 +40,6 @@ from minfer.experiments.parsing import (
     times,
     treebanks,
 )
-from minfer.parsing.inference import Inference
-from minfer.pictures import write_figure
-from minfer.plots import pyplot
 
 if TYPE_CHECKING:
     from minfer.parsing.conllu import Sentence

@@ -25,8 +25,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.experiments.pages import Claim, Made, Note, claims_table, record, table
-from minfer.experiments.parsing import (
+from minfer.parsing.evaluation import bootstrap_difference, punctuation_mask
+from minfer.parsing.inference import Inference
+from minfer.parsing.projective import count_trees
+from minfer.reduction.objectives import MinJoint
+from minfer.words import counted
+from minfer_experiments.pages import Claim, Made, Note, claims_table, record, table
+from minfer_experiments.parsing import (
     FULL,
     GAMMAS,
     LEAST,
@@ -46,11 +51,6 @@ from minfer.experiments.parsing import (
     times,
     treebanks,
 )
-from minfer.parsing.evaluation import bootstrap_difference, punctuation_mask
-from minfer.parsing.inference import Inference
-from minfer.parsing.projective import count_trees
-from minfer.reduction.objectives import MinJoint
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.parsing.parser import Parser

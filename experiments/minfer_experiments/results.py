@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from minfer.experiments.measure import about
 from minfer.io.text import make_folder, write_bytes
+from minfer_experiments.measure import about
 
 ABOUT = "about"
 

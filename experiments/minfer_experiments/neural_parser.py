@@ -1,7 +1,7 @@
 """An example worth copying: a small neural parser, trained through marginals of trees.
 
-    python -m minfer.torch.parser TREEBANK                      # a table
-    python -m minfer.torch.parser TREEBANK -o neural-parser.png # and a picture (the extra "plot")
+    python -m minfer_experiments.neural_parser TREEBANK                  # a table
+    python -m minfer_experiments.neural_parser TREEBANK -o picture.png   # and a picture
 
 TREEBANK is a folder with train, dev and test files in CoNLL-U. Words, their endings and tags are
 embedded, a BiLSTM reads them, and a biaffine form scores arcs: the loss is log Z over all

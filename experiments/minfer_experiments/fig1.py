@@ -26,8 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import FormatError
-from minfer.experiments.measure import timed
-from minfer.experiments.pages import Claim, Made, Note, claims_table, record, table
 from minfer.graph import FactorGraph
 from minfer.io.npz import read_npz
 from minfer.limits import load_compiler
@@ -41,6 +39,8 @@ from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import Exact
 from minfer.solvers.trw import TreeReweighted
 from minfer.words import counted
+from minfer_experiments.measure import timed
+from minfer_experiments.pages import Claim, Made, Note, claims_table, record, table
 
 if TYPE_CHECKING:
     from minfer.reduction.result import Result

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import FormatError
-from minfer.experiments.measure import in_turn, least, thread_seconds, told
 from minfer.parsing.conllu import Sentence, read_conllu
 from minfer.parsing.evaluation import Scores as Attachments
 from minfer.parsing.evaluation import attachments
@@ -29,6 +28,7 @@ from minfer.parsing.learn import Recipe
 from minfer.parsing.pairs import list_pairs
 from minfer.parsing.parser import Parser
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
+from minfer_experiments.measure import in_turn, least, thread_seconds, told
 
 if TYPE_CHECKING:
     from minfer.parsing.features import Encoded

@@ -35,10 +35,10 @@ ONE_THREAD = {
     **{f"{x}_NUM_THREADS": "1" for x in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "NUMBA")},
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }
-#: How a process that :func:`both_ways` started is to run: "pinned" or "loose".
+#: How a process that :func:`in_both_ways` started is to run: "pinned" or "loose".
 WAY = "MINFER_BENCHMARK_WAY"
 #: The checkout that this file is part of, if it is part of one.
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 # ---------------------------------------------------------------------- one call
