@@ -68,33 +68,6 @@ else:
     print("COUNT", 0, 0)
 """
 
-#: Milliseconds of calls that have been made before.
-SPEED = """
-import time
-import numpy as np
-from minfer import BeliefPropagation, FactorGraph
-from minfer.parsing import marginals
-
-def least(call):
-    call()
-    spent = []
-    for _ in range(25):
-        began = time.process_time()
-        call()
-        spent.append(time.process_time() - began)
-    return 1e3 * min(spent)
-
-rng = np.random.default_rng(0)
-grid, bp = FactorGraph.grid(rng.normal(size=(300, 300)), 0.5), BeliefPropagation()
-some = [(2 * rng.normal(size=(26, 26)), *rng.normal(size=(2, 26, 26, 26))) for _ in range(20)]
-
-def parse(projective):
-    for arcs, sib, gp in some:
-        marginals(arcs, sib=sib, gp=gp, projective=projective)
-
-print("SPEED", least(lambda: bp(grid)), least(lambda: parse(True)), least(lambda: parse(False)))
-"""
-
 #: Name, code, most CPU seconds from a checkout, most from a wheel.
 CASES = [
     ("demo", DEMO, 12.0, 2.5),
@@ -161,43 +134,6 @@ def table(title: str, path: str, column: int, arguments: list[str], chosen: list
     return good
 
 
-def variants(site: Path) -> list[str]:
-    """Those of an installed wheel that this processor can run."""
-    code = (
-        "from minfer.kernels._jit import READY\n"
-        "from minfer.kernels._ready import features\n"
-        "for v in READY.about['variants']:\n"
-        "    if set(v['needs']) <= features(): print(v['name'])"
-    )
-    call = [sys.executable, "-c", code]
-    environment = {**os.environ, "PYTHONPATH": str(site)}
-    done = subprocess.run(call, env=environment, check=True, capture_output=True, text=True)
-    return done.stdout.split()
-
-
-def speeds(paths: dict[str, str]) -> None:
-    """Kernels of the wheel beside those compiled for this processor, in turns; the least counts.
-
-    ``paths``: by names; those of variants are ``wheel`` and the variant.
-    """
-    found: dict[str, list[list[float]]] = {name: [] for name in paths}
-    with tempfile.TemporaryDirectory() as scratch:
-        for turn in range(4):  # in the first one compiles, which leaves other memory behind
-            for k, (name, path) in enumerate(paths.items()):
-                call = [sys.executable, "-c", SPEED]
-                environment = _with(path, str(Path(scratch) / str(k)))
-                environment["MINFER_READY"] = name.removeprefix("checkout").removeprefix("wheel ")
-                done = subprocess.run(
-                    call, env=environment, check=True, capture_output=True, text=True
-                )
-                if turn > 0:
-                    found[name].append([float(x) for x in done.stdout.split()[1:]])
-    print(f"\n{'milliseconds, compiled':<28}{'BP, grid':>10}{'projective':>12}{'others':>8}")
-    for name, rounds in found.items():
-        a, b, c = (min(column) for column in zip(*rounds))
-        print(f"{name:<28}{a:10.1f}{b:12.1f}{c:8.1f}")
-
-
 def everything(path: str) -> None:
     """``minfer warmup`` on all cores, by the clock."""
     with tempfile.TemporaryDirectory() as cache:
@@ -224,8 +160,6 @@ def main() -> None:
             subprocess.run([*pip, "--target", str(site), str(options.wheel)], check=True)
             title = f"From {options.wheel.name}"
             good &= table(title, str(site), 3, arguments, options.cases)
-            shipped = {f"wheel {name}": str(site) for name in variants(site)}
-            speeds({"checkout": str(ROOT / "src"), **shipped})
         if options.everything:
             everything(str(ROOT / "src"))
     if not good:

@@ -1,7 +1,7 @@
 """Denoising large pictures: how time and memory grow, and what peers take for the same model.
 
     python benchmarks/denoise.py                       # scaling only: 512 to 4096
-    python benchmarks/denoise.py --peers-env DIR       # also pgmax and pyGMs, installed there
+    python benchmarks/denoise.py --peers-env DIR       # also pgmax and pyGMs, an environment each
 
 Everything runs in processes of its own, one at a time, pinned to one core; times are CPU seconds
 of whole calls with all kernels loaded: model building, inference and the cleaned picture. Peak
@@ -187,11 +187,18 @@ def iterations(side: int, target: np.ndarray, error: float) -> int:
     raise AssertionError
 
 
-def against_peers(python: str, sides: list[int], tools: list[str]) -> tuple[list[list[str]], bool]:
+def against_peers(envs: Path, sides: list[int], tools: list[str]) -> tuple[list[list[str]], bool]:
     from minfer_experiments.pages import say
+    from peers_environments import install, python_of
 
     body, met = [], True
     iters = 0
+    pythons = {}
+    for tool in tools:
+        home = envs / tool.partition("-")[0]
+        pythons[tool] = str(python_of(home))
+        if not home.exists():
+            say(f"{home.name}: {install(home.name, home)}")
     with tempfile.TemporaryDirectory() as scratch:
         for side in sides:
             noisy, target, mine = (f"{scratch}/{n}.npy" for n in ("noisy", "target", "mine"))
@@ -208,7 +215,7 @@ def against_peers(python: str, sides: list[int], tools: list[str]) -> tuple[list
                 if side > PEERS[tool]:
                     body.append([f"{side}x{side}", tool, "not run (memory)", *[""] * 6])
                     continue
-                r = ask(python, "peer", tool, noisy, target, iters)
+                r = ask(pythons[tool], "peer", tool, noisy, target, iters)
                 if "failed" in r:
                     body.append([f"{side}x{side}", tool, r["failed"], *[""] * 6])
                     continue
@@ -228,7 +235,9 @@ def main() -> None:
     parser.add_argument("--sides", type=int, nargs="*", default=SIDES)
     parser.add_argument("--peer-sides", type=int, nargs="+", default=PEER_SIDES)
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
-    parser.add_argument("--peers-env", type=Path, help="environment for the peers; made if missing")
+    parser.add_argument(
+        "--peers-env", type=Path, help="folder of their environments; made if missing"
+    )
     parser.add_argument("--core", type=int, default=None, help="core to pin to (default the last)")
     parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -238,7 +247,7 @@ def main() -> None:
         answers.write(json.dumps(work(args.worker)) + "\n")
         answers.flush()
         return
-    from minfer_experiments.pages import say, table
+    from minfer_experiments.pages import table
 
     measure.pin(args.core)
     if args.sides:
@@ -247,12 +256,7 @@ def main() -> None:
         print(table([*head, "peak GiB"], body))
     if args.peers_env is None:
         return
-    from speed import NEEDS, install
-
-    python, failed = install(args.peers_env, {NEEDS.get(t, t) for t in args.peers})
-    for name, why in failed.items():
-        say(f"{name}: {why}")
-    body, met = against_peers(python, list(args.peer_sides), list(args.peers))
+    body, met = against_peers(args.peers_env, list(args.peer_sides), list(args.peers))
     head = ["picture", "tool", "its", "build s", "run s", "compile s", "x minfer", "mean error"]
     print("\n" + table([*head, "peak GiB"], body))
     if not met:

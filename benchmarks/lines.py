@@ -1,95 +1,79 @@
-"""Lines of the package by directory, now and at an earlier commit: ``python benchmarks/lines.py``.
+"""Lines of Python now and at a commit, gone and moved: ``python benchmarks/lines.py [COMMIT]``.
 
-Features were added in the meantime, so three counts stand beside each other: all lines; those of
-files that existed then, new features included; and those of functions and classes that existed
-then, by name. What was renamed counts as gone in the last, so the truth about the same features
-lies between it and the second.
+A line of the commit *vanished* if its file no longer has it; of those, one *moved* if the same line
+came up in another file, anywhere in the three folders, and all others are *gone*. Lines are
+compared without what surrounds them; short ones (blank, ``else:``, ``)``), which say nothing, count
+as their file's others do. The work tree is read as it is.
 """
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
+from pathlib import Path
 
-THEN = "27e51a0"
-#: Files that moved, by the beginning of their names, and folders that others are a part of.
-MOVED = {
-    "paper/": "experiments/",
-    **{
-        f"kernels/{name}.py": f"parsing/kernels/{name}.py"
-        for name in ("classify", "decode", "features", "grandparents", "parser", "seeds")
-    },
-}
-PARTS = {"cli/parse": "cli", "queries/map": "queries", "": "(top)"}
+ROOT = Path(__file__).resolve().parents[1]
+#: Where lines began to be counted, and the most that there may be.
+THEN = "43a85c0"
+LIMITS = {"src": 83_500, "tests": 37_500, "benchmarks": 12_000}
+#: Shorter lines are no sign of anything.
+SHORT = 12
 
 
 def git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=ROOT)
+    return done.stdout
 
 
-def sources(commit: str) -> dict[str, str]:
-    """Texts by path below the package, under the names of today."""
-    root = "src/minfer/"
+def at(commit: str) -> dict[str, Counter[str]]:
+    """The lines of every file of a commit."""
+    paths = git("ls-tree", "-r", "--name-only", commit, *LIMITS).split()
+    return {p: counted(git("show", f"{commit}:{p}")) for p in paths if p.endswith(".py")}
+
+
+def now() -> dict[str, Counter[str]]:
+    paths = git("ls-files", "--cached", "--others", "--exclude-standard", *LIMITS).split()
+    found = [p for p in paths if p.endswith(".py") and (ROOT / p).exists()]
+    return {p: counted((ROOT / p).read_text("utf-8")) for p in found}
+
+
+def counted(text: str) -> Counter[str]:
+    return Counter(map(str.strip, text.splitlines()))
+
+
+def moved(before: dict[str, Counter[str]], after: dict[str, Counter[str]]) -> dict[str, int]:
+    """How many of each file's vanished lines came up elsewhere."""
+    none: Counter[str] = Counter()
+    new: Counter[str] = sum((after[p] - before.get(p, none) for p in after), none)
     found = {}
-    for path in git("ls-tree", "-r", "--name-only", commit, root).split():
-        if path.endswith(".py"):
-            name = path.removeprefix(root)
-            for old, new in MOVED.items():
-                if name.startswith(old):
-                    name = new + name.removeprefix(old)
-            found[name] = git("show", f"{commit}:{path}")
-    return found
-
-
-def folder(path: str) -> str:
-    name = path.rpartition("/")[0]
-    return PARTS.get(name, name)
-
-
-def definitions(text: str) -> Counter[str]:
-    """Lines of each function, and of each class without its methods."""
-    found: Counter[str] = Counter()
-
-    def length(node: ast.FunctionDef | ast.ClassDef) -> int:
-        first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-        return (node.end_lineno or node.lineno) - first + 1
-
-    def visit(body: list[ast.stmt], inside: str) -> None:
-        for node in body:
-            if isinstance(node, ast.FunctionDef):
-                found[inside + node.name] += length(node)
-            elif isinstance(node, ast.ClassDef):
-                own = [
-                    part for part in node.body if isinstance(part, ast.FunctionDef | ast.ClassDef)
-                ]
-                found[f"class {inside}{node.name}"] += length(node) - sum(map(length, own))
-                visit(node.body, f"{inside}{node.name}.")
-
-    visit(ast.parse(text).body, "")
+    for path, lines in before.items():
+        lost = lines - after.get(path, none)
+        told = Counter({line: n for line, n in lost.items() if len(line) >= SHORT})
+        same = told & new
+        new -= same
+        share = same.total() / max(told.total(), 1)
+        found[path] = round(share * lost.total())
     return found
 
 
 def main() -> None:
-    then, now = sources(sys.argv[1] if len(sys.argv) > 1 else THEN), sources("HEAD")
-    rows: dict[str, list[int]] = defaultdict(lambda: [0] * 5)
-    names: dict[str, Counter[str]] = defaultdict(Counter)  # now, by folder
-    for which, texts in enumerate((then, now)):
-        for path, text in texts.items():
-            lines, row = len(text.splitlines()), rows[folder(path)]
-            row[2 * which] += lines
-            row[1] += lines if which and path in then else 0
-            if which:
-                names[folder(path)] += definitions(text)
-    for path, text in then.items():
-        here, anywhere = definitions(now.get(path, "")), names[folder(path)]
-        for name, lines in definitions(text).items():
-            rows[folder(path)][3] += lines
-            rows[folder(path)][4] += here[name] or anywhere[name]  # or moved to another file
-    print(f"{'':18}{'lines':>8}{'same files':>12}{'all':>8}{'definitions':>14}{'now':>8}")
-    for name, row in sorted(rows.items()):
-        print(f"{name:18}{row[0]:8,}{row[1]:12,}{row[2]:8,}{row[3]:14,}{row[4]:8,}")
+    commit = sys.argv[1] if len(sys.argv) > 1 else THEN
+    before, after = at(commit), now()
+    elsewhere = moved(before, after)
+    heads = (commit[:8], "now", "at most", "vanished", "moved", "gone")
+    print(f"{'':12}" + "".join(f"{head:>10}" for head in heads))
+    rows = []
+    for folder, limit in LIMITS.items():
+        mine = [p for p in before if p.startswith(f"{folder}/")]
+        here = [lines for p, lines in after.items() if p.startswith(f"{folder}/")]
+        lost = sum((before[p] - after.get(p, Counter())).total() for p in mine)
+        gone = lost - sum(elsewhere[p] for p in mine)
+        then = sum(before[p].total() for p in mine)
+        rows.append((then, sum(x.total() for x in here), limit, lost, lost - gone, gone))
+    rows.append(tuple(map(sum, zip(*rows))))
+    for name, row in zip([*LIMITS, "all"], rows):
+        print(f"{name:12}" + "".join(f"{x:10,}" for x in row))
 
 
 if __name__ == "__main__":

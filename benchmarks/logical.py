@@ -6,8 +6,8 @@
 * Random 3-SAT-like models of weights about 1, V = F / 3: belief propagation over clauses and over
   the same factors as tables, nanoseconds a factor and sweep, and seconds of a whole call.
 * A regular (3, 6) LDPC code over a binary symmetric channel: parity checks, prepared once, against
-  the product-sum decoder of the package ``ldpc`` (``pip install --no-deps ldpc`` does), else
-  against a flooding decoder by tanh in numba. Whole calls on the same words, at most 50 iterations:
+  the product-sum decoder of the package ``ldpc`` (``pip install --no-deps ldpc`` does; without it
+  this is left out). Whole calls on the same words, at most 50 iterations:
   nanoseconds a bit and iteration, words that come out wrong. Theirs stops as soon as all checks
   hold, ours when it has converged.
 * At most 5 of each of 20 sets of 20 variables on a 20 x 20 grid: against a global factor in numpy.
@@ -29,7 +29,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 
 from minfer import BeliefPropagation, FactorGraph
@@ -125,36 +124,6 @@ class OneByOne(AtMost):
         return np.concatenate(each)
 
 
-@numba.njit
-def tanh_decoder(checks: np.ndarray, channel: np.ndarray, most: int) -> tuple[np.ndarray, int]:
-    """Flooding sum-product by the rule of hyperbolic tangents, until all checks hold."""
-    m, degree = checks.shape
-    message, total = np.zeros((m, degree)), channel.copy()
-    t = np.empty(degree)
-    for it in range(most):
-        new = channel.copy()
-        for c in range(m):
-            product = 1.0
-            for a in range(degree):
-                x = math.tanh(0.5 * (total[checks[c, a]] - message[c, a]))
-                t[a] = x if abs(x) > 1e-12 else 1e-12
-                product *= t[a]
-            for a in range(degree):
-                x = min(max(product / t[a], -1 + 1e-15), 1 - 1e-15)
-                message[c, a] = math.log((1 + x) / (1 - x))
-                new[checks[c, a]] += message[c, a]
-        total = new
-        right = True
-        for c in range(m):
-            parity = 0
-            for a in range(degree):
-                parity ^= total[checks[c, a]] < 0.0
-            right = right and parity == 0
-        if right:
-            return total, it + 1
-    return total, most
-
-
 def sweeps(graph: FactorGraph, n: int) -> Callable[[], int]:
     """n sequential sweeps over a model wired beforehand."""
     bp = Propagation(wire(condition(graph)), None, 0.0, 0.0, "sequential")
@@ -200,6 +169,8 @@ def decode(n: int, words: int, error_rate: float, blocks: int) -> dict[str, floa
             f"({wrong[d] / words:.2%}); iterations a word {iterations[d] / words:.1f}; "
             f"ms a word {spent[d] / words * 1e3:.2f}"
         )
+    if len(decoders) == 1:
+        return {}
     return {f"ldpc, bit and iteration, {n}": float(np.median(cost[:, 1] / cost[:, 0]))}
 
 
@@ -223,11 +194,11 @@ def _our_decoder(checks: np.ndarray, error_rate: float) -> Decoder:
 
 
 def _others(checks: np.ndarray, n: int, error_rate: float) -> dict[str, Decoder]:
-    """The package's decoder in its two schedules; a decoder of our own where it is absent."""
+    """The package's decoder in its two schedules."""
     if "ldpc" not in sys.modules:
         spec = importlib.util.find_spec("ldpc")
         if spec is None or spec.submodule_search_locations is None:
-            return {"tanh in numba (no ldpc here)": _plain_decoder(checks, error_rate)}
+            return {}
         package = types.ModuleType("ldpc")  # without its __init__, which needs stim and sinter
         package.__path__ = list(spec.submodule_search_locations)
         sys.modules["ldpc"] = package
@@ -255,21 +226,6 @@ def _others(checks: np.ndarray, n: int, error_rate: float) -> dict[str, Decoder]
         return run
 
     return {f"ldpc, {schedule}": decoder(schedule) for schedule in ("parallel", "serial")}
-
-
-def _plain_decoder(checks: np.ndarray, error_rate: float) -> Decoder:
-    log_odds = math.log(1 / error_rate - 1)
-
-    def run(words: np.ndarray) -> tuple[int, int, float]:
-        wrong = iterations = 0
-        spent = Stopwatch()
-        for word in words:
-            total, made = tanh_decoder(checks, np.where(word, -log_odds, log_odds), MOST)
-            wrong += bool((total < 0).any())
-            iterations += made
-        return wrong, iterations, spent.cpu
-
-    return run
 
 
 def main() -> int:
@@ -327,7 +283,7 @@ def main() -> int:
     found["parity, sweep"] = ratio
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))
-    missed = [k for k, least in LIMITS.items() if found[k] < least]
+    missed = [k for k, least in LIMITS.items() if found.get(k, least) < least]
     print("missed: " + ", ".join(missed) if missed else "all bars met")
     return 1 if given.check and missed else 0
 

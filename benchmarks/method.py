@@ -24,10 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bounds
+import costs
 import method_page
 import method_problems as problems
-import scan
-import selection
 from method_problems import Instance, Reference
 from minfer import (
     BeliefPropagation,
@@ -48,6 +47,7 @@ from minfer.reduction.recipes import Compensated, Iterated, Paper
 from minfer.reduction.sources import ground
 from minfer_experiments.deletion import delete
 from minfer_experiments.measure import Stopwatch, in_turn, least, pin, quickest
+from minfer_experiments.pages import write_sections
 from minfer_experiments.results import Results
 from places import RESULTS, UAI
 
@@ -406,8 +406,8 @@ PARTS: dict[str, Callable[[Path, Path], Any]] = {
     "cubic": measure_cubic,
     "objectives": measure_objectives,
     "uai": measure_uai,
-    "selection": lambda _, __: selection.measure(),
-    "scan": lambda _, __: scan.measure(),
+    "selection": lambda _, __: costs.selection(),
+    "scan": lambda _, __: costs.scan(),
     "bounds": lambda _, __: bounds.measure(BOUND_CASES, 0),
     "certificates": measure_certificates,
 }
@@ -437,7 +437,7 @@ def main() -> None:
         results.keep(part, rounded(PARTS[part](arguments.cache, arguments.data)))
         print(f"{part} ({spent.cpu:.0f} s)", flush=True)
     if arguments.write:
-        arguments.write.write_text(method_page.page(results.found), encoding="utf-8")
+        write_sections(arguments.write, method_page.sections(results.found))
         method_page.picture(results.found, arguments.write.with_suffix(".png"))
 
 

@@ -1,47 +1,357 @@
-"""The page "How well does it work" and its picture, from the numbers of method.py alone."""
+"""The sections of the page "How well does it work" and its picture, from method.py's numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import bounds
+import costs
 import method_problems as problems
-import scan
-import selection
-from method_tables import (
-    DELETION,
-    FULL,
-    METHODS,
-    SHARES,
-    SHORT,
-    Row,
-    best_run,
-    by_kind,
-    certificate_table,
-    cubic_table,
-    estimate_ratio,
-    estimate_table,
-    growth_table,
-    instance_table,
-    kind_table,
-    listed,
-    mean_of,
-    number,
-    objective_table,
-    over,
-    percent,
-    pick,
-    size_table,
-    solver_table,
-    speed_up,
-    sweep_cost,
-    time_table,
-    times,
-    uai_section,
-    with_ellipses,
-    wrapped,
-)
+from minfer_experiments.pages import table
 from minfer_experiments.results import together
+
+Row = dict[str, Any]
+
+REDUCED = ("paper", "compensated", "1 refresh", "2 refreshes", "iterated")
+DELETION = ("edge deletion", "edge deletion, compensated")
+METHODS = (*REDUCED, *DELETION)
+SHARES = (0.0, 0.05, 0.2, 0.5)
+FULL = ("BP", "converged BP")
+SHORT = {"paper": "paper", "compensated": "compensated", "refreshed": "2 refreshes"}
+USEFUL = 0.5  # of the seed's error: a run must get there to count at equal time
+
+
+# ------------------------------------------------------------------ small tools
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    return float(np.exp(np.mean(np.log(np.maximum(list(values), 1e-12)))))
+
+
+def number(x: float | None) -> str:
+    """Two digits; empty for None."""
+    if x is None:
+        return ""
+    if abs(x) >= 99.5 or x == 0:
+        return f"{x:,.0f}"
+    return f"{x:.2g}" if abs(x) < 10 else f"{x:.0f}"
+
+
+def times(x: float) -> str:
+    return f"{number(x)}x"
+
+
+def percent(x: float) -> str:
+    return f"{x:.0%}" if x >= 0.1 else f"{100 * x:.2g}%"
+
+
+def listed(names: Iterable[str]) -> str:
+    """a, b and c."""
+    found = list(names)
+    return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found) or "none"
+
+
+def pick(entries: list[Row], method: str, at: float) -> list[Row]:
+    """The rows of one method at one setting, with their error relative to the seed's."""
+    return [
+        r | {"relative": r["error"] / e["seed_error"]}
+        for e in entries
+        for r in e["rows"]
+        if r["method"] == method and r["at"] == at
+    ]
+
+
+def mean_of(entries: list[Row], method: str, at: float, key: str = "relative") -> float:
+    return geometric_mean(r[key] for r in pick(entries, method, at))
+
+
+def by_kind(entries: list[Row]) -> dict[str, list[Row]]:
+    kinds: dict[str, list[Row]] = {}
+    for e in entries:
+        kinds.setdefault(e["kind"], []).append(e)
+    return kinds
+
+
+def time_to(rows: list[Row], error: float) -> tuple[float, bool]:
+    """Least CPU ms of the runs whose error is no larger, and True; else of the best one."""
+    found = [r["ms"] for r in rows if r["error"] <= error * (1 + 1e-9)]
+    return (min(found), True) if found else (min(rows, key=lambda r: r["error"])["ms"], False)
+
+
+def over(entry: Row, row: Row, baseline: tuple[str, ...]) -> tuple[float, bool]:
+    """How much longer the baseline takes to the error of a run, and whether it gets there."""
+    ms, reached = time_to([r for r in entry["rows"] if r["method"] in baseline], row["error"])
+    return ms / row["ms"], reached
+
+
+# ------------------------------------------------------------------ equal size
+
+
+def size_table(result: Row) -> str:
+    """Relative error at equal size, geometric mean over all instances."""
+    body = []
+    for name in METHODS:
+        here = [number(mean_of(result["collection"], name, f)) for f in SHARES]
+        others = (result["later"], result["fresh"], with_ellipses(result))
+        body.append([name, *here, *(number(mean_of(x, name, 0.2)) for x in others)])
+    head = ["method", *(f"f = {f:g}" for f in SHARES)]
+    for seeds in (problems.LATER, problems.FRESH):
+        head.append(f"seeds {listed(map(str, seeds))}, f = 0.2")
+    return table([*head, "all grids under an ellipse, f = 0.2"], body)
+
+
+def with_ellipses(result: Row) -> list[Row]:
+    """The collection with the grids as they were before their shapes were changed."""
+    others = [e for e in result["collection"] if not e["kind"].startswith("grid")]
+    return others + list(result["ellipses"])
+
+
+def kind_table(entries: list[Row]) -> str:
+    """Relative error at f = 0.2, per kind."""
+    body = []
+    for kind, group in by_kind(entries).items():
+        body.append([
+            kind, number(geometric_mean(e["seed_error"] for e in group)),
+            *(number(mean_of(group, m, 0.2)) for m in METHODS),
+            number(mean_of(group, "converged BP", 0)),
+            number(float(np.mean([e["noise"] / e["seed_error"] for e in group]))),
+        ])  # fmt: skip
+    return table(["kind", "seed error", *METHODS, "converged BP", "noise of reference"], body)
+
+
+ESTIMATED = ("paper", "compensated", "1 refresh")
+
+
+def estimate_table(entries: list[Row]) -> str:
+    """Correlation of estimated and true error over the variables, and estimate / error, f = 0.2."""
+    body = []
+    for kind, group in by_kind(entries).items():
+        cells = [kind]
+        for m in ESTIMATED:
+            found = [r["correlation"] for r in pick(group, m, 0.2) if "correlation" in r]
+            cells += [f"{np.mean(found):.2f}" if found else "", number(estimate_ratio(group, m))]
+        body.append(cells)
+    head = ["kind"]
+    for m in ESTIMATED:
+        head += [f"{m}: correlation", "estimate / error"]
+    return table(head, body)
+
+
+def estimate_ratio(group: list[Row], method: str) -> float:
+    return geometric_mean(r["estimate"] / r["error"] for r in pick(group, method, 0.2))
+
+
+# ------------------------------------------------------------------ equal time
+
+
+def best_run(group: list[Row]) -> tuple[float, str, float]:
+    """The useful run of a kind that gains most over stopped BP: ratio, method, share."""
+    found = []
+    for m in REDUCED:
+        for f in SHARES:
+            if mean_of(group, m, f) <= USEFUL:
+                found.append((speed_up(group, m, f, FULL)[0], m, f))
+    return max(found)
+
+
+def speed_up(group: list[Row], m: str, f: float, baseline: tuple[str, ...]) -> tuple[float, bool]:
+    """Geometric mean of how much longer a baseline takes; whether it gets there on every model."""
+    found = [over(e, pick([e], m, f)[0], baseline) for e in group]
+    return geometric_mean(x for x, _ in found), all(reached for _, reached in found)
+
+
+def time_table(entries: list[Row]) -> str:
+    """Per kind: converged BP, one sweep, the most favourable run, and what BP needs to match it."""
+
+    def pair(group: list[Row], m: str, at: float) -> str:
+        return f"{number(mean_of(group, m, at, 'ms'))} / {number(mean_of(group, m, at, 'error'))}"
+
+    body = []
+    for kind, group in by_kind(entries).items():
+        _, name, share = best_run(group)
+        ratios = []
+        for baseline in (FULL, ("active-set BP",)):
+            x, reached = speed_up(group, name, share, baseline)
+            ratios.append(times(x) + ("" if reached else "*"))
+        body.append(
+            [kind, pair(group, "converged BP", 0), pair(group, "BP", 1), f"{name}, f = {share:g}",
+             pair(group, name, share), *ratios]
+        )  # fmt: skip
+    head = ["kind", "converged BP", "one sweep", "best reduced run", "its ms / error",
+            "stopped BP takes", "active-set BP takes"]  # fmt: skip
+    return table(head, body)
+
+
+def sweep_cost(entries: list[Row]) -> tuple[float, float, int]:
+    """CPU ms of a sweep over the dense models, of everything before it, and their factors."""
+    group = by_kind(entries)["dense 700 mixed s=.3"]
+    one, five = mean_of(group, "BP", 1, "ms"), mean_of(group, "BP", 5, "ms")
+    sweep = (five - one) / 4
+    return sweep, one - sweep, group[0]["factors"]
+
+
+def solver_table(rows: list[Row]) -> str:
+    body = []
+    for r in rows:
+        full = next(x for x in rows if x["solver"] == r["solver"] and x["method"] == "full")
+        if r is full:
+            body.append(
+                [r["solver"], "full graph", number(r["ms"]), "", "", "", number(r["error"])]
+            )
+            continue
+        body.append(
+            [r["solver"], f"{r['method']}, f = {r['at']:g}", number(r["ms"]),
+             times(full["ms"] / r["ms"]), number(r["later"]), times(full["ms"] / r["later"]),
+             number(r["error"])]
+        )  # fmt: skip
+    head = ["solver", "run", "CPU ms", "speed-up", "of it after the seed and the choice",
+            "speed-up of that", "mean error"]  # fmt: skip
+    return table(head, body)
+
+
+# ------------------------------------------------------------------ the big models
+
+
+def cubic_table(entry: Row) -> str:
+    full = entry["rows"][0]["ms"]
+    body = []
+    for r in entry["rows"]:
+        cells = [run_name(r), number(r["ms"]), times(full / r["ms"])]
+        if "kept" in r:
+            for baseline in (FULL, ("active-set BP",)):
+                cells.append(times(over(entry, r, baseline)[0]))
+            shares = [percent(r["kept"]), percent(r.get("touched", 1.0))]
+        else:
+            cells += ["", ""]
+            shares = ["100%", "100%"]
+        estimate = number(r["estimate"]) if "estimate" in r else ""
+        body.append([*cells, number(r["error"]), estimate, number(r["max"]), *shares])
+    head = ["run", "CPU ms", "over converged BP", "over stopped BP", "over active-set BP",
+            "mean error", "estimated", "largest error", "kept", "touched"]  # fmt: skip
+    return table(head, body)
+
+
+def run_name(r: Row) -> str:
+    if r["method"] == "converged BP":
+        return f"converged BP, {r['sweeps']} sweeps"
+    if r["method"] == "BP":
+        return f"BP, {r['at']:g} sweep" + ("s" if r["at"] > 1 else "")
+    return f"{r['method']} {r['at']:g}"
+
+
+GROWTH = (("paper, lazy", 1e-3), ("lazy, compensated", 1e-3), ("lazy, compensated", 1e-4))
+
+
+def growth_table(entries: list[Row]) -> str:
+    body = []
+    for e in entries:
+        full, one = e["rows"][0], pick([e], "BP", 1)[0]
+        cells = [f"{e['words']}", f"{e['factors']:,}", number(full["ms"]),
+                 f"{number(one['ms'])} / {number(one['error'])}"]  # fmt: skip
+        for name, cost in GROWTH:
+            (r,) = pick([e], name, cost)
+            cells.append(
+                f"{number(r['ms'])} / {number(r['error'])}: {times(full['ms'] / r['ms'])}, "
+                f"{times(over(e, r, FULL)[0])} ({percent(r['touched'])} touched)"
+            )
+        body.append(cells)
+    head = ["words", "factors", "converged BP ms", "one sweep, ms / error"]
+    return table([*head, *(f"{name} {cost:g}" for name, cost in GROWTH)], body)
+
+
+# ------------------------------------------------------------------ collections, UAI, bounds
+
+
+def objective_table(rows: list[Row]) -> str:
+    body = [
+        [f"{r['objective']}({r['parameter']:.3g})", "yes" if r["compensated"] else "no",
+         percent(r["share"]), f"{r['least']:.0%} to {r['most']:.0%}", number(r["mean"]),
+         number(r["worst"])]
+        for r in rows
+    ]  # fmt: skip
+    head = ["objective", "compensated", "kept of all", "kept per graph", "mean error", "worst"]
+    return table(head, body)
+
+
+UAI_COLUMNS = tuple(
+    f"{m} {f:g}" for m in ("paper", "compensated", "2 refreshes") for f in (0.2, 0.5)
+)
+
+
+def uai_section(rows: list[Row]) -> str:
+    if not rows:
+        return "The models were not there when this page was made."
+    body = []
+    for r in rows:
+        cells = [r[c] if isinstance(r[c], str) else number(r[c]) for c in UAI_COLUMNS]
+        bp = number(r["BP"]) + ("" if r["converged"] else " (not converged)")
+        body.append(
+            [r["model"], str(r["variables"]), str(r["factors"]), f"{r['forced']:.0%}",
+             "reverse" if r["reverse"] else "", number(r["seed"]), *cells, number(r["BP 1"]), bp]
+        )  # fmt: skip
+    head = [
+        "model",
+        "variables",
+        "factors",
+        "forced",
+        "score",
+        "seed",
+        *UAI_COLUMNS,
+        "one sweep",
+        "BP",
+    ]
+    usual = [r for r in rows if not r["reverse"]]
+    forced = [r for r in rows if r["reverse"]]
+
+    def wins(group: list[Row], a: str, b: str) -> int:
+        return sum(isinstance(r[a], float) and r[a] < r[b] for r in group)
+
+    text = (
+        f"Of the {len(usual)} models where at most half is forced, compensation at 20% beats the "
+        f"paper's method on {wins(usual, 'compensated 0.2', 'paper 0.2')} and the seed on "
+        f"{wins(usual, 'compensated 0.2', 'seed')}; two refreshes come within 20% of the error of "
+        f"converged BP, or below it, on {sum(within(r) for r in usual)}. On the other "
+        f"{len(forced)} reverse scores with two refreshes beat the seed on "
+        f"{wins(forced, '2 refreshes 0.2', 'seed')}, and BP is better than they are on "
+        f"{wins(forced, 'BP', '2 refreshes 0.2')}."
+    )
+    return f"{text}\n\n{table(head, body)}"
+
+
+def within(r: Row) -> bool:
+    return isinstance(r["2 refreshes 0.2"], float) and r["2 refreshes 0.2"] <= 1.2 * r["BP"]
+
+
+def certificate_table(rows: list[Row]) -> str:
+    body = [
+        [number(r["alpha"]), "yes" if r["compensated"] else "no", percent(r["share"]),
+         number(r["divergence"]), number(r["surrogate"]), number(r["bound"]), number(r["loose"]),
+         "nothing" if r["interval"] is None or r["interval"] >= 1 else number(r["interval"]),
+         number(r["max"])]
+        for r in rows
+    ]  # fmt: skip
+    head = ["alpha", "compensated", "kept", "exact D", "surrogate", "bound", "bound without C",
+            "sqrt(D / 2) (Pinsker)", "largest true error"]  # fmt: skip
+    return table(head, body)
+
+
+def instance_table(entries: list[Row]) -> str:
+    """Every instance: relative error of every method at every share."""
+    body = []
+    for e in entries:
+        cells = [
+            " / ".join(number(pick([e], m, f)[0]["relative"]) for f in SHARES) for m in METHODS
+        ]
+        bp = number(pick([e], "converged BP", 0)[0]["relative"])
+        body.append(
+            [e["instance"], e["reference"], number(e["noise"]), number(e["seed_error"]), bp, *cells]
+        )
+    return table(["instance", "reference", "noise", "seed error", "BP", *METHODS], body)
+
 
 # ------------------------------------------------------------------ where it loses
 
@@ -137,7 +447,7 @@ def losses(result: Row) -> str:
         f"{len(vacuous)} of {len(result['certificates'])} rows of its table, {by_compensation} of "
         "them compensated; [intervals](recipes/intervals.md) are found in another way."
     )
-    bars = scan.missed(result["scan"]) + selection.missed(result["selection"])
+    bars = costs.scan_missed(result["scan"]) + costs.selection_missed(result["selection"])
     if bars:
         out.append(f"Cost of scoring and choosing above its limit: {'; '.join(bars)}.")
     return "\n".join(f"- {line}" for line in out)
@@ -145,223 +455,109 @@ def losses(result: Row) -> str:
 
 # ------------------------------------------------------------------ the page
 
-PAGE = """# How well does it work
 
-<!-- Made by `python benchmarks/method.py --write docs/method.md`; run it rather than edit. -->
-
-![error against kept share, and against time](method.png)
-
-The method runs inference in a seed graph, keeps the factors that matter and runs inference again.
-*Paper* is Algorithm 1 as published, *compensated* lets ignored factors leave their unary part
-behind and selects by the residual score, *refreshes* bring these parts up to date, *iterated*
-scores and adds in four rounds, *edge deletion* solves the full model first to learn what to delete.
-In short: with {kept} of the factors the paper's method leaves {paper} of the seed's error,
-compensation {compensated}, two refreshes {refreshed} ({all_compensated_percent} and
-{all_refreshed_percent} with the grids as they were at first, see below). With BP as the solver,
-ignoring factors saves time on large models: lazy and compensated, {lazy_speed} over converged BP
-and {lazy_stopped} over BP stopped at the same error on {cubic_factors} factors, {big_speed} and
-{big_stopped} on {big_factors}.
-
-## What was measured
-
-Every number here comes from one command, on models from seeded generators
-(`benchmarks/method_problems.py`: {kinds} kinds, seeds {seeds}). *Error* is the mean over all
-marginal entries of the distance to the reference: exact answers on grids and models of 20
-variables, {chains} long Gibbs chains elsewhere (their own mean error is the column *noise*),
-converged BP on the million-factor models. *Relative* errors are divided by the error of the seed,
-the unary factors alone; f is the share of the other factors that is kept. Times are CPU
-milliseconds of the whole call on one pinned core ({cpu}), set-up included, compilation not; runs
-that are compared take turns, and the best time of each counts.
-
-**What was tuned, and when.** Damping of refreshes was chosen on seeds {seeds}. The same variants
-were also run on seeds {later}, so these are held out only in part; seeds {fresh} played no part in
-any choice. The spread of the parser's scores ({spread:g}) and the log-odds of attractive models,
-N(-3, 2^2), were set so that the seed and the paper's method have about the errors of an earlier
-experiment, before any compensated result was seen. **The shapes on the grids were changed after the
-first results had been seen**, and no choice of seeds corrects for that: at first every grid showed
-an ellipse. With the ellipse on all of them, the grids alone have relative errors of
-{ellipse_paper}, {ellipse_compensated} and {ellipse_refreshed} (paper, compensated, two refreshes at
-f = 0.2) instead of {grid_paper}, {grid_compensated} and {grid_refreshed}, and the whole collection
-{all_paper}, {all_compensated} and {all_refreshed} instead of {here_paper}, {here_compensated} and
-{here_refreshed}: the last column of the table below.
-
-## At equal size
-
-Geometric mean over {count} models of the error relative to the seed's; then the same over as many
-models from each of two other sets of seeds, and with an ellipse on all grids:
-
-{size}
-
-Compensated edge deletion ends where converged BP does, because it starts there; it shows what
-knowing the full model's marginals would be worth. By kind, at f = 0.2:
-
-{kinds_table}
-
-*Error estimate.* Every result says how far one more message of each ignored factor would move its
-marginals. The table has the correlation of this with the true error over the variables, and the
-mean estimate divided by the mean error, at f = 0.2. (The estimate is about ignored factors only:
-where little is left of their error, as after a refresh of the confident parsing models, the
-solver's own error remains, which the estimate does not see.)
-
-{estimates}
-
-## At equal time
-
-The baselines to beat are full BP stopped after k sweeps, and active-set BP (`schedule="residual"`)
-stopped at a tolerance. For each kind, the table shows the reduced run that compares best with
-stopped BP at equal error, among those that at least halve the seed's error (CPU ms / error; below
-1x the reduced run loses; a star means that BP never gets that close on some model, and its most
-accurate run counts there):
-
-{time}
-
-Our BP needs {sweep_ms} ms for a sweep over {sweep_factors} factors ({sweep_ns} ns a message) after
-{setup_ms} ms of set-up. A reduced run makes two or more such calls, scores, selects and copies. On
-{lost} of the {kinds} kinds that costs more than the sweeps it saves: with BP as the solver, models
-of this size are too small for ignoring factors to pay, and the best reduced run has {best_low} to
-{best_high} the speed of stopped BP.
-
-Where the solver is slower, a smaller graph can save more than scoring costs. This is the 64 x 64
-grid of section 5.1 at alpha = 5, with three solvers as black boxes; errors are against the same
-solver on the full graph (as in the paper), those of `{gibbs}` against sampling for much longer:
-
-{solvers}
-
-## A million factors
-
-A parsing-like model: {cubic_words} words, {cubic_variables} arcs and a factor for each of the
-{cubic_factors} pairs of an arc with an arc above it; MinJoint at two factor costs. *Lazy* runs get
-the factors as a factor source and build those that can reach the threshold (*touched*); their time
-includes building them, while full BP and the other runs are handed the built graph.
-*Estimated* is the result's own estimate of its mean error; for factors never built, it assumes that
-their weights are like those of the touched ones. The seed's error is {cubic_seed}.
-
-{cubic}
-
-The ratio is against a BP that needs about {cubic_ns} ns a message and {cubic_sweeps} sweeps.
-It grows with the number of words n, since full BP looks at about n^3 factors and the lazy method
-at about n^2, {per_arc} for each of the n^2 arcs at a cost of 0.001
-(ms / error: over converged BP, over stopped BP at equal error):
-
-{growth}
-
-## The three objectives over a collection
-
-On one graph at equal size the three objectives keep the same set. They differ over graphs that
-share one parameter: here all grids, the parameter calibrated so that the same share of all factors
-is kept.
-
-{objectives}
-
-## UAI 2014 models
-
-From the unary seed, 20% and 50% kept, against the exact marginals. *Forced* is the share of
-factors with a zero where the seed has mass: they must be kept. Where that is more than half, the
-paper's gain has nothing to choose from, and the reverse score ranks all factors instead, without a
-finite divergence. {uai}
-
-## What scoring and choosing cost
-
-A million gains, minfer's selection against sorting (ratios of CPU times; below 1, minfer is
-faster):
-
-{selection}
-
-One pass over a million pairwise features against one sequential sweep of BP over them:
-
-{scan}
-
-{bars}
-
-## Rigorous statements
-
-Every bound on the divergence against enumeration, on {bound_cases} drawn models:
-
-{bounds}
-
-Where these bounds say something: 12 x 40 grids, exact inference in H. The bound is Proposition 2
-(corrected), *exact D* is D(p_H || p_F), the surrogate an estimate of it (with compensation the sum
-of residual scores).
-
-{certificates}
-
-{certificate_words}
-
-## Where it loses
-
-{losses}
-
-## Every instance
-
-Errors relative to the seed's, f = {shares}.
-
-{instances}
-"""
-
-
-def page(result: Row) -> str:
+def sections(result: Row) -> dict[str, str]:
+    """The sections of docs/method.md by name."""
     entries, cubics = result["collection"], result["cubic"]
     held = result["later"] + result["fresh"]
-    grids = [e for e in entries if e["kind"].startswith("grid")]
-    groups = {
-        "here": entries, "all": with_ellipses(result), "grid": grids, "ellipse": result["ellipses"],
+    bars = costs.scan_missed(result["scan"])
+    gibbs = next(r for r in result["solvers"] if r["solver"] == "Gibbs")
+    return {
+        "short": _short(result),
+        "shapes": shape_table(result),
+        "size": size_table(result),
+        "kinds": kind_table(entries),
+        "estimates": estimate_table(entries),
+        "time": f"{time_table(entries)}\n\n{_sweeps(entries)}",
+        "solvers": f"{solver_table(result['solvers'])}\n\nGibbs is `{gibbs['settings']}`.",
+        "cubic": _about(cubics[0]) + "\n\n" + cubic_table(cubics[0]),
+        "growth": f"{growth_table(cubics)}\n\n{_growth(cubics)}",
+        "objectives": objective_table(result["objectives"]),
+        "uai": uai_section(result["uai"]),
+        "selection": costs.selection_table(result["selection"]),
+        "scan": costs.scan_table(result["scan"]) + "\n\n" + (
+            "Above the limits of 2 and a third: " + "; ".join(bars) + "." if bars else
+            "Gains cost at most twice the sweep, residuals at most a third of the gains."
+        ),
+        "bounds": f"{result['bounds']['cases']:,} models:\n\n{bounds.table(result['bounds'])}",
+        "certificates": certificate_table(result["certificates"]) + "\n\n"
+        + certificate_words(result["certificates"]),
+        "losses": losses(result),
+        "instances": instance_table(entries + held),
     }  # fmt: skip
+
+
+def _short(result: Row) -> str:
+    """What the method is worth, in a sentence or two; where it was measured."""
+    here, all_ = result["collection"], with_ellipses(result)
+    share = {m: percent(mean_of(here, m, 0.2)) for m in SHORT.values()}
+    first = {m: percent(mean_of(all_, m, 0.2)) for m in SHORT.values()}
+    small, big = result["cubic"][0], result["cubic"][-1]
+
+    def lazy(entry: Row) -> str:
+        (r,) = pick([entry], "lazy, compensated", 1e-3)
+        speed, stopped = times(entry["rows"][0]["ms"] / r["ms"]), times(over(entry, r, FULL)[0])
+        return f"{speed} over converged BP and {stopped} over BP stopped at the same error"
+
+    return (
+        f"In short: with 20% of the factors the paper's method leaves {share['paper']} of the "
+        f"seed's error, compensation {share['compensated']}, two refreshes {share['2 refreshes']} "
+        f"({first['compensated']} and {first['2 refreshes']} with the grids as they were at first, "
+        "see below). With BP as the solver, ignoring factors saves time on large models: lazy and "
+        f"compensated, {lazy(small)} on {small['factors']:,} factors, {lazy(big)} on "
+        f"{big['factors']:,}. Measured on {' and '.join(together(result, 'cpu'))}."
+    )
+
+
+def shape_table(result: Row) -> str:
+    """Relative errors at f = 0.2 with the shapes of now and with an ellipse on all grids."""
+    grids = [e for e in result["collection"] if e["kind"].startswith("grid")]
+    groups = {
+        "grids": grids, "grids, an ellipse on each": result["ellipses"],
+        "all models": result["collection"], "all, an ellipse on each grid": with_ellipses(result),
+    }  # fmt: skip
+    body = [
+        [name, *(number(mean_of(group, m, 0.2)) for m in SHORT.values())]
+        for name, group in groups.items()
+    ]
+    return table(["relative error at f = 0.2", *SHORT.values()], body)
+
+
+def _sweeps(entries: list[Row]) -> str:
     sweep, setup, factors = sweep_cost(entries)
+    best = [best_run(group)[0] for group in by_kind(entries).values()]
+    return (
+        f"Our BP needs {number(sweep)} ms for a sweep over {factors:,} factors "
+        f"({number(sweep * 1e6 / (2 * factors))} ns a message) after {number(setup)} ms of set-up. "
+        "A reduced run makes two or more such calls, scores, selects and copies. On "
+        f"{sum(x < 1 for x in best)} of the {len(best)} kinds that costs more than the sweeps it "
+        "saves: with BP as the solver, models of this size are too small for ignoring factors to "
+        f"pay, and the best reduced run has {times(min(best))} to {times(max(best))} the speed of "
+        "stopped BP."
+    )
+
+
+def _about(cubic: Row) -> str:
+    return (
+        f"{cubic['words']} words, {cubic['variables']:,} arcs, {cubic['factors']:,} factors; the "
+        f"seed's error is {number(cubic['seed_error'])}:"
+    )
+
+
+def _growth(cubics: list[Row]) -> str:
     cubic = cubics[0]
     full, one = cubic["rows"][0], pick([cubic], "BP", 1)[0]
-    cubic_ns = (full["ms"] - one["ms"]) / (full["sweeps"] - 1) / (2 * cubic["factors"]) * 1e6
-    best = [best_run(group)[0] for group in by_kind(entries).values()]
-    bars = scan.missed(result["scan"])
-    gibbs = next(r for r in result["solvers"] if r["solver"] == "Gibbs")
+    ns = (full["ms"] - one["ms"]) / (full["sweeps"] - 1) / (2 * cubic["factors"]) * 1e6
     per_arc = [
         r["touched"] * e["factors"] / e["variables"]
         for e in cubics
         for r in pick([e], "lazy, compensated", 1e-3)
     ]
-
-    def lazy(entry: Row) -> tuple[str, str]:
-        (r,) = pick([entry], "lazy, compensated", 1e-3)
-        return times(entry["rows"][0]["ms"] / r["ms"]), times(over(entry, r, FULL)[0])
-
-    text = PAGE.format(
-        kept=percent(0.2), paper=percent(mean_of(entries, "paper", 0.2)),
-        compensated=percent(mean_of(entries, "compensated", 0.2)),
-        refreshed=percent(mean_of(entries, "2 refreshes", 0.2)),
-        lazy_speed=lazy(cubic)[0], lazy_stopped=lazy(cubic)[1],
-        big_speed=lazy(cubics[-1])[0], big_stopped=lazy(cubics[-1])[1],
-        big_factors=f"{cubics[-1]['factors']:,}",
-        kinds=len(by_kind(entries)), seeds=listed(map(str, problems.SEEDS)),
-        later=listed(map(str, problems.LATER)), fresh=listed(map(str, problems.FRESH)),
-        chains=problems.N_CHAINS, cpu=" and ".join(together(result, "cpu")),
-        spread=problems.PARSER_SPREAD,
-        **{
-            f"{where}_{what}": number(mean_of(group, method, 0.2))
-            for where, group in groups.items()
-            for what, method in SHORT.items()
-        },
-        all_compensated_percent=percent(mean_of(with_ellipses(result), "compensated", 0.2)),
-        all_refreshed_percent=percent(mean_of(with_ellipses(result), "2 refreshes", 0.2)),
-        count=len(entries), size=size_table(result),
-        kinds_table=kind_table(entries), estimates=estimate_table(entries),
-        time=time_table(entries), sweep_ms=number(sweep), sweep_factors=f"{factors:,}",
-        sweep_ns=number(sweep * 1e6 / (2 * factors)), setup_ms=number(setup),
-        best_low=times(min(best)), best_high=times(max(best)),
-        gibbs=gibbs["settings"], solvers=solver_table(result["solvers"]),
-        cubic_words=cubic["words"], cubic_variables=f"{cubic['variables']:,}",
-        cubic_factors=f"{cubic['factors']:,}", cubic_seed=number(cubic["seed_error"]),
-        cubic=cubic_table(cubic), cubic_ns=number(cubic_ns), cubic_sweeps=full["sweeps"],
-        growth=growth_table(cubics), objectives=objective_table(result["objectives"]),
-        uai=uai_section(result["uai"]), selection=selection.table(result["selection"]),
-        scan=scan.table(result["scan"]),
-        bars="Above the limits of 2 and a third: " + "; ".join(bars) + "." if bars else
-        "Gains cost at most twice the sweep, residuals at most a third of the gains.",
-        bound_cases=f"{result['bounds']['cases']:,}", bounds=bounds.table(result["bounds"]),
-        certificates=certificate_table(result["certificates"]),
-        certificate_words=certificate_words(result["certificates"]), losses=losses(result),
-        shares=" / ".join(f"{f:g}" for f in SHARES), instances=instance_table(entries + held),
-        lost=sum(x < 1 for x in best), per_arc=f"{number(min(per_arc))} to {number(max(per_arc))}",
-    )  # fmt: skip
-    return wrapped(text)
+    return (
+        f"BP needs about {number(ns)} ns a message and {full['sweeps']} sweeps on the first; at a "
+        f"cost of 0.001 the lazy method looks at {number(min(per_arc))} to {number(max(per_arc))} "
+        "factors for each arc."
+    )
 
 
 def certificate_words(rows: list[Row]) -> str:

@@ -48,11 +48,11 @@ from numpy.typing import NDArray
 import minfer
 import networks_agree
 import networks_page
-import peers_page
 from minfer import Exact
 from minfer.solvers.targets import Network
 from minfer_experiments import measure
 from minfer_experiments.measure import Stopwatch, cpu_seconds, in_turn, medians
+from minfer_experiments.pages import write_sections
 from minfer_experiments.results import Results
 from networks_page import BIG, FIVE, SMALL
 from networks_peers import (
@@ -385,11 +385,6 @@ def parts(options: argparse.Namespace) -> dict[str, tuple[Iterable[str], Callabl
     }
 
 
-def peers_results() -> dict[str, Any]:
-    """What benchmarks/peers.py found, which has a page with a section about networks."""
-    return {path.stem: json.loads(path.read_text()) for path in RESULTS.glob("peers/*.json")}
-
-
 def told(row: Row) -> str:
     """One line of numbers, for the terminal."""
     words = []
@@ -426,7 +421,6 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1000, help="rows that observe the same")
     parser.add_argument("--agree", type=int, metavar="N", help="compare answers, N evidence sets")
     parser.add_argument("--rng", type=int, default=0, help="agree: which stream of evidence")
-    parser.add_argument("--files", action="store_true", help="agree: files of every format as well")
     parser.add_argument("--out", type=Path, default=FILE)
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--dry", action="store_true", help="print only, write nothing")
@@ -439,17 +433,22 @@ def main() -> None:
 
     def write() -> None:
         if results.parts and not options.dry:
-            options.page.write_text(networks_page.write(found))
+            write_sections(options.page, networks_page.sections(found))
             if options.page == PAGE:
-                PEERS_PAGE.write_text(peers_page.write(peers_results(), found))
+                write_sections(PEERS_PAGE, {"networks": networks_page.for_peers(found)})
 
     def keep(part: str, what: dict[str, Any]) -> None:
         results.keep(part, what, measure.about("pgmpy", "pyagrum"))
         write()
 
     every = parts(options)
-    comparing = options.agree is not None or options.files
-    chosen = options.parts if options.parts is not None else [] if comparing else list(every)
+    chosen = (
+        options.parts
+        if options.parts is not None
+        else []
+        if options.agree is not None
+        else list(every)
+    )
     if set(chosen) - set(every):
         parser.error(f"--parts: choose from {', '.join(every)}")
     if measure.WAY in os.environ:  # started by `both`
@@ -471,9 +470,6 @@ def main() -> None:
                 keep(part, {"rows": merged(old, part, got)})
         print(f"  {spent.cpu:.0f} s of CPU time", flush=True)
     bad = False
-    if options.files:
-        keep("files", networks_agree.files(options.networks or all_networks()))
-        bad |= bool(found["files"]["faults"])
     if options.agree is not None:
         names = options.networks or all_networks()
         keep("agree", networks_agree.agree(names, options.agree, options.rng))

@@ -1,4 +1,4 @@
-"""Are the answers the same? minfer and pyAgrum under drawn evidence; files of every format.
+"""Are the answers the same? minfer and pyAgrum under drawn evidence.
 
 Evidence is drawn in several ways, so that much of it is possible and some is not: states of one
 case of the network, states at random, likelihoods with and without zeros. pyAgrum calculates in
@@ -9,17 +9,15 @@ counted as such. Anything else that differs is a fault, printed with what makes 
 from __future__ import annotations
 
 import math
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import minfer
-from minfer import ContradictionError, FactorGraph
+from minfer import ContradictionError
 from minfer_experiments.measure import Stopwatch
 from networks_page import TOLERANCE
-from networks_peers import Net, PyAgrum, bundled
+from networks_peers import Net, PyAgrum
 
 #: Variables up to which all posteriors are compared, beyond it those of a few.
 ALL_OF = 120
@@ -259,66 +257,3 @@ def agree(names: list[str], n: int, rng: int) -> dict[str, Any]:
                                for key, value in row.items()), flush=True)  # fmt: skip
     faults = [text for tally in tallies for text in tally.faults]
     return {"n": done, "rng": rng, "faults": faults, "rows": [t.row for t in tallies]}
-
-
-# ---------------------------------------------------------------------- files
-
-
-def files(names: list[str]) -> dict[str, Any]:
-    """Every network through all formats, and as pgmpy reads it."""
-    faults: list[str] = []
-    worst = 0.0
-    for name in names:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / f"{name}.bif"
-            path.write_bytes(bundled(name))
-            first = last = minfer.read(path)
-            for suffix in ("xmlbif", "net", "minfer", "again.bif"):
-                step = Path(folder) / f"{name}.{suffix}"
-                minfer.write(last, step)
-                last = minfer.read(step)
-                faults += [f"{name}: {suffix}: {text}" for text in unlike(first, last)]
-            off, texts = against_pgmpy(first, path)
-            worst = max(worst, off)
-            faults += [f"{name}: pgmpy: {text}" for text in texts]
-        print(f"  {name}: {len(faults)} faults so far, {off:.0e} from pgmpy", flush=True)
-    for text in faults:
-        print(f"  FAULT {text}")
-    return {"networks": names, "difference": worst, "faults": faults}
-
-
-def unlike(a: FactorGraph, b: FactorGraph) -> list[str]:
-    """Names, states, children, the order of parents, every number to the last bit."""
-    if a.names != b.names:
-        return ["other names"]
-    out = [f"other states of {v}" for v in a.names or () if a.states(v) != b.states(v)]
-    for i in range(a.n_factors):
-        if a.child(i) != b.child(i) or a.scope(i).tolist() != b.scope(i).tolist():
-            out.append(f"other parents in table {i}")
-        elif not np.array_equal(a.log_table(i), b.log_table(i)):
-            out.append(f"other numbers in table {i}")
-    return out
-
-
-def against_pgmpy(graph: FactorGraph, path: Path) -> tuple[float, list[str]]:
-    """The largest difference of a table as pgmpy reads it, rows divided by their sums."""
-    from pgmpy.readwrite import BIFReader
-
-    worst, out = 0.0, []
-    model = BIFReader(str(path)).get_model()
-    for i in range(graph.n_factors):
-        *parents, child = (graph.name(int(v)) for v in graph.scope(i))
-        cpd = model.get_cpds(child)
-        if list(cpd.variables[1:]) != parents:
-            out.append(f"the parents of {child} are {cpd.variables[1:]}")
-            continue
-        if any(list(cpd.state_names[v]) != list(graph.states(v)) for v in cpd.variables):
-            out.append(f"states of {child} or of its parents")
-            continue
-        theirs = np.moveaxis(cpd.values, 0, -1)
-        theirs = theirs / theirs.sum(axis=-1, keepdims=True)
-        off = float(np.abs(np.exp(graph.log_table(i)) - theirs).max())
-        worst = max(worst, off)
-        if off > 1e-12:
-            out.append(f"the table of {child} is off by {off:.1e}")
-    return worst, out

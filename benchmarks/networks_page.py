@@ -1,9 +1,9 @@
-"""docs/networks.md from what benchmarks/networks.py found."""
+"""The sections of docs/networks.md from what benchmarks/networks.py found."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from minfer_experiments.pages import number, table
@@ -85,58 +85,40 @@ def aims(found: Found) -> list[Line]:
 # ---------------------------------------------------------------------- the page
 
 
-def write(found: Found) -> str:
-    """The whole page as Markdown."""
-    out = [
-        "<!-- made by python benchmarks/networks.py -->",
-        "# Networks, beside pyAgrum and pgmpy",
-        "How fast Bayesian networks answer: the networks of bnlearn's repository, which come in "
-        f"pgmpy's wheel, compared with {_versions(found)}. CPU time on one pinned core, without "
-        "imports and compiling; the libraries take turns, and a time is the median over turns. "
-        "pyAgrum runs its lazy propagation on one thread, pgmpy its variable elimination. For the "
-        "evidence, a fifth of the variables is drawn to be observed and one of the others as the "
-        "target, five times; rows are drawn from the network. Each speed-up is the median over "
-        "these draws, with the smallest in brackets.",
-        f"{_measured(found)} Times on a busy machine vary; ratios vary much less. {_loose(found)}",
-        *_sections(found),
-    ]
-    return "\n\n".join(out) + "\n"
-
-
-def _sections(found: Found) -> Iterator[str]:
-    lines = aims(found)
-    if lines:
-        yield "## In short"
-        yield table(["job", "networks", "speed-up over pyAgrum", "aim", ""], [*_short(lines)])
+def sections(found: Found) -> dict[str, str]:
+    """What the page's sections say, by name; those of parts that were measured."""
+    made = {"measured": f"{_measured(found)} {_loose(found)}"}
+    if lines := aims(found):
         lost = _lost(found)
-        if lost:
-            yield "**Lost** (slower than pyAgrum): " + "; ".join(lost) + "."
-        else:
-            yield "No row of this page is lost to pyAgrum."
-    for part, make in SECTIONS.items():
+        words = "**Lost** (slower than pyAgrum): " + "; ".join(lost) + "."
+        made["short"] = _short(lines) + "\n\n" + (words if lost else "No row of this page is lost.")
+    for name, (part, columns) in TABLES.items():
         if part in found:
-            yield from make(found[part])
+            rows = found[part]["rows"]
+            body = [[show(row, key) for _, show, key in columns] for row in rows]
+            made[name] = table([title for title, _, _ in columns], body)
+    if "blank" in found:
+        means = [
+            times(statistics.geometric_mean(r[key] for r in found["blank"]["rows"]))
+            for key in ("ratio", "ratio, query")
+        ]
+        made["blank"] += f"\n\nThe geometric means are {means[0]} and {means[1]}."
+    if "agree" in found:
+        n, faults = found["agree"]["n"], len(found["agree"]["faults"])
+        made["agree"] += f"\n\n`python benchmarks/networks.py --agree {n}`: faults: {faults}."
+    return made
 
 
-def for_peers(found: Found) -> Iterator[str]:
+def for_peers(found: Found) -> str:
     """The section of docs/peers.md."""
-    lines = aims(found)
+    lines, lost = aims(found), _lost(found)
     if not lines:
-        return
-    yield "## Bayesian networks"
-    yield (
-        "Those of bnlearn's repository, compared with pyAgrum: minfer's speed-up on the network "
-        "where it is smallest (*the five* are alarm, insurance, hailfinder, win95pts and pigs, "
-        "*the small ones* these without pigs, *the three* munin1, link and munin). Written by "
-        "`python benchmarks/networks.py`; [Networks](networks.md) has every row and explains what "
-        "was measured."
-    )
-    yield table(["job", "networks", "speed-up over pyAgrum", "aim", ""], [*_short(lines)])
-    lost = _lost(found)
-    yield f"**Lost**: {'; '.join(lost)}." if lost else "None is lost."
+        return ""
+    return _short(lines) + "\n\n" + (f"**Lost**: {'; '.join(lost)}." if lost else "None is lost.")
 
 
-def _short(lines: list[Line]) -> Iterator[list[str]]:
+def _short(lines: list[Line]) -> str:
+    body = []
     for line in lines:
         value = times(line.value)
         if not line.aim.mean:
@@ -144,10 +126,9 @@ def _short(lines: list[Line]) -> Iterator[list[str]]:
         if line.worst is not None:
             value += f"; worst draw {times(line.worst)}"
         where = line.aim.where + ("" if line.aim.networks else f" of {line.n}")
-        yield [
-            line.aim.job, where, value, f"{line.aim.least:g}",
-            "" if line.reached else "**missed**",
-        ]  # fmt: skip
+        missed = "" if line.reached else "**missed**"
+        body.append([line.aim.job, where, value, f"{line.aim.least:g}", missed])
+    return table(["job", "networks", "speed-up over pyAgrum", "aim", ""], body)
 
 
 #: part -> (key, in words) of every ratio to pyAgrum
@@ -207,173 +188,86 @@ def _ms(row: Row, key: str) -> str:
     return number(row[key] * 1e3) if row.get(key) else "–"
 
 
-def _blank(part: Row) -> Iterator[str]:
-    mean = {
-        key: statistics.geometric_mean(r[key] for r in part["rows"])
-        for key in ("ratio", "ratio, query")
-    }
-    yield "## All posteriors, no evidence"
-    yield (
-        "Planning included. `Exact()(model)` and `minfer.query(model)` on a model that was just "
-        "read; pyAgrum from its network to arrays. The geometric means are "
-        f"{times(mean['ratio'])} and {times(mean['ratio, query'])}. *Difference*: the largest "
-        "between any two probabilities."
-    )
-    yield table(
-        ["network", "variables", "pyAgrum ms", "`Exact` ms", "speed-up", "`query` ms",
-         "speed-up", "difference"],
-        [[r["network"], f"{r['nodes']:,}", _ms(r, "pyagrum"), _ms(r, "exact"), ratio(r, "ratio"),
-          _ms(r, "query"), ratio(r, "ratio, query"), f"{r['difference']:.0e}"]
-         for r in part["rows"]],
-    )  # fmt: skip
+def _plain(row: Row, key: str) -> str:
+    return number(row[key]) if isinstance(row[key], float) else str(row[key])
 
 
-def _rows(part: Row) -> Iterator[str]:
-    n = part["rows"][0]["rows"] if part["rows"] else 0
-    yield "## Rows that observe the same variables"
-    yield (
-        f"{n:,} rows, µs per row. minfer's time includes everything from a model that was just "
-        "read: layout, planning, and all rows; *frame* also reads a pandas data frame of state "
-        "names and returns one of answers (`minfer.predict`). For pyAgrum the loop is the best "
-        "case: the observed variables stay the same, so only values change (`chgEvidence`), and "
-        "the first row, in which it plans, is not counted. pgmpy has no call for rows; its `query` "
-        "runs in a loop."
-    )
-    yield "One target:"
-    yield table(
-        ["network", "pgmpy", "pyAgrum", "minfer", "frame", "speed-up over pyAgrum", "frame",
-         "over pgmpy"],
-        [[r["network"], _us(r, "one, pgmpy"), _us(r, "one, pyagrum"), _us(r, "one, ours"),
-          _us(r, "one, frame"), ratio(r, "one"), ratio(r, "one frame"), ratio(r, "one pgmpy")]
-         for r in part["rows"]],
-    )  # fmt: skip
-    yield (
-        "All posteriors (pgmpy is not run, since it answers one variable at a time; *frame* is for "
-        "one or two draws, since its answer has up to thousands of columns):"
-    )
-    yield table(
-        ["network", "pyAgrum", "minfer", "frame", "speed-up over pyAgrum", "frame", "difference"],
-        [[r["network"], _us(r, "all, pyagrum"), _us(r, "all, ours"), _us(r, "all, frame"),
-          ratio(r, "all"), ratio(r, "all frame"), f"{r['difference']:.0e}"] for r in part["rows"]],
-    )  # fmt: skip
+def _count(row: Row, key: str) -> str:
+    return f"{row[key]:,}"
 
 
-def _sets(part: Row) -> Iterator[str]:
-    yield "## Every row observes different variables"
-    yield (
-        "One target; each variable is observed in a fifth of the rows. minfer plans one tree for "
-        "all rows if that fits, otherwise one for each row. pyAgrum sets all evidence again."
-    )
-    yield table(
-        ["network", "rows", "pyAgrum µs a row", "minfer", "speed-up", "difference"],
-        [[r["network"], f"{r['rows']:,}", _us(r, "pyagrum"), _us(r, "ours"), ratio(r, "ratio"),
-          f"{r['difference']:.0e}"] for r in part["rows"]],
-    )  # fmt: skip
+def _megabytes(row: Row, key: str) -> str:
+    return number(row[key] / 1e6)
 
 
-def _single(part: Row) -> Iterator[str]:
-    yield "## One call at a time"
-    yield (
-        "One row of names in, one answer out, for a question asked before: `minfer.query(model, "
-        "target, evidence)` for the second time, and a call of what `minfer.queries.prepare(...)` "
-        "returned; pyAgrum by `chgEvidence`. µs per call."
-    )
-    for what, words in (("one", "One target:"), ("all", "All posteriors:")):
-        yield words
-        yield table(
-            ["network", "pyAgrum", "`query` again", "prepared", "speed-up, `query`",
-             "prepared"],
-            [[r["network"], _us(r, f"{what}, pyagrum"), _us(r, f"{what}, query"),
-              _us(r, f"{what}, prepared"), ratio(r, f"{what} query"), ratio(r, f"{what} prepared")]
-             for r in part["rows"]],
-        )  # fmt: skip
+def _off(row: Row, key: str) -> str:
+    return f"{row[key]:.0e}"
 
 
-def _cold(part: Row) -> Iterator[str]:
-    yield "## From a file to an answer"
-    yield (
-        "Read a BIF file, then plan and answer one question with one target and evidence; ms. "
-        "`–`: pyAgrum does not read the file (state names that are not words), or pgmpy was not "
-        "run (its reader alone takes longer, see below)."
-    )
-    yield table(
-        ["network", "pgmpy", "pyAgrum", "minfer", "speed-up over pyAgrum", "over pgmpy"],
-        [[r["network"], _ms(r, "pgmpy"), _ms(r, "pyagrum"), _ms(r, "ours"), ratio(r, "ratio"),
-          ratio(r, "pgmpy ratio")] for r in part["rows"]],
-    )  # fmt: skip
+Columns = list[tuple[str, Callable[[Row, str], str], str]]
+_NETWORK = ("network", _plain, "network")
+_DIFFERENCE = ("difference", _off, "difference")
 
 
-def _reading(part: Row) -> Iterator[str]:
-    yield "## Reading"
-    yield "A BIF file to a model, ms. pyAgrum reads numbers in single precision."
-    yield table(
-        ["network", "MB", "pgmpy", "pyAgrum", "minfer", "speed-up over pgmpy", "over pyAgrum"],
-        [[r["network"], number(r["bytes"] / 1e6), _ms(r, "pgmpy"), _ms(r, "pyagrum"),
-          _ms(r, "minfer"), ratio(r, "pgmpy ratio"), ratio(r, "pyagrum ratio")]
-         for r in part["rows"]],
-    )  # fmt: skip
+def _single(what: str) -> Columns:
+    return [
+        _NETWORK, ("pyAgrum", _us, f"{what}, pyagrum"), ("`query` again", _us, f"{what}, query"),
+        ("prepared", _us, f"{what}, prepared"), ("speed-up, `query`", ratio, f"{what} query"),
+        ("prepared", ratio, f"{what} prepared"),
+    ]  # fmt: skip
 
 
-def _cores(part: Row) -> Iterator[str]:
-    yield "## Two cores"
-    yield (
-        "All posteriors of rows that observe the same variables, wall-clock time of one thread "
-        "divided by that of two: the best of seven turns each, and the median of the ratio within "
-        "a turn."
-    )
-    yield table(
-        ["network", "rows", "one thread, s", "two, s", "speed-up", "median"],
-        [[r["network"], f"{r['rows']:,}", number(r["one"]), number(r["two"]), number(r["ratio"]),
-          number(r["median"])] for r in part["rows"]],
-    )  # fmt: skip
-
-
-def _files(part: Row) -> Iterator[str]:
-    yield "## The same files"
-    yield (
-        f"{len(part['networks'])} networks: the tables as pgmpy's reader has them (largest "
-        f"difference {part['difference']:.0e}); BIF to XMLBIF to NET to native to BIF with names, "
-        "states, the order of parents and every number to the last bit as before. Faults: "
-        f"{len(part['faults'])}."
-    )
-
-
-def _agree(part: Row) -> Iterator[str]:
-    yield "## The same answers"
-    yield (
-        f"`python benchmarks/networks.py --agree {part['n']}`: {part['n']:,} drawn sets of "
-        "evidence, hard, soft and both, possible and not, compared with pyAgrum: posteriors by "
-        "`query` with one target and with all, joints by `query` and `joint`, log P(e), and rows "
-        "of `predict`. Each network gets about the same time. *Impossible*: evidence of "
-        "probability zero, for which minfer raises an error or marks the row, and pyAgrum raises "
-        "or gives P(e) = 0. *Underflow*: pyAgrum calls impossible what has a probability below "
-        "the smallest double. "
-        f"Faults: {len(part['faults'])}."
-    )
-    yield table(
-        ["network", "sets", "impossible", "underflow", "numbers compared", "largest difference"],
-        [[r["network"], f"{r['sets']:,}", f"{r['impossible']:,}", f"{r['underflow']:,}",
-          f"{r['numbers']:,}", f"{r['difference']:.0e}"] for r in part["rows"]],
-    )  # fmt: skip
-
-
-SECTIONS: dict[str, Callable[[Row], Iterator[str]]] = {
-    "rows": _rows,
-    "sets": _sets,
-    "single": _single,
-    "blank": _blank,
-    "cold": _cold,
-    "reading": _reading,
-    "cores": _cores,
-    "agree": _agree,
-    "files": _files,
-}
+#: section -> (part, columns: head, how a cell is shown, its key)
+TABLES: dict[str, tuple[str, Columns]] = {
+    "rows, one target": ("rows", [
+        _NETWORK, ("pgmpy", _us, "one, pgmpy"), ("pyAgrum", _us, "one, pyagrum"),
+        ("minfer", _us, "one, ours"), ("frame", _us, "one, frame"),
+        ("speed-up over pyAgrum", ratio, "one"), ("frame", ratio, "one frame"),
+        ("over pgmpy", ratio, "one pgmpy"),
+    ]),
+    "rows, all posteriors": ("rows", [
+        _NETWORK, ("pyAgrum", _us, "all, pyagrum"), ("minfer", _us, "all, ours"),
+        ("frame", _us, "all, frame"), ("speed-up over pyAgrum", ratio, "all"),
+        ("frame", ratio, "all frame"), _DIFFERENCE,
+    ]),
+    "sets": ("sets", [
+        _NETWORK, ("rows", _count, "rows"), ("pyAgrum µs a row", _us, "pyagrum"),
+        ("minfer", _us, "ours"), ("speed-up", ratio, "ratio"), _DIFFERENCE,
+    ]),
+    "single, one target": ("single", _single("one")),
+    "single, all posteriors": ("single", _single("all")),
+    "blank": ("blank", [
+        _NETWORK, ("variables", _count, "nodes"), ("pyAgrum ms", _ms, "pyagrum"),
+        ("`Exact` ms", _ms, "exact"), ("speed-up", ratio, "ratio"), ("`query` ms", _ms, "query"),
+        ("speed-up", ratio, "ratio, query"), _DIFFERENCE,
+    ]),
+    "cold": ("cold", [
+        _NETWORK, ("pgmpy", _ms, "pgmpy"), ("pyAgrum", _ms, "pyagrum"), ("minfer", _ms, "ours"),
+        ("speed-up over pyAgrum", ratio, "ratio"), ("over pgmpy", ratio, "pgmpy ratio"),
+    ]),
+    "reading": ("reading", [
+        _NETWORK, ("MB", _megabytes, "bytes"), ("pgmpy", _ms, "pgmpy"),
+        ("pyAgrum", _ms, "pyagrum"), ("minfer", _ms, "minfer"),
+        ("speed-up over pgmpy", ratio, "pgmpy ratio"), ("over pyAgrum", ratio, "pyagrum ratio"),
+    ]),
+    "cores": ("cores", [
+        _NETWORK, ("rows", _count, "rows"), ("one thread, s", _plain, "one"),
+        ("two, s", _plain, "two"), ("speed-up", _plain, "ratio"), ("median", _plain, "median"),
+    ]),
+    "agree": ("agree", [
+        _NETWORK, ("sets", _count, "sets"), ("impossible", _count, "impossible"),
+        ("underflow", _count, "underflow"), ("numbers compared", _count, "numbers"),
+        ("largest difference", _off, "difference"),
+    ]),
+}  # fmt: skip
 
 
 def _measured(found: Found) -> str:
     days, machines, pythons = (together(found, key) for key in ("date", "cpu", "python"))
     text = f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))} on {' and '.join(machines)}"
-    return f"{text}, Python {' and '.join(pythons)}, by `python benchmarks/networks.py`."
+    one = [stamp["versions"] for stamp in found["about"].values()][-1]
+    versions = f"pyAgrum {one['pyagrum']}, pgmpy {one['pgmpy']}"
+    return f"{text}, Python {' and '.join(pythons)}, {versions}. Ratios vary less than times."
 
 
 def _loose(found: Found) -> str:
@@ -393,8 +287,3 @@ def _loose(found: Found) -> str:
         f"are {statistics.median(changes):.2f} times these in the median ({low:.2f} to {high:.2f}; "
         f"{len(changes)} ratios)."
     )
-
-
-def _versions(found: Found) -> str:
-    one = [stamp["versions"] for stamp in found["about"].values()][-1]
-    return f"pyAgrum {one['pyagrum']} and pgmpy {one['pgmpy']}"

@@ -31,9 +31,9 @@ from minfer.parsing.features import Encoded
 from minfer.parsing.stream import parse_file
 from minfer_experiments import measure
 from minfer_experiments.measure import Stopwatch, cpu_seconds
-from minfer_experiments.pages import say
+from minfer_experiments.pages import say, write_sections
 from minfer_experiments.results import Results
-from parsing_page import written
+from parsing_page import sections
 from places import DOCS, RESULTS, TREEBANKS
 
 RNGS = (101, 102, 103)
@@ -250,7 +250,7 @@ def main() -> None:
         more = {"load": os.getloadavg()[1], "seconds": round(spent.wall)}
         results.keep(name, found, measure.about() | more)
     say(f"peak memory {measure.peak() / 2**30:.2f} GiB")
-    written(DOCS / "parsing.md", results.parts)
+    write_sections(DOCS / "parsing.md", sections(results.parts))
 
 
 if __name__ == "__main__":

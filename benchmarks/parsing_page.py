@@ -1,18 +1,16 @@
-"""The measured part of docs/parsing.md, from the results of benchmarks/parsing.py."""
+"""The measured sections of docs/parsing.md, from the results of benchmarks/parsing.py."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from minfer_experiments.pages import table, write_section
+from minfer_experiments.pages import table
 
 
-def written(page: Path, results: dict[str, Any]) -> None:
-    """Put the tables between the page's two marks."""
-    parts = [SECTIONS[name](results[name]) for name in SECTIONS if name in results]
-    write_section(page, "measured", "\n\n".join(parts))
+def sections(results: dict[str, Any]) -> dict[str, str]:
+    """What stands between the page's marks, by name."""
+    return {name: make(results[name]) for name, make in SECTIONS.items() if name in results}
 
 
 def accuracy(rows: list[dict[str, Any]]) -> str:
@@ -31,35 +29,13 @@ def accuracy(rows: list[dict[str, Any]]) -> str:
         ]  # fmt: skip
 
     languages = dict.fromkeys(r["language"] for r in rows)
-    rngs = sorted({r["rng"] for r in rows})
     lines = [row(x, tags, k) for x in languages for tags in ("gold", "predicted") for k in (1, 2)]
-    titles = [
-        "",
-        "tags",
-        "order",
-        "UAS",
-        "UAS, no punctuation",
-        "LAS",
-        "LAS, no punctuation",
-        "UPOS",
-        "ECE",
-        "ECE, calibrated",
-    ]
-    return (
-        "### Accuracy\n\n"
-        f"Test sets; means over the seeds {', '.join(map(str, rngs))}, for UAS also the range. "
-        "First order was trained for as many epochs as second order. English: projective, "
-        "grandparents and siblings; Italian: projective, grandparents; Dutch: non-projective, "
-        "grandparents. The recipe was tuned on English with its test set in view, so the English "
-        "figures are a little flattered; these seeds were not used then. ECE: the expected "
-        "calibration error of the arcs' probabilities; calibrated: after `Parser.calibrated` on "
-        "dev.\n\n" + table(titles, lines)
-    )
+    titles = ["", "tags", "order", "UAS", "UAS, no punctuation", "LAS", "LAS, no punctuation"]
+    return table([*titles, "UPOS", "ECE", "ECE, calibrated"], lines)
 
 
 def training(row: dict[str, Any]) -> str:
     return (
-        "### Training\n\n"
         f"EWT (12,544 sentences, 204,577 words), tagger and labeller included: {row['cpu']:.0f} s "
         f"of CPU time, {row['wall']:.0f} s on the clock, at most {row['peak'] / 1e9:.2f} GB of "
         "memory, with kernels compiled."
@@ -75,11 +51,7 @@ def equal_accuracy(rows: list[dict[str, Any]]) -> str:
         for r in rows
     ]  # fmt: skip
     titles = ["", "method", "% of pairs scored", "% kept", "UAS", "against full BP (95 %)"]
-    return (
-        "### What is left out\n\n"
-        "The same model (first seed, gold tags) on the test set; 100 % is all pairs that some tree "
-        "allows.\n\n" + table(titles, lines)
-    )
+    return table(titles, lines)
 
 
 def speed(rows: list[dict[str, Any]]) -> str:
@@ -99,31 +71,13 @@ def speed(rows: list[dict[str, Any]]) -> str:
         ]
         for r in rows
     ]  # fmt: skip
-    titles = [
-        "sentences",
-        "method",
-        *names,
-        "µs a sentence",
-        "words/s",
-        "over full BP",
-        "unlabelled",
-    ]
-    return (
-        "### Speed from hashed words\n\n"
-        "English test, one core, CPU time, µs per sentence by phase. Full BP scores every pair, as "
-        "the paper's does; first order is a separate model. Ratios with and without "
-        "relations.\n\n" + table(titles, lines)
-    )
+    titles = ["sentences", "method", *names, "µs a sentence", "words/s", "over full BP"]
+    return table([*titles, "unlabelled"], lines)
 
 
 def files(rows: list[dict[str, Any]]) -> str:
     lines = [[r["what"], f"{r['words_per_second']:,.0f}"] for r in rows]
-    return (
-        "### From file to file\n\n"
-        "`minfer parse run --workers 1` on English test: gzipped CoNLL-U in, CoNLL-U out, tags and "
-        "relations predicted, one core, CPU time without loading the model.\n\n"
-        + table(["", "words/s"], lines)
-    )
+    return table(["", "words/s"], lines)
 
 
 SECTIONS = {

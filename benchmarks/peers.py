@@ -45,7 +45,7 @@ import peers_page
 import reference
 import speed
 from minfer_experiments import measure
-from minfer_experiments.pages import say
+from minfer_experiments.pages import say, write_sections
 from minfer_experiments.results import Results
 from peers_cases import CASES
 from peers_claims import CLAIMS
@@ -457,7 +457,7 @@ def main() -> int:
         shutil.rmtree(scratch, ignore_errors=True)
     results = {p: Store(p, args.results).found for p in PEERS}
     networks = Results(HERE / "results" / "networks.json").found
-    args.page.write_text(peers_page.write(results, networks))
+    write_sections(args.page, peers_page.sections(results, networks))
     say(f"wrote {args.page}")
     if unfinished:
         say(f"not finished: {', '.join(unfinished)}; run it again, without --again")

@@ -2,7 +2,7 @@
 
 Data are in the folder that the environment variable MINFER_DATA names, else in ``shared/data``
 beside the checkout. The UAI models are gzipped in one folder per family: ``NAME.uai``, evidence
-``NAME.uai.evid``, exact marginals ``NAME.uai.MAR`` and log10 Z ``NAME.uai.PR``.
+``NAME.uai.evid``, exact marginals ``NAME.uai.MAR``.
 """
 
 from __future__ import annotations
@@ -58,12 +58,6 @@ class UaiModel:
         from minfer.io import read_mar
 
         return np.concatenate(read_mar(self.beside("MAR")))
-
-    @cached_property
-    def log10_z(self) -> float:
-        from minfer.io import read_pr
-
-        return read_pr(self.beside("PR"))
 
 
 def uai_models(folder: Path = UAI, names: Container[str] = ()) -> Iterator[UaiModel]:

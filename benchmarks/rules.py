@@ -29,7 +29,7 @@ import numpy as np
 
 from minfer import BeliefPropagation, Exact, FactorGraph, Gibbs, Rules
 from minfer_experiments.measure import Stopwatch, peak
-from minfer_experiments.pages import table
+from minfer_experiments.pages import table, write_sections
 from minfer_experiments.results import Results
 
 CASES = (
@@ -408,57 +408,21 @@ def main() -> None:
         found = json.loads(ran.stdout.splitlines()[-1])
         print(name, json.dumps(found, indent=1))
         if "skipped" not in found or name not in results.found:
-            earlier = results.found.get("_before", [])
-            results.found["_before"] = [x for x in earlier if x != name]
             results.keep(name, found)
     if given.page:
-        PAGE.write_text(page(results.found), "utf-8")
+        made = {
+            name: section(name, found) for name, found in results.parts.items() if name in CASES
+        }
+        write_sections(PAGE, {name: "\n".join(lines) for name, lines in made.items()})
 
 
 # ---------------------------------------------------------------------- the page
 
 
-def page(results: dict[str, Any]) -> str:
-    """docs/rules-measured.md."""
-    out = [
-        "# Rules, measured",
-        "",
-        "Made by `benchmarks/rules.py --page`. CPU seconds of one core of a shared machine, so "
-        "ratios count more than seconds; memory is the most that the process of a case held. "
-        "*Full* is belief propagation over all groundings with the same kernels (tol 1e-5); errors "
-        "are differences of probabilities from it.",
-        "",
-    ]
-    missing = [title for name, title in TITLES.items() if name not in results]
-    if missing:
-        out += [f"Not measured yet: {'; '.join(missing)}.", ""]
-    before = [TITLES[name] for name in results.get("_before", [])]
-    if before:
-        text = "Not measured again since lazy grounding joins in order of rank"
-        out += [f"{text}: {'; '.join(before)}.", ""]
-    for name, title in TITLES.items():
-        found = results.get(name)
-        if found is None:
-            continue
-        out += [f"## {title}", ""]
-        out += [f"Skipped: {found['skipped']}.", ""] if "skipped" in found else section(name, found)
-    return "\n".join(out)
-
-
-TITLES = {
-    "grounding": "Grounding",
-    "linear": "Smokers with observed friends: groundings linear in the tables",
-    "class": "Tuffy's `class`, files unchanged",
-    "cora-fold": "Cora, fold 1",
-    "cora": "Cora, all folds",
-    "people": "Records of people, all pairs, `same` is transitive",
-    "people-300": "Records of people, all pairs: 300 records",
-    "people-600": "Records of people, all pairs: 600 records",
-    "people-large": "Records of people, all pairs: 2,000 records",
-}
-
-
 def section(name: str, found: dict[str, Any]) -> list[str]:
+    """A section of docs/rules-measured.md."""
+    if "skipped" in found:
+        return [f"Skipped: {found['skipped']}."]
     if name == "grounding":
         return [
             f"{found['clauses']:,} clauses of transitivity over 200 records in {found['cpu']:.2f} "
@@ -506,11 +470,7 @@ def section(name: str, found: dict[str, Any]) -> list[str]:
             out += full_table(some) if "full" in some else lazy_table(some["lazy"])
         return out
     if "full" in found:
-        checks = (
-            "About half the time of the row with a tolerance is its checks: messages of all "
-            "groundings are summed once, and belief propagation begins three times elsewhere."
-        )
-        return [*full_table(found), *([checks, ""] if name == "cora-fold" else [])]
+        return full_table(found)
     note = [found["note"], ""] if "note" in found else []
     if name == "people-large":
         last = found["lazy"][-1]["from the one before"]

@@ -1,19 +1,16 @@
-"""How fast is minfer, side by side with its peers and with a bare kernel: one command.
+"""How fast is minfer beside a bare kernel: ``python benchmarks/speed.py``.
 
-    python benchmarks/speed.py                      # makes a throw-away environment for the peers
-    python benchmarks/speed.py --peers-env DIR      # makes it once and keeps it
-    python benchmarks/speed.py --no-peers           # minfer against the yardstick only
-
-Two measurements, both in CPU time, the tools taking turns within a round, on one pinned core or
+Two measurements, both in CPU time, the two taking turns within a round, on one pinned core or
 (--loose) as anybody runs them, the time of all threads counted:
 
 * the cost of one sequential sweep, minfer against the yardstick (see yardstick.py);
 * the time to 1e-4: the smallest number of iterations after which no marginal is further than 1e-4
   from the fixed point of belief propagation, then the time of exactly that run. The count is
   chosen for the tool, which is generous to tools without a stop rule. minfer's time includes
-  building the graph; the peers' and the yardstick's do not, nor any compilation.
+  building the graph; the yardstick's does not.
 
-Ratios are medians over rounds of the ratio within a round.
+Ratios are medians over rounds of the ratio within a round. ``peers.py`` measures other libraries
+on the same problems, by the functions here.
 """
 
 from __future__ import annotations
@@ -56,20 +53,6 @@ HERE = Path(__file__).resolve().parent
 TOL = 1e-4
 CLOSE_SECONDS = 5  # for an idle process to end
 
-# What installs today. pgmax declares some 195 packages (3.7 GB) that inference does not need:
-# it goes in alone, with the few that it imports.
-PEERS: dict[str, list[list[str]]] = {
-    "pgmax": [["jax==0.10.2", "numba", "scipy", "absl-py"], ["--no-deps", "pgmax==0.6.1"]],
-    "pygms": [["pygms==0.4.1"]],
-    "pomegranate": [["torch==2.13.0"], ["pomegranate==1.1.2"]],
-    "pyagrum": [["pyagrum==3.3.1"]],
-    "pgmpy": [["pgmpy==1.1.2"]],
-}
-NEEDS = {
-    "pygms-ising": "pygms",
-    "pgmpy-messages": "pgmpy",
-}  # tool -> entry of PEERS, where the names differ
-
 # Problem -> tools that run it through belief propagation.
 BP: dict[str, tuple[str, ...]] = {
     "P1a5": ("minfer", "yardstick", "pgmax", "pygms-ising", "pygms", "pomegranate"),
@@ -88,22 +71,6 @@ EXACT: dict[str, tuple[str, ...]] = {
 }
 SWEEPS = {"P1a5": (20, 220), "P2a5": (2, 12), "P3": (20, 220)}
 
-# (what, slower tool, faster tool, problems, least ratio)
-BARS: list[tuple[str, str, str, tuple[str, ...], float]] = [
-    ("minfer, graph build included, against pgmax's run alone", "pgmax", "minfer",
-     ("P1a5", "P1a1", "P2a5", "P3"), 8.0),
-    ("12-state grid, minfer with build against pgmax's run", "pgmax", "minfer", ("G12",), 5.0),
-    (
-        "minfer against pyGMs' Ising solver",
-        "pygms-ising",
-        "minfer",
-        ("P1a5", "P1a1", "P2a5", "P3"),
-        15.0,
-    ),
-    ("minfer against pyGMs' generic BP", "pygms", "minfer", ("P1a5", "P3"), 1000.0),
-    ("minfer against pomegranate", "pomegranate", "minfer", ("P1a5", "P3"), 1000.0),
-    ("the yardstick itself against pgmax", "pgmax", "yardstick", ("P1a5", "P1a1"), 11.0),
-]  # fmt: skip
 SWEEP_BAR = 1.3
 
 
@@ -187,27 +154,6 @@ class Row:
     @property
     def seconds(self) -> float:
         return statistics.median(self.samples)
-
-
-def install(env: Path, wanted: set[str]) -> tuple[str, dict[str, str]]:
-    """Create or complete the peers' environment; returns its python and what failed."""
-    python = env / ("Scripts" if os.name == "nt" else "bin") / "python"
-    if not python.exists():
-        say(f"creating the peers' environment in {env}")
-        subprocess.run([sys.executable, "-m", "venv", str(env)], check=True)
-    failed = {}
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    for peer in sorted(wanted):
-        probe = f"import importlib.metadata as m; m.version({peer!r})"
-        if subprocess.run([str(python), "-c", probe], capture_output=True).returncode == 0:
-            continue
-        for step in PEERS[peer]:
-            say(f"installing {' '.join(s for s in step if s[0] != '-')}")
-            done = subprocess.run([*pip, *step], capture_output=True, text=True)
-            if done.returncode:
-                failed[peer] = (done.stderr.strip().splitlines() or ["pip failed"])[-1][:200]
-                break
-    return str(python), failed
 
 
 def fixed_point(p: Problem) -> F8:
@@ -350,35 +296,24 @@ def ratio(rows: list[Row], problem: str, slow: str, fast: str) -> float | None:
     return median_ratio(a, b)
 
 
-def judge(bp: list[Row], exact: list[Row], sweeps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Every bar that can be judged with what ran."""
-    out = []
-    for entry in sweeps:
-        if "ratio" in entry:
-            out.append({
-                "bar": "minfer's sweep against the yardstick's", "problem": entry["problem"],
-                "need": f"<= {SWEEP_BAR:g}", "found": entry["ratio"],
-                "met": entry["ratio"] <= SWEEP_BAR,
-            })  # fmt: skip
-    for what, slow, fast, problems, least in BARS:
-        for name in problems:
-            found = ratio(bp, name, slow, fast)
-            if found is not None:
-                out.append({"bar": what, "problem": name, "need": f">= {least:g}",
-                            "found": found, "met": found >= least})  # fmt: skip
-    found = ratio(exact, "P4i", "pyagrum", "minfer")
-    if found is not None:
-        out.append({"bar": "exact, minfer with build against pyAgrum's Shafer-Shenoy",
-                    "problem": "P4i", "need": ">= 1", "found": found,
-                    "met": found >= 1})  # fmt: skip
-    return out
+def judge(sweeps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sweeps against the bar."""
+    return [
+        {
+            "bar": "minfer's sweep against the yardstick's", "problem": entry["problem"],
+            "need": f"<= {SWEEP_BAR:g}", "found": entry["ratio"],
+            "met": entry["ratio"] <= SWEEP_BAR,
+        }
+        for entry in sweeps
+        if "ratio" in entry
+    ]  # fmt: skip
 
 
 def report(found: dict[str, Any]) -> str:
     """The whole result as Markdown."""
     stamp, result = found[ABOUT]["speed"], found["speed"]
     versions, about = result["versions"], result["problems"]
-    bp, exact = ([Row(**row) for row in result[part]] for part in ("bp", "exact"))
+    bp = [Row(**row) for row in result["bp"]]
     where = "not pinned, all threads counted, on" if is_loose() else "one core of"
     parts = [
         "# Speed",
@@ -386,9 +321,6 @@ def report(found: dict[str, Any]) -> str:
         f"medians of up to {result['reps']} rounds in which the tools take turns.",
         "Versions: " + ", ".join(f"{t} {v}" for t, v in versions.items()) + ".",
     ]
-    if result["skipped"]:
-        skipped = "; ".join(f"{t}: {why}" for t, why in result["skipped"].items())
-        parts.append(f"Not run: {skipped}.")
     if result["bars"]:
         body = [
             [b["bar"], b["problem"], b["need"], number(b["found"]), "yes" if b["met"] else "**no**"]
@@ -439,28 +371,13 @@ def report(found: dict[str, Any]) -> str:
         parts += ["## minfer stopped by its own rule at 1e-4, graph build included",
                   table(["problem", "its", "ms", "distance to the fixed point"],
                         body)]  # fmt: skip
-    if exact:
-        body = []
-        for r in exact:
-            x = ratio(exact, r.problem, r.tool, "minfer")
-            included = TOOLS[r.tool].includes_build
-            body.append([
-                f"{r.problem}: {about[r.problem]}", r.tool, number(r.seconds * 1e3),
-                "-" if x is None else number(x), "included" if included else number(r.setup),
-                f"{r.error:.0e}",
-            ])  # fmt: skip
-        head = ["problem", "tool", "ms", "x minfer", "set-up s", "largest error"]
-        parts += ["## Exact marginals of every variable", table(head, body)]
     return "\n\n".join(parts) + "\n"
 
 
 def main() -> int:
-    cli = argparse.ArgumentParser(description="minfer's speed against its peers and a bare kernel")
-    cli.add_argument("--peers-env", type=Path, help="environment for the peers; kept and reused")
-    cli.add_argument("--no-peers", action="store_true", help="minfer and the yardstick only")
+    cli = argparse.ArgumentParser(description="minfer's speed against a bare kernel")
     cli.add_argument("--reps", type=int, default=9, help="rounds (default 9)")
     cli.add_argument("--problems", nargs="+", choices=list(BP), default=list(BP))
-    cli.add_argument("--tools", nargs="+", choices=list(TOOLS), default=list(TOOLS))
     cli.add_argument("--core", type=int, default=None, help="core to pin to (default the last)")
     cli.add_argument("--loose", action="store_true", help="no pinning, threads as they come")
     cli.add_argument("--out", type=Path, help="folder for the results (benchmarks/results, or a "
@@ -470,59 +387,31 @@ def main() -> int:
         loosen()
     args.out = args.out or HERE / "results" / ("loose" if args.loose else "")
     args.out.mkdir(parents=True, exist_ok=True)
-
     core = last_core() if args.core is None else args.core
-    tools = [t for t in args.tools if not args.no_peers or t in ("minfer", "yardstick")]
     scratch = Path(tempfile.mkdtemp(prefix="minfer-speed-"))
     clients: dict[str, Client] = {}
-    versions: dict[str, str] = {}
-    skipped: dict[str, str] = {}
     bp: list[Row] = []
-    exact: list[Row] = []
     own: list[dict[str, Any]] = []
     try:
-        peers_python = sys.executable
-        wanted = {NEEDS.get(t, t) for t in tools} & PEERS.keys()
-        if wanted:
-            peers_python, skipped = install(args.peers_env or scratch / "peers", wanted)
-        for tool in tools:
-            peer = NEEDS.get(tool, tool)
-            if peer in skipped:
-                continue
-            python = peers_python if peer in PEERS else sys.executable
-            client = Client(tool, python, core, scratch / f"{tool}.log")
-            try:
-                versions[tool] = client.ask("hello")["version"]
-                clients[tool] = client
-            except ToolFailed as error:
-                skipped[tool] = str(error)
-                client.close()
-        for tool, why in skipped.items():
-            say(f"skipped {tool}: {why}")
-
-        sweeps = sweep_costs(clients, args.problems, args.reps) if "yardstick" in clients else []
+        for tool in ("minfer", "yardstick"):
+            clients[tool] = Client(tool, sys.executable, core, scratch / f"{tool}.log")
+        versions = {tool: client.ask("hello")["version"] for tool, client in clients.items()}
+        sweeps = sweep_costs(clients, args.problems, args.reps)
         for name in args.problems:
-            found = bp_rows(name, clients, args.reps, scratch)
-            bp += found
-            if any(r.tool == "minfer" for r in found):
-                own.append(own_stop(name, clients["minfer"], scratch))
-            if name in EXACT:
-                exact += exact_rows(name, clients, args.reps, scratch)
+            bp += bp_rows(name, clients, args.reps, scratch)
+            own.append(own_stop(name, clients["minfer"], scratch))
     finally:
         for client in clients.values():
             client.close()
         shutil.rmtree(scratch, ignore_errors=True)
-
     result: dict[str, Any] = {
         "reps": args.reps,
         "versions": versions,
-        "skipped": skipped,
         "problems": {name: load(name).about for name in args.problems},
-        "bars": judge(bp, exact, sweeps),
+        "bars": judge(sweeps),
         "sweeps": sweeps,
         "bp": [vars(r) for r in bp],
         "own_stop": own,
-        "exact": [vars(r) for r in exact],
     }
     results = Results(args.out / "speed.json")
     results.keep("speed", result)

@@ -10,7 +10,7 @@ from draws import draws
 from minfer import BeliefPropagation, FactorGraph, ModelError, Status, TreeReweighted
 from minfer.conditioning import condition
 from minfer.kernels import lanes
-from minfer.solvers.abreast import Structure, abreast, absorb
+from minfer.solvers.abreast import LaneStructure, abreast, absorb
 from minfer.wiring import wire
 
 FEATURES = ["and", "equal", "or", "implies"]
@@ -131,7 +131,7 @@ def bits(answers):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_neighbours_and_threads_change_no_bit(dtype, damping):
     mesh, _, odds = grids(400)
-    structure = Structure.of(mesh)
+    structure = LaneStructure.of(mesh)
     more = {"dtype": dtype, "damping": damping, "max_iters": 300}
     together = abreast(structure, odds, **more)
     order = np.random.default_rng(1).permutation(len(odds))
@@ -217,7 +217,7 @@ def test_converged_means_that_an_update_by_numpy_moves_nothing():
     answers = abreast(mesh, odds, tol=tol, pairs=True)
     assert answers.converged.all()
     assert (answers.residual <= tol).all()
-    scope, w = mesh.pair_scope, Structure.of(mesh_of(FactorGraph.grid(np.zeros((6, 6)), 0.7))).w
+    scope, w = mesh.pair_scope, LaneStructure.of(mesh_of(FactorGraph.grid(np.zeros((6, 6)), 0.7))).w
     p, j = answers.probs, answers.pairs
     belief = np.log(p) - np.log1p(-p)
     cavity = [np.log(j[:, :, 2] / j[:, :, 0]), np.log(j[:, :, 1] / j[:, :, 0])]
@@ -245,7 +245,7 @@ def test_chains_need_no_iterations():
 @pytest.mark.parametrize("coupling", [0.3, 1.0, 2.5, 6.0, 12.0])
 def test_float32_is_near_float64(coupling):
     mesh, _, odds = grids(60, coupling=coupling)
-    structure = Structure.of(mesh)
+    structure = LaneStructure.of(mesh)
     a = abreast(structure, odds, pairs=True)
     b = abreast(structure, odds, dtype=np.float32, pairs=True)
     assert b.probs.dtype == np.float32

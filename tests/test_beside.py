@@ -29,7 +29,6 @@ from minfer import (
     Tempering,
     infer,
 )
-from minfer.certified import telling as certainty
 from minfer.certified.search import applicable
 from minfer.conditioning import condition
 from minfer.examples import sprinkler
@@ -38,10 +37,13 @@ from minfer.notebook import Face, Faced
 from minfer.reduction.bound import product_bound
 from minfer.reduction.compare import Comparison, Outcome, Reference, Trial, compare, measured
 from minfer.reduction.explain import explain
+from minfer.reduction.request import looked_at
 from minfer.reduction.result import Result
-from minfer.reduction.telling import error, full_log_z, looked_at, reduced_log_z, summary
 from minfer.report import denoise_report, report
-from minfer.solvers import portfolio, telling
+from minfer.say import answers as telling
+from minfer.say import intervals as certainty
+from minfer.say.reduced import error, full_log_z, reduced_log_z, summary
+from minfer.solvers import portfolio
 from minfer.solvers.status import Status
 from minfer.words import duration
 from oracle import truth as naive

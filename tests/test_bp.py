@@ -64,12 +64,12 @@ def test_log_space_agrees_with_linear(graph):
             s = fresh_messages(mesh)
             refresh_cavities(mesh, s)
             bp.sweeps(
-                mesh.wiring, None, s, s.m, watch_for(-1.0), bp.SEQUENTIAL, 7, -1.0, 0.0,
-                np.zeros(7), *mesh.kinds(),
+                mesh.wiring, None, s, watch_for(-1.0), bp.SEQUENTIAL, 7, np.zeros(7),
+                *mesh.kinds(), None,
             )  # fmt: skip
             if s.flag.any():
                 return  # contradiction, or a range that asks for logs: covered elsewhere
-            bp.read_beliefs(mesh.wiring, s, np.zeros(0), bp.WRITE, True, mesh.log)
+            bp.read_beliefs(mesh.wiring, s, np.zeros(0), bp.WRITE, mesh.log)
             runs.append(s.bel.copy())
     except ContradictionError:
         return
@@ -81,7 +81,7 @@ def test_log_space_agrees_with_linear(graph):
 @settings(max_examples=draws(150))
 def test_sending_ahead_gives_the_bits_of_sending_everything(reweighted, graph):
     """After any number of sweeps: beliefs as they are, and messages once completed."""
-    from minfer.kernels import bp
+    from minfer.kernels import odds
     from minfer.message_state import fresh_messages, watch_for
 
     rho = np.full(graph.n_factors, 0.7) if reweighted else None
@@ -90,17 +90,21 @@ def test_sending_ahead_gives_the_bits_of_sending_everything(reweighted, graph):
         return  # zeros: not in odds
     for sweeps in range(1, 8):
         runs = []
-        for mode in (bp.SEQUENTIAL, bp.AHEAD):
+        for sent in (odds.NEVER, 0.0):
             s, watch = fresh_messages(mesh.changed(first=mesh.first.copy())), watch_for(-1.0)
+            watch.control[odds.SENT] = sent
+            weights = None
             if reweighted:
                 s.rl[:] = mesh.wiring.rho * np.log(s.m)
-            made = bp.sweeps(
-                mesh.wiring, None, s, s.m, watch, mode, sweeps, -1.0, 0.0, np.zeros(sweeps),
-                *mesh.kinds(),
+                weights = mesh.wiring.rho, s.rl, True
+            parts, n = mesh.wiring.odds, sweeps
+            made = odds.sweep_pairs(
+                parts, s.m, s.bel, watch.m, watch.bel, watch.control, n, np.zeros(n), 0.0, weights,
+                None, None,
             )  # fmt: skip
             assert made == sweeps
             seen = s.bel.copy()
-            bp.complete(mesh.wiring, s, watch.control, reweighted)
+            odds.complete(parts, s.m, s.bel, watch.control, weights)
             assert (s.bel[1::2] == seen[1::2]).all()
             runs.append((seen[1::2], s.m.copy(), s.rl.copy()))
         for a, b in zip(*runs, strict=True):
@@ -240,19 +244,22 @@ def test_residual_trace_is_the_true_change():
 
 def test_few_specialisations():
     """The hot path compiles a handful of kernels, each once: no second version for odd input."""
-    from minfer.kernels import bethe, bp, general, wiring
+    from minfer.kernels import bethe, bp, general, odds, wiring
 
     rng = np.random.default_rng(0)
     BeliefPropagation()(FactorGraph.grid(rng.normal(size=(3, 3)), 1.0))
     BeliefPropagation()(FactorGraph.pairwise(np.zeros(2), np.array([[0, 1]]), 1.0))
     BeliefPropagation()(FactorGraph.from_tables([2, 3], [[0, 1]], [np.zeros((2, 3))]))
+    marked = [len(kernel.signatures) for kernel in (odds.sweep_pairs, odds.visit_pairs, bp.sweeps)]
     BeliefPropagation()(FactorGraph.grid(rng.normal(size=(3, 3)), 1.0).with_evidence({0: 1}))
+    BeliefPropagation()(FactorGraph.grid(rng.normal(size=(4, 2)), -1.0).tilt(np.ones(16)))
+    for kernel, versions in zip((odds.sweep_pairs, odds.visit_pairs, bp.sweeps), marked):
+        assert len(kernel.signatures) == versions
     for kernel in (
-        bp.sweeps_pairs, bp.visit_pairs, general.visit_linear, general.visit_log,
-        bp.read_beliefs, bethe.pair_terms, wiring.pair_fill, wiring.pair_slots, wiring.classify,
+        general.visit_linear, general.visit_log, bethe.pair_terms, wiring.pair_fill,
+        wiring.pair_slots, wiring.classify,
     ):  # fmt: skip
-        most = {bp.read_beliefs: 2, bp.visit_pairs: 3}.get(kernel, 1)  # markers; sending ahead
-        assert len(kernel.signatures) <= most, kernel
+        assert len(kernel.signatures) <= 1, kernel
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -336,7 +343,7 @@ def test_observed_variables_are_not_swept(solver, kind):
     mesh = wire(condition(graph.with_evidence(known)))
     assert (mesh.wiring.cls[list(known)] == ASLEEP).all()
     assert (mesh.wiring.cls == GENERAL).any() == (k > 2)
-    assert mesh.kinds()[1] is (True if k > 2 else None)
+    assert (mesh.wiring.field.size > 0) == (k > 2)
     m = solver(graph.with_evidence(known))
     assert m.converged
     assert all(m[v][s] == 1.0 and m[v].sum() == 1.0 for v, s in known.items())

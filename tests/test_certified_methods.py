@@ -18,7 +18,7 @@ import pytest
 
 from draws import draws
 from minfer import ContradictionError, Exact, FactorGraph, intervals
-from minfer.certified.bounds import Bounds, Meter, Method
+from minfer.certified.bounds import BoundMethod, Bounds, Meter
 from minfer.certified.boxes import Boxes
 from minfer.certified.local import Local, odds_ranges, ratios
 from minfer.certified.monotone import Grid, Monotone, Region, find_grid, rectangle_plan, run
@@ -35,7 +35,7 @@ NO_STOP = np.zeros(1, dtype=np.uint8)
 
 
 def alone(
-    method: Method,
+    method: BoundMethod,
     graph: FactorGraph,
     budgets: tuple[float, ...] = (64.0, 1e3, 1e4, 1e6),
     ignored: np.ndarray | None = None,

@@ -82,13 +82,12 @@ def test_a_small_network_compiles_nothing(compiled):
 
 def test_plain_belief_propagation_compiles_what_it_needs(compiled):
     names = compiled["grid"]
-    assert "minfer.kernels.bp.sweeps_pairs" in names
+    assert "minfer.kernels.odds.sweep_pairs" in names
     modules = {name.rpartition(".")[0].removeprefix("minfer.kernels.") for name in names}
-    assert modules <= {"bp", "bethe", "wiring", "pairs", "tables"}
+    assert modules <= {"odds", "bethe", "wiring", "pairs", "tables"}
     needless = {
-        "sweeps", "visit_watched", "visit_reweighted", "visit_listed", "residual", "_product",
-        "machine_beliefs", "factor_message", "contract", "damped", "general_terms", "tree_slack",
-        "variable_terms", "begin_watch", "peel", "take_over",
+        "walk_pairs", "wake_all", "factor_message", "contract", "damped", "general_terms",
+        "tree_slack", "variable_terms", "peel", "take_over",
     }  # fmt: skip
     assert not needless & {name.rpartition(".")[2] for name in names}
     assert len(names) <= 25

@@ -487,7 +487,7 @@ def test_a_declared_size_is_held_against_the_bytes(tmp_path, pil):
 
 
 def test_without_pillow(monkeypatch, tmp_path):
-    monkeypatch.setitem(__import__("sys").modules, "PIL", None)
+    monkeypatch.setitem(__import__("sys").modules, "PIL.Image", None)
     with pytest.raises(RefusedError, match=r"pip install 'minfer\[image\]'"):
         read_picture(tmp_path / "a.png")
 

@@ -33,9 +33,10 @@ def model(states: str) -> FactorGraph:
 
 
 def frame(library: str, value: Any) -> Any:
-    module = pytest.importorskip(library)
+    module = pytest.importorskip({"categories": "pandas"}.get(library, library))
     try:
-        return (module.table if library == "pyarrow" else module.DataFrame)({"n": [value]})
+        made = (module.table if library == "pyarrow" else module.DataFrame)({"n": [value]})
+        return made.astype("category") if library == "categories" else made
     except Exception:  # not a value that such a frame can have
         pytest.skip(f"{library} has no {value!r}")
 
@@ -86,6 +87,7 @@ ROWS: dict[str, Callable[[FactorGraph, Any], float]] = {
     "batch of states": lambda g, x: batch(g, [[x, None]]),
     "batch of an array": lambda g, x: batch(g, np.array([[x, None]], object)),
     "batch of pandas": lambda g, x: batch(g, frame("pandas", x)),
+    "batch of categories": lambda g, x: batch(g, frame("categories", x)),
     "batch of polars": lambda g, x: batch(g, frame("polars", x)),
     "batch of arrow": lambda g, x: batch(g, frame("pyarrow", x)),
 }
@@ -94,6 +96,7 @@ CELLS: dict[str, Callable[[FactorGraph, Any], float]] = {
     "predict records": lambda g, x: predicted(g, [{"n": x}]),
     "predict an array": lambda g, x: predicted(g, np.array([[x]], object), columns=["n"]),
     "predict pandas": lambda g, x: predicted(g, frame("pandas", x)),
+    "predict categories": lambda g, x: predicted(g, frame("categories", x)),
     "predict polars": lambda g, x: predicted(g, frame("polars", x)),
     "predict arrow": lambda g, x: predicted(g, frame("pyarrow", x)),
     "fit": fitted,
@@ -105,6 +108,8 @@ RULES: list[tuple[str, Any, Any, Any, Any]] = [
     ("names", "yes", 1, 1, 1),
     ("names", 1, 1, 1, 1),
     ("names", np.int8(1), 1, 1, 1),
+    ("names", np.str_("yes"), 1, 1, 1),
+    ("names", b"yes", NO, NO, 1),
     ("names", 1.0, NO, 1, 1),
     ("names", 0.5, NO, NO, NO),
     ("names", " yes ", NO, NO, 1),
@@ -129,6 +134,9 @@ RULES: list[tuple[str, Any, Any, Any, Any]] = [
     ("numerals", 2, NO, NO, 1),  # a name, or the number of no state
     ("numerals", 1, NO, NO, 0),
     ("numerals", 0, NO, NO, NO),
+    ("numerals", True, NO, NO, NO),
+    ("names", "True", NO, NO, NO),
+    ("truth", "TRUE", NO, NO, 1),
     ("truth", True, 1, 1, 1),
     ("truth", np.False_, 0, 0, 0),
 ]

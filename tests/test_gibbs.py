@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from draws import draws
 from minfer import Components, ContradictionError, Exact, FactorGraph, RefusedError
-from minfer.solvers import telling
+from minfer.say import answers as telling
 from minfer.solvers.base import LogZ, Marginals, Status
 from minfer.solvers.gibbs import Gibbs
 from oracle import models

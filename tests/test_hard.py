@@ -342,14 +342,14 @@ def test_belief_propagation_does_not_vouch_for_itself():
     alone = Clamped(BeliefPropagation(max_iters=1), k=0, restarts=0)(graph)
     assert not moving.converged
     found = [
-        portfolio.Candidate("BeliefPropagation", moving),
-        portfolio.Candidate("Clamped", alone),
+        portfolio.Contender("BeliefPropagation", moving),
+        portfolio.Contender("Clamped", alone),
     ]
     chosen, _ = portfolio._choose(found, None)
     assert chosen.error_estimate == moving.error_estimate  # nothing is known
     tilted = BeliefPropagation()(graph.tilt(np.tile([0.0, 3.0], 9)))
     found.append(
-        portfolio.Candidate("JoinGraph(max_cells=8)", replace(tilted, status=moving.status))
+        portfolio.Contender("JoinGraph(max_cells=8)", replace(tilted, status=moving.status))
     )
     chosen, _ = portfolio._choose(found, None)
     assert chosen.error_estimate == max(
@@ -361,9 +361,9 @@ def test_samples_do_not_outvote_a_united_message_passing_behind_zeros():
     graph = FactorGraph.grid(np.linspace(-1, 1, 9).reshape(3, 3), 1.0, feature="equal")
     settled = BeliefPropagation()(graph)
     other = BeliefPropagation()(graph.tilt(np.tile([0.0, 1.0], 9)))
-    drawn = portfolio.Samples(replace(settled, probs=other.probs), 1e-4, True)
+    drawn = portfolio.JudgedSamples(replace(settled, probs=other.probs), 1e-4, True)
     found = [
-        portfolio.Candidate(name, settled)
+        portfolio.Contender(name, settled)
         for name in ("BeliefPropagation", "JoinGraph(max_cells=16)", "JoinGraph(max_cells=64)")
     ]
     assert portfolio._choose(found, drawn, soft=False)[0].error_estimate > 0.05
@@ -378,24 +378,24 @@ def test_coarse_samples_outvote_what_converged_only_from_afar():
     settled = BeliefPropagation()(graph)
     drawn = replace(settled, probs=BeliefPropagation()(graph.tilt(np.tile([0.0, 1.0], 9))).probs)
     apart = float(np.abs(settled.probs - drawn.probs).mean())
-    found = [portfolio.Candidate("BeliefPropagation", settled)]
+    found = [portfolio.Contender("BeliefPropagation", settled)]
     for error, taken in ((apart / 3, settled), (apart / 9, drawn)):
         assert error > portfolio.COARSE
-        chosen, _ = portfolio._choose(found, portfolio.Samples(drawn, error, True))
+        chosen, _ = portfolio._choose(found, portfolio.JudgedSamples(drawn, error, True))
         assert np.array_equal(chosen.probs, taken.probs)
     moving = [found[0]._replace(answer=replace(settled, status=Status.MAX_ITERS))]
-    chosen, _ = portfolio._choose(moving, portfolio.Samples(drawn, apart / 3, True))
+    chosen, _ = portfolio._choose(moving, portfolio.JudgedSamples(drawn, apart / 3, True))
     assert np.array_equal(chosen.probs, drawn.probs)
 
 
 def test_a_join_graph_that_still_moves_far_yields_to_belief_propagation_at_rest():
     graph = FactorGraph.grid(np.linspace(-1, 1, 9).reshape(3, 3), 4.0, feature="equal")
-    rest = portfolio.Candidate("BeliefPropagation", BeliefPropagation(damping=0.5)(graph))
+    rest = portfolio.Contender("BeliefPropagation", BeliefPropagation(damping=0.5)(graph))
     moving = BeliefPropagation(max_iters=1)(graph)
 
     def join(last):
         answer = replace(moving, residuals=np.array([0.5, last]))
-        return portfolio.Candidate("JoinGraph(max_cells=8)", answer)
+        return portfolio.Contender("JoinGraph(max_cells=8)", answer)
 
     assert portfolio._best([rest, join(0.1)]) is rest
     near = join(0.01)
@@ -411,8 +411,8 @@ def test_samples_without_round_trips_serve_where_a_soft_model_has_nothing_better
     assert settled.converged
     assert not moving.converged
     drawn = Tempering(n_sweeps=50)(graph)
-    samples = portfolio.Samples(drawn, 0.02, False)
-    candidate = portfolio.Candidate("BeliefPropagation", moving)
+    samples = portfolio.JudgedSamples(drawn, 0.02, False)
+    candidate = portfolio.Contender("BeliefPropagation", moving)
     chosen, why = portfolio._choose([candidate], samples, soft=True)
     assert "no other vouches for itself" in why
     assert np.array_equal(chosen.probs, drawn.probs)
@@ -648,11 +648,11 @@ def test_windows_that_never_left_belief_propagation_do_not_vouch_for_it():
     rounds.until(np.inf)
     windows = rounds.answer(0.0)
     assert np.abs(windows.probs - bp.probs).max() < 0.005
-    found = [portfolio.Candidate("BeliefPropagation", bp), portfolio.Candidate("Windows", windows)]
+    found = [portfolio.Contender("BeliefPropagation", bp), portfolio.Contender("Windows", windows)]
     chosen, _ = portfolio._choose(found, None)
     assert np.abs(chosen.probs - Exact()(TWO_MODES).probs).max() > 0.3
     assert chosen.error_estimate is None, "nothing is known of it"
-    clamped = portfolio.Candidate("Clamped", Clamped(k=1)(TWO_MODES))
+    clamped = portfolio.Contender("Clamped", Clamped(k=1)(TWO_MODES))
     chosen, _ = portfolio._choose([*found, clamped], None)
     assert chosen.error_estimate > 0.3
 

@@ -21,8 +21,8 @@ PACKAGE = Path(minfer.__file__).parent
 # docs/architecture.md, from its last row to its first
 LAYERS = [
     {"kernels"},
-    {"errors", "words", "notebook", "checks", "limits", "parallel", "plots"},
-    {"factors", "states", "evidence", "joint", "directed", "graph"},
+    {"errors", "words", "notebook", "checks", "limits", "parallel", "plots", "say"},
+    {"factors", "states", "evidence", "joint", "build", "directed", "graph"},
     {
         "conditioning",
         "layout",
@@ -43,7 +43,7 @@ LAYERS = [
     {"exercise", "health"},
     {"cli", "__main__"},
 ]
-MOST_LEVELS = 10
+MOST_LEVELS = 11
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 

@@ -213,7 +213,7 @@ def test_sums_and_maxima_of_a_group(seed, k, kind):
 
 def sweeps(graph: FactorGraph, n: int, ahead: bool, lean: bool) -> tuple:
     """Beliefs and messages after n sweeps of either engine, and whether it went on in logs."""
-    from minfer.kernels.bp import SENT
+    from minfer.kernels.odds import SENT
 
     run = Propagation(wire(condition(graph)), None, 1e-300, 0.0, "sequential")
     if not lean:
@@ -244,31 +244,6 @@ def test_sending_ahead_is_sending_all_bit_for_bit(graph):
             np.testing.assert_array_equal(a[1], b[1])
     except ContradictionError:
         return
-
-
-@pytest.mark.slow  # compiles what belief propagation has inside one kernel
-@given(label_graphs(max_variables=6, zeros=False), st.booleans())
-@hsettings(max_examples=draws(40))
-def test_lean_sweeps_send_ahead_what_all_would_say(graph, plain):
-    from minfer.kernels.lean import greet, lean_ways, sweep_lean
-
-    mesh = wire(condition(models.as_tables(graph) if plain else graph))  # has no room without pairs
-    work = mesh.lean_room
-    if not len(work):
-        return
-    size = int(mesh.wiring.gslot[:, 3].sum())
-    ahead, every, out = (np.full(size, np.nan) for _ in range(3))
-    one, two = (np.full(int(mesh.wiring.off[-1]), np.nan) for _ in range(2))
-    w, ways, n = mesh.wiring, lean_ways(mesh.wiring, mesh.gowner), len(mesh.wiring.card)
-    for it in range(7):
-        turn = it % 2 == 0
-        a = sweep_lean(w, ways, ahead, ahead, one, work, 0, n, turn, True, False, it == 0)
-        b = sweep_lean(w, ways, every, out, two, work, 0, n, turn, False, False, it == 0)
-        if it == 0:
-            greet(w, ways, ahead, work)
-        np.testing.assert_array_equal(one, two)
-        np.testing.assert_array_equal(ahead, every)
-        assert a[0] == b[0]
 
 
 @given(label_graphs(max_variables=6, zeros=False), st.booleans())

@@ -188,5 +188,5 @@ def test_notebooks_show_escaped_tables():
     assert nasty in of_marginals
     assert dict(zip(of_result[::2], of_result[1::2]))["ignored"] == "1"
     many = Tags(BeliefPropagation()(GRID)._repr_html_())
-    assert len(many.cells) == 2 + 2 * 20
+    assert len(many.cells) == 3 + 3 * 20
     assert "and 124 more" in BeliefPropagation()(GRID)._repr_html_()

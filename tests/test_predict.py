@@ -267,18 +267,6 @@ def test_an_unknown_state_is_reported_with_row_and_column(sprinkler: FactorGraph
         predict(sprinkler, {"wet": [3]}, "rain")
 
 
-def test_numbers_texts_and_what_is_missing(sprinkler: FactorGraph) -> None:
-    cells = ["wet", " wet ", 2, 2.0, "2", np.int8(2), np.str_("wet"), b"wet"]
-    found = predict(sprinkler, {"wet": cells}, "rain")
-    assert found["P(rain=yes)"].tolist() == [1.0] * len(cells)
-    empty = [None, math.nan, "", np.float32("nan"), -1, "?"]
-    found = predict(sprinkler, [{"wet": x} for x in empty], "rain", missing=["", "?"])
-    assert {round(row["P(rain=yes)"], 12) for row in found} == {0.2}
-    by_name = predict(sprinkler, {"mood": np.array([1, 2])}, "wet")
-    by_text = predict(sprinkler, {"mood": ["1", "2"]}, "wet")
-    assert by_name["P(wet)"].tolist() == by_text["P(wet)"].tolist()
-
-
 def test_a_targets_own_column_is_evidence_only_if_named(sprinkler: FactorGraph) -> None:
     rows = {"rain": ["yes", None], "wet": ["dry", "dry"]}
     blind = predict(sprinkler, rows, "rain")

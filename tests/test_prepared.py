@@ -341,19 +341,6 @@ def test_states_of_a_batch_by_name(solver):
     np.testing.assert_allclose(run(evidence=["no", None]).probs, want[0], atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["pandas", "categorical", "polars", "arrow"])
-def test_states_of_a_table_by_name(kind):
-    columns = {"b": ["mid", None, "low"], "a": ["yes", "no", None]}
-    library = {"categorical": "pandas", "arrow": "pyarrow"}.get(kind, kind)
-    module = pytest.importorskip(library)
-    table = module.table(columns) if kind == "arrow" else module.DataFrame(columns)
-    if kind == "categorical":
-        table = table.astype("category")
-    run = Exact().prepare(NAMED)
-    want = run.batch(np.array([[1, 1], [0, -1], [-1, 0]])).probs
-    np.testing.assert_array_equal(run.batch(table).probs, want)
-
-
 @pytest.mark.parametrize(
     ("evidence", "message"),
     [
@@ -368,13 +355,6 @@ def test_states_of_a_table_by_name(kind):
 def test_wrong_names_in_a_batch(evidence, message):
     with pytest.raises(EvidenceError, match=message):
         Exact().prepare(NAMED).batch(evidence)
-
-
-def test_wrong_names_in_a_call():
-    run = Exact().prepare(NAMED)
-    for seen in ({"b": "heigh"}, ["no", "heigh"]):
-        with pytest.raises(EvidenceError, match=r"b has the states low, mid, high.*mean high"):
-            run(evidence=seen)
 
 
 @pytest.mark.parametrize(

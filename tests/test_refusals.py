@@ -106,8 +106,6 @@ REFUSED: dict[str, tuple[type[MinferError], str, Callable[[], Any]]] = {
         lambda: MODEL.add_features([["rain", "wet"]], 1.0),
     ),
     "evidence by a word": (EvidenceError, "wet has states 0 to 1", lambda: evidence(wet="yes")),
-    "NaN as evidence": (EvidenceError, "wet has states 0 to 1", lambda: evidence(wet=NAN)),
-    "None as evidence": (EvidenceError, "wet has states 0 to 1", lambda: evidence(wet=None)),
     "half a state": (EvidenceError, "integers", lambda: evidence(wet=1.0)),
     "a bool as evidence": (EvidenceError, "integers", lambda: evidence(wet=np.True_)),
     "soft evidence": (EvidenceError, "wet", lambda: MODEL.with_soft_evidence({"wet": "ab"})),

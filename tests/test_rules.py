@@ -259,7 +259,7 @@ def test_plans_count_without_grounding():
 def test_probabilities_and_fields_can_be_replaced():
     program = Rules().open("same", [(0, 1), (1, 2)], symmetric=True).rule("1: same(x, y)")
     store = program.store
-    store.set_p([0.25, 0.75])
+    store.set_column("p", [0.25, 0.75])
     p = store.predicates["same"]
     rows = store.con.execute(f"select a0, a1, p from {p.table} order by all").fetchall()
     assert rows == [(0, 1, 0.25), (1, 0, 0.25), (1, 2, 0.75), (2, 1, 0.75)]
@@ -349,7 +349,7 @@ def test_programs_in_one_process_are_apart(tmp_path):
     last = programs.pop()
     programs.clear()
     assert [last.store.n_atoms, last.infer().probabilities.tolist()] == [6, alone[-1]]
-    last.store.set_p(alone[-1])
+    last.store.set_column("p", alone[-1])
     found = last.store.con.execute(f"select p from {last.store.predicates['s'].table}").fetchall()
     assert [p for (p,) in found] == alone[-1]
 

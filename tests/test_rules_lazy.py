@@ -87,8 +87,8 @@ def factor_key(block, row: int, grounding) -> tuple:
 
 def lazily_kept(selector, p, threshold: float) -> dict:
     found: dict = defaultdict(float)
-    kept, masks = selector.select(p, threshold)
-    grounding = selector.grounding(kept, masks)
+    kept = selector.select(p, threshold)
+    grounding = selector.grounding(kept)
     for block in grounding.blocks:
         if block.scope.shape[1] == 1:
             continue
@@ -267,10 +267,10 @@ def test_joins_in_order_of_rank_find_what_the_database_finds(rule, known):
         assert agrees(program, program.ground(), selector, p, few([None, *THRESHOLDS], 2)) > 0
         ways = itertools.product((1e-1, 1e-3), (None, now), (1e-4, 0.0))
         for threshold, messages, band in few(ways, 2):
-            kept, masks = selector.select(p, threshold)
-            found = selector.sums(p, kept, masks, band, messages)
+            kept = selector.select(p, threshold)
+            found = selector.sums(p, kept, band, messages)
             ids = unknown & np.isfinite(found)
-            expected = plain.sums(p, kept, masks, band, messages)
+            expected = plain.sums(p, kept, band, messages)
             assert np.abs(found - expected)[ids].max() < 1e-10
 
 
@@ -284,7 +284,7 @@ def test_what_a_closed_table_or_a_literal_makes_few_is_no_product_of_all():
     selector = Selector(program.grounder, 1e6)
     for join in selector.by_rank.values():
         assert join.shared
-    kept, _ = selector.select(np.full(program.store.n_atoms, 0.5), 1e-3)
+    kept = selector.select(np.full(program.store.n_atoms, 0.5), 1e-3)
     assert sum(map(len, kept.values())) == 2 * 1999
 
 
@@ -299,9 +299,9 @@ def test_of_kept_factors_nothing_is_summed():
     p = np.random.default_rng(0).uniform(0.05, 0.95, len(known))
     p = np.where(known == 2, p, known)
     for selector in (Selector(program.grounder, 1e6), by_the_database(program)):
-        kept, masks = selector.select(p, 1e-9)
+        kept = selector.select(p, 1e-9)
         assert sum(map(len, kept.values())) > 20
-        assert np.abs(selector.sums(p, kept, masks, 1e-9)).max() < 1e-12
+        assert np.abs(selector.sums(p, kept, 1e-9)).max() < 1e-12
 
 
 @pytest.mark.drawn
@@ -321,9 +321,8 @@ def test_the_same_tables_are_merged_before_the_threshold():
     selector = Selector(program.grounder, 1e6)
     p = np.where(program.store.known() == 2, 0.5, 1.0)
     between = math.sqrt(float(gains(0.25, 0.5) * gains(0.25, 1.0)))
-    assert [m.tolist() for m in selector.select(p, between)[1]] == [
-        [True] * len(b) for b in selector.dense
-    ]
+    kept = selector.select(p, between).values()
+    assert [len(b) for b in kept] == [len(b) for b in selector.dense]
     assert agrees(program, program.ground(), selector, p) > 0
 
 
@@ -419,9 +418,9 @@ def test_summed_messages_are_those_of_the_factors_that_are_not_kept():
     selector = Selector(program.grounder, 1e6)
     rng = np.random.default_rng(0)
     p = rng.uniform(0.01, 0.99, program.store.n_atoms)
-    kept, masks = selector.select(p, 2e-2)
+    kept = selector.select(p, 2e-2)
     chosen = {tuple(row) for f in kept.values() for row in f.scope.tolist()}
-    found = selector.sums(p, kept, masks, 1e-3)
+    found = selector.sums(p, kept, 1e-3)
     expected = np.zeros_like(p)
     n = 0
     for block in program.ground().blocks:
@@ -457,9 +456,9 @@ def test_messages_that_are_in_the_marginals_already_are_made_of_cavities(rule):
     grounding = program.ground()
     weights, all_gains = scan(program, grounding, p)
     middle = float(np.median(list(all_gains.values())))
-    kept, masks = selector.select(p, middle)
+    kept = selector.select(p, middle)
     chosen = lazily_kept(selector, p, middle)
-    found = selector.sums(p, kept, masks, 1e-3, now)
+    found = selector.sums(p, kept, 1e-3, now)
     expected, done = np.zeros_like(p), set(chosen)
     for block in grounding.blocks:
         for row in range(len(block) if block.scope.shape[1] > 1 else 0):
@@ -490,7 +489,7 @@ def test_weights_beyond_what_a_number_holds_are_summed_as_logs(weight, certain):
     if certain:
         p[:5] = [0, 1, 0, 1, 0]
     for messages in (None,) if certain else (None, now):
-        found = selector.sums(p, {}, [], 1e-6, messages)
+        found = selector.sums(p, {}, 1e-6, messages)
         expected = np.zeros_like(p)
         for block in program.ground().blocks:
             for row, (a, b, c) in enumerate(block.scope.tolist()):

@@ -18,7 +18,7 @@ from minfer.parsing.assessment import assess
 from minfer.parsing.conllu import read_treebank, sentence_meant, write_conllu
 from minfer.parsing.tiny import tiny_treebank
 from minfer.pictures import side_by_side
-from minfer.queries.telling import ask
+from minfer.queries.asked import ask
 from minfer.reduction.recipes import Compensated
 from minfer.reduction.request import Request, account
 from minfer.solvers.named import SOLVERS, plain_settings, solver_named
@@ -49,8 +49,6 @@ def test_a_request_is_an_inference(model: FactorGraph) -> None:
     [
         ({"method": "magic"}, "method must be"),
         ({"seed_graph": "tree"}, "seed_graph must be"),
-        ({"values": 0.1, "method": "iterated"}, "values goes with one inference"),
-        ({"values": 0.1, "time_limit": 3.0}, "values goes with one inference"),
         ({"time_limit": -1.0}, "time_limit must be"),
         ({"max_factors": -1}, "max_factors"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -47,12 +47,20 @@ def number(x: float | None, digits: int = 3) -> str:
 
 def write_section(page: Path, name: str, text: str) -> None:
     """Put a text between the page's markers ``<!-- begin NAME -->`` and ``<!-- end NAME -->``."""
-    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-    head, found, rest = page.read_text("utf-8").partition(begin)
-    _, closed, tail = rest.partition(end)
-    if not (found and closed):
-        raise FormatError(f"{page}: there is no {begin} with an {end} after it")
-    write_bytes(page, f"{head}{begin}\n\n{text.strip()}\n\n{end}{tail}".encode())
+    write_sections(page, {name: text})
+
+
+def write_sections(page: Path, made: Mapping[str, str]) -> None:
+    """The same of several, by name; the file is written once."""
+    out = page.read_text("utf-8")
+    for name, text in made.items():
+        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+        head, found, rest = out.partition(begin)
+        _, closed, tail = rest.partition(end)
+        if not (found and closed):
+            raise FormatError(f"{page}: there is no {begin} with an {end} after it")
+        out = f"{head}{begin}\n\n{text.strip()}\n\n{end}{tail}"
+    write_bytes(page, out.encode())
 
 
 def say(text: str) -> None:

@@ -23,6 +23,9 @@ from minfer.errors import MinferError, ModelError, RefusedError, SettingsError
 
 T = TypeVar("T")
 
+#: Variables of factors: (F, A), or F sequences of any lengths.
+Scopes = ArrayLike | Sequence[Sequence[int]]
+
 MAX_STATES = 2**31 - 1  # of one variable
 
 NEAR_ONE = 1e-3  # sums of probabilities that were rounded to a few digits
@@ -353,6 +356,14 @@ def unique_rows(rows: NDArray) -> tuple[NDArray, NDArray]:
     return distinct, which.ravel()
 
 
+def per_factor(values: NDArray, n: int, what: str, dtype: type) -> NDArray:
+    """One number for each of n factors, from one for all or from n."""
+    try:
+        return np.broadcast_to(values, (n,)).astype(dtype)
+    except ValueError:
+        raise ModelError(f"{n} scopes but {what} of shape {values.shape}") from None
+
+
 def warn(message: str) -> None:
     """A warning at the line of the user's own that called us, whichever of our doors it took."""
     level, frame = 1, sys._getframe()
@@ -392,12 +403,13 @@ def concatenate(parts: Sequence[NDArray], dtype: type) -> NDArray:
     return np.concatenate([np.asarray(p, dtype=dtype).ravel() for p in parts])
 
 
-def load(module: str) -> Any:
-    """Import a library, or say how to get it."""
+def load(module: str, needs: str = "", extra: str = "") -> Any:
+    """Import a library, or say what ``needs`` it and how to get it: by itself, or as an extra."""
     library = module.partition(".")[0]
     try:
         return import_module(module)
     except ImportError:
-        raise RefusedError(
-            f"this needs {library}, which is not installed: pip install {library}"
-        ) from None
+        needs, package = needs or f"this needs {library}", library
+        if extra:
+            package = f"'minfer[{extra}]'"
+        raise RefusedError(f"{needs}, which is not installed: pip install {package}") from None

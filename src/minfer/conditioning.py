@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from minfer.checks import check_graph
 from minfer.errors import ContradictionError, ModelError, RefusedError
 from minfer.factors.group import FactorGroup, n_entries, patterns
-from minfer.layout import Arrays
+from minfer.layout import FactorArrays
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -46,20 +46,26 @@ class Conditioned:
     field: NDArray[np.float64]  # (sum S,) unary factors absorbed; -inf on excluded states
     fixed: NDArray[np.int32]  # (V,) the only state left, or -1
     groups: tuple[FactorGroup, ...]  # arity >= 2 over free variables; ids are the graph's
-    _arrays: Arrays | None = None
+    _arrays: FactorArrays | None = None
 
     @property
-    def arrays(self) -> Arrays:
+    def arrays(self) -> FactorArrays:
         """The groups as arrays; models that differ in the field alone share them."""
         known = self._arrays
         if known is None or known.groups is not self.groups:
-            known = Arrays(self.graph._n_states, self.graph._offsets, self.groups)
+            known = FactorArrays(self.graph._n_states, self.graph._offsets, self.groups)
             object.__setattr__(self, "_arrays", known)
         return known
 
     @cached_property
     def has_fixed(self) -> bool:
         return bool((self.fixed >= 0).any())
+
+    @cached_property
+    def fixed_at(self) -> NDArray[np.int64]:
+        """Where the states of the fixed variables are among all."""
+        known = np.flatnonzero(self.fixed >= 0)
+        return self.graph._offsets[known] + self.fixed[known]
 
     def expand(self, factor: int, joint: NDArray) -> NDArray[np.float64]:
         """A joint marginal over a factor's free variables, put back onto its whole scope."""
@@ -132,7 +138,7 @@ class _Settled(NamedTuple):
     constant: float
     field: NDArray[np.float64] | None  # (sum S,) to be added; None: nothing
     fixed: NDArray[np.int32]
-    arrays: Arrays
+    arrays: FactorArrays
 
 
 def condition(graph: FactorGraph) -> Conditioned:
@@ -206,7 +212,7 @@ def _settled(graph: FactorGraph, start: _Absorbed, gone: NDArray[np.bool_] | Non
     else:
         fixed_late = _new_fixed(graph, log_field, fixed)  # propagation stopped: leave them free
         fixed[fixed_late] = -1
-    arrays = Arrays(graph._n_states, offsets, tuple(groups))
+    arrays = FactorArrays(graph._n_states, offsets, tuple(groups))
     return _Settled(gone, constant, start.field if lent else log_field, fixed, arrays)
 
 

@@ -30,15 +30,15 @@ MAX_WRITTEN_ARITY, MAX_WRITTEN_CELLS = 4, 256
 MAX_CHAIN_CELLS = 1 << 26
 
 
-def only_tables(model: Conditioned) -> Conditioned:
+def only_tables(model: Conditioned, who: str = "Exact") -> Conditioned:
     """The same model in tables, with auxiliary variables behind its own where there must be.
 
-    Raises RefusedError where a factor cannot be written so.
+    Raises RefusedError where a factor cannot be written so; ``who`` refuses it.
     """
     if all(g.form == "table" for g in model.groups):
         return model
     groups: list[FactorGroup] = []
-    chains = _Chains(model)
+    chains = _MachineChains(model, who)
     field, constant = model.field.copy(), model.constant
     for g in model.groups:
         if g.form == "table":
@@ -52,7 +52,7 @@ def only_tables(model: Conditioned) -> Conditioned:
             for row in range(len(g)):
                 scope = g._scope[row]
                 free = scope[model.fixed[scope] < 0]
-                table = _global_table(model, g, row)
+                table = _global_table(model, g, row, who)
                 if len(free) == 0:
                     constant += float(table)
                 elif len(free) == 1:
@@ -78,14 +78,16 @@ def only_tables(model: Conditioned) -> Conditioned:
     )
 
 
-def _global_table(model: Conditioned, group: FactorGroup, row: int) -> NDArray[np.float64]:
+def _global_table(
+    model: Conditioned, group: FactorGroup, row: int, who: str = "Exact"
+) -> NDArray[np.float64]:
     """log psi over the free variables of a global factor, by asking for every assignment."""
     scope = group._scope[row]
     free = model.fixed[scope] < 0
     shape = tuple(int(s) for s in model.graph._n_states[scope[free]])
     if math.prod(shape) > MAX_TABLE_CELLS:
         raise RefusedError(
-            f"Exact: {group.noun} {int(group._ids[row])} has {len(shape)} unobserved variables, "
+            f"{who}: {group.noun} {int(group._ids[row])} has {len(shape)} unobserved variables, "
             f"too many to write it out as a table ({MAX_TABLE_CELLS} cells); use BeliefPropagation"
         )
     cells = all_cells(shape)
@@ -94,11 +96,11 @@ def _global_table(model: Conditioned, group: FactorGroup, row: int) -> NDArray[n
     return group.score(np.full(len(cells), row), x).reshape(shape)
 
 
-class _Chains:
+class _MachineChains:
     """Auxiliary variables and the tables of chains, those of one shape collected."""
 
-    def __init__(self, model: Conditioned) -> None:
-        self.model = model
+    def __init__(self, model: Conditioned, who: str) -> None:
+        self.model, self.who = model, who
         self.states: list[int] = []  # of the auxiliary variables
         self.cells = 0
         self.parts: dict[tuple[int, ...], list[tuple[NDArray, NDArray]]] = {}
@@ -116,7 +118,7 @@ class _Chains:
         self.cells += int((n[:-1] * n[1:] * group.shape).sum()) * len(group)
         if self.cells > MAX_CHAIN_CELLS:
             raise RefusedError(
-                f"Exact: factor {int(group._ids[0])}, {group._a_noun} over {group.arity} "
+                f"{self.who}: factor {int(group._ids[0])}, {group._a_noun} over {group.arity} "
                 f"unobserved variables, has too many states in between (chains of more than "
                 f"{MAX_CHAIN_CELLS:,} cells); use BeliefPropagation"
             )

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.telling import judged_colours
 from minfer.errors import RefusedError
 from minfer.io.text import write_bytes
 from minfer.limits import compiled
 from minfer.pictures import check_suffix, write_marked, write_picture
-from minfer.reduction import telling
-from minfer.reduction.result import Result, finite_or_none
-from minfer.solvers.telling import took
-from minfer.words import duration
+from minfer.reduction.result import Result
+from minfer.say import reduced
+from minfer.say.answers import took
+from minfer.say.intervals import judged_colours
+from minfer.words import duration, plain
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
@@ -175,7 +175,7 @@ class Denoised:
             "ignored": result.n_ignored,
             "kept_share": result.kept_share,
             "divergence_estimate": result.divergence,
-            "mean_error_estimate": finite_or_none(result.mean_error_estimate),
+            "mean_error_estimate": plain(result.mean_error_estimate),
             "no_estimate": result.no_estimate,
         }
 
@@ -187,7 +187,7 @@ class Denoised:
         if self.shades is not None:
             of = f"level {self.shades.level:.3g} with alpha {self.shades.alpha:.3g}"
             shades = f"told apart at {of}"
-        if method and not advice and result.kept_share > telling.MOST_KEPT:
+        if method and not advice and result.kept_share > reduced.MOST_KEPT:
             advice = (
                 "little was ignored: raise factor_cost, or set alpha=... for a picture of little "
                 "noise"
@@ -198,12 +198,12 @@ class Denoised:
             "shades": shades,
             "solver": repr(result.marginals.solver),
             "method": method,
-            "status": telling.status(result),
+            "status": reduced.status(result),
             "advice": advice,
             "pairs": f"{pairs:,}: {result.n_added:,} kept ({result.kept_share:.1%}), "
             f"{result.n_ignored:,} ignored",
-            "divergence": telling.divergence(result) if method else "",
-            "error of leaving out": telling.error(result) if method else "",
+            "divergence": reduced.divergence(result) if method else "",
+            "error of leaving out": reduced.error(result) if method else "",
             "certain": "" if certain is None else judged_colours(certain, result.marginals),
             "time": took(result.seconds),
         }

@@ -11,18 +11,20 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import concatenate, real_numbers, table_sizes, told
 from minfer.errors import ModelError, visible
-from minfer.factors.tables import Tables
-from minfer.states import declared_states
+from minfer.factors.tables import Tables, flat_table_groups, table_groups
+from minfer.states import Variables
 
 if TYPE_CHECKING:
-    from minfer.graph import FactorGraph
+    from minfer.build import Growing
+
+G = TypeVar("G", bound="Growing")
 
 #: How far a row of probabilities may be from one.
 ROW_SUM = 1e-4
@@ -33,14 +35,12 @@ _HINT = "; a table of columns, as pgmpy has them, has to be turned into one of r
 ROUNDING = 1e-12
 
 
-def build_network(kind: type[FactorGraph], states: Any, tables: Any) -> FactorGraph:
-    """See :meth:`FactorGraph.network`."""
+def with_network(graph: G, tables: Any) -> G:
+    """A graph without factors with those of a network; see :meth:`FactorGraph.network`."""
     if not isinstance(tables, Mapping):
         raise ModelError(
             f"network: tables must be a mapping {{variable: table}}, not {told(tables)}"
         )
-    sizes, state_names = declared_states(states, "network")
-    graph = kind.empty(sizes, list(states)).with_state_names(state_names)
     children, parents, cpts = [], [], []
     for name, entry in tables.items():
         own_parents: Any = []
@@ -63,9 +63,7 @@ def _is_names(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(x, str) for x in value)
 
 
-def with_probabilities(
-    graph: FactorGraph, scopes: Sequence[Sequence[int]], tables: Sequence[ArrayLike]
-) -> FactorGraph:
+def with_probabilities(graph: G, scopes: Sequence[Sequence[int]], tables: Sequence[ArrayLike]) -> G:
     """A graph with tables of numbers that are not negative added, which are not their logarithms.
 
     Those that are conditional distributions of their last variables know it, unless two are of one
@@ -83,41 +81,34 @@ def with_probabilities(
         if p.size and not p.any():
             raise ModelError(f"{what} is zero everywhere")
         listed.append(p)
-    with np.errstate(divide="ignore"):
-        grown = graph._add_tables(scopes, [np.log(p) for p in listed])
     arity = np.array([len(scope) for scope in scopes], dtype=np.int64)
-    some = np.flatnonzero(arity)
-    if not len(some):
-        return grown
     joined = concatenate([np.asarray(scope) for scope in scopes], np.int64)
-    flat = concatenate([listed[i].ravel() for i in some], np.float64)
-    good = np.zeros(len(arity), dtype=bool)
-    good[some] = are_conditional(graph, arity[some], joined, flat)
-    parents = {scopes[i][-1]: scopes[i][:-1] for i in np.flatnonzero(good).tolist()}
-    if not parents or len(parents) < good.sum() or order_or_cycle(parents)[1]:
-        return grown
-    flat = normalised(graph, arity[some], joined, flat, good[some])
-    ends = np.cumsum([listed[i].size for i in some])
-    for i, p in zip(some.tolist(), np.split(flat, ends[:-1])):
-        listed[i] = p.reshape(listed[i].shape)
+    child = None
+    if (table_sizes(graph._n_states[joined], arity) == [p.size for p in listed]).all():
+        some = np.flatnonzero(arity)
+        flat = concatenate([listed[i].ravel() for i in some], np.float64)
+        good = are_conditional(graph, arity[some], joined, flat)
+        parents = {scopes[i][-1]: scopes[i][:-1] for i in some[good].tolist()}
+        if parents and len(parents) == good.sum() and not order_or_cycle(parents)[1]:
+            flat = normalised(graph, arity[some], joined, flat, good)
+            ends = np.cumsum([listed[i].size for i in some])
+            for i, p in zip(some.tolist(), np.split(flat, ends[:-1])):
+                listed[i] = p.reshape(listed[i].shape)
+            child = np.full(len(listed), -1, dtype=np.int32)
+            child[some[good]] = [scopes[i][-1] for i in some[good].tolist()]
     with np.errstate(divide="ignore"):
-        grown = graph._add_tables(scopes, [np.log(p) for p in listed])
-    child = np.full(grown.n_factors, -1, dtype=np.int32)
-    if graph._child is not None:
-        child[: graph.n_factors] = graph._child
-    for i in np.flatnonzero(good).tolist():
-        child[graph.n_factors + i] = scopes[i][-1]
-    return grown._renumbered(_child=child)
+        logs = [np.log(p) for p in listed]
+    return graph._append(*table_groups(graph, graph.n_factors, scopes, logs), child=child)
 
 
 def with_conditionals(
-    graph: FactorGraph,
+    graph: G,
     children: Sequence[int],
     parents: Sequence[Sequence[int]],
     tables: Sequence[ArrayLike],
     row_sum: float = ROW_SUM,
     normalise: bool = True,
-) -> FactorGraph:
+) -> G:
     """A graph with conditional distributions added; scopes are (parents..., child).
 
     Rows that sum to one within ``row_sum`` are accepted, and divided by their sum (files round to a
@@ -155,12 +146,12 @@ def with_conditionals(
 
 
 def with_flat_conditionals(
-    graph: FactorGraph,
+    graph: G,
     arity: NDArray[np.int64],
     scopes: NDArray[np.int64],
     p: NDArray[np.float64],
     normalise: bool = True,
-) -> FactorGraph:
+) -> G:
     """As :func:`with_conditionals`, from flat arrays in which nothing is wrong.
 
     Parameters
@@ -173,18 +164,11 @@ def with_flat_conditionals(
         p = normalised(graph, arity, scopes, p)
     with np.errstate(divide="ignore"):
         logs = np.log(p)
-    known = graph.n_factors
-    grown = graph.add_flat_tables(arity, scopes.astype(np.int32), logs) if len(arity) else graph
-    child_of = np.full(grown.n_factors, -1, dtype=np.int32)
-    if graph._child is not None:
-        child_of[:known] = graph._child
-    child_of[known:] = scopes[np.cumsum(arity) - 1]
-    return grown._renumbered(_child=child_of)
+    groups = flat_table_groups(graph, graph.n_factors, arity, scopes.astype(np.int32), logs)
+    return graph._append(*groups, child=scopes[np.cumsum(arity) - 1])
 
 
-def network_of(
-    bare: FactorGraph, scopes: Sequence[list[int]], p: NDArray[np.float64]
-) -> FactorGraph | Fault:
+def network_of(bare: G, scopes: Sequence[list[int]], p: NDArray[np.float64]) -> G | Fault:
     """The network of one conditional distribution for each variable of a graph without factors.
 
     As :func:`find_fault` and :func:`with_flat_conditionals`, with as few calls as a small file
@@ -221,13 +205,11 @@ def network_of(
         scope = np.array([scopes[i] for i in mine], dtype=np.int32)
         groups.append(Tables(np.array(mine), scope, shape, entries))
     child = np.array([scope[-1] for scope in scopes], dtype=np.int32)
-    return type(bare)(
-        bare._n_states, tuple(groups), bare.names, None, None, bare.lineage, bare._states, child
-    )
+    return bare._append(*groups, child=child)
 
 
 def normalised(
-    graph: FactorGraph,
+    graph: Variables,
     arity: NDArray[np.int64],
     scopes: NDArray[np.int64],
     p: NDArray[np.float64],
@@ -244,7 +226,7 @@ def normalised(
 
 
 def are_conditional(
-    graph: FactorGraph,
+    graph: Variables,
     arity: NDArray[np.int64],
     scopes: NDArray[np.int64],
     p: NDArray[np.float64],
@@ -265,7 +247,7 @@ class Fault(NamedTuple):
 
 
 def find_fault(
-    graph: FactorGraph,
+    graph: Variables,
     arity: NDArray[np.int64],
     scopes: NDArray[np.int64],
     p: NDArray[np.float64],
@@ -291,7 +273,7 @@ def find_fault(
     return Fault(table, row, what)
 
 
-def given_text(graph: FactorGraph, parents: Sequence[int], row: int) -> str:
+def given_text(graph: Variables, parents: Sequence[int], row: int) -> str:
     """What a row of a table is given, as in " given A=yes, B=no"; its last parent runs fastest."""
     if not parents:
         return ""
@@ -304,7 +286,7 @@ def given_text(graph: FactorGraph, parents: Sequence[int], row: int) -> str:
 
 
 def _rows(
-    graph: FactorGraph, arity: NDArray[np.int64], scopes: NDArray[np.int64]
+    graph: Variables, arity: NDArray[np.int64], scopes: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Of each row its size and its first cell, and how many rows there are before each table."""
     child = graph._n_states[scopes[np.cumsum(arity) - 1]].astype(np.int64)
@@ -318,7 +300,7 @@ def _sums(p: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.float6
 
 
 def check_acyclic(
-    graph: FactorGraph, children: Sequence[int], parents: Sequence[Sequence[int]]
+    graph: Variables, children: Sequence[int], parents: Sequence[Sequence[int]]
 ) -> NDArray[np.int64]:
     """Variables in an order that puts parents first; a cycle is an error that shows it."""
     of: dict[int, Sequence[int]] = {}
@@ -332,37 +314,7 @@ def check_acyclic(
     return np.array(order, dtype=np.int64)
 
 
-def check_conditional(graph: FactorGraph) -> None:
-    """ModelError unless the tables that are said to be conditional distributions are."""
-    if graph._child is None:
-        return
-    for group in graph.groups:
-        children = graph._child[group._ids]
-        for axis in range(group.arity):
-            rows = np.flatnonzero(children == group._scope[:, axis])
-            if not len(rows):
-                continue
-            if not group.has_tables:
-                raise ModelError(f"factor {group._ids[rows[0]]} is no conditional distribution")
-            tables = group.log_tables(rows).reshape(len(rows), *group.shape)
-            with np.errstate(over="ignore"):
-                off = np.abs(np.exp(tables).sum(axis=axis + 1) - 1.0).reshape(len(rows), -1)
-            wrong = ~(off.max(axis=1, initial=0.0) <= ROW_SUM)
-            if wrong.any():
-                k = int(np.argmax(wrong))
-                child = visible(graph.name(int(children[rows[k]])))
-                raise ModelError(
-                    f"factor {group._ids[rows[k]]}: it is said to be the distribution of {child} "
-                    f"given its parents, but its rows do not sum to 1 (off by {off[k].max():.3g})"
-                )
-    given = np.flatnonzero(graph._child >= 0)
-    if graph.directed:
-        scopes = [graph.scope(i).tolist() for i in given.tolist()]
-        own = graph._child[given].tolist()
-        check_acyclic(graph, own, [[v for v in s if v != c] for s, c in zip(scopes, own)])
-
-
-def cycle_text(graph: FactorGraph, loop: Sequence[int]) -> str:
+def cycle_text(graph: Variables, loop: Sequence[int]) -> str:
     """A cycle in words."""
     shown = " <- ".join(visible(graph.name(x)) for x in loop[:8])
     return f"the parents form a cycle: {shown}{' <- ...' * (len(loop) > 8)}"

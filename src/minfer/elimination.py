@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.layout import scopes
 from minfer.limits import clock, deadline_of
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class CliqueTree:
 
 def adjacency(model: Conditioned) -> Adjacency:
     """The interaction graph of the free variables of a model in tables."""
-    where = scopes(model.groups)
+    where = model.arrays.scopes
     return linked(where.scope, where.fptr, model.fixed < 0, model.graph._n_states)
 
 

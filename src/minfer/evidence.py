@@ -155,27 +155,41 @@ def observed_states(graph: Variables, evidence: Any) -> dict[int, int]:
     """One evidence without likelihoods: a mapping, or states (V,)."""
     if isinstance(evidence, Mapping):
         return numbered(graph, evidence, likelihoods=False)[0]
-    row = _states_of_array(graph, evidence, "evidence", one=True)[0]
+    given = _array(evidence)
+    if given.shape != (graph.n_variables,):
+        raise EvidenceError(
+            f"evidence: states have shape {given.shape}, not ({graph.n_variables},); give -1 where "
+            "nothing is known, or a mapping {variable: state}"
+        )
+    row = states_of(graph, given[None], "evidence")[0]
     return {v: s for v, s in enumerate(row.tolist()) if s >= 0}
 
 
 def states_of(graph: Variables, rows: Any, who: str) -> NDArray[np.int32]:
     """States (N, V) of rows that a program gives, -1 where nothing is known."""
-    if isinstance(rows, np.ndarray):
-        plain = rows.dtype.names is None
-    elif isinstance(rows, (list, tuple)):
-        plain = not (rows and isinstance(rows[0], Mapping))
-    else:  # of another library, unless it has columns
-        named = hasattr(rows, "columns") or hasattr(rows, "schema")
-        plain = hasattr(rows, "__array__") and not named
-    if plain:
-        return _states_of_array(graph, rows, who)
+    if _is_array(rows):
+        given, n = _array(rows), graph.n_variables
+        states = np.atleast_2d(given)
+        if states.ndim != 2 or states.shape[1] != n:
+            raise EvidenceError(
+                f"{who}: evidence must have shape (N, {n}), not {given.shape}; or give mappings "
+                "{variable: state}, or one of columns {variable: states}"
+            )
+        whole = (
+            states.dtype.kind in "iu" and not ((states < -1) | (states >= graph._n_states)).any()
+        )
+        if whole or not states.size:
+            return np.ascontiguousarray(states, dtype=np.int32)
+        rows = dict(enumerate(states.T))
     table = table_of(rows, who=who)
     out = np.full((table.n, graph.n_variables), -1, dtype=np.int32)
     for name, key in table.keys.items():
         v = _said(f"{who}: evidence", graph.index, key)
-        states = _said_states(graph, v, table.column(name), f"{who}: row ", isinstance(key, str))
-        before = out[:, v]
+        reader = StateReader(graph, v, said=True, by_name=isinstance(key, str))
+        column, before = table.column(name), out[:, v]
+        states = reader(column)
+        if fault := reader.fault(column, states):
+            raise EvidenceError(f"{who}: row {fault[0]}: {fault[1]}")
         twice = (before >= 0) & (states >= 0) & (before != states)
         if twice.any():
             raise EvidenceError(
@@ -185,49 +199,14 @@ def states_of(graph: Variables, rows: Any, who: str) -> NDArray[np.int32]:
     return out
 
 
-def _said_states(
-    graph: Variables, v: int, column: Factorised, where: str, by_name: bool = False
-) -> NDArray[np.int32]:
-    """A column of one variable; a fault's row comes after ``where``, if that ends with "row"."""
-    reader = StateReader(graph, v, said=True, by_name=by_name)
-    states = reader(column)
-    if fault := reader.fault(column, states):
-        row = f"{fault[0]}: " if where.endswith("row ") else ""
-        raise EvidenceError(f"{where}{row}{fault[1]}")
-    return states
-
-
-def _states_of_array(
-    graph: Variables, given: Any, who: str, one: bool = False
-) -> NDArray[np.int32]:
-    """The same from an array (N, V), or of ``one`` row (V,)."""
-    n = graph.n_variables
-    table = _array(given)
-    shape = table.shape
-    table = table[None] if table.ndim == 1 else table
-    if table.ndim != 2 or table.shape[1] != n or (one and len(shape) != 1):
-        rows, more = ("", "") if one else ("N, ", ", or one of columns {variable: states}")
-        raise EvidenceError(
-            f"{who}: states must have shape ({rows}{n}{',' * one}), not {shape}; give -1 where "
-            f"nothing is known; or give {'a mapping' if one else 'mappings'} {{variable: state}}"
-            f"{more}"
-        )
-    if table.dtype.kind == "f":
-        table = np.where(np.isnan(table), -1.0, table)
-        if (np.abs(table) < 2**31).all() and (table == np.rint(table)).all():
-            table = table.astype(np.int64)
-    if table.dtype.kind not in "iu":
-        where = f"{who}: " if one else f"{who}: row "
-        each = [_said_states(graph, v, of_values(table[:, v]), where) for v in range(n)]
-        return np.stack(each, axis=1) if n else np.zeros(table.shape, dtype=np.int32)
-    wrong = (table < -1) | (table >= graph._n_states)
-    if wrong.any():
-        i, v = (int(x) for x in np.argwhere(wrong)[0])
-        raise EvidenceError(
-            f"{who}: {'' if one else f'row {i}: '}{graph.name(v)} has states 0 to "
-            f"{graph._n_states[v] - 1}, not {told(int(table[i, v]))}; -1 means not known"
-        )
-    return np.ascontiguousarray(table, dtype=np.int32)
+def _is_array(rows: Any) -> bool:
+    """Whether rows are states alone, without names of columns."""
+    if isinstance(rows, np.ndarray):
+        return rows.dtype.names is None
+    if isinstance(rows, (list, tuple)):
+        return not (rows and isinstance(rows[0], Mapping))
+    named = hasattr(rows, "columns") or hasattr(rows, "schema")  # tables of other libraries
+    return hasattr(rows, "__array__") and not named
 
 
 def _array(values: Any) -> NDArray:

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.notebook import Face, Right
+from minfer.say.answers import describe, log_z
 from minfer.solvers.exact import Exact
-from minfer.solvers.telling import describe, log_z
 from minfer.words import probability
 
 if TYPE_CHECKING:

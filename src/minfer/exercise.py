@@ -35,7 +35,6 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("TreeReweighted", {"weights": "spanning-tree"}),
     ("TreeReweighted", {"weights": "spanning-tree", "max_iters": 2}),
     ("TreeReweighted", {"weights": "forests"}),
-    ("TreeReweighted", {"weights": (0.5,) * 21}),  # for the grid of small_graphs, to be checked
     ("BeliefPropagation", {}),
     ("BeliefPropagation", {"max_iters": 2}),  # a run that ends early completes its messages
     ("BeliefPropagation", {"schedule": "flooding"}),

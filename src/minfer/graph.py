@@ -15,49 +15,33 @@ a *lineage* and remember their factors' numbers in it, so that messages of one c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.build import Growing
 from minfer.checks import (
     check_flag,
     checked_names,
     checked_states,
-    concatenate,
     edge_array,
     integer,
     integers,
-    look_like_probabilities,
     real_numbers,
-    scope_array,
-    scope_list,
-    table_sizes,
     told,
-    unique_rows,
-    warn,
 )
-from minfer.directed import build_network, with_probabilities
+from minfer.directed import with_network, with_probabilities
 from minfer.errors import ContradictionError, ModelError, visible
 from minfer.evidence import Evidence, log_field, numbered, soft_evidence
-from minfer.factors.clause import Clauses
-from minfer.factors.counting import AtMostOne, Cardinalities, ExactlyOne
-from minfer.factors.distances import distances, recognised
-from minfer.factors.features import Features, truth_table
-from minfer.factors.globals import GlobalFactor, Globals
-from minfer.factors.group import MAX_LOG, FactorGroup, connected, n_entries, read_only
-from minfer.factors.logical import Logical
-from minfer.factors.output import Ands, Ors
-from minfer.factors.parity import Parities
-from minfer.factors.tables import Tables, check_entries, check_log_psi
+from minfer.factors.features import feature_group
+from minfer.factors.group import MAX_LOG, FactorGroup, connected, read_only
 from minfer.notebook import card
 from minfer.states import (
     StateNames,
-    Variables,
     checked_state_names,
     declared_states,
 )
@@ -66,7 +50,6 @@ from minfer.words import counted
 if TYPE_CHECKING:
     from minfer.joint import Joint
 
-_FEW_FACTORS = 5000
 #: What a graph computes once about its structure.
 _CACHED = (
     "n_factors", "_offsets", "_where", "arity", "_index", "weight_offsets", "_conditioning"
@@ -87,7 +70,7 @@ class Component(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FactorGraph(Variables):
+class FactorGraph(Growing):
     """A discrete factor graph. Build it with one of the class methods; it never changes.
 
     Examples
@@ -171,8 +154,9 @@ class FactorGraph(Variables):
         log_odds = np.asarray(log_odds, dtype=np.float64).ravel()
         graph = cls.empty(np.full(log_odds.size, 2, np.int32), names)
         unary = np.arange(log_odds.size, dtype=np.int32)[:, None]
-        graph = graph._append_features(unary, log_odds, [False, True])
-        return graph._append_features(edges, weights, feature)
+        single = feature_group(graph, 0, unary, log_odds, [False, True])
+        pairs = feature_group(graph, log_odds.size, edges, weights, feature)
+        return graph._append(single, pairs)
 
     @classmethod
     def grid(
@@ -243,9 +227,8 @@ class FactorGraph(Variables):
         True
         """
         check_flag("named: probabilities", probabilities)
-        sizes, state_names = declared_states(n_states, "named")
+        graph = cls._declared(n_states, "named")
         pairs = log_tables.items() if isinstance(log_tables, Mapping) else log_tables
-        graph = cls.empty(sizes, list(n_states)).with_state_names(state_names)
         scopes, tables = [], []
         for pair in pairs if np.iterable(pairs) else [pairs]:
             if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
@@ -289,678 +272,15 @@ class FactorGraph(Variables):
         >>> g.directed, g.states("wet")
         (True, ('no', 'yes'))
         """
-        return build_network(cls, states, tables)
+        return with_network(cls._declared(states, "network"), tables)
 
-    def add_features(
-        self, scope: ArrayLike, theta: ArrayLike, feature: str | ArrayLike = "and"
-    ) -> FactorGraph:
-        """Append features exp(theta * phi) over binary variables.
-
-        Parameters
-        ----------
-        scope : int array (F, A), A <= 6
-        theta : float or float array (F,), finite
-        feature : a name (pairs only) or a truth table of shape (2,) * A
-        """
-        return self._append_features(scope_array(scope), theta, feature)
-
-    def _append_features(
-        self, scope: NDArray[np.int32], theta: ArrayLike, feature: str | ArrayLike
-    ) -> FactorGraph:
-        """Check and append; the graph keeps ``scope`` itself, so it must be nobody else's."""
-        n, arity = scope.shape
-        truth = truth_table(feature, arity)
-        weights = real_numbers(theta, "add_features: weights")
-        theta_ = np.empty(n)
-        try:
-            theta_[:] = weights
-        except ValueError:
-            raise ModelError(
-                f"add_features: {n} scopes but weights of shape {weights.shape}"
-            ) from None
-        first = self.n_factors
-        self._check_scopes(scope, first)
-        if not (np.abs(theta_) < MAX_LOG).all():
-            bad = int(np.flatnonzero(~(np.abs(theta_) < MAX_LOG))[0])
-            raise ModelError(
-                f"factor {first + bad}: weight {theta_[bad]} is not finite (within 1e300); "
-                "use a table for a hard constraint, or evidence for a known value"
-            )
-        if n and self._n_states.size and not (self._n_states == 2).all():
-            states = self._n_states[scope]
-            if (states != 2).any():
-                bad = int(np.flatnonzero((states != 2).any(axis=1))[0])
-                raise ModelError(
-                    f"factor {first + bad}: features are over binary variables, but its scope "
-                    f"{self._scope_text(scope[bad])} has {states[bad].tolist()} states; use a table"
-                )
-        ids = np.arange(first, first + n)
-        return self._append(Features(ids, scope, truth, theta_))
-
-    def add_tables(
-        self,
-        scopes: ArrayLike | Sequence[Sequence[int]],
-        log_tables: ArrayLike | Sequence[ArrayLike],
-    ) -> FactorGraph:
-        """Append dense log-tables; arguments as in :meth:`from_tables`.
-
-        Warns if all of them look like probabilities.
-        """
-        graph = self._add_tables(scopes, log_tables)
-        more = graph.groups[len(self.groups) :]
-        if look_like_probabilities(g._log_psi.reshape(-1, *g.shape) for g in more):  # type: ignore[attr-defined]
-            warn(
-                "the log-tables look like probabilities: each sums to one. Give their logarithms, "
-                "or build the model by FactorGraph.network, or named(..., probabilities=True)"
-            )
-        return graph
-
-    def _add_tables(
-        self,
-        scopes: ArrayLike | Sequence[Sequence[int]],
-        log_tables: ArrayLike | Sequence[ArrayLike],
-    ) -> FactorGraph:
-        if isinstance(scopes, np.ndarray) and scopes.ndim == 2:
-            return self._add_table_batch(scopes, log_tables)
-        listed = scope_list(scopes, self.n_factors)
-        if not np.iterable(log_tables):
-            raise ModelError(f"log-tables must be F arrays, one for each scope, not {log_tables!r}")
-        tables = [
-            real_numbers(t, f"factor {self.n_factors + i}: log-tables")
-            for i, t in enumerate(log_tables)
-        ]
-        if len(listed) != len(tables):
-            raise ModelError(f"{len(listed)} scopes but {len(tables)} tables")
-        for i, (s, t) in enumerate(zip(listed, tables)):
-            if s.size and (s.min() < 0 or s.max() >= self.n_variables):
-                raise ModelError(
-                    f"factor {self.n_factors + i}: scope {s.tolist()} names a variable outside "
-                    f"0..{self.n_variables - 1}"
-                )
-            want = tuple(int(k) for k in self._n_states[s])
-            if t.shape != want and t.shape != (n_entries(want),):
-                check_entries(f"factor {self.n_factors + i}", want)
-                raise ModelError(
-                    f"factor {self.n_factors + i}: table has shape {t.shape}, but its scope "
-                    f"{self._scope_text(s)} needs {want}"
-                )
-        arity = np.array([s.size for s in listed], dtype=np.int64)
-        return self.add_flat_tables(
-            arity, concatenate(listed, np.int32), concatenate(tables, np.float64)
-        )
-
-    def add_flat_tables(
-        self, arity: NDArray[np.int64], scopes: NDArray[np.int32], log_psi: NDArray[np.float64]
-    ) -> FactorGraph:
-        """Append tables of any shapes from flat arrays: no object per factor.
-
-        Parameters
-        ----------
-        arity : int array (F,)
-        scopes : int array (sum of arity,), the scopes one after the other
-        log_psi : float array (sum of table sizes,), each table with its last variable fastest
-        """
-        arity, scopes = integers(arity, "arity").ravel(), integers(scopes, "scopes").ravel()
-        log_psi = real_numbers(log_psi, "log_psi").ravel()
-        first, n = self.n_factors, len(arity)
-        if (n and arity.min() < 0) or arity.sum() != len(scopes):
-            raise ModelError(f"arities of {arity.sum()} in all, but {len(scopes)} variables")
-        scope_ptr = np.concatenate([[0], np.cumsum(arity)])
-        if scopes.size and (scopes.min() < 0 or scopes.max() >= self.n_variables):
-            bad = int(np.flatnonzero((scopes < 0) | (scopes >= self.n_variables))[0])
-            factor = int(np.searchsorted(scope_ptr, bad, side="right")) - 1
-            raise ModelError(
-                f"factor {first + factor}: variable {int(scopes[bad])} is outside "
-                f"0..{self.n_variables - 1}"
-            )
-        sizes = table_sizes(self._n_states[scopes], arity)
-        if sizes.sum() != log_psi.size:
-            largest = int(np.argmax(sizes))
-            states = self._n_states[scopes[scope_ptr[largest] : scope_ptr[largest + 1]]]
-            check_entries(f"factor {first + largest}", states.tolist())
-            raise ModelError(f"tables need {sizes.sum():.0f} entries, {log_psi.size} were given")
-        table_ptr = np.concatenate([[0], np.cumsum(sizes.astype(np.int64))])
-        check_log_psi(log_psi, table_ptr, first)
-        groups: list[FactorGroup] = []
-        log_psi = log_psi.astype(np.float64, copy=False)
-        for shape, rows, scope in self._by_shape(arity, scopes, scope_ptr):
-            if len(rows) == 1:
-                begin = table_ptr.item(rows.item())
-                entries = log_psi[begin : begin + n_entries(shape)][None].copy()
-            else:
-                entries = log_psi[table_ptr[rows][:, None] + np.arange(n_entries(shape))]
-            groups.append(Tables(first + rows, scope, shape, entries))
-        return self._append(*groups)
-
-    def _by_shape(
-        self, arity: NDArray[np.int64], scopes: NDArray, scope_ptr: NDArray[np.int64]
-    ) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int32]]]:
-        """Each shape, its factors, and their scopes (F, A); by arity, then by shape."""
-        if len(arity) <= _FEW_FACTORS:  # plain loops are faster than so many calls
-            listed, ends = scopes.tolist(), scope_ptr.tolist()
-            states = self._n_states[scopes].tolist()
-            found: dict[tuple[int, ...], list[int]] = {}
-            for i, (lo, hi) in enumerate(pairwise(ends)):
-                found.setdefault(tuple(states[lo:hi]), []).append(i)
-                if len(set(listed[lo:hi])) < hi - lo:
-                    self._check_scopes(scopes[None, lo:hi], self.n_factors + i)
-            for shape in sorted(found, key=lambda shape: (len(shape), shape)):
-                mine = found[shape]
-                own = [listed[ends[i] : ends[i + 1]] for i in mine]
-                yield shape, np.array(mine), np.array(own, dtype=np.int32)
-            return
-        for a in np.unique(arity):
-            rows = np.flatnonzero(arity == a)
-            scope = scopes[scope_ptr[rows][:, None] + np.arange(a)].astype(np.int32)
-            self._check_scopes(scope, self.n_factors + rows)
-            shapes, which = unique_rows(self._n_states[scope])
-            for k in range(len(shapes)):
-                r = np.flatnonzero(which == k)
-                yield tuple(shapes[k].tolist()), rows[r], scope[r]
-
-    def _add_table_batch(self, scopes: NDArray, log_tables: ArrayLike | Any) -> FactorGraph:
-        """Tables of one shape: no regrouping. A leading axis of 1 is one table shared by all."""
-        scope = scope_array(scopes)
-        n, arity = scope.shape
-        first = self.n_factors
-        self._check_scopes(scope, first)
-        log_psi = np.array(real_numbers(log_tables, "add_tables: log-tables"), dtype=np.float64)
-        shapes = self._n_states[scope]
-        if n == 0:
-            return self
-        if (shapes != shapes[0]).any():
-            if log_psi.ndim == 0 or log_psi.shape[0] != n:
-                raise ModelError("add_tables: a shared table needs scopes of one shape")
-            return self.add_flat_tables(np.full(n, arity), scope.ravel(), log_psi.ravel())
-        shape = tuple(int(s) for s in shapes[0])
-        rows = log_psi.shape[0] if log_psi.ndim else 0
-        if rows not in (1, n) or log_psi.shape[1:] not in (shape, (n_entries(shape),)):
-            check_entries(f"factor {first}", shape)
-            raise ModelError(
-                f"add_tables: {n} scopes with {list(shape)} states need tables of shape "
-                f"{(n, *shape)}, or {(1, *shape)} for one shared table; got {log_psi.shape}"
-            )
-        log_psi = np.ascontiguousarray(log_psi.reshape(rows, -1))
-        size = log_psi.shape[1]
-        check_log_psi(log_psi.ravel(), np.arange(rows + 1) * size, first)
-        return self._append(Tables(np.arange(first, first + n), scope, shape, log_psi))
-
-    def add_global(self, scope: ArrayLike, factor: GlobalFactor) -> FactorGraph:
-        """Append one global factor over the variables in ``scope`` (A,), or F over (F, A)."""
-        scope_ = scope_array(np.atleast_2d(integers(scope, "add_global: a scope")))
-        if not (hasattr(factor, "messages") and hasattr(factor, "score")):
-            raise ModelError("add_global: a global factor has methods messages() and score()")
-        self._check_scopes(scope_, self.n_factors)
-        return self.add_groups(lambda ids, scope, shape: Globals(ids, scope, shape, factor), scope_)
-
-    # ------------------------------------------------------------------ pairs of labels
-
-    def add_potts(self, scope: ArrayLike, weights: ArrayLike) -> FactorGraph:
-        """Append pairs of variables with the same labels: log-weight w where the labels agree.
-
-        Parameters
-        ----------
-        scope : int array (F, 2)
-            Pairs of variables that have equally many states.
-        weights : float or float array (F,)
-            Negative ones push labels apart. Infinity: they must agree; minus infinity: differ.
-
-        Examples
-        --------
-        >>> from minfer import BeliefPropagation, FactorGraph
-        >>> graph = FactorGraph.empty([3, 3]).tilt([1.0, 0, 0, 0, 0, 0]).add_potts([[0, 1]], 2.0)
-        >>> BeliefPropagation()(graph)[1].round(3).tolist()
-        [0.499, 0.251, 0.251]
-        """
-        return self._add_distances(scope, weights, lambda far: [1.0, 0.0], "add_potts")
-
-    def add_truncated_linear(
-        self, scope: ArrayLike, weights: ArrayLike, truncation: float, *, hard: bool = False
-    ) -> FactorGraph:
-        """Append smoothness of ordered labels: log psi is ``-w min(|x - y|, truncation)``.
-
-        Parameters
-        ----------
-        scope : int array (F, 2)
-            Pairs of variables that have equally many states.
-        weights : float or float array (F,)
-        truncation : float
-            The distance beyond which the cost does not grow; infinity for none.
-        hard : bool
-            Labels further apart than the truncation are impossible.
-        """
-        cut = _truncation(truncation, "add_truncated_linear")
-        check_flag("add_truncated_linear: hard", hard)
-        return self._add_distances(
-            scope, weights, lambda far: _cut_off(-np.arange(far + 1.0), cut, hard),
-            "add_truncated_linear",
-        )  # fmt: skip
-
-    def add_truncated_quadratic(
-        self, scope: ArrayLike, weights: ArrayLike, truncation: float, *, hard: bool = False
-    ) -> FactorGraph:
-        """Append smoothness of ordered labels: log psi is ``-w min(|x - y|, truncation)^2``.
-
-        Arguments as in :meth:`add_truncated_linear`.
-        """
-        cut = _truncation(truncation, "add_truncated_quadratic")
-        check_flag("add_truncated_quadratic: hard", hard)
-        return self._add_distances(
-            scope, weights, lambda far: _cut_off(-(np.arange(far + 1.0) ** 2), cut, hard, 2),
-            "add_truncated_quadratic",
-        )  # fmt: skip
-
-    def add_label_distances(
-        self, scope: ArrayLike, log_weights: ArrayLike, weights: ArrayLike = 1.0
-    ) -> FactorGraph:
-        """Append pairs of variables with the same labels, by how far apart the labels are.
-
-        Parameters
-        ----------
-        scope : int array (F, 2)
-            Pairs of variables that have equally many states.
-        log_weights : float array (T,) for all factors, or (F, T)
-            log psi by distance ``|x - y|`` from 0 on; the last one applies to all larger ones.
-            Minus infinity forbids. A distance costs time, so end the list where nothing changes.
-        weights : float or float array (F,)
-            What the log-weights are multiplied with; learning changes these.
-        """
-        given = real_numbers(log_weights, "add_label_distances: log-weights").astype(np.float64)
-        table = np.atleast_2d(given)
-        if given.ndim not in (1, 2) or not table.shape[1]:
-            raise ModelError(
-                "add_label_distances: log-weights must be a list by distance, of shape (T,) or "
-                f"(F, T), not {given.shape}"
-            )
-        return self._add_distances(scope, weights, lambda far: table, "add_label_distances")
-
-    def structured(self, tolerance: float = 1e-12) -> FactorGraph:
-        """The same model, with tables that depend on the distance of two labels as such factors.
-
-        Potts, truncated linear and quadratic tables and other functions of ``|x - y|`` with few
-        different numbers are found, factors keep theirs. Belief propagation, mean field and Gibbs
-        sampling then take time and memory proportional to the number of labels, not to its square.
-
-        Parameters
-        ----------
-        tolerance : float
-            Cells of one distance may differ by this times ``1 + |log psi|``; 0 for none at all.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from minfer import FactorGraph
-        >>> table = 2.0 * np.eye(50)
-        >>> graph = FactorGraph.from_tables([50, 50], [[0, 1]], [table]).structured()
-        >>> graph.groups[0].theta, graph.groups[0].profile
-        (array([2.]), array([[1., 0.]]))
-        """
-        limit = real_numbers(tolerance, "structured: the tolerance")
-        if limit.ndim or not 0.0 <= float(limit) < 1.0:
-            raise ModelError(
-                f"structured: the tolerance must be from 0 to below 1, not {told(tolerance)}"
-            )
-        groups = [part for g in self.groups for part in recognised(g, float(limit))]
-        if all(a is b for a, b in zip(groups, self.groups)):
-            return self
-        return FactorGraph(
-            self._n_states, tuple(groups), self.names, self._field, _states=self._states,
-            _child=self._child,
-        )  # fmt: skip
-
-    def _add_distances(
-        self, scope: ArrayLike, weights: ArrayLike, profile: Callable[[int], Any], who: str
-    ) -> FactorGraph:
-        """Append pairs of labels; ``profile(d)`` gives numbers by distance up to d, or beyond."""
-        scope_ = scope_array(scope)
-        n = len(scope_)
-        given = real_numbers(weights, f"{who}: weights")
-        if given.dtype == bool:
-            raise ModelError(f"{who}: a weight must be a number, not {told(weights)}")
-        theta = _per_factor(given, n, f"{who}: weights", float)
-        if scope_.shape[1] != 2:
-            raise ModelError(f"{who}: scopes must be pairs of variables (F, 2), not {scope_.shape}")
-        self._check_scopes(scope_, self.n_factors)
-        labels = self._n_states[scope_]
-        if (labels[:, 0] != labels[:, 1]).any():
-            bad = int(np.flatnonzero(labels[:, 0] != labels[:, 1])[0])
-            raise ModelError(
-                f"factor {self.n_factors + bad}: its variables {self._scope_text(scope_[bad])} "
-                f"have {labels[bad].tolist()} states, and a distance of labels needs equally many; "
-                "use a table"
-            )
-        if np.isnan(theta).any():
-            bad = int(np.flatnonzero(np.isnan(theta))[0])
-            raise ModelError(f"factor {self.n_factors + bad}: its weight is NaN")
-        groups: list[FactorGroup] = []
-        for k in np.unique(labels[:, 0]).tolist():
-            rows = np.flatnonzero(labels[:, 0] == k)
-            table = np.atleast_2d(np.asarray(profile(k - 1), dtype=np.float64))
-            if len(table) > 1:
-                if len(table) != n:
-                    raise ModelError(f"{who}: {n} scopes but log-weights of shape {table.shape}")
-                table = table[rows]
-            wrong = ~((np.abs(table) < MAX_LOG) | (table == -np.inf))
-            if wrong.any():
-                bad = rows[int(np.flatnonzero(wrong.any(axis=1))[0])] if len(table) > 1 else rows[0]
-                raise ModelError(
-                    f"factor {self.n_factors + int(bad)}: {who}: numbers by distance must be "
-                    f"finite (within 1e300) or minus infinity, not {float(table[wrong][0])}"
-                )
-            groups += distances(self.n_factors + rows, scope_[rows], (k, k), theta[rows], table)
-        for g in groups:
-            g.check(self._n_states)
-        return self._append(*groups)
-
-    # ------------------------------------------------------------------ logical factors
-
-    def add_clauses(
-        self,
-        scopes: ArrayLike | Sequence[Sequence[int]],
-        weights: ArrayLike = np.inf,
-        *,
-        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
-        states: ArrayLike | Sequence[Sequence[int]] | None = None,
-    ) -> FactorGraph:
-        """Append clauses: log-weight w where at least one literal is true, 0 where none is.
-
-        Parameters
-        ----------
-        scopes : int array (F, A), or F sequences of variable numbers of any lengths
-        weights : float or float array (F,)
-            Infinity makes a clause hard; a negative weight prefers it false.
-        signs : as scopes, of 1 and -1 (or of bools), optional
-            -1 negates a literal; all are positive by default.
-        states : as scopes, or one int, optional
-            A literal says that its variable is in this state, 1 by default.
-
-        Examples
-        --------
-        >>> from minfer import BeliefPropagation, FactorGraph
-        >>> graph = FactorGraph.empty([2, 2, 2]).add_clauses([[0, 1, 2]], 2.0, signs=[[1, 1, -1]])
-        >>> BeliefPropagation()(graph)[2].round(3).tolist()
-        [0.561, 0.439]
-        """
-        return self._add_weighted(Clauses, scopes, weights, signs, states)
-
-    def add_parity(
-        self,
-        scopes: ArrayLike | Sequence[Sequence[int]],
-        weights: ArrayLike = np.inf,
-        *,
-        odd: ArrayLike = False,
-        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
-        states: ArrayLike | Sequence[Sequence[int]] | None = None,
-    ) -> FactorGraph:
-        """Append parity checks: log-weight w where an even number of literals is true, else 0.
-
-        ``odd``, a bool or bool array (F,): an odd number; the rest as in :meth:`add_clauses`.
-        """
-        flags = real_numbers(odd, "add_parity: odd")
-        if flags.dtype != bool:
-            raise ModelError(f"add_parity: odd must be True or False, not {told(odd)}")
-
-        def more(rows: NDArray[np.int64], n: int) -> dict[str, Any]:
-            return {"_odd": _per_factor(flags, n, "odd", bool)[rows]}
-
-        return self._add_weighted(Parities, scopes, weights, signs, states, more)
-
-    def add_or(
-        self,
-        inputs: ArrayLike | Sequence[Sequence[int]],
-        output: ArrayLike,
-        weights: ArrayLike = np.inf,
-        *,
-        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
-        states: ArrayLike | Sequence[Sequence[int]] | None = None,
-    ) -> FactorGraph:
-        """Append gates whose output is true if and only if some input is: log-weight w, else 0.
-
-        Parameters
-        ----------
-        inputs : int array (F, A), or F sequences of variable numbers of any lengths
-        output : int array (F,)
-            The scope of a factor is its inputs, then its output.
-        weights, signs, states
-            As in :meth:`add_clauses`; signs and states are of inputs and output.
-        """
-        return self._add_weighted(Ors, _gates(inputs, output), weights, signs, states)
-
-    def add_and(
-        self,
-        inputs: ArrayLike | Sequence[Sequence[int]],
-        output: ArrayLike,
-        weights: ArrayLike = np.inf,
-        *,
-        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
-        states: ArrayLike | Sequence[Sequence[int]] | None = None,
-    ) -> FactorGraph:
-        """As :meth:`add_or`; the output is true if and only if all inputs are."""
-        return self._add_weighted(Ands, _gates(inputs, output), weights, signs, states)
-
-    def add_exactly_one(
-        self,
-        scopes: ArrayLike | Sequence[Sequence[int]],
-        *,
-        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
-        states: ArrayLike | Sequence[Sequence[int]] | None = None,
-    ) -> FactorGraph:
-        """Append constraints: exactly one literal is true. Arguments as in :meth:`add_clauses`."""
-        return self.add_logical(ExactlyOne, scopes, signs=signs, states=states)
-
-    def add_at_most_one(
-        self,
-        scopes: ArrayLike | Sequence[Sequence[int]],
-        *,
-        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
-        states: ArrayLike | Sequence[Sequence[int]] | None = None,
-    ) -> FactorGraph:
-        """Append constraints: at most one literal is true. Arguments as in :meth:`add_clauses`."""
-        return self.add_logical(AtMostOne, scopes, signs=signs, states=states)
-
-    def add_cardinality(
-        self,
-        scopes: ArrayLike | Sequence[Sequence[int]],
-        log_weights: ArrayLike | None = None,
-        *,
-        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
-        states: ArrayLike | Sequence[Sequence[int]] | None = None,
-        at_most: int | None = None,
-    ) -> FactorGraph:
-        """Append factors of the number of true literals.
-
-        Parameters
-        ----------
-        scopes, signs, states
-            As in :meth:`add_clauses`.
-        log_weights : float array (C,) for all factors, or (F, C)
-            By count, from 0 on; the last one applies to all larger counts. Minus infinity forbids.
-            A count costs time, so end the list where nothing changes any more.
-        at_most : int
-            Instead of log-weights: no more literals than this are true.
-        """
-        if (log_weights is None) == (at_most is None):
-            raise ModelError("add_cardinality takes log_weights by count, or at_most=k")
-        if at_most is not None:
-            most = integer(at_most)
-            if most is None or most < 0:
-                raise ModelError(f"add_cardinality: at_most must be a count, not {told(at_most)}")
-            most = min(most, self.n_variables)
-            table = np.append(np.zeros(most + 1), -np.inf)[None]
-        else:
-            given = real_numbers(log_weights, "add_cardinality: log-weights")  # type: ignore[arg-type]
-            if given.ndim == 0:
-                raise ModelError(
-                    "add_cardinality: log-weights must be a list by count, not "
-                    f"{told(log_weights)}; for a limit write at_most=k"
-                )
-            table = np.atleast_2d(given.astype(np.float64))
-        if table.ndim != 2 or not table.shape[1]:
-            raise ModelError(
-                f"add_cardinality: log-weights must have shape (C,) or (F, C), not {table.shape}"
-            )
-
-        def more(rows: NDArray[np.int64], n: int, arity: int) -> dict[str, Any]:
-            if len(table) not in (1, n):
-                raise ModelError(
-                    f"add_cardinality: {n} scopes but log-weights of shape {table.shape}"
-                )
-            values = table if len(table) == 1 else table[rows]
-            if values.shape[1] > arity + 1 and (log_weights is None or np.ndim(log_weights) == 1):
-                values = values[:, : arity + 1]  # counts that cannot be
-            return {"_log_weights": np.ascontiguousarray(values)}
-
-        return self.add_logical(Cardinalities, scopes, signs=signs, states=states, fields=more)
-
-    def _add_weighted(
-        self,
-        kind: type[Logical],
-        scopes: Any,
-        weights: ArrayLike,
-        signs: Any,
-        states: Any,
-        more: Callable[..., dict[str, Any]] | None = None,
-    ) -> FactorGraph:
-        theta = real_numbers(weights, f"{kind.kind}: weights")
-        if theta.dtype == bool:
-            raise ModelError(
-                f"{kind.kind}: a weight must be a number, or infinity for a hard factor, not "
-                f"{told(weights)}; other flags go by their names, as in odd=True"
-            )
-
-        def numbers(rows: NDArray[np.int64], n: int, arity: int) -> dict[str, Any]:
-            mine = {"_theta": _per_factor(theta, n, "weights", float)[rows]}
-            return mine | (more(rows, n) if more else {})
-
-        return self.add_logical(kind, scopes, signs=signs, states=states, fields=numbers)
-
-    def add_logical(
-        self,
-        kind: type[Logical],
-        scopes: ArrayLike | Sequence[Sequence[int]],
-        *,
-        signs: ArrayLike | Sequence[Sequence[int]] | None = None,
-        states: ArrayLike | Sequence[Sequence[int]] | None = None,
-        fields: Callable[[NDArray[np.int64], int, int], dict[str, Any]] | None = None,
-    ) -> FactorGraph:
-        """Append factors of a logical kind, perhaps your own; see :mod:`minfer.factors.logical`.
-
-        Parameters
-        ----------
-        kind : a subclass of :class:`minfer.factors.Logical`
-        scopes, signs, states
-            As in :meth:`add_clauses`.
-        fields : callable, optional
-            ``fields(rows, n, arity)`` gives the further fields of the group that holds the factors
-            ``rows`` of the n given here, all over ``arity`` literals.
-        """
-        if not (isinstance(kind, type) and issubclass(kind, Logical)) or not kind.kind:
-            raise ModelError(
-                "add_logical takes a subclass of minfer.factors.Logical with a name, its kind, "
-                f"not {told(kind)}"
-            )
-        first = self.n_factors
-        listed = _logical_scopes(scopes, first)
-        if isinstance(listed, np.ndarray):
-            arities = np.full(len(listed), listed.shape[1])
-        else:
-            arities = np.array([s.size for s in listed], dtype=np.int64)
-        groups: list[FactorGroup] = []
-        for arity in np.unique(arities).tolist():
-            rows = np.flatnonzero(arities == arity)
-            if isinstance(listed, np.ndarray):
-                scope = listed
-            else:
-                scope = scope_array(np.array([listed[i] for i in rows]).reshape(len(rows), arity))
-            self._check_scopes(scope, first + rows)
-            literal, flip = self._literals(scope, signs, states, rows, len(listed))
-            key = np.concatenate([self._n_states[scope], flip], axis=1)
-            for_all, which = unique_rows(key)
-            for k, pattern in enumerate(for_all):
-                r = np.flatnonzero(which == k)
-                more = fields(rows[r], len(listed), arity) if fields else {}
-                try:
-                    group = kind(
-                        _ids=first + rows[r], _scope=scope[r],
-                        shape=tuple(int(s) for s in pattern[:arity]), _literal=literal[r],
-                        flip=pattern[arity:].astype(bool), **more,
-                    )  # fmt: skip
-                    group.check(self._n_states)
-                except (TypeError, IndexError, NotImplementedError) as error:
-                    raise ModelError(
-                        f"add_logical: {kind.__name__}: {error}; automaton() returns steps (K, 2) "
-                        "or (A, K, 2) and log-weights (1 or F, K), fields= gives further fields"
-                    ) from error
-                groups.append(group)
-        return self._append(*groups)
-
-    def _literals(
-        self, scope: NDArray[np.int32], signs: Any, states: Any, rows: NDArray[np.int64], n: int
-    ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """States that make literals true, and which are to be negated all the same, (F, A)."""
-        first = self.n_factors + rows
-        cards = self._n_states[scope]
-        literal = _like_scopes(1 if states is None else states, scope, rows, n, first, "states")
-        bad = ((literal < 0) | (literal >= cards)).any(axis=1)
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            raise ModelError(
-                f"factor {int(first[row])}: its literals are states {literal[row].tolist()}, but "
-                f"its variables {self._scope_text(scope[row])} have {cards[row].tolist()} states, "
-                "counted from 0; states= says which state makes a literal true"
-            )
-        sign = _like_scopes(1 if signs is None else signs, scope, rows, n, first, "signs")
-        if sign.dtype == bool:
-            sign = np.where(sign, 1, -1)
-        bad = (np.abs(sign) != 1).any(axis=1)
-        if bad.any():
-            row = int(np.flatnonzero(bad)[0])
-            raise ModelError(
-                f"factor {int(first[row])}: signs must be 1 and -1, or bools, not "
-                f"{sign[row].tolist()}"
-            )
-        negative = sign < 0
-        literal = np.where(negative & (cards == 2), 1 - literal, literal)
-        return literal.astype(np.int32), negative & (cards != 2)
-
-    def add_groups(
-        self,
-        make: Callable[[NDArray[np.int64], NDArray[np.int32], tuple[int, ...]], FactorGroup],
-        scope: NDArray[np.int32],
-    ) -> FactorGraph:
-        """Append factors of a kind of your own over ``scope`` (F, A): see :mod:`minfer.factors`.
-
-        ``make(ids, scope, shape)`` makes a group of those whose variables have the states
-        ``shape``; it is called once for each shape there is. What it makes is checked.
-        """
-        first = self.n_factors
-        self._check_scopes(scope, first)
-        groups = []
-        shapes, which = unique_rows(self._n_states[scope]) if len(scope) else ((), np.zeros(0))
-        for k, shape in enumerate(shapes):
-            rows = np.flatnonzero(which == k)
-            ids = first + rows
-            groups.append(make(ids, scope[rows], tuple(int(s) for s in shape)))
-            groups[-1].check(self._n_states)
-        return self._append(*groups)
-
-    def _append(self, *groups: FactorGroup) -> FactorGraph:
-        """A new graph with more factors; a new lineage, since the numbers mean something new."""
-        groups = tuple(g for g in groups if len(g))
-        child = self._child
-        if child is not None:
-            more = sum(len(g) for g in groups)
-            child = np.concatenate([child, np.full(more, -1, dtype=np.int32)])
-        return FactorGraph(
-            self._n_states, self.groups + groups, self.names, self._field,
-            _states=self._states, _child=child,
-        )  # fmt: skip
+    @classmethod
+    def _declared(cls, states: Any, who: str) -> FactorGraph:
+        """Variables by name, with names for their states, or how many there are."""
+        sizes, names = declared_states(states, who)
+        return cls.empty(sizes, list(states)).with_state_names(names)
 
     # ------------------------------------------------------------------ looking
-
-    @cached_property
-    def n_factors(self) -> int:
-        return sum(len(g) for g in self.groups)
 
     @property
     def field(self) -> NDArray[np.float64]:
@@ -1149,6 +469,12 @@ class FactorGraph(Variables):
 
     # ------------------------------------------------------------------ new graphs from old
 
+    def _regrouped(self, groups: tuple[FactorGroup, ...], child: NDArray | None) -> FactorGraph:
+        """The same variables with other factors: a new lineage, as numbers mean something new."""
+        return FactorGraph(
+            self._n_states, groups, self.names, self._field, _states=self._states, _child=child
+        )
+
     def with_evidence(self, evidence: Mapping[int | str, int | str]) -> FactorGraph:
         """Condition on observed states: ``{variable or name: state or its name}``."""
         return self._observing(numbered(self, evidence, likelihoods=False)[0])
@@ -1227,19 +553,6 @@ class FactorGraph(Variables):
                 g.check_numbers()
             groups.append(g)
         return self._renumbered(groups=tuple(groups), _child=None)
-
-    @cached_property
-    def _conditioning(self) -> dict[str, Any]:
-        """What :func:`minfer.conditioning.condition` found out; shared where the factors are."""
-        return {}
-
-    def _renumbered(self, **changes: Any) -> FactorGraph:
-        """The same structure with other numbers; what is known of the structure goes along."""
-        graph = object.__new__(FactorGraph)
-        changes["_conditioning"] = {} if "groups" in changes else self._conditioning
-        graph.__dict__.update(self.__dict__)
-        graph.__dict__.update(changes)
-        return graph
 
     def _weights_of(self, group: FactorGroup, values: NDArray) -> NDArray:
         """A group's own of the numbers of all factors, shape (F, k); a view where it can be."""
@@ -1406,32 +719,6 @@ class FactorGraph(Variables):
                 raise ModelError("the field has a NaN or plus infinity")
         return self
 
-    def _check_scopes(self, scope: NDArray, first: int | NDArray[np.int64]) -> None:
-        """Range and distinctness of scopes (F, A); ``first`` numbers the factors for messages."""
-        if not scope.size:
-            return
-        number = (lambda k: int(first[k])) if isinstance(first, np.ndarray) else lambda k: first + k
-        if scope.min() < 0 or scope.max() >= self.n_variables:
-            bad = int(np.flatnonzero(((scope < 0) | (scope >= self.n_variables)).any(axis=1))[0])
-            raise ModelError(
-                f"factor {number(bad)}: scope {scope[bad].tolist()} names a variable outside "
-                f"0..{self.n_variables - 1}"
-            )
-        arity = scope.shape[1]
-        if arity == 2:
-            twice = scope[:, 0] == scope[:, 1]
-        elif arity > 2:
-            ordered = np.sort(scope, axis=1)
-            twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
-        else:
-            return
-        if twice.any():
-            bad = int(np.flatnonzero(twice)[0])
-            raise ModelError(
-                f"factor {number(bad)}: scope {scope[bad].tolist()} has a variable twice; "
-                "take the table's diagonal instead"
-            )
-
     # ------------------------------------------------------------------ showing
 
     def _counts(self) -> dict[str, int]:
@@ -1472,80 +759,6 @@ class FactorGraph(Variables):
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in _CACHED}
-
-
-def _logical_scopes(scopes: Any, first: int) -> Any:
-    """Scopes (F, A) as one array, scopes of different lengths as a list of arrays."""
-    try:
-        array = scopes if isinstance(scopes, np.ndarray) else np.asarray(scopes)
-    except (ValueError, TypeError):
-        array = np.zeros(0)
-    if array.ndim == 2 and array.size:
-        return scope_array(scopes)
-    return scope_list(scopes, first)
-
-
-def _like_scopes(
-    values: Any, scope: NDArray, rows: NDArray[np.int64], n: int, first: NDArray, what: str
-) -> NDArray:
-    """One number for all literals, or numbers of the same shape as the scopes, at some rows."""
-    if getattr(values, "ndim", 1) == 0 or not hasattr(values, "__len__"):
-        return np.broadcast_to(integers(values, what, bools=True), scope.shape)
-    if len(values) != n:
-        raise ModelError(f"{n} scopes but {len(values)} rows of {what}")
-    if isinstance(values, np.ndarray) and values.ndim == 2:
-        picked: Any = values[rows]
-    elif not isinstance(values, (Sequence, np.ndarray)):
-        raise ModelError(f"{what} must be numbers of the same shape as the scopes")
-    else:
-        picked = [values[i] for i in rows.tolist()]
-        for k, row in enumerate(picked):
-            if np.shape(row) != scope[k].shape:
-                raise ModelError(
-                    f"factor {int(first[k])}: {scope.shape[1]} literals but {what} of shape "
-                    f"{np.shape(row)}"
-                )
-    array = integers(picked, what, bools=True).reshape(len(rows), -1)
-    if array.shape != scope.shape:
-        raise ModelError(f"{what} have shape {array.shape[1:]} a factor, not {scope.shape[1:]}")
-    return array
-
-
-def _per_factor(values: NDArray, n: int, what: str, dtype: type) -> NDArray:
-    """One number for each of n factors, from one for all or from n."""
-    try:
-        return np.broadcast_to(values, (n,)).astype(dtype)
-    except ValueError:
-        raise ModelError(f"{n} scopes but {what} of shape {values.shape}") from None
-
-
-def _truncation(value: object, who: str) -> float:
-    """A distance at which something ends: positive, perhaps infinite."""
-    number = real_numbers(value, f"{who}: a truncation")  # type: ignore[arg-type]
-    if number.ndim or number.dtype == bool or not float(number) > 0.0:
-        raise ModelError(
-            f"{who}: the truncation must be a distance of labels above 0, or infinity, not "
-            f"{told(value)}"
-        )
-    return float(number)
-
-
-def _cut_off(cost: NDArray, truncation: float, hard: bool, power: int = 1) -> NDArray[np.float64]:
-    """Numbers by distance 0, 1, ..., what is beyond the truncation as there, or forbidden."""
-    beyond = np.arange(len(cost)) > truncation
-    end = -np.inf if hard else -(min(truncation, 1e150) ** power)
-    return np.where(beyond, end, cost)
-
-
-def _gates(inputs: Any, output: ArrayLike) -> Any:
-    """Scopes of gates: the inputs, then the output."""
-    out = integers(output, "output")
-    listed = _logical_scopes(inputs, 0)
-    if out.shape != (len(listed),):
-        raise ModelError(f"{len(listed)} gates but outputs of shape {out.shape}")
-    if isinstance(listed, np.ndarray):
-        return np.concatenate([listed, out[:, None]], axis=1)
-    return [np.append(s, o) for s, o in zip(listed, out)]
 
 
 def _grouped(

@@ -14,7 +14,7 @@ from minfer.checks import as_list, integer, load, told
 from minfer.errors import ModelError, visible
 from minfer.notebook import Face, Right, card
 from minfer.states import state_number
-from minfer.words import and_more, counted, probability
+from minfer.words import and_more, counted, plain, probability
 
 _SHOWN = 20
 #: Conditions less probable than this are looked at in logarithms: sums of a table that is right to
@@ -216,14 +216,9 @@ class Joint:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON."""
-        table = self.table.astype(object)
-        table[np.isnan(self.table)] = None
-        return {
-            "variables": list(self.variables),
-            "given": list(self.given),
-            "states": {v: list(s) for v, s in zip(self.variables, self.states)},
-            "table": table.tolist(),
-        }
+        states = dict(zip(self.variables, self.states))
+        about = {"variables": self.variables, "given": self.given, "states": states}
+        return plain({**about, "table": self.table})
 
     def to_pandas(self) -> Any:
         """A pandas Series, its index the variables."""

@@ -1,8 +1,8 @@
 """The factors of a model as arrays, once for all who read them.
 
-:class:`Arrays` has every part that somebody reads, each made when it is first asked for: scopes end
-to end and where variables occur in them, tables end to end, binary pairs apart from the rest, and
-what mean field and sampling run on (:class:`minfer.kernels.layout.Layout`), binary pairs in
+:class:`FactorArrays` has every part that somebody reads, made when it is first asked for: scopes
+end to end and where variables occur in them, tables end to end, binary pairs apart from the rest,
+and what mean field and sampling run on (:class:`minfer.kernels.layout.SiteLayout`), binary pairs in
 quadratic form. Message passing shares :func:`split_pairs`, :func:`scopes`, :func:`places` and
 :func:`automata`, and adds odds and message slots of its own (:mod:`minfer.wiring`).
 """
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from minfer.conditioning import Conditioned
     from minfer.factors import FactorGroup, Machine
-    from minfer.kernels.layout import Layout
+    from minfer.kernels.layout import SiteLayout
 
 #: Larger entries keep their table: in w = t11 - t10 - t01 + t00 they would swallow small ones.
 MAX_QUADRATIC = 1e5
@@ -106,7 +106,7 @@ def places(flat: Scopes, n_variables: int) -> Places:
     return Places(order, vptr, owner, (order - flat.fptr[owner]).astype(np.int32))
 
 
-class Arrays:
+class FactorArrays:
     """F factors over V variables, whatever the field."""
 
     def __init__(
@@ -136,9 +136,9 @@ class Arrays:
         """Factors of each variable, (V,)."""
         return np.bincount(self.scopes.scope, minlength=self.n_variables)
 
-    @cached_property
+    @property
     def cells(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Where each table begins (F,), and all of them end to end; for tables only."""
+        """Where each table begins (F,), and all of them end to end; for tables only. Not kept."""
         return cells(self.groups)
 
     @cached_property
@@ -152,9 +152,9 @@ class Arrays:
         return [(g, rows) for g in self.groups if len(rows := np.flatnonzero(g.forbids()))]
 
     @cached_property
-    def sites(self) -> Layout:
+    def sites(self) -> SiteLayout:
         """As mean field and sampling read them; ``bias`` and ``constant`` are the pairs' alone."""
-        from minfer.kernels.layout import Layout, fill_pairs
+        from minfer.kernels.layout import SiteLayout, fill_pairs
 
         off, n = self.offsets, self.n_variables
         pairs, others = self.pairs
@@ -182,15 +182,15 @@ class Arrays:
         if machines:
             auto = _machines(ordered, len(flat.scope))
             toff = np.concatenate([toff, np.full(len(auto[3]), -1, dtype=np.int64)])
-        return Layout(
+        return SiteLayout(
             self.n_states, off, bias, np.empty(n, dtype=np.int8), qptr, qvar, qweight, *flat,
             *where[1:], np.empty_like(where.vfac), np.empty_like(where.vfac), toff, log_psi, width,
             *auto, constant,
         )  # fmt: skip
 
 
-def lay_out(model: Conditioned) -> Layout:
-    """A model as mean field and sampling read it: what ``Arrays.sites`` has, with its field."""
+def lay_out(model: Conditioned) -> SiteLayout:
+    """A model as mean field and sampling read it: ``FactorArrays.sites`` with its field."""
     from minfer.kernels.layout import finish
 
     sites = model.arrays.sites
@@ -238,7 +238,7 @@ def cells(
     return toff, join([values.ravel() for values in tables], np.float64)
 
 
-class Automata(NamedTuple):
+class AutomatonArrays(NamedTuple):
     """M machines end to end, over E places."""
 
     literal: NDArray[np.int32]  # (E,)
@@ -250,7 +250,7 @@ class Automata(NamedTuple):
     final: NDArray[np.float64]
 
 
-def automata(machines: Sequence[Machine]) -> Automata:
+def automata(machines: Sequence[Machine]) -> AutomatonArrays:
     """Groups of machines one after the other."""
     known: dict[bytes, int] = {}
     steps: list[NDArray] = []
@@ -269,7 +269,7 @@ def automata(machines: Sequence[Machine]) -> Automata:
         step_at.append(np.tile(where, n))
         final_at.append(n_final + np.arange(n) * (m.final.shape[1] if len(m.final) > 1 else 0))
         n_final += m.final.size
-    return Automata(
+    return AutomatonArrays(
         join([m.literal.ravel() for m in machines], np.int32),
         join(step_at, np.int64),
         join(steps, np.int32),
@@ -281,7 +281,7 @@ def automata(machines: Sequence[Machine]) -> Automata:
 
 
 def _machines(ordered: list[tuple[Machine, NDArray]], n_places: int) -> _Machines:
-    """The machines' arrays of :class:`minfer.kernels.layout.Layout`, places of tables included."""
+    """The machines' arrays of a ``SiteLayout``, places of tables included."""
     auto = automata([m for m, _ in ordered])
     is_sorted = join([np.all(s[:, 1:] > s[:, :-1], axis=1) for _, s in ordered], np.int64)
     machine = np.stack([auto.n_states, auto.start, auto.final_at, is_sorted], axis=1)

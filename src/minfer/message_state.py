@@ -105,8 +105,6 @@ def start_messages(mesh: Mesh, start: Marginals | None, blank: bool = False) -> 
 
     A message with a zero is not taken over: the factor or evidence behind it may be gone.
     """
-    from minfer.kernels import wiring as k
-
     s, w = fresh_messages(mesh, blank), mesh.wiring
     old = start.state if start is not None else None
     done = False
@@ -114,6 +112,8 @@ def start_messages(mesh: Mesh, start: Marginals | None, blank: bool = False) -> 
         graph, before = mesh.model.graph, start.graph
         if before.lineage == graph.lineage and old.mesh.reweighted == mesh.reweighted:
             if mesh.slot is old.mesh.slot:
+                from minfer.kernels import wiring as k
+
                 k.take_over(old.messages.m, old.messages.rl, w.W, w.rho, s.m, s.rl)
                 done = mesh.known is None and w.rho is old.mesh.wiring.rho
             else:
@@ -199,7 +199,7 @@ class Told(NamedTuple):
     log: NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class MessageState:
     """What BP and TRW leave: wiring and messages, enough for log Z, factor beliefs, a new start.
 
@@ -530,27 +530,27 @@ def refresh_cavities(mesh: Mesh, s: Messages) -> Messages:
     if len(s.gq) < len(s.gm):
         s = s._replace(gq=np.empty_like(s.gm))
     ma = mesh.machines if len(mesh.machines.code) else None
-    bp.sweeps(
-        mesh.wiring, ma, s._replace(bel=s.bel.copy()), s.m, watch_for(-1.0), bp.START, 1, -1.0,
-        0.0, np.zeros(1), *mesh.kinds(),
-    )  # fmt: skip
+    room = s._replace(bel=s.bel.copy())
+    bp.sweeps(mesh.wiring, ma, room, watch_for(-1.0), bp.START, 1, np.zeros(1), *mesh.kinds(), None)
     return s
 
 
 def watch_for(
     tol: float,
     *kept: NDArray[np.float64],
+    damping: float = 0.0,
     work: NDArray[np.float64] = _NONE,
     ways: NDArray[np.int64] = _NO_WAYS,
+    other: NDArray[np.float64] = _NONE,
 ) -> Watch:
     """A watch over a run to come, with room for messages and beliefs before its last update."""
-    from minfer.kernels.bp import LAST, TRIGGER
-    from minfer.kernels.wiring import Watch
+    from minfer.kernels import odds, wiring
 
-    control = np.zeros(9)
-    control[TRIGGER], control[LAST] = tol, np.inf
+    control = np.zeros(12)
+    control[odds.TRIGGER] = control[odds.TOL] = tol
+    control[odds.LAST], control[odds.DAMPING] = np.inf, damping
     m, gm, gq, bel = kept or (_NONE, _NONE, _NONE, _NONE)
-    return Watch(_NO_ORDER, control, m, gm, gq, bel, work, ways)
+    return wiring.Watch(_NO_ORDER, control, m, gm, gq, bel, work, ways, other)
 
 
 def _normalised(log_table: NDArray) -> NDArray[np.float64]:

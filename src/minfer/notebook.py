@@ -56,7 +56,8 @@ class Face(NamedTuple):
         return "\n".join(lines)
 
     def html(self, title: str) -> str:
-        foot = "; ".join(f"{name}: {text}" for name, text in self.notes.items())
+        notes = (f"{name}: {text}" for name, text in self.notes.items())
+        foot = "; ".join(filter(None, [self.more, *notes]))
         return card(title, self.conclusion, self.head, self.rows, foot)
 
     def is_number(self, column: int) -> bool:

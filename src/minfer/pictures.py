@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_choice, check_number, check_type, check_whole, real_numbers
+from minfer.checks import check_choice, check_number, check_type, check_whole, load, real_numbers
 from minfer.errors import FormatError, ModelError, RefusedError, visible
 from minfer.io.text import path_text
 
@@ -376,13 +376,7 @@ def check_suffix(path: str | Path) -> str:
 
 
 def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise RefusedError(
-            "picture files need Pillow, which is not installed: pip install 'minfer[image]'"
-        ) from None
-    return Image
+    return load("PIL.Image", "picture files need Pillow", "image")
 
 
 # ---------------------------------------------------------------------- as text

@@ -7,7 +7,7 @@ server, good to a factor of three. The exact solver's cells are counted, not gue
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from minfer.solvers.irreducible import haven, no_messages
 from minfer.solvers.join_graph import JoinGraph
 from minfer.solvers.mean_field import refusal
 from minfer.solvers.windows import Windows
-from minfer.words import counted, duration, power, size
+from minfer.words import counted, duration, plain, power, size
 
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
@@ -60,13 +60,8 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, without the solver's name; infinite costs become None."""
-        finite = math.isfinite(self.seconds)
-        return {
-            "seconds": self.seconds if finite else None,
-            "memory": self.memory if finite else None,
-            "seconds_per_sweep": self.seconds_per_sweep,
-            "refuses": self.refuses,
-        }
+        told = {name: value for name, value in vars(self).items() if name != "solver"}
+        return plain(told if math.isfinite(self.seconds) else {**told, "memory": None})
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,9 +95,7 @@ class Plan(Faced):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON; infinite costs become None."""
-        out = {f.name: getattr(self, f.name) for f in fields(self)}
-        out["estimates"] = {e.solver: e.to_dict() for e in self.estimates}
-        return out
+        return {**vars(self), "estimates": {e.solver: e.to_dict() for e in self.estimates}}
 
     def face(self) -> Face:
         """The recommendation, what each solver would cost, and why."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import brief, check_choice, check_whole, real_numbers
-from minfer.errors import ModelError, RefusedError, SettingsError, visible
+from minfer.checks import brief, check_choice, check_whole, load, real_numbers
+from minfer.errors import ModelError, SettingsError, visible
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
@@ -42,12 +42,7 @@ class Reliability(NamedTuple):
 
 def pyplot(what: str = "plots need", headless: bool = False) -> Any:
     """``matplotlib.pyplot``, or an error that says how to get it."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise RefusedError(
-            f"{what} matplotlib, which is not installed: pip install 'minfer[plot]'"
-        ) from None
+    matplotlib = load("matplotlib", f"{what} matplotlib", "plot")
     if headless:
         matplotlib.use("Agg")
     import matplotlib.pyplot as plt

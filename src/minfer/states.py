@@ -25,7 +25,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import BaseGraph, first_twice, integer, load, told
 from minfer.errors import EvidenceError, MinferError, ModelError, visible
-from minfer.factors.group import read_only
 
 #: The names of each variable's states; None for a variable whose states have numbers only.
 StateNames = tuple[tuple[str, ...] | None, ...]
@@ -51,6 +50,12 @@ def near_names(wanted: str, names: Iterable[str], n: int = 1, cutoff: float = 0.
     close += [x for x in lower if _swapped(x, text)]
     close += get_close_matches(text, list(lower), n=n, cutoff=cutoff)
     return [name for x in dict.fromkeys(close) for name in lower[x]][:n]
+
+
+def did_you_mean(wanted: str, names: Iterable[str], quotes: bool = False) -> str:
+    """The end of a sentence about a name that is not there: the nearest one, if any is near."""
+    near = [visible(name) for name in near_names(wanted, names)]
+    return f"; did you mean {repr(near[0]) if quotes else near[0]}?" if near else ""
 
 
 def is_slip(text: str, name: str) -> bool:
@@ -225,11 +230,6 @@ class Variables(BaseGraph):
     _states: StateNames | None
 
     @property
-    def n_states(self) -> NDArray[np.int32]:
-        """Number of states of each variable, shape (V,)."""
-        return read_only(self._n_states)
-
-    @property
     def n_variables(self) -> int:
         return len(self._n_states)
 
@@ -238,11 +238,6 @@ class Variables(BaseGraph):
         out = np.zeros(self.n_variables + 1, dtype=np.int64)
         np.cumsum(self._n_states, out=out[1:])
         return out
-
-    @property
-    def offsets(self) -> NDArray[np.int64]:
-        """Where each variable's states begin in a flat array over all states, shape (V+1,)."""
-        return read_only(self._offsets)
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -283,6 +278,32 @@ class Variables(BaseGraph):
 
     def _scope_text(self, scope: ArrayLike) -> str:
         return "(" + ", ".join(self.name(int(v)) for v in np.asarray(scope)) + ")"
+
+    def _check_scopes(self, scope: NDArray, first: int | NDArray[np.int64]) -> None:
+        """Range and distinctness of scopes (F, A); ``first`` numbers the factors for messages."""
+        if not scope.size:
+            return
+        number = (lambda k: int(first[k])) if isinstance(first, np.ndarray) else lambda k: first + k
+        if scope.min() < 0 or scope.max() >= self.n_variables:
+            bad = int(np.flatnonzero(((scope < 0) | (scope >= self.n_variables)).any(axis=1))[0])
+            raise ModelError(
+                f"factor {number(bad)}: scope {scope[bad].tolist()} names a variable outside "
+                f"0..{self.n_variables - 1}"
+            )
+        arity = scope.shape[1]
+        if arity == 2:
+            twice = scope[:, 0] == scope[:, 1]
+        elif arity > 2:
+            ordered = np.sort(scope, axis=1)
+            twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+        else:
+            return
+        if twice.any():
+            bad = int(np.flatnonzero(twice)[0])
+            raise ModelError(
+                f"factor {number(bad)}: scope {scope[bad].tolist()} has a variable twice; "
+                "take the table's diagonal instead"
+            )
 
     def states(self, variable: int | str) -> tuple[str, ...]:
         """The names of a variable's states; "0", "1", ... where it has none of its own."""

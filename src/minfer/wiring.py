@@ -39,13 +39,14 @@ if TYPE_CHECKING:
 _NONE = np.zeros(0)
 _NO_ORDER = np.zeros(0, dtype=np.int64)
 PAIR, TABLE, MACHINE, SPEAKS = 1, 2, 3, 4  # how a factor takes part; 0: absorbed
-_NO_CLASS = np.zeros(0, dtype=np.uint8)
 #: Beyond these log-odds (1e200) a pair message equals its limit to the last bit.
 _CERTAIN = 461.0
 #: Products of a field and of messages that lean sweeps may meet, 1e-143.
 _LEAN_RANGE = -330.0
 #: Slots that are looked at at a time where a look takes memory.
 SOME = 1 << 20
+#: Numbers of a wiring up to which it is kept for the next run on the same graph.
+KEPT = 1 << 20
 #: Linear tables and fields must not fall below e^-345 = 1e-150 of their maximum.
 MAX_RANGE = 345.0
 
@@ -99,13 +100,10 @@ class Mesh:
     def kinds(self) -> tuple[bool | None, ...]:
         """What there is, for :func:`minfer.kernels.bp.sweeps`, which compiles nothing for the rest.
 
-        The last four arguments, in order: whether pairs are reweighted, and three markers. What is
-        small beside the rest, as pairs are, is always there: each combination of markers is
-        compiled apart, in 3 to 10 s.
+        In order: whether messages are reweighted, and two markers. What is small beside the rest,
+        as pairs are, is always there: each combination of markers is compiled apart, in 3 to 10 s.
         """
-        general = self.wiring.field.size > 0
-        there = (general, general and self.log, general and self.is_lean)
-        return self.reweighted, *(True if one else None for one in there)
+        return self.reweighted, True if self.log else None, True if self.is_lean else None
 
     @property
     def is_lean(self) -> bool:
@@ -135,10 +133,10 @@ class Mesh:
     @property
     def core(self) -> Wiring:
         """The wiring with the variables of trees asleep."""
-        from minfer.kernels.wiring import ASLEEP
-
         if self.trees is None:
             return self.wiring
+        from minfer.kernels.wiring import ASLEEP
+
         cls = np.where(self.trees.asleep, np.uint8(ASLEEP), self.wiring.cls)
         return self.wiring._replace(cls=cls)
 
@@ -316,6 +314,32 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     )  # fmt: skip
 
 
+class _Wired(NamedTuple):
+    """What a wiring that is kept needs to know of its model, which would keep its graph alive."""
+
+    groups: tuple[FactorGroup, ...]
+    fixed: NDArray[np.int32]
+    field: NDArray[np.float64]
+
+
+def wired(model: Conditioned) -> Mesh:
+    """The model laid out for a run of belief propagation.
+
+    A graph and its copies with other fields (:attr:`FactorGraph._conditioning`) are wired once,
+    unless that would keep more than a million numbers.
+    """
+    known = model.graph._conditioning
+    kept: Mesh | None = known.get("wired")
+    mesh = None if kept is None else refill(kept, model)
+    if mesh is None or kept is None:
+        mesh = wire(model)
+        w = mesh.wiring
+        if len(w.rev) + w.gslot.size + len(w.tab) > KEPT:
+            return mesh
+        kept = known["wired"] = mesh.changed(model=_Wired(model.groups, model.fixed, model.field))
+    return mesh.for_a_run(kept)
+
+
 def refill(
     mesh: Mesh,
     model: Conditioned,
@@ -339,13 +363,11 @@ def refill(
     rho : float array (F of the graph,), optional
         Other edge appearance probabilities than those it was wired with.
     """
-    from minfer.kernels.wiring import MAX_PAIR_WEIGHT
-
     old = mesh.model
     if not mesh.whole or len(old.groups) != len(model.groups):
         return None
-    states, fixed = model.graph._n_states, model.fixed
-    if old.graph._n_states is not states and not np.array_equal(old.graph._n_states, states):
+    card, states, fixed = mesh.wiring.card, model.graph._n_states, model.fixed
+    if card is not states and not np.array_equal(card, states):
         return None
     if old.fixed is not fixed and not np.array_equal(old.fixed, fixed):
         return None
@@ -353,6 +375,8 @@ def refill(
     same = zip(old.groups, model.groups, moved)
     if not all(a.has_structure_of(b) for a, b, new in same if new):
         return None
+    if not any(moved) and model.field is old.field and known is mesh.known is rho is None:
+        return mesh if model is old else mesh.changed(model=model)
     w, weighed, left_over = mesh.wiring, mesh.weighed, mesh.left_over
     tab, machines, speakers, log = w.tab, mesh.machines, mesh.speakers, mesh.log
     begin, lowest = mesh.first, mesh.lowest
@@ -363,6 +387,8 @@ def refill(
     elif mesh.reweighted:
         rho = _rho_by_factor(mesh) if any(moved) else None
     if any(moved) or slot_rho is not w.rho:
+        from minfer.kernels.wiring import MAX_PAIR_WEIGHT
+
         pairs = [Pairs(model.groups[i], *model.groups[i].pair_values()) for i in mesh.odds]
         if not all((np.abs(pair_weight(p, rho)) <= MAX_PAIR_WEIGHT).all() for p in pairs):
             return None

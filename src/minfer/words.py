@@ -1,9 +1,11 @@
-"""Words for people: counts with nouns, times, sizes, ends of intervals."""
+"""Words for people: counts with nouns, times, sizes, ends of intervals; and values for JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from math import isfinite
+from typing import Any
 
 
 def counted(n: int, noun: str) -> str:
@@ -105,3 +107,18 @@ def power(bits: float) -> str:
 def size(memory: float) -> str:
     """Bytes in MiB."""
     return f"{memory / 2**20:,.1f} MiB"
+
+
+def plain(value: Any) -> Any:
+    """Plain Python values, ready for JSON: what is not finite becomes None, arrays become lists.
+
+    >>> plain({"p": (0.5, float("nan")), "n": 2})
+    {'p': [0.5, None], 'n': 2}
+    """
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # of numpy
+        return plain(value.tolist())
+    return None if isinstance(value, float) and not isfinite(value) else value

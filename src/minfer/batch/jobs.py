@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,6 +31,7 @@ from minfer.parsing.conllu import Sentence, parse_sentence
 from minfer.parsing.inference import Inference
 from minfer.reduction.recipes import AnyRecipe, Paper
 from minfer.solvers.bp import BeliefPropagation
+from minfer.words import plain
 
 if TYPE_CHECKING:
     from minfer.parsing.parser import Batch, Parser
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from minfer.solvers.base import Solver
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
+Solve = Callable[[Sequence[Any]], list[dict[str, Any]]]
 
 _TEXTS = pa.list_(pa.string())
 _NUMBERS = pa.list_(pa.float64())
@@ -72,8 +74,18 @@ class Job:
     texts: ClassVar[bool] = False
 
     def settings(self) -> dict[str, Any]:
-        """All that the answers depend on, as JSON."""
-        raise NotImplementedError
+        """All that the answers depend on, as JSON: of the model its content, of objects a text."""
+        found: dict[str, Any] = {"job": self.name}
+        for one in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, one.name)
+            if one.name == "model" and value is not None:
+                value = file_facts(value)
+            elif isinstance(value, tuple):
+                value = list(value)
+            elif not isinstance(value, str | int | float | None):
+                value = repr(value)
+            found[one.name] = value
+        return found
 
     def check(self) -> None:
         """MinferError if a file that the job itself needs is not what it should be."""
@@ -85,6 +97,13 @@ class Job:
     def start(self, format: str) -> BatchFunction:
         """Load and warm up; the function, for output of a format."""
         raise NotImplementedError
+
+    def _function(
+        self, format: str, prepare: Callable[[dict[str, Any]], Any], solve: Solve
+    ) -> BatchFunction:
+        """A row for each record: what ``solve`` says of what ``prepare`` makes of it."""
+        schema = self.schema(format)
+        return lambda batch: _answer(batch, schema, prepare, solve)
 
     def check_columns(self, where: str, names: Sequence[str]) -> None:
         """FormatError if there is no column to work on."""
@@ -118,15 +137,6 @@ class ParseSentences(Job):
     tables = ("conllu", "jsonl", "parquet")
     formats = ("conllu", "conllu.gz", "parquet", "jsonl", "jsonl.gz")
 
-    def settings(self) -> dict[str, Any]:
-        return {
-            "job": self.name,
-            "model": file_facts(self.model),
-            "tags": self.tags,
-            "marginals": self.marginals,
-            "inference": repr(self.inference),
-        }
-
     def check(self) -> None:
         from minfer.parsing.parser import Parser
 
@@ -157,7 +167,7 @@ class ParseSentences(Job):
     def start(self, format: str = "conllu") -> BatchFunction:
         from minfer.parsing.parser import Parser
 
-        parser, schema = Parser.load(self.model), self.schema(format)
+        parser = Parser.load(self.model)
 
         def sentence(row: dict[str, Any]) -> Sentence:
             found = _sentence(row)
@@ -177,12 +187,8 @@ class ParseSentences(Job):
             return list(_parse_rows(parser, sentences, batch))
 
         parse = lines if format.startswith("conllu") else arrays
-
-        def function(batch: pa.RecordBatch) -> pa.RecordBatch:
-            return _answer(batch, schema, sentence, parse)
-
         parse([Sentence.from_forms(["one", "word"], ["NUM", "NOUN"])])  # compiles or loads kernels
-        return function
+        return self._function(format, sentence, parse)
 
 
 def _sentence(row: dict[str, Any]) -> Sentence:
@@ -267,14 +273,7 @@ class RunModels(Job):
     formats = ("parquet", "jsonl", "jsonl.gz")
 
     def settings(self) -> dict[str, Any]:
-        return {
-            "job": self.name,
-            "model": None if self.model is None else file_facts(self.model),
-            "solver": repr(self.solver),
-            "objective": None if self.objective is None else repr(self.objective),
-            "recipe": None if self.objective is None else repr(self.recipe),
-            "query": list(self.query),
-        }
+        return super().settings() | ({"recipe": None} if self.objective is None else {})
 
     def check(self) -> None:
         from minfer.io import read
@@ -311,7 +310,6 @@ class RunModels(Job):
         from minfer.io import read
         from minfer.io.evidence import numbered_evidence, parse_json_evidence
 
-        schema = self.schema(format)
         shared = None if self.model is None else read(self.model)
         small = FactorGraph.pairwise([0.5, 0.0], [[0, 1]], [1.0])
         replace(self, query=())._infer(small)  # compiles or loads the kernels
@@ -326,13 +324,7 @@ class RunModels(Job):
                 return graph
             return with_any_evidence(graph, numbered_evidence(graph, parse_json_evidence(text)))
 
-        def infer(graphs: Sequence[FactorGraph]) -> list[dict[str, Any]]:
-            return [self._infer(graph) for graph in graphs]
-
-        def function(batch: pa.RecordBatch) -> pa.RecordBatch:
-            return _answer(batch, schema, graph_of, infer)
-
-        return function
+        return self._function(format, graph_of, lambda some: [self._infer(graph) for graph in some])
 
     def _infer(self, graph: FactorGraph) -> dict[str, Any]:
         from minfer.reduction.infer import infer
@@ -344,7 +336,7 @@ class RunModels(Job):
             result = infer(graph, self.objective, self.solver, recipe=self.recipe)
             answer = result.marginals
             more = {
-                "log_z": _finite(result.log_z_full),
+                "log_z": plain(result.log_z_full),
                 "log_z_kind": result.log_z_full_kind.value,
                 "kept_share": result.kept_share,
                 "divergence": result.divergence,
@@ -359,17 +351,13 @@ class RunModels(Job):
             "variables": [graph.name(v) for v in chosen],
             "states": [list(graph.states(v)) for v in chosen] if graph.has_state_names else None,
             "marginals": [answer[v].tolist() for v in chosen],
-            "log_z": _finite(answer.log_z),
+            "log_z": plain(answer.log_z),
             "log_z_kind": answer.log_z_kind.value,
             "status": answer.status.value,
             "converged": answer.converged,
             "iterations": answer.iterations,
             **more,
         }
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 # ---------------------------------------------------------------------- predict rows
@@ -416,15 +404,6 @@ class PredictRows(Job):
         own = dict.fromkeys((n for n in names if n not in self.targets), pa.string())
         return {"id": pa.string(), **own}
 
-    def settings(self) -> dict[str, Any]:
-        return {
-            "job": self.name,
-            "model": file_facts(self.model),
-            "targets": list(self.targets),
-            "probabilities": self.probabilities,
-            "missing": list(self.missing),
-        }
-
     def _predictor(self) -> Any:
         from minfer.prediction import Predictor
 
@@ -451,12 +430,12 @@ class PredictRows(Job):
 
         graph = _model(self.model)
         targets = [graph.index(name) for name in self.targets]
-        fields = list(_HEAD)
+        columns = list(_HEAD)
         for v, name, of_best, by_state in answer_names(graph, targets, self.probabilities):
             named = graph._states is not None and graph._states[v] is not None
-            fields.append((name, pa.string() if named else pa.int64()))
-            fields += [(label, pa.float64()) for label in (of_best, *by_state)]
-        return pa.schema([*fields, (LOG_PE, pa.float64()), (PROBLEM, pa.string()), _ERROR])
+            columns.append((name, pa.string() if named else pa.int64()))
+            columns += [(label, pa.float64()) for label in (of_best, *by_state)]
+        return pa.schema([*columns, (LOG_PE, pa.float64()), (PROBLEM, pa.string()), _ERROR])
 
     def start(self, format: str = "parquet") -> BatchFunction:
         import pyarrow.compute as pc
@@ -522,15 +501,6 @@ class DenoisePictures(Job):
     suffixes = (".png", ".pgm", ".pbm", ".ppm", ".bmp", ".tif", ".tiff", ".jpg", ".jpeg")
     formats = ("png", "parquet")
 
-    def settings(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"job": self.name, "alpha": self.alpha, "coupling": self.coupling}
-        facts |= {"level": self.level, "labels": self.labels}
-        facts["means"] = None if self.means is None else list(self.means)
-        for name in ("objective", "solver"):
-            value = getattr(self, name)
-            facts[name] = None if value is None else repr(value)
-        return facts
-
     def check_columns(self, where: str, names: Sequence[str]) -> None:
         if "picture" not in names:
             raise FormatError(f"{where}: there is no `picture`")
@@ -554,8 +524,6 @@ class DenoisePictures(Job):
     def start(self, format: str = "png") -> BatchFunction:
         from minfer.pictures import read_picture
 
-        schema = self.schema(format)
-
         def values(row: dict[str, Any]) -> Any:
             if row.get("picture") is None:
                 raise FormatError("there is no `picture`")
@@ -564,15 +532,9 @@ class DenoisePictures(Job):
             except OSError as error:
                 raise FormatError(f"cannot read {row['picture']}: {error.strerror}") from None
 
-        def clean(pictures: Sequence[Any]) -> list[dict[str, Any]]:
-            return [self._clean(picture) for picture in pictures]
-
-        def function(batch: pa.RecordBatch) -> pa.RecordBatch:
-            return _answer(batch, schema, values, clean)
-
         shades = max(2, self.labels or 0)
         self._clean(np.linspace(0, 1, 2 * shades).reshape(2, shades))  # compiles or loads kernels
-        return function
+        return self._function(format, values, lambda some: [self._clean(one) for one in some])
 
     def _clean(self, values: Any) -> dict[str, Any]:
         from minfer.denoising import denoise
@@ -602,7 +564,7 @@ def _answer(
     batch: pa.RecordBatch,
     schema: pa.Schema,
     prepare: Callable[[dict[str, Any]], Any],
-    solve: Callable[[Sequence[Any]], list[dict[str, Any]]],
+    solve: Solve,
 ) -> pa.RecordBatch:
     """A row for each record: what ``solve`` says of what ``prepare`` makes of it, or its error."""
     rows: list[dict[str, Any]] = []
@@ -623,9 +585,7 @@ def _answer(
     return pa.record_batch(columns, schema=schema)
 
 
-def _each(
-    solve: Callable[[Sequence[Any]], list[dict[str, Any]]], items: list[Any]
-) -> Iterable[dict[str, Any]]:
+def _each(solve: Solve, items: list[Any]) -> Iterable[dict[str, Any]]:
     """All at once; one by one if that fails, to find which it was."""
     if not items:
         return []

@@ -20,6 +20,7 @@ from typing import Any
 from minfer import errors
 from minfer.batch.processor import Begin, Engine, Outcomes, Processor, Task
 from minfer.batch.shards import Shard
+from minfer.checks import load
 from minfer.errors import MinferError, RefusedError, WorkerError
 
 #: Shards that Ray hears of at a time; it keeps books on each.
@@ -109,13 +110,8 @@ def _connect(ray: Any, workers: int | None, address: str | None) -> None:
 
 
 def _ray() -> Any:
-    try:
-        import ray
-        import ray.data
-    except ImportError:
-        raise RefusedError(
-            "the engine ray needs Ray, which is not installed: pip install 'minfer[ray]'"
-        ) from None
+    ray = load("ray", "the engine ray needs Ray", "ray")
+    load("ray.data")
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
     return ray

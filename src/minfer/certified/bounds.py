@@ -130,7 +130,7 @@ class Scratch:
         self._free.append(mine)
 
 
-class Stopped(Exception):
+class OutOfWork(Exception):
     """The meter stopped in the middle of a method's preparation."""
 
 
@@ -168,9 +168,9 @@ class Meter:
         return not self.stopped
 
     def check(self) -> None:
-        """Raise :class:`Stopped` where nothing is left: for long preparations, which are lost."""
+        """Raise :class:`OutOfWork` where nothing is left: for long preparations, which are lost."""
         if not self.go_on():
-            raise Stopped
+            raise OutOfWork
 
     def spend(self, work: int | float) -> None:
         self.work += int(work)
@@ -218,7 +218,7 @@ class Meter:
         return future.result()
 
 
-class Method(Protocol):
+class BoundMethod(Protocol):
     """A way to bound marginals. A new one is a file with one of these."""
 
     #: A word of METHODS.

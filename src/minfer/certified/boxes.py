@@ -33,10 +33,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Meter, Scratch, Stopped
+from minfer.certified.bounds import Bounds, Meter, OutOfWork, Scratch
 from minfer.certified.local import Local, odds_ranges, ratios
 from minfer.certified.rounding import EXP, U, gamma, up
 from minfer.factors.group import FactorGroup
+from minfer.layout import join
 
 #: States of a variable, and joint states of a factor's others, up to which messages are made.
 MAX_STATES = 64
@@ -74,7 +75,7 @@ class Boxes:
         if local is not self._of:
             try:
                 self._prepare(local, meter.check)
-            except Stopped:
+            except OutOfWork:
                 return True
         roots = np.flatnonzero(wanted & ~self._done)
         sizes = bounds.graph._n_states[roots]
@@ -369,10 +370,10 @@ class _Slots:
             logs.append(p["logs"].ravel())
             members.append(p["members"].ravel())
         every = np.concatenate(rows) if rows else np.zeros((0, SLOT), dtype=np.int64)
-        owner = _joined(variables, np.int64)
+        owner = join(variables, np.int64)
         by = np.argsort(owner, kind="stable")
         slots, owner = every[by], owner[by]
-        pad, member = _joined(pads, np.float64)[by], _joined(members, np.int64)
+        pad, member = join(pads, np.float64)[by], join(members, np.int64)
         # the slot of the same factor at each member
         n = max(len(card), 1)
         key = slots[:, 7] * n + owner
@@ -380,21 +381,17 @@ class _Slots:
         wanted = np.repeat(every[:, 7], every[:, 6]) * n + member
         found = np.searchsorted(key[sorted_by], wanted)
         siblings = np.append(sorted_by, 0)[found]  # a member without slots: none asks for it
-        values = _joined(logs, np.float64)
+        values = join(logs, np.float64)
         cells = slots[:, 0] ** 2
         where = _Where(np.empty(len(values), np.int64), np.empty(len(values), np.int64))
         spot = np.repeat(slots[:, 2] - np.cumsum(cells) + cells, cells) + np.arange(len(values))
         where.owner[spot] = np.repeat(np.arange(len(slots)), cells)
         where.cell[spot] = spot - slots[where.owner[spot], 2]
         arrays = (
-            slots, _joined(a, np.float64), _joined(b, np.float64), _joined(orders, np.uint8), pad,
+            slots, join(a, np.float64), join(b, np.float64), join(orders, np.uint8), pad,
             member, siblings,
         )  # fmt: skip
         return arrays, owner, values, where
-
-
-def _joined(parts: list[NDArray], dtype: type) -> NDArray:
-    return np.concatenate(parts).astype(dtype) if parts else np.zeros(0, dtype=dtype)
 
 
 def _weights(

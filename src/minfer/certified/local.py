@@ -24,7 +24,7 @@ from minfer.certified.rounding import U, down, up
 from minfer.conditioning import Conditioned
 from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
-from minfer.layout import Arrays, join, part
+from minfer.layout import FactorArrays, join, part
 
 #: Cells of tables that are looked at together.
 _CHUNK = 1 << 22
@@ -122,7 +122,7 @@ class Local:
         if ignored is not None and ignored.any():
             left = [g for g in (part(g, ignored[g._ids]) for g in model.groups) if len(g)]
             kept = (part(g, ~ignored[g._ids]) for g in model.groups)
-            arrays = Arrays(graph._n_states, graph._offsets, tuple(g for g in kept if len(g)))
+            arrays = FactorArrays(graph._n_states, graph._offsets, tuple(g for g in kept if len(g)))
         pairs, rest = arrays.pairs
         ends, weights, errors = [], [], []
         for p in pairs:

@@ -54,7 +54,7 @@ CORE = 2
 PASSES = 3
 
 
-class Plan(NamedTuple):
+class FrontierPlan(NamedTuple):
     """A structure that runs share: see :mod:`minfer.kernels.frontier`."""
 
     pairs: NDArray[np.int64]  # (m, 2) places
@@ -84,7 +84,7 @@ class Plan(NamedTuple):
     @classmethod
     def make(
         cls, order: NDArray, ptr: NDArray, nbr: NDArray, edge: NDArray, pairs: NDArray
-    ) -> Plan:
+    ) -> FrontierPlan:
         from minfer.kernels.frontier import plan, roundings
 
         steps, xbit, xedge, check, cptr, cvar, widest = plan(order, ptr, nbr, edge)
@@ -95,12 +95,12 @@ class Plan(NamedTuple):
 class Region(NamedTuple):
     """Some variables (-1: a place without one) under a plan."""
 
-    plan: Plan
+    plan: FrontierPlan
     vertices: NDArray[np.int64]  # (n,)
     whole: bool  # nothing outside, nothing but pairs inside
 
 
-class Answer(NamedTuple):
+class RegionOdds(NamedTuple):
     """Intervals of odds of the variables of one region."""
 
     variables: NDArray[np.int64]
@@ -109,7 +109,7 @@ class Answer(NamedTuple):
     whole: bool
 
 
-def run(local: Local, regions: list[Region], stop: NDArray[np.uint8]) -> list[Answer]:
+def run(local: Local, regions: list[Region], stop: NDArray[np.uint8]) -> list[RegionOdds]:
     """Up to four regions of one plan, abreast; given up where ``stop[0]`` becomes 1."""
     from minfer.kernels.frontier import MOST, L, frontier_sizes, sweep
     from minfer.kernels.regions import region_numbers
@@ -166,7 +166,7 @@ def run(local: Local, regions: list[Region], stop: NDArray[np.uint8]) -> list[An
         with np.errstate(divide="ignore"):
             lo[turn], hi[turn] = np.maximum(down(1 / hi[turn]), 0.0), up(1 / lo[turn])
         real = regions[k].vertices >= 0
-        out.append(Answer(regions[k].vertices[real], lo[real], hi[real], regions[k].whole))
+        out.append(RegionOdds(regions[k].vertices[real], lo[real], hi[real], regions[k].whole))
     return out
 
 
@@ -199,7 +199,7 @@ def find_grid(local: Local) -> Grid | None:
     return None
 
 
-def rectangle_plan(short: int, long: int, diagonal: bool) -> Plan:
+def rectangle_plan(short: int, long: int, diagonal: bool) -> FrontierPlan:
     """A rectangle swept along its longer side; place = long * ``short`` + short."""
     at = np.arange(short * long).reshape(long, short)
     parts = [
@@ -216,7 +216,7 @@ def rectangle_plan(short: int, long: int, diagonal: bool) -> Plan:
     ptr = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(np.bincount(both[:, 0], minlength=n), out=ptr[1:])
     nbr = np.ascontiguousarray(both[order, 1])
-    return Plan.make(np.arange(n), ptr, nbr, np.ascontiguousarray(edge[order]), pairs)
+    return FrontierPlan.make(np.arange(n), ptr, nbr, np.ascontiguousarray(edge[order]), pairs)
 
 
 # ---------------------------------------------------------------- the method
@@ -230,7 +230,7 @@ class Monotone:
     gradual: bool = True
     _grid: Grid | str | None = "unknown"
     _calls: int = 0
-    _plans: dict[tuple[int, int], Plan] = field(default_factory=dict)
+    _plans: dict[tuple[int, int], FrontierPlan] = field(default_factory=dict)
     _last: int = 0  # rows of the last strips
     _sizes: dict[int, int] = field(default_factory=dict)  # of the last ball around each variable
 
@@ -246,7 +246,7 @@ class Monotone:
             return self._strips(self._grid, local, bounds, wanted, budget, meter)
         return self._balls(local, bounds, wanted, budget, meter)
 
-    def _offer(self, bounds: Bounds, answers: list[Answer]) -> None:
+    def _offer(self, bounds: Bounds, answers: list[RegionOdds]) -> None:
         for a in answers:
             bounds.offer_odds("exact" if a.whole else self.name, a.variables, a.lo, a.hi)
 
@@ -327,7 +327,7 @@ class Monotone:
                 group.append(Region(plan, np.ascontiguousarray(part).ravel(), whole))
             yield group
 
-    def _plan(self, short: int, long: int, diagonal: bool) -> Plan:
+    def _plan(self, short: int, long: int, diagonal: bool) -> FrontierPlan:
         key = (short, long)
         if key not in self._plans:
             self._plans[key] = rectangle_plan(short, long, diagonal)
@@ -377,7 +377,7 @@ class Monotone:
             if some:
                 yield some
 
-        def answer(regions: list[Region]) -> tuple[float, list[Answer]]:
+        def answer(regions: list[Region]) -> tuple[float, list[RegionOdds]]:
             answers = [a for r in regions for a in run(local, [r], meter.flag)]
             return 2 * sum(r.plan.cells for r in regions), answers
 
@@ -396,4 +396,4 @@ def region_of(
     where[vertices] = np.arange(len(vertices))
     ptr, nbr, edge, pairs = inside(vertices, where, local.ptr, local.nbr)
     where[vertices] = -1
-    return Region(Plan.make(narrow_order(ptr, nbr), ptr, nbr, edge, pairs), vertices, whole)
+    return Region(FrontierPlan.make(narrow_order(ptr, nbr), ptr, nbr, edge, pairs), vertices, whole)

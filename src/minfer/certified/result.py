@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_number, check_type
-from minfer.errors import ModelError, visible
+from minfer.errors import ModelError
 from minfer.factors.group import read_only
 from minfer.graph import FactorGraph
-from minfer.notebook import card
+from minfer.say.intervals import REFUTED
 from minfer.solvers.base import SHOWN, Given, Marginals
 from minfer.solvers.status import LogZ, Status
 from minfer.states import Probabilities
@@ -29,8 +29,6 @@ METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "range")
 
 #: Wider intervals are called vacuous.
 VACUOUS = 0.999
-#: An estimate is refuted if it is provably off by more.
-REFUTED = 0.01
 
 
 class Step(NamedTuple):
@@ -230,23 +228,10 @@ class Intervals:
 
     def _repr_html_(self) -> str:
         """The widest intervals."""
-        width = self.width
-        order = np.argsort(-width, kind="stable")[:SHOWN]
-        more = len(self) - len(order)
-        rows = []
-        for v in order:
-            own = self[int(v)]
-            names = [f"{visible(s)} " for s in own.states] if own.states else [""] * len(own)
-            ends = "  ".join(f"{s}[{lo:.4f}, {hi:.4f}]" for s, (lo, hi) in zip(names, own[:6]))
-            rows.append((self.graph.name(int(v)), ends, str(self.method[v])))
+        from minfer.say.tables import interval_table
+
         about = repr(self)[len("Intervals(") : -1]
-        return card(
-            "Intervals",
-            about,
-            ("variable", "[lo, hi] of its states", "by"),
-            rows,
-            f"and {more:,} more, all narrower" if more else "",
-        )
+        return interval_table(self, None, SHOWN)._replace(conclusion=about).html("Intervals")
 
     # ------------------------------------------------------------------ inside
 

@@ -20,7 +20,7 @@ from importlib import import_module
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.certified.bounds import CODE, Bounds, Meter, Method
+from minfer.certified.bounds import CODE, BoundMethod, Bounds, Meter
 from minfer.certified.local import Local
 from minfer.certified.result import Intervals, Step
 from minfer.certified.rounding import odds_from_log
@@ -66,7 +66,7 @@ LOADED = (
 Watcher = Callable[[Step], None]
 
 
-def all_methods() -> dict[str, tuple[Callable[[], Method], ...]]:
+def all_methods() -> dict[str, tuple[Callable[[], BoundMethod], ...]]:
     """Every method by name, in the order of their turns."""
     from minfer.certified.boxes import Boxes
     from minfer.certified.monotone import Monotone
@@ -189,7 +189,7 @@ def intervals(
 class Turn:
     """How a method fares."""
 
-    method: Method
+    method: BoundMethod
     level: int = 0  # the next
     rate: float = np.inf  # narrowing for a unit of work, in its last turn
     sits_out: int = 0  # turns still to sit out
@@ -237,7 +237,7 @@ class Search:
             return self.asked & (self.bounds.width > TIE) & ~self._result("").decided()
         return self.asked & (self.bounds.width > self.tol)
 
-    def run(self, methods: Sequence[Method]) -> None:
+    def run(self, methods: Sequence[BoundMethod]) -> None:
         """All methods in turn, budgets growing."""
         turns = [Turn(m) for m in methods]
         for level in range(LEVELS):
@@ -283,7 +283,7 @@ class Search:
             else:
                 turn.patience = 1
 
-    def kept_part(self, ignored: NDArray[np.bool_], methods: Sequence[Method]) -> None:
+    def kept_part(self, ignored: NDArray[np.bool_], methods: Sequence[BoundMethod]) -> None:
         """Bounds from a reduced model: ignored factors are ranges. Budgets up to the seventh."""
         whole, self.local = self.local, Local.of(self.model, ignored)
         turns = [Turn(m) for m in methods]

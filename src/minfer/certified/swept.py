@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local
 from minfer.certified.monotone import PASSES, WIDEST, Grid, Region, find_grid, rectangle_plan, run
+from minfer.factors.group import components
 
 #: A component of fewer variables is not worth a run of its own: clique trees take many at once.
 SMALLEST = 8
@@ -24,7 +25,7 @@ ORDERING = 256
 
 
 @dataclass(eq=False)
-class Component:
+class PureComponent:
     """Its variables, their order, and what a run costs."""
 
     vertices: NDArray[np.int64]
@@ -47,14 +48,14 @@ class Swept:
         if local is not self._of:
             self._prepare(local, meter)
 
-        def due() -> list[Component]:
+        def due() -> list[PureComponent]:
             return [
                 c
                 for c in self._components
                 if not c.over and 2 * c.cells <= budget * wanted[c.vertices].sum()
             ]
 
-        def answer(c: Component) -> tuple[Component, list]:
+        def answer(c: PureComponent) -> tuple[PureComponent, list]:
             return c, run(local, [self._region(local, c)], meter.flag)
 
         for c, answers in meter.each(answer, due()):
@@ -65,17 +66,13 @@ class Swept:
         return any(not c.over for c in self._components)
 
     def _prepare(self, local: Local, meter: Meter) -> None:
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import connected_components
-
         from minfer.kernels.frontier import frontier_sizes
         from minfer.kernels.regions import inside, narrow_order
 
         self._of, self._components = local, []
         self._grid = find_grid(local)
         n = local.n_variables
-        links = csr_array((np.ones(len(local.nbr), dtype=np.int8), local.nbr, local.ptr), (n, n))
-        _, label = connected_components(links, directed=False)
+        label = components(n, local.row, local.nbr)
         impure = ~local.binary | local.other.any(axis=1)
         size = np.bincount(label)
         bad = np.zeros(len(size), dtype=bool)
@@ -98,9 +95,9 @@ class Swept:
                     narrow_order(ptr, nbr), ptr, nbr, np.zeros(len(vertices)), WIDEST
                 )
             if widest <= WIDEST:
-                self._components.append(Component(vertices, PASSES * cells))
+                self._components.append(PureComponent(vertices, PASSES * cells))
 
-    def _region(self, local: Local, c: Component) -> Region:
+    def _region(self, local: Local, c: PureComponent) -> Region:
         from minfer.certified.monotone import region_of
 
         if isinstance(self._grid, Grid) and len(c.vertices) == local.n_variables:

@@ -21,14 +21,13 @@ from minfer.decomposition import _global_table, only_tables
 from minfer.errors import RefusedError
 from minfer.factors.group import FactorGroup
 from minfer.factors.tables import Tables
-from minfer.layout import cells, scopes
 
 #: Variables whose logarithms are less certain count as opaque.
 MOST_ERROR = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class Tabled:
+class CertifiedTables:
     """V variables, auxiliary ones behind the model's own; F tables over free variables."""
 
     n_own: int
@@ -51,15 +50,14 @@ class Tabled:
         return np.diff(self.fptr)
 
     @classmethod
-    def of(cls, local: Local) -> Tabled:
+    def of(cls, local: Local) -> CertifiedTables:
         from minfer.solvers.clique_passes import table_sizes
 
         n = local.n_variables
         model, left_out = _in_tables(local.model)
         graph = model.graph
         card, off = graph._n_states, graph._offsets
-        flat = scopes(model.groups)
-        toff, log_psi = cells(model.groups)
+        flat, (toff, log_psi) = model.arrays.scopes, model.arrays.cells
         size = table_sizes(card, flat)
         opaque = np.zeros(len(card), dtype=bool)
         for g in left_out:

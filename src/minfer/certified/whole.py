@@ -19,7 +19,8 @@ EXP roundings for its exponential, if it has one. Hence, over the cliques of the
     N = 2 sum_c ( (1 + EXP) i_c + 4 + n_c + sum of sizes_c )
 
 and p is known up to a factor e^(+-t), t = gamma(N) + 2 A, where A is the sum over the component of
-the absolute errors of the logarithms (``Tabled.error``): every product of tables is off by e^(+-A).
+the absolute errors of the logarithms (``CertifiedTables.error``): every product of tables is off by
+e^(+-A).
 
 **When.** A component is solved once its cliques have at most ``budget`` cells for each variable
 wanted there. Components are planned in packs: one clique forest for many, halved where it is too
@@ -38,11 +39,12 @@ from minfer.certified.bounds import Bounds, Meter
 from minfer.certified.local import Local
 from minfer.certified.monotone import find_grid
 from minfer.certified.rounding import EXP, U, down, gamma, up
-from minfer.certified.tabled import Tabled
+from minfer.certified.tabled import CertifiedTables
 from minfer.elimination import CliqueTree, linked, tree_over
 from minfer.errors import ContradictionError
 from minfer.factors.group import components
 from minfer.layout import Scopes
+from minfer.wiring import ranges
 
 #: Cells of a tree (some seconds) and of its messages (a GiB), at most.
 MOST_CELLS, MOST_MESSAGES = 2.0**28, 2.0**25
@@ -77,7 +79,7 @@ class Pack:
     over: bool = False  # solved, or hopeless
 
 
-class Part(NamedTuple):
+class PackArrays(NamedTuple):
     """The variables and tables of a pack under numbers of their own."""
 
     card: NDArray[np.int32]
@@ -126,7 +128,7 @@ class Whole:
         if grid is not None and full and min(grid[:2]) > HOPELESS:
             self._packs = []  # cliques would have 2^(shorter side) cells
             return
-        self._tabled = t = Tabled.of(local)
+        self._tabled = t = CertifiedTables.of(local)
         n = len(t.card)
         first = np.repeat(t.scope[t.fptr[:-1]], np.diff(t.fptr))
         labels = components(n, first, t.scope).astype(np.int64)
@@ -236,13 +238,7 @@ def _members(
     return order[ranges(ptr[labels], ptr[labels + 1] - ptr[labels])]
 
 
-def ranges(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
-    """first[0], first[0] + 1, ... (length[0] of them), first[1], ..."""
-    end = np.cumsum(length)
-    return np.arange(int(end[-1]) if len(end) else 0) + np.repeat(first - end + length, length)
-
-
-def _part(t: Tabled, pack: Pack) -> Part:
+def _part(t: CertifiedTables, pack: Pack) -> PackArrays:
     variables, tables = pack.variables, pack.tables
     number = np.full(int(variables[-1]) + 1, -1, dtype=np.int32)
     number[variables] = np.arange(len(variables), dtype=np.int32)
@@ -254,7 +250,7 @@ def _part(t: Tabled, pack: Pack) -> Part:
     # tables that share their numbers share them here
     begin, first, inverse = np.unique(t.toff[tables], return_index=True, return_inverse=True)
     size = t.size[tables][first]
-    return Part(
+    return PackArrays(
         card, off, Scopes(tables, fptr, scope),
         (np.cumsum(size) - size)[inverse.ravel()],
         t.field[ranges(t.off[variables], card.astype(np.int64))],
@@ -262,13 +258,13 @@ def _part(t: Tabled, pack: Pack) -> Part:
     )  # fmt: skip
 
 
-def _plan(part: Part, most: float) -> CliqueTree:
+def _plan(part: PackArrays, most: float) -> CliqueTree:
     n, (_, fptr, scope) = len(part.card), part.flat
     return tree_over(linked(scope, fptr, np.ones(n, dtype=bool), part.card), n, most)
 
 
 def _marginals(
-    part: Part, tree: CliqueTree, meter: Meter
+    part: PackArrays, tree: CliqueTree, meter: Meter
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Marginals (sum S,) and, where a variable is eliminated, its clique's share of roundings.
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from minfer.certified.telling import judged, sentence
 from minfer.cli.progress import bar
 from minfer.limits import load_compiler
+from minfer.say.intervals import judged, sentence
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals, Step

@@ -30,12 +30,12 @@ def demo() -> None:
       minfer demo
     """
     from minfer import BeliefPropagation
-    from minfer.certified.telling import judged_colours
     from minfer.cli import render
     from minfer.cli.certainty import find
     from minfer.denoising import COLOURS
     from minfer.examples import FLIP, picture, sprinkler_story
-    from minfer.solvers.telling import answered, describe, summary
+    from minfer.say.answers import answered, describe, summary
+    from minfer.say.intervals import judged_colours
 
     console = render.console()
     console.print("1. Why is the grass wet?", style="bold")

@@ -54,10 +54,11 @@ def intervals(
       minfer intervals grid.uai --variables x5,x9 --undecided
       minfer intervals grid.uai --work 1000000000 --csv grid.csv --picture grid.png
     """
-    from minfer.certified import telling
     from minfer.io.text import write_csv
     from minfer.pictures import draw_intervals
     from minfer.queries.conflicts import locating
+    from minfer.say import intervals as say
+    from minfer.say import tables
 
     names = None if methods is None else [m.strip() for m in methods.split(",") if m.strip()]
     if names == []:
@@ -68,13 +69,13 @@ def intervals(
         graph = source.graph
         chosen = parse_query(variables, graph, "--variables")
         found = find(graph, time_limit, chosen, methods=names, **settings)
-    written(csv_file, lambda path: write_csv(path, telling.rows(graph, chosen, None, found)))
+    written(csv_file, lambda path: write_csv(path, tables.rows(graph, chosen, None, found)))
     title = f"{Path(source.model).name}: {counted(len(found), 'variable')}"
     written(picture, lambda path: draw_intervals(path, found, chosen, title))
-    content = source.content(graph, telling.to_dict(found, chosen))
-    text = telling.sentence(found, chosen, settings["undecided"])
-    table = telling.interval_table(found, chosen, rows)._replace(conclusion=text)
-    lines = source.summary(graph, telling.summary(found, chosen))
+    content = source.content(graph, say.to_dict(found, chosen))
+    text = say.sentence(found, chosen, settings["undecided"])
+    table = tables.interval_table(found, chosen, rows)._replace(conclusion=text)
+    lines = source.summary(graph, say.summary(found, chosen))
     console = render.console(stderr=csv_file == "-")
     hint = "(--rows, --variables, --csv, --json)"
     render.tell(json, content, table, lines, console, hint=hint)

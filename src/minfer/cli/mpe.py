@@ -37,7 +37,7 @@ def mpe(
       minfer mpe large.uai --time-limit 10
     """
     import minfer
-    from minfer.queries.telling import told_evidence
+    from minfer.say.answers import told_evidence
 
     graph, seen = source.bare, source.seen
     chosen = parse_query(variables, graph, "--variables")

@@ -22,8 +22,8 @@ from minfer.cli.files import IN, OUT, read_model
 from minfer.cli.generate import Options, Words, argument, option, output, setting, taken
 from minfer.errors import SettingsError
 from minfer.limits import clock, compiled
+from minfer.say.answers import describe, sizes
 from minfer.solvers.named import SOLVERS, plain_settings, solver_named
-from minfer.solvers.telling import describe, sizes
 from minfer.typed import evidence_beside, evidence_of, is_number
 from minfer.words import duration
 

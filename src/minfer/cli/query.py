@@ -30,8 +30,8 @@ def query(
       minfer query alarm.minfer CVP PCWP -e HR=LOW
       minfer query alarm.minfer CVP PCWP --separate --json
     """
-    from minfer.certified.telling import marginal_table
-    from minfer.queries.telling import ask
+    from minfer.queries.asked import ask
+    from minfer.say.tables import marginal_table
 
     graph, seen = source.bare, source.seen
     chosen = parse_query(targets, graph, "TARGETS")

@@ -64,11 +64,12 @@ def run(
       minfer run grid.uai --report grid.html
     """
     import minfer
-    from minfer.certified import telling
     from minfer.io.text import write_csv
     from minfer.queries.conflicts import locating
     from minfer.reduction.request import account
-    from minfer.solvers.telling import answered, summary
+    from minfer.say import tables
+    from minfer.say.answers import answered, summary
+    from minfer.say.intervals import to_dict
 
     request = reduce.make_request(reduction, solving.time_limit)
     solver = reduce.solver_for(request, solving)
@@ -104,12 +105,12 @@ def run(
     if reduced is not None and pr is not None:
         reduced.check_log_z(f"--pr {pr}")
     written(pr, partial(minfer.write_pr, full))
-    written(csv_file, lambda path: write_csv(path, telling.rows(graph, chosen, answer, sure)))
+    written(csv_file, lambda path: write_csv(path, tables.rows(graph, chosen, answer, sure)))
     lines = source.summary(graph, lines)
     if sure is not None:
-        content["intervals"] = telling.to_dict(sure, chosen, answer)
+        content["intervals"] = to_dict(sure, chosen, answer)
         lines |= told(sure, answer, chosen)
-    table = telling.marginal_table(answer, chosen, rows, sure)
+    table = tables.marginal_table(answer, chosen, rows, sure)
     console = render.console(stderr="-" in (out, pr, reduction.save_reduced, csv_file))
     others = () if reduced is None else reduced.faces()
     about = {"hint": "(--rows, --query, --json)", "ok": converged}

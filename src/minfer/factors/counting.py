@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import integer, real_numbers, told
 from minfer.errors import ModelError
 from minfer.factors.group import read_only
 from minfer.factors.logical import Logical, restored_literals
@@ -127,3 +128,39 @@ class Cardinalities(Logical):
             raise ModelError(f"log-weights of {str(counts)[:40]} counts for {len(shape)} literals")
         literal, flip = restored_literals(ids, shape, get)
         return cls(ids, scope, shape, literal, flip, get("log_weights", "<f8", [rows, counts]))
+
+
+def count_fields(
+    n_variables: int, log_weights: ArrayLike | None, at_most: int | None
+) -> Callable[[NDArray[np.int64], int, int], dict[str, Any]]:
+    """The log-weights by count of groups; arguments as in ``FactorGraph.add_cardinality``."""
+    if (log_weights is None) == (at_most is None):
+        raise ModelError("add_cardinality takes log_weights by count, or at_most=k")
+    if at_most is not None:
+        most = integer(at_most)
+        if most is None or most < 0:
+            raise ModelError(f"add_cardinality: at_most must be a count, not {told(at_most)}")
+        most = min(most, n_variables)
+        table = np.append(np.zeros(most + 1), -np.inf)[None]
+    else:
+        given = real_numbers(log_weights, "add_cardinality: log-weights")  # type: ignore[arg-type]
+        if given.ndim == 0:
+            raise ModelError(
+                "add_cardinality: log-weights must be a list by count, not "
+                f"{told(log_weights)}; for a limit write at_most=k"
+            )
+        table = np.atleast_2d(given.astype(np.float64))
+    if table.ndim != 2 or not table.shape[1]:
+        raise ModelError(
+            f"add_cardinality: log-weights must have shape (C,) or (F, C), not {table.shape}"
+        )
+
+    def more(rows: NDArray[np.int64], n: int, arity: int) -> dict[str, Any]:
+        if len(table) not in (1, n):
+            raise ModelError(f"add_cardinality: {n} scopes but log-weights of shape {table.shape}")
+        values = table if len(table) == 1 else table[rows]
+        if values.shape[1] > arity + 1 and (log_weights is None or np.ndim(log_weights) == 1):
+            values = values[:, : arity + 1]  # counts that cannot be
+        return {"_log_weights": np.ascontiguousarray(values)}
+
+    return more

@@ -16,13 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import check_flag, per_factor, real_numbers, scope_array, told
 from minfer.errors import ModelError
-from minfer.factors.group import MAX_LOG, FactorGroup, Rows, dense, difference, read_only
+from minfer.factors.group import MAX_LOG, FactorGroup, Rows, Tables, difference, read_only
+
+if TYPE_CHECKING:
+    from minfer.states import Variables
 
 _AT_ONCE = 256  # tables compared at a time
 
@@ -210,7 +214,7 @@ class Distances(FactorGroup):
         apart = states[:, :1] - (states[:, 1:] if known.all() else np.arange(self.n_labels))
         entries = np.take_along_axis(taps, self._place(apart), axis=1)
         scope = np.ascontiguousarray(self._scope[rows][:, ~known])
-        return [dense(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
+        return [Tables(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
 
     # ------------------------------------------------------------------ scores of left-out factors
 
@@ -397,3 +401,73 @@ def _factored(taps: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
                     if np.array_equal(weight[:, None] * profile, taps):
                         return weight, profile
     return np.ones(1), taps
+
+
+# ---------------------------------------------------------------------- from what people give
+
+
+def distance_groups(
+    variables: Variables,
+    first: int,
+    scope: ArrayLike,
+    weights: ArrayLike,
+    profile: Callable[[int], Any],
+    who: str,
+) -> list[Distances]:
+    """Pairs of labels with numbers from ``first`` on, checked.
+
+    ``profile(d)`` gives numbers by distance up to d, or beyond; ``who`` is for messages.
+    """
+    scope_ = scope_array(scope)
+    n = len(scope_)
+    given = real_numbers(weights, f"{who}: weights")
+    if given.dtype == bool:
+        raise ModelError(f"{who}: a weight must be a number, not {told(weights)}")
+    theta = per_factor(given, n, f"{who}: weights", float)
+    if scope_.shape[1] != 2:
+        raise ModelError(f"{who}: scopes must be pairs of variables (F, 2), not {scope_.shape}")
+    variables._check_scopes(scope_, first)
+    labels = variables._n_states[scope_]
+    if (labels[:, 0] != labels[:, 1]).any():
+        bad = int(np.flatnonzero(labels[:, 0] != labels[:, 1])[0])
+        raise ModelError(
+            f"factor {first + bad}: its variables {variables._scope_text(scope_[bad])} "
+            f"have {labels[bad].tolist()} states, and a distance of labels needs equally many; "
+            "use a table"
+        )
+    if np.isnan(theta).any():
+        bad = int(np.flatnonzero(np.isnan(theta))[0])
+        raise ModelError(f"factor {first + bad}: its weight is NaN")
+    groups: list[Distances] = []
+    for k in np.unique(labels[:, 0]).tolist():
+        rows = np.flatnonzero(labels[:, 0] == k)
+        table = np.atleast_2d(np.asarray(profile(k - 1), dtype=np.float64))
+        if len(table) > 1:
+            if len(table) != n:
+                raise ModelError(f"{who}: {n} scopes but log-weights of shape {table.shape}")
+            table = table[rows]
+        wrong = ~((np.abs(table) < MAX_LOG) | (table == -np.inf))
+        if wrong.any():
+            bad = rows[int(np.flatnonzero(wrong.any(axis=1))[0])] if len(table) > 1 else rows[0]
+            raise ModelError(
+                f"factor {first + int(bad)}: {who}: numbers by distance must be "
+                f"finite (within 1e300) or minus infinity, not {float(table[wrong][0])}"
+            )
+        groups += distances(first + rows, scope_[rows], (k, k), theta[rows], table)
+    for g in groups:
+        g.check(variables._n_states)
+    return groups
+
+
+def truncated(power: int, truncation: float, hard: bool, who: str) -> Callable[[int], NDArray]:
+    """A profile: minus the distance to a power, beyond the truncation as there, or forbidden."""
+    number = real_numbers(truncation, f"{who}: a truncation")
+    if number.ndim or number.dtype == bool or not float(number) > 0.0:
+        raise ModelError(
+            f"{who}: the truncation must be a distance of labels above 0, or infinity, not "
+            f"{told(truncation)}"
+        )
+    check_flag(f"{who}: hard", hard)
+    last = float(number)
+    end = -np.inf if hard else -(min(last, 1e150) ** power)
+    return lambda far: np.where(np.arange(far + 1) > last, end, -(np.arange(far + 1.0) ** power))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.checks import real_numbers
 from minfer.errors import ModelError
 from minfer.factors.group import MAX_LOG, FactorGroup, Rows, interaction, read_only
+
+if TYPE_CHECKING:
+    from minfer.states import Variables
 
 MAX_FEATURE_ARITY = 6
 
@@ -74,6 +77,9 @@ class Features(FactorGroup):
             and isinstance(other, Features)
             and (self.truth is other.truth or np.array_equal(self.truth, other.truth))
         )
+
+    def alike(self) -> Any:
+        return Features, self.truth.shape, self.truth.tobytes()
 
     @property
     def has_tables(self) -> bool:
@@ -213,3 +219,38 @@ def binary_pairs(probs: NDArray, offsets: NDArray[np.int64]) -> NDArray[np.float
     out = np.tile([1.0, 0.0], (len(offsets) - 1, 1))
     out[binary] = probs[offsets[:-1][binary][:, None] + np.arange(2)]
     return read_only(out)
+
+
+def feature_group(
+    variables: Variables,
+    first: int,
+    scope: NDArray[np.int32],
+    theta: ArrayLike,
+    feature: str | ArrayLike,
+) -> Features:
+    """Features with numbers from ``first`` on, checked; they keep ``scope`` itself."""
+    n, arity = scope.shape
+    truth = truth_table(feature, arity)
+    weights = real_numbers(theta, "add_features: weights")
+    theta_ = np.empty(n)
+    try:
+        theta_[:] = weights
+    except ValueError:
+        raise ModelError(f"add_features: {n} scopes but weights of shape {weights.shape}") from None
+    variables._check_scopes(scope, first)
+    if not (np.abs(theta_) < MAX_LOG).all():
+        bad = int(np.flatnonzero(~(np.abs(theta_) < MAX_LOG))[0])
+        raise ModelError(
+            f"factor {first + bad}: weight {theta_[bad]} is not finite (within 1e300); "
+            "use a table for a hard constraint, or evidence for a known value"
+        )
+    if n and variables._n_states.size and not (variables._n_states == 2).all():
+        states = variables._n_states[scope]
+        if (states != 2).any():
+            bad = int(np.flatnonzero((states != 2).any(axis=1))[0])
+            raise ModelError(
+                f"factor {first + bad}: features are over binary variables, but its scope "
+                f"{variables._scope_text(scope[bad])} has {states[bad].tolist()} states; use a "
+                "table"
+            )
+    return Features(np.arange(first, first + n), scope, truth, theta_)

@@ -26,16 +26,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError
 from minfer.words import a_or_an
-
-if TYPE_CHECKING:
-    from minfer.factors.tables import Tables
 
 MAX_LOG = 1e300  # of an entry of a log-table or a weight: larger ones overflow when added up
 #: Cells up to which a factor that is not a table may be written out as one.
@@ -212,6 +209,18 @@ class FactorGroup:
             **{name: getattr(self, name).take(rows, axis=0) for name in self.per_factor},
         )
 
+    def alike(self) -> Any:
+        """What groups have in common that can be :meth:`joined`; None where they stay apart."""
+        return None
+
+    def joined(self: Group, groups: Sequence[Group]) -> Group:
+        """Groups that are alike, this one first, as one."""
+        if len(groups) == 1:
+            return self
+        names = ("_ids", "_scope", *self.per_factor)
+        parts = {name: np.concatenate([getattr(g, name) for g in groups]) for name in names}
+        return self.replace(**parts)
+
     def replace(self: Group, **changes: Any) -> Group:
         """The same group with other fields."""
         return replace(self, **changes)
@@ -238,6 +247,27 @@ class FactorGroup:
         """d log psi / d weights, expected under joints (n, cells): shape (n, k)."""
         return np.zeros((len(joint), 0))
 
+    def statistics_at(
+        self, rows: NDArray[np.int64], states: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """d log psi / d weights of factors ``rows`` (n,) at states (n, A), where it is not zero.
+
+        Answers places in rows, weights and values. Log-scores are linear in the weights, so any
+        kind answers by its score.
+        """
+        none = np.zeros((len(self), self.n_weights))
+        zero = self.with_weights(none).score(rows, states)
+        found = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
+        for k in range(self.n_weights):
+            unit = none.copy()
+            unit[:, k] = 1.0
+            value = self.with_weights(unit).score(rows, states)
+            with np.errstate(invalid="ignore"):
+                value = np.where(np.isfinite(value), value - zero, 0.0)
+            at = np.flatnonzero(value)
+            found.append((at, np.full(len(at), k), value[at]))
+        return tuple(np.concatenate(part) for part in zip(*found))  # type: ignore[return-value]
+
     def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
         """The same from the distributions (n, K) of an automaton's end state."""
         return np.zeros((len(ends), 0))
@@ -249,7 +279,7 @@ class FactorGroup:
     def as_tables(self, rows: Rows = slice(None)) -> Tables:
         """Some of these factors as dense tables."""
         tables = np.require(self.log_tables(rows), np.float64, ["C", "W"])
-        return dense(self._ids[rows], self._scope[rows], self.shape, tables)
+        return Tables(self._ids[rows], self._scope[rows], self.shape, tables)
 
     def simplified(self) -> list[FactorGroup]:
         """The same factors in forms that solvers know better, where there are some."""
@@ -414,7 +444,7 @@ class FactorGroup:
             entries = self.log_tables(rows)[np.arange(len(rows))[:, None], cells]
         shape = tuple(s for s, f in zip(self.shape, known) if not f)
         scope = np.ascontiguousarray(self._scope[rows][:, ~known])
-        return [dense(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
+        return [Tables(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
 
     # ------------------------------------------------------------------ scores of left-out factors
 
@@ -528,14 +558,134 @@ class FactorGroup:
         raise ModelError(f"a {cls.kind} cannot be read from a file")
 
 
-def dense(
-    ids: NDArray[np.int64],
-    scope: NDArray[np.int32],
-    shape: tuple[int, ...],
-    log_psi: NDArray[np.float64],
-) -> Tables:
-    """A group of dense tables, by its registered name: that kind is built upon this file."""
-    return cast("type[Tables]", KINDS["table"])(ids, scope, shape, log_psi)
+@dataclass(frozen=True, eq=False)
+class Tables(FactorGroup):
+    """F dense log-tables of one shape. ``log_psi`` has one row per factor, or one row for all."""
+
+    shape: tuple[int, ...]  # (S_1, ..., S_A)
+    _log_psi: NDArray[np.float64]  # (F, prod S) or (1, prod S)
+
+    kind = "table"
+
+    @property
+    def log_psi(self) -> NDArray[np.float64]:
+        """Log-tables, shape (F, S_1 * ... * S_A); a shared table is repeated without copying."""
+        if not self.shared:
+            return read_only(self._log_psi)
+        return read_only(np.broadcast_to(self._log_psi, (len(self), self._log_psi.shape[1])))
+
+    @property
+    def shared(self) -> bool:
+        return self._log_psi.shape[0] == 1 and len(self) != 1
+
+    @property
+    def has_tables(self) -> bool:
+        return True
+
+    def take(self, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Tables:
+        log_psi = self._log_psi if self.shared else self._log_psi[rows]
+        return Tables(ids, self._scope.take(rows, axis=0), self.shape, log_psi)
+
+    @property
+    def n_weights(self) -> int:
+        return self._log_psi.shape[1]
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self.log_psi
+
+    def with_weights(self, weights: NDArray[np.float64]) -> Tables:
+        return self.replace(_log_psi=np.ascontiguousarray(weights))
+
+    def basis(self) -> NDArray[np.float64]:
+        return np.eye(self.n_weights)
+
+    def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
+        return joint
+
+    def statistics_at(
+        self, rows: NDArray[np.int64], states: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        return np.arange(len(rows)), self._cells(states.T, len(rows)), np.ones(len(rows))
+
+    def alike(self) -> Any:
+        return Tables, self.shape
+
+    def joined(self, groups: Sequence[Tables]) -> Tables:
+        if len(groups) == 1:
+            return self
+        return super().joined(groups).replace(_log_psi=np.concatenate([g.weights for g in groups]))
+
+    def without_zeros(self, which: NDArray[np.bool_]) -> Tables:
+        if not np.isneginf(self._log_psi).any() or not which.any():
+            return self
+        zero = np.isneginf(self.log_psi) & which[:, None]
+        return self.replace(_log_psi=np.where(zero, 0.0, self.log_psi))
+
+    def support(self) -> Tables:
+        return self.replace(_log_psi=np.where(self._log_psi > -np.inf, 0.0, -np.inf))
+
+    def _cells(self, states: Iterable[NDArray[np.int64]], *n: int) -> NDArray[np.int64]:
+        """Cells (*n) of states of the scope's variables, A arrays (*n)."""
+        cell = np.zeros(n, dtype=np.int64)
+        for size, state in zip(self.shape, states):
+            cell = cell * size + state
+        return cell
+
+    def score(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self.log_psi[rows, self._cells(states.T, len(rows))]
+
+    def log_score(self, assignments: NDArray[np.int64]) -> NDArray[np.float64]:
+        states = (assignments[:, v] for v in self._scope.T)
+        cells = self._cells(states, len(assignments), len(self))
+        return self.log_psi[np.arange(len(self)), cells].sum(axis=1)
+
+    def log_tables(self, rows: Rows = slice(None)) -> NDArray[np.float64]:
+        return self.log_psi[rows]
+
+    def stored_tables(self) -> NDArray[np.float64]:
+        return self._log_psi
+
+    def check_numbers(self) -> None:
+        n, size = self._log_psi.shape
+        if n not in (1, len(self)) or size != n_entries(self.shape):
+            raise ModelError(
+                f"{len(self)} tables of shape {self.shape} have entries of shape {(n, size)}"
+            )
+        check_log_psi(self._log_psi.ravel(), np.arange(n + 1) * size, int(self._ids[0]))
+
+    def describe(self, put: Callable[[str, NDArray], None]) -> dict[str, Any]:
+        put("log_psi", self._log_psi.astype("<f8"))
+        return {"rows": len(self._log_psi)}
+
+    @classmethod
+    def restore(
+        cls,
+        ids: NDArray[np.int64],
+        scope: NDArray[np.int32],
+        shape: tuple[int, ...],
+        get: Callable[[str, str, list[int]], NDArray],
+        entry: dict[str, Any],
+    ) -> Tables:
+        rows = entry.get("rows")
+        if type(rows) is not int or rows not in (1, len(ids)):
+            raise ModelError(f"{str(rows)[:40]} tables for {len(ids)} factors")
+        return cls(ids, scope, shape, get("log_psi", "<f8", [rows, n_entries(shape)]))
+
+
+def check_log_psi(log_psi: NDArray, table_ptr: NDArray, first: int) -> None:
+    """One pass for the usual case: the sum of the positive parts is NaN or inf iff an entry is."""
+    if not log_psi.size or (log_psi.max() < MAX_LOG and log_psi.min() > -MAX_LOG):
+        return  # max() is NaN if an entry is
+    wrong = ~(np.abs(log_psi) < MAX_LOG) & (log_psi != -np.inf)
+    if not wrong.any():
+        return
+    bad = int(np.flatnonzero(wrong)[0])
+    factor = int(np.searchsorted(table_ptr, bad, side="right")) - 1
+    raise ModelError(
+        f"factor {first + factor}: entry {bad - int(table_ptr[factor])} of its log-table is "
+        f"{log_psi[bad]}; log-tables are finite (within 1e300) or minus infinity (a zero)"
+    )
 
 
 def connected(n_variables: int, groups: Iterable[FactorGroup]) -> NDArray[np.int32]:

@@ -15,23 +15,36 @@ be read last is folded into the weights of the end states (:class:`Automata`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from minfer.checks import (
+    Scopes,
+    integers,
+    per_factor,
+    real_numbers,
+    scope_array,
+    scope_list,
+    told,
+    unique_rows,
+)
 from minfer.errors import ModelError
 from minfer.factors.group import (
     MAX_LOG,
     FactorGroup,
     Machine,
+    Tables,
     all_cells,
-    dense,
     difference,
     read_only,
 )
+
+if TYPE_CHECKING:
+    from minfer.states import Variables
 
 _CHUNK = 1 << 25  # entries of one boolean array of :meth:`Logical.possible`
 _AT_ONCE = 1 << 22  # entries of steps in a file, states times positions
@@ -469,7 +482,7 @@ class Automata(Logical):
             return [self]
         value = np.where(reach.any(axis=1), high, -np.inf)
         rows, rest = np.flatnonzero(constant), np.flatnonzero(~constant)
-        table = dense(self._ids[rows], self._scope[rows][:, :0], (), value[rows, None])
+        table = Tables(self._ids[rows], self._scope[rows][:, :0], (), value[rows, None])
         return [table, self.take(rest, self._ids[rest])] if len(rest) else [table]
 
     def after(self, known: NDArray[np.bool_], read: NDArray[np.int32]) -> list[Automata]:
@@ -592,3 +605,156 @@ def _commute(a: NDArray[np.int32], b: NDArray[np.int32]) -> bool:
     """Whether two literals may be read in either order, from whatever state."""
     a_, b_ = np.vstack([a, [-1, -1]]), np.vstack([b, [-1, -1]])  # state -1 stays
     return all(np.array_equal(b_[a[:, i], j], a_[b[:, j], i]) for i in range(2) for j in range(2))
+
+
+# ---------------------------------------------------------------------- from what people give
+
+
+def logical_groups(
+    variables: Variables,
+    first: int,
+    kind: type[Logical],
+    scopes: Scopes,
+    signs: Scopes | None,
+    states: Scopes | None,
+    fields: Callable[[NDArray[np.int64], int, int], dict[str, Any]] | None,
+) -> list[Logical]:
+    """Factors with numbers from ``first`` on, checked; see ``FactorGraph.add_logical``."""
+    if not (isinstance(kind, type) and issubclass(kind, Logical)) or not kind.kind:
+        raise ModelError(
+            "add_logical takes a subclass of minfer.factors.Logical with a name, its kind, "
+            f"not {told(kind)}"
+        )
+    listed = _logical_scopes(scopes, first)
+    if isinstance(listed, np.ndarray):
+        arities = np.full(len(listed), listed.shape[1])
+    else:
+        arities = np.array([s.size for s in listed], dtype=np.int64)
+    groups: list[Logical] = []
+    for arity in np.unique(arities).tolist():
+        rows = np.flatnonzero(arities == arity)
+        if isinstance(listed, np.ndarray):
+            scope = listed
+        else:
+            scope = scope_array(np.array([listed[i] for i in rows]).reshape(len(rows), arity))
+        variables._check_scopes(scope, first + rows)
+        literal, flip = _literals(variables, first + rows, scope, signs, states, rows, len(listed))
+        key = np.concatenate([variables._n_states[scope], flip], axis=1)
+        for_all, which = unique_rows(key)
+        for k, pattern in enumerate(for_all):
+            r = np.flatnonzero(which == k)
+            more = fields(rows[r], len(listed), arity) if fields else {}
+            try:
+                group = kind(
+                    _ids=first + rows[r], _scope=scope[r],
+                    shape=tuple(int(s) for s in pattern[:arity]), _literal=literal[r],
+                    flip=pattern[arity:].astype(bool), **more,
+                )  # fmt: skip
+                group.check(variables._n_states)
+            except (TypeError, IndexError, NotImplementedError) as error:
+                raise ModelError(
+                    f"add_logical: {kind.__name__}: {error}; automaton() returns steps (K, 2) "
+                    "or (A, K, 2) and log-weights (1 or F, K), fields= gives further fields"
+                ) from error
+            groups.append(group)
+    return groups
+
+
+def _literals(
+    variables: Variables,
+    ids: NDArray[np.int64],
+    scope: NDArray[np.int32],
+    signs: Any,
+    states: Any,
+    rows: NDArray[np.int64],
+    n: int,
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """States that make literals true, and which are to be negated all the same, (F, A)."""
+    cards = variables._n_states[scope]
+    literal = _like_scopes(1 if states is None else states, scope, rows, n, ids, "states")
+    bad = ((literal < 0) | (literal >= cards)).any(axis=1)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise ModelError(
+            f"factor {int(ids[row])}: its literals are states {literal[row].tolist()}, but "
+            f"its variables {variables._scope_text(scope[row])} have {cards[row].tolist()} states, "
+            "counted from 0; states= says which state makes a literal true"
+        )
+    sign = _like_scopes(1 if signs is None else signs, scope, rows, n, ids, "signs")
+    if sign.dtype == bool:
+        sign = np.where(sign, 1, -1)
+    bad = (np.abs(sign) != 1).any(axis=1)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        raise ModelError(
+            f"factor {int(ids[row])}: signs must be 1 and -1, or bools, not {sign[row].tolist()}"
+        )
+    negative = sign < 0
+    literal = np.where(negative & (cards == 2), 1 - literal, literal)
+    return literal.astype(np.int32), negative & (cards != 2)
+
+
+def _logical_scopes(scopes: Any, first: int) -> Any:
+    """Scopes (F, A) as one array, scopes of different lengths as a list of arrays."""
+    try:
+        array = scopes if isinstance(scopes, np.ndarray) else np.asarray(scopes)
+    except (ValueError, TypeError):
+        array = np.zeros(0)
+    if array.ndim == 2 and array.size:
+        return scope_array(scopes)
+    return scope_list(scopes, first)
+
+
+def _like_scopes(
+    values: Any, scope: NDArray, rows: NDArray[np.int64], n: int, first: NDArray, what: str
+) -> NDArray:
+    """One number for all literals, or numbers of the same shape as the scopes, at some rows."""
+    if getattr(values, "ndim", 1) == 0 or not hasattr(values, "__len__"):
+        return np.broadcast_to(integers(values, what, bools=True), scope.shape)
+    if len(values) != n:
+        raise ModelError(f"{n} scopes but {len(values)} rows of {what}")
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        picked: Any = values[rows]
+    elif not isinstance(values, (Sequence, np.ndarray)):
+        raise ModelError(f"{what} must be numbers of the same shape as the scopes")
+    else:
+        picked = [values[i] for i in rows.tolist()]
+        for k, row in enumerate(picked):
+            if np.shape(row) != scope[k].shape:
+                raise ModelError(
+                    f"factor {int(first[k])}: {scope.shape[1]} literals but {what} of shape "
+                    f"{np.shape(row)}"
+                )
+    array = integers(picked, what, bools=True).reshape(len(rows), -1)
+    if array.shape != scope.shape:
+        raise ModelError(f"{what} have shape {array.shape[1:]} a factor, not {scope.shape[1:]}")
+    return array
+
+
+def weight_fields(
+    kind: type[Logical], weights: ArrayLike, more: Callable[..., dict[str, Any]] | None = None
+) -> Callable[[NDArray[np.int64], int, int], dict[str, Any]]:
+    """What a kind with a weight for each factor has beside its scopes."""
+    theta = real_numbers(weights, f"{kind.kind}: weights")
+    if theta.dtype == bool:
+        raise ModelError(
+            f"{kind.kind}: a weight must be a number, or infinity for a hard factor, not "
+            f"{told(weights)}; other flags go by their names, as in odd=True"
+        )
+
+    def numbers(rows: NDArray[np.int64], n: int, arity: int) -> dict[str, Any]:
+        mine = {"_theta": per_factor(theta, n, "weights", float)[rows]}
+        return mine | (more(rows, n) if more else {})
+
+    return numbers
+
+
+def gate_scopes(inputs: Any, output: ArrayLike) -> Any:
+    """Scopes of gates: the inputs, then the output."""
+    out = integers(output, "output")
+    listed = _logical_scopes(inputs, 0)
+    if out.shape != (len(listed),):
+        raise ModelError(f"{len(listed)} gates but outputs of shape {out.shape}")
+    if isinstance(listed, np.ndarray):
+        return np.concatenate([listed, out[:, None]], axis=1)
+    return [np.append(s, o) for s, o in zip(listed, out)]

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_graph
-from minfer.directed import check_conditional
-from minfer.errors import FormatError, ModelError
+from minfer.directed import ROW_SUM, check_acyclic
+from minfer.errors import FormatError, ModelError, visible
 from minfer.factors.group import KINDS, FactorGroup
 from minfer.graph import FactorGraph
 from minfer.io.opening import parsed
@@ -106,10 +106,40 @@ def parse_native(name: str, data: bytes) -> FactorGraph:
     """The model in ``data``; ``name`` is the file for messages."""
     try:
         graph = _Reader(*_unseal(data), len(data)).graph()
-        check_conditional(graph)
+        _check_conditional(graph)
         return graph
     except (FormatError, ModelError) as error:
         raise FormatError(f"{name}: {error}") from None
+
+
+def _check_conditional(graph: FactorGraph) -> None:
+    """ModelError unless the tables that are said to be conditional distributions are."""
+    if graph._child is None:
+        return
+    for group in graph.groups:
+        children = graph._child[group._ids]
+        for axis in range(group.arity):
+            rows = np.flatnonzero(children == group._scope[:, axis])
+            if not len(rows):
+                continue
+            if not group.has_tables:
+                raise ModelError(f"factor {group._ids[rows[0]]} is no conditional distribution")
+            tables = group.log_tables(rows).reshape(len(rows), *group.shape)
+            with np.errstate(over="ignore"):
+                off = np.abs(np.exp(tables).sum(axis=axis + 1) - 1.0).reshape(len(rows), -1)
+            wrong = ~(off.max(axis=1, initial=0.0) <= ROW_SUM)
+            if wrong.any():
+                k = int(np.argmax(wrong))
+                child = visible(graph.name(int(children[rows[k]])))
+                raise ModelError(
+                    f"factor {group._ids[rows[k]]}: it is said to be the distribution of {child} "
+                    f"given its parents, but its rows do not sum to 1 (off by {off[k].max():.3g})"
+                )
+    given = np.flatnonzero(graph._child >= 0)
+    if graph.directed:
+        scopes = [graph.scope(i).tolist() for i in given.tolist()]
+        own = graph._child[given].tolist()
+        check_acyclic(graph, own, [[v for v in s if v != c] for s, c in zip(scopes, own)])
 
 
 def _unseal(data: bytes) -> tuple[Any, memoryview]:

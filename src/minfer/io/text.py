@@ -13,7 +13,6 @@ import csv
 import gzip
 import io
 import json
-import math
 import os
 import stat
 import sys
@@ -27,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import DiskFullError, FormatError, MinferError, SettingsError, fullness
+from minfer.words import plain
 
 #: The longest number: even a denormal written out in full has fewer digits.
 MAX_TOKEN = 2000
@@ -188,20 +188,8 @@ def write_bytes(path: PathLike, data: bytes) -> None:
 
 def json_text(content: Mapping[str, Any]) -> str:
     """Standard JSON: NaN and infinity, which it has not, become null (marginals have neither)."""
-    plain = {k: value if k == "marginals" else _plain(value) for k, value in content.items()}
-    return json.dumps(plain, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    told = {k: value if k == "marginals" else plain(value) for k, value in content.items()}
+    return json.dumps(told, allow_nan=False)
 
 
 def write_csv(path: PathLike, rows: Iterable[Sequence[Any]]) -> None:

@@ -22,7 +22,8 @@ the message that answers a cavity with log-odds c (w is the conjunction's weight
     S_v = g_v + sum_e f'_e lam_rev(e),    lam_e = rho_e S_v - f'_e lam_rev(e)
     d / d w = (sigma_a lam_b + sigma_b lam_a) / rho,    sigma = sigma(c + w)
 
-S must be the derivative of both states' difference: a field's is (-S, S).
+S must be the derivative of both states' difference: a field's is (-S, S). Pairs of a model that has
+other factors too join in with q(x) b(x) = (-f' lam, f' lam) and S_v = s_v(1) b_v(1).
 
 **When sweeps stop.** They are one linear map after the other, so changes shrink by a ratio r from
 sweep to sweep, and what is still to come is the last change times r / (1 - r). Converged: that is
@@ -37,9 +38,11 @@ import numpy as np
 
 from minfer.kernels._jit import jit
 from minfer.kernels.addresses import SPAN, L, address, get, load, most, put, spread, store, total
-from minfer.kernels.labels import RISE, _masses, label_message
+from minfer.kernels.general import has_other
+from minfer.kernels.labels import RISE, label_message, masses
 from minfer.kernels.lanes import larger, magnitude
-from minfer.kernels.lean import _by_columns, _by_rows, _copy, _line, _multiply
+from minfer.kernels.lean import by_columns, by_rows, copy, line, multiply
+from minfer.kernels.wiring import ARITY, CODE, FACTOR, FIRST, OFFSET, POSITION, SIZE, TABLE, WIDTH
 
 #: Cavity odds beyond these leave a message at its limit to the last bit.
 _FAR = 1e100
@@ -52,11 +55,6 @@ _PACE, _WINDOW = 0.5, 8
 #: States below this have no conditional expectations: one over such a number may be infinite, and
 #: what they add to any derivative is smaller still.
 RARE = 1e-300
-
-# how a factor's conditional expectations are taken
-BELIEF = 0  # from its joint belief
-DENSE = 1  # a pair: from its table and the other's cavity
-LABELS = 2  # a pair of labels, by distance
 
 
 @jit
@@ -297,190 +295,146 @@ def pair_statistics(rows, slot, scope, rho, sigma, lam, S, basis, out):
             out[r, k] = basis[k, 0] * d00 + basis[k, 1] * d01 + basis[k, 2] * d10 + basis[k, 3] * w
 
 
-class Web(NamedTuple):
-    """A model of tables as the adjoint sees it. V variables, L slots, F factors.
+class Conditionals(NamedTuple):
+    """What conditional expectations are made of, beside a wiring with G general and E pair slots.
 
-    Slots lie variable after variable; vectors of a slot (``lam``, ``q``, ``norm``, ``cavity``) have
-    one number per state of its variable and begin at ``start``.
+    Vectors of general slots lie as their messages do, at OFFSET. Numbers ``lam`` of all slots are
+    those of the general ones, then one for each pair slot.
     """
 
-    off: np.ndarray  # i8 (V+1,) where a variable's states begin
-    ptr: np.ndarray  # i8 (V+1,) slots of a variable
-    factor: np.ndarray  # i8 (L,)
-    position: np.ndarray  # i8 (L,) in the factor's scope
-    start: np.ndarray  # i8 (L+1,)
-    behind: np.ndarray  # u1 (L,) 1: another of the scope comes sooner going up; 2: going down
-    first: np.ndarray  # i8 (F+1,) in ``slots``
-    slots: np.ndarray  # i8 (L,) of each factor, in scope order
-    kind: np.ndarray  # i8 (F, 4) BELIEF, DENSE or LABELS; code and width of labels; the table
-    rho: np.ndarray  # f8 (F,)
-    tab: np.ndarray  # f8 tables of pairs, linear
-    belief: np.ndarray  # f8 joint beliefs of the others
-    cavity: np.ndarray  # f8 of each slot, linear
-    norm: np.ndarray  # f8 of each slot: one over the marginal or the message, 0 where that is RARE
+    belief: np.ndarray  # f8 joint beliefs of factors of which tables and cavities do not serve
+    at: np.ndarray  # i8 (F,) where a factor's begins; -1: a pair, from its table and cavities
+    cavity: np.ndarray  # f8 (sum of sizes,) linear
+    norm: np.ndarray  # f8 one over the marginal or the message, 0 where that is RARE
+    slope: np.ndarray  # f8 (E,) of pairs in odds form
 
 
 @jit
-def sides(ptr, factor, first, slots, core, behind):
-    """Fill in ``behind``: which slots' factors have variables of the core before or after them."""
-    owner = np.empty(factor.shape[0], np.int64)
-    for v in range(ptr.shape[0] - 1):
-        for j in range(ptr[v], ptr[v + 1]):
-            owner[j] = v
-    for j in range(factor.shape[0]):
-        behind[j] = 0
-        for a in range(first[factor[j]], first[factor[j] + 1]):
-            u = owner[slots[a]]
-            if core[u]:
-                if u < owner[j]:
-                    behind[j] |= 1
-                elif u > owner[j]:
-                    behind[j] |= 2
-
-
-@jit
-def norms(web, tmp):
-    """Fill in ``norm``; ``tmp`` as in :func:`table_pass`."""
-    (off, ptr, factor, position, start, behind, first, slots, kind, rho, tab, belief, cavity,
-     norm) = web  # fmt: skip
-    ones = np.ones(cavity.shape[0])
-    room = tmp.shape[0] // 3
-    numbers, out, cavities = address(tab), address(tmp), address(cavity)
-    for j in range(factor.shape[0]):
-        f, k, n = factor[j], position[j], start[j + 1] - start[j]
-        if kind[f, 0] == BELIEF:
-            _expect(web, f, k, ones, tmp)
-            others = first[f + 1] - first[f] - 1
-            for i in range(n):
-                tmp[i] /= others
-        else:
-            other = slots[first[f] + 1 - k]
-            size = start[other + 1] - start[other]
-            if kind[f, 0] == DENSE or (kind[f, 1] == RISE and kind[f, 2] <= 1):
-                h = out + 8 * room
-                mass = _copy(h, cavities + 8 * start[other], size)
-                psi = numbers + 8 * kind[f, 3]
-                _message(psi, kind[f, 0], kind[f, 2], k, h, mass, size, n, out)
-            else:
-                label_message(
-                    tab, kind[f, 3], kind[f, 1], kind[f, 2], cavity, start[other], size, tmp
-                )
-        for i in range(n):
-            norm[start[j] + i] = 1.0 / tmp[i] if tmp[i] > RARE else 0.0
-
-
-@jit
-def _message(numbers, kind, width, k, h, mass, size, n, out):
-    """sum_u psi(x_v, x_u) h(x_u) of a pair with a table, or of Potts; by address.
-
-    v is at position k and has n states; h has ``size`` numbers, which sum to ``mass``.
-    """
-    if kind == LABELS:
-        _line(out, get(numbers) * mass, get(numbers + 8) if width > 0 else 0.0, h, n, SPAN)
-    elif k == 0:
-        _by_rows(numbers, h, 1.0, size, n, out)
-    else:
-        _by_columns(numbers, h, 1.0, size, n, out)
-
-
-@jit
-def _expect(web, f, k, lam, tmp):
+def _expect(gslot, fslot, lo, n, k, belief, t, lam, tmp):
     """sum over x_f at x_k of belief times the others' lam, into tmp."""
-    start, first, slots, kind, belief = web.start, web.first, web.slots, web.kind, web.belief
-    lo, n = first[f], first[f + 1] - first[f]
-    t = kind[f, 3]
-    size = start[slots[lo + k] + 1] - start[slots[lo + k]]
+    size = gslot[fslot[lo + k], SIZE]
     for i in range(size):
         tmp[i] = 0.0
-    if n == 2:
-        o = start[slots[lo + 1 - k]]
-        m = start[slots[lo + 1 - k] + 1] - o
-        for i in range(size):
-            total = 0.0
-            for j in range(m):
-                total += belief[t + (i * m + j if k == 0 else j * size + i)] * lam[o + j]
-            tmp[i] = total
-        return
-    inner = 1  # cells of what comes after position k
-    for a in range(k + 1, n):
-        inner *= start[slots[lo + a] + 1] - start[slots[lo + a]]
-    cells = inner * size
-    for a in range(k):
-        cells *= start[slots[lo + a] + 1] - start[slots[lo + a]]
+    inner, cells = 1, 1  # cells of what comes after position k
     for a in range(n):
-        if a == k:
-            continue
-        stride = 1
-        for b in range(a + 1, n):
-            stride *= start[slots[lo + b] + 1] - start[slots[lo + b]]
-        o = start[slots[lo + a]]
-        m = start[slots[lo + a] + 1] - o
-        for c in range(cells):
+        cells *= gslot[fslot[lo + a], SIZE]
+        if a > k:
+            inner *= gslot[fslot[lo + a], SIZE]
+    stride = cells
+    for a in range(n):
+        o, m = gslot[fslot[lo + a], OFFSET], gslot[fslot[lo + a], SIZE]
+        stride //= m
+        for c in range(cells if a != k else 0):
             tmp[(c // inner) % size] += belief[t + c] * lam[o + (c // stride) % m]
 
 
 @jit
-def table_pass(web, alive, c, probs, lam, q, s, order, down, every, ahead, damping, tmp):
+def table_begin(w, c, probs, lam, q, s):
+    """Centred cotangents ``c``, and what they say to others at first."""
+    gptr, gslot, grho, off, ptr = w.gptr, w.gslot, w.grho, w.off, w.ptr
+    q[:] = 0.0
+    s[:] = c
+    for v in range(off.shape[0] - 1):
+        o = off[v]
+        for g in range(gptr[v], gptr[v + 1]):
+            for i in range(gslot[g, SIZE]):
+                lam[gslot[g, OFFSET] + i] = c[o + i] * (grho[g] if grho.size > 0 else 1.0)
+        for e in range(ptr[v], ptr[v + 1]):
+            rho = w.rho[e] if w.rho.size > 0 else 1.0
+            lam[q.shape[0] + e] = rho * c[o + 1] * probs[o + 1]
+
+
+@jit
+def table_pass(w, given, alive, c, probs, lam, q, s, order, how, damping, tmp):
     """Visit some variables in turn: the largest change of b s and b lam; the largest b s.
 
-    ``c`` are centred cotangents; ``alive`` is 1 where ``probs`` are positive, else 0. Not ``every``
-    slot is asked then, but those alone whose factors have a variable that was visited since; what
-    the others would say is in ``q``. ``ahead``, undamped: lam is left only to factors that have
-    others still to be visited, and its changes are not looked at. ``tmp`` has room for three
-    vectors of labels, as their messages need it.
+    ``c`` are centred cotangents; ``alive`` is 1 where ``probs`` are positive, else 0. ``how`` is
+    (down, every, ahead, norming): the last, with ``lam`` all 1, only fills in ``norm``, and nothing
+    below happens. Not ``every`` slot is asked then, but those alone whose factors have a
+    variable that was visited since; what the others would say is in ``q``. ``ahead``, undamped: lam
+    is left only to factors that have others still to be visited, and its changes are not looked at.
+    ``tmp`` has room for three vectors of labels, as their messages need it.
 
     Written out, and by address, for a call costs more than what is done for eight states.
     """
-    (off, ptr, factor, position, start, behind, first, slots, kind, rho, tab, belief, cavity,
-     norm) = web  # fmt: skip
-    n_order = order.shape[0]
+    off, gptr, gslot, grho, fac, fslot = w.off, w.gptr, w.gslot, w.grho, w.fac, w.fslot
+    ptr, rev, rho, tab = w.ptr, w.rev, w.rho, w.tab
+    belief, begin, cavity, norm, slope = given
+    down, every, ahead, norming = how
+    n_order, base = order.shape[0], q.shape[0]
     moved, scale = 0.0, 0.0
-    side = 2 if down else 1
-    room = tmp.shape[0] // 3
-    a_tab, a_cavity, a_norm, a_lam, a_q = (
-        address(tab), address(cavity), address(norm), address(lam), address(q),
-    )  # fmt: skip
-    a_c, a_s, a_alive, a_probs, a_tmp = (
-        address(c), address(s), address(alive), address(probs), address(tmp),
-    )  # fmt: skip
+    a_norm, a_lam, a_q, a_tmp = address(norm), address(lam), address(q), address(tmp)
+    a_c, a_s, a_alive, a_probs = address(c), address(s), address(alive), address(probs)
+    a_tab, a_cavity, room = address(tab), address(cavity), tmp.shape[0] // 3
     h, sums = a_tmp + 8 * room, a_tmp + 16 * room
     for r in range(n_order):
         v = order[n_order - 1 - r] if down else order[r]
         o = off[v]
         n = off[v + 1] - o
-        for j in range(ptr[v], ptr[v + 1]):
-            if not every and behind[j] & side == 0:
+        for g in range(gptr[v], gptr[v + 1]):
+            f, k, first = (
+                gslot[g, FACTOR],
+                np.int64(gslot[g, POSITION]),
+                fac[gslot[g, FACTOR], FIRST],
+            )
+            if not every and not has_other(fslot, first, fac[f, ARITY], g, down):
                 continue
-            f, k, at = factor[j], position[j], start[j]
-            if kind[f, 0] == BELIEF:
-                _expect(web, f, k, lam, tmp)
+            code, width = fac[f, CODE], fac[f, WIDTH]
+            if begin[f] >= 0:
+                _expect(gslot, fslot, first, fac[f, ARITY], k, belief, begin[f], lam, tmp)
             else:
-                other = slots[first[f] + 1 - k]
-                b = start[other]
-                size = start[other + 1] - b
-                if kind[f, 0] == DENSE or (kind[f, 1] == RISE and kind[f, 2] <= 1):
-                    mass = _multiply(h, a_cavity + 8 * b, a_lam + 8 * b, size)
-                    numbers = a_tab + 8 * kind[f, 3]
-                    _message(numbers, kind[f, 0], kind[f, 2], k, h, mass, size, n, a_tmp)
-                else:  # messages of other labels are for what is not negative
-                    low = lam[b]
-                    for i in range(b + 1, b + size):
+                other = fslot[first + 1 - k]
+                b, size = np.int64(gslot[other, OFFSET]), np.int64(gslot[other, SIZE])
+                psi = a_tab + 8 * fac[f, TABLE]
+                if code > 0 and not (code == RISE and width <= 1):
+                    low = 0.0  # messages of such labels are for what is not negative
+                    for i in range(b, b + size):
                         low = min(low, lam[i])
                     for i in range(size):  # what is taken off here goes with the mean below
                         tmp[room + i] = cavity[b + i] * (lam[b + i] - low)
-                    label_message(tab, kind[f, 3], kind[f, 1], kind[f, 2], tmp, room, size, tmp)
-            here = a_q + 8 * at
-            mean = _weigh(here, a_tmp, a_norm + 8 * at, a_probs + 8 * o, n)
-            _shift(here, mean, n)  # it is 0 but for rounding, which grows with the degree
-        _copy(sums, a_c + 8 * o, n)
-        for j in range(ptr[v], ptr[v + 1]):
-            _add(sums, a_q + 8 * start[j], n)
+                    label_message(tab, fac[f, TABLE], code, width, tmp, room, size, tmp)
+                else:
+                    mass = multiply(h, a_cavity + 8 * b, a_lam + 8 * b, size)
+                    if code > 0:  # Potts
+                        high = get(psi + 8) if width > 0 else 0.0
+                        line(a_tmp, get(psi) * mass, high, h, n, SPAN)
+                    elif k == 0:
+                        by_rows(psi, h, 1.0, size, n, a_tmp)
+                    else:
+                        by_columns(psi, h, 1.0, size, n, a_tmp)
+            at = 8 * np.int64(gslot[g, OFFSET])
+            if norming:
+                others = 1 if begin[f] < 0 else fac[f, ARITY] - 1
+                for i in range(n):
+                    x = tmp[i] / others
+                    norm[gslot[g, OFFSET] + i] = 1.0 / x if x > RARE else 0.0
+                continue
+            mean = _weigh(a_q + at, a_tmp, a_norm + at, a_probs + 8 * o, n)
+            _shift(a_q + at, mean, n)  # it is 0 but for rounding, which grows with the degree
+        if norming:
+            continue
+        copy(sums, a_c + 8 * o, n)
+        for g in range(gptr[v], gptr[v + 1]):
+            _add(sums, a_q + 8 * np.int64(gslot[g, OFFSET]), n)
+        heard = 0.0
+        for e in range(ptr[v], ptr[v + 1]):
+            heard += slope[e] * lam[base + rev[e]]
+        if ptr[v] < ptr[v + 1]:
+            for i in range(2):
+                if probs[o + i] > RARE:
+                    put(sums + 8 * i, get(sums + 8 * i) + (2 * i - 1) * heard / probs[o + i])
         moved, scale = _settle(a_s + 8 * o, sums, a_alive + 8 * o, a_probs + 8 * o, n, moved, scale)
-        for j in range(ptr[v], ptr[v + 1]):
-            weight, at = rho[factor[j]], start[j]
+        for e in range(ptr[v], ptr[v + 1]):
+            own = s[o + 1] * probs[o + 1] * (rho[e] if rho.size > 0 else 1.0)
+            new, old = own - slope[e] * lam[base + rev[e]], lam[base + e]
+            moved = max(moved, abs(new - old))
+            lam[base + e] = new if damping == 0.0 else new + damping * (old - new)
+        for g in range(gptr[v], gptr[v + 1]):
+            weight, at, f = grho[g] if grho.size > 0 else 1.0, gslot[g, OFFSET], gslot[g, FACTOR]
             if ahead:
-                if behind[j] & (3 - side):
-                    _leave(a_lam + 8 * at, weight, a_s + 8 * o, a_q + 8 * at, a_alive + 8 * o, n)
+                if has_other(fslot, fac[f, FIRST], fac[f, ARITY], g, not down):
+                    there = 8 * np.int64(at)
+                    _leave(a_lam + there, weight, a_s + 8 * o, a_q + there, a_alive + 8 * o, n)
                 continue
             for i in range(n):
                 new = (weight * s[o + i] - q[at + i]) * alive[o + i]
@@ -490,24 +444,26 @@ def table_pass(web, alive, c, probs, lam, q, s, order, down, every, ahead, dampi
 
 
 @jit
-def table_sweeps(web, alive, c, probs, lam, q, s, order, trace, n_sweeps, tol, damping, tmp):
-    """As :func:`pair_sweeps`; undamped ones send ahead, as :func:`pair_ahead`'s do."""
+def table_sweeps(w, given, alive, c, probs, lam, q, s, order, trace, how, tmp):
+    """As :func:`pair_sweeps`; undamped ones send ahead, as :func:`pair_ahead`'s do.
+
+    ``how``: (n_sweeps, tol, damping).
+    """
+    n_sweeps, tol, damping = how
     done, code = 0, RUNNING
     while done < n_sweeps and code == RUNNING:
-        moved, scale = table_pass(
-            web, alive, c, probs, lam, q, s, order, done % 2 == 1, done == 0, damping == 0.0,
-            damping, tmp,
-        )  # fmt: skip
+        kind = done % 2 == 1, done == 0, damping == 0.0, False
+        moved, scale = table_pass(w, given, alive, c, probs, lam, q, s, order, kind, damping, tmp)
         code = judged(trace, done, moved, tol * scale)
         done += 1
     if damping == 0.0:  # what is left to say
-        ptr, off, start, factor, rho = web.ptr, web.off, web.start, web.factor, web.rho
+        gptr, gslot, off, grho = w.gptr, w.gslot, w.off, w.grho
         for v in order:
-            for j in range(ptr[v], ptr[v + 1]):
+            for g in range(gptr[v], gptr[v + 1]):
+                at, o = 8 * np.int64(gslot[g, OFFSET]), 8 * off[v]
                 _leave(
-                    address(lam) + 8 * start[j], rho[factor[j]], address(s) + 8 * off[v],
-                    address(q) + 8 * start[j], address(alive) + 8 * off[v],
-                    off[v + 1] - off[v],
+                    address(lam) + at, grho[g] if grho.size > 0 else 1.0, address(s) + o,
+                    address(q) + at, address(alive) + o, off[v + 1] - off[v],
                 )  # fmt: skip
     return code, done
 
@@ -586,47 +542,45 @@ def _leave(out, rho, s, q, alive, n):
 
 
 @jit
-def weigh(web, rows, lam, out):
+def weigh(w, rows, lam, out):
     """Joint beliefs (n, cells) of factors ``rows`` times sum_v lam_v(x_v) / rho, in place."""
-    start, first, slots, rho = web.start, web.first, web.slots, web.rho
+    gslot, fac, fslot, grho = w.gslot, w.fac, w.fslot, w.grho
     for r in range(rows.shape[0]):
-        f = rows[r]
-        lo, n = first[f], first[f + 1] - first[f]
-        cells = out.shape[1]
-        for c in range(cells):
+        lo, n = fac[rows[r], FIRST], fac[rows[r], ARITY]
+        rho = grho[fslot[lo]] if grho.size > 0 else 1.0
+        for c in range(out.shape[1]):
             rest, total = c, 0.0
             for a in range(n - 1, -1, -1):
-                o = start[slots[lo + a]]
-                m = start[slots[lo + a] + 1] - o
+                o, m = gslot[fslot[lo + a], OFFSET], gslot[fslot[lo + a], SIZE]
                 total += lam[o + rest % m]
                 rest //= m
-            out[r, c] *= total / rho[f]
+            out[r, c] *= total / rho
 
 
 @jit
-def weigh_distances(web, rows, lam, taps, which, mass):
+def weigh_distances(w, cavity, rows, lam, taps, which, mass):
     """The same by distance: (n, T), of pairs of labels with linear taps (n or 1, T)."""
-    start, first, slots, rho, cavity = web.start, web.first, web.slots, web.rho, web.cavity
+    gslot, fac, fslot, grho = w.gslot, w.fac, w.fslot, w.grho
     few = mass.shape[1] == 2  # equal or not
-    h = cavity * lam if not few else cavity
+    h = cavity * lam[: cavity.shape[0]] if not few else cavity
     more = np.empty((1, mass.shape[1]))
     base = np.empty((1, mass.shape[1]))
     for r in range(rows.shape[0]):
-        f = rows[r]
-        a, b = slots[first[f]], slots[first[f] + 1]
-        i, j, n = start[a], start[b], start[a + 1] - start[a]
+        a, b = fslot[fac[rows[r], FIRST]], fslot[fac[rows[r], FIRST] + 1]
+        i, j, n = gslot[a, OFFSET], gslot[b, OFFSET], gslot[a, SIZE]
+        rho = grho[a] if grho.size > 0 else 1.0
         if few:
             base[0, 0], base[0, 1], mass[r, 0], mass[r, 1] = _equal_or_not(cavity, lam, i, j, n)
             more[:] = 0.0
         else:
-            _masses(cavity, i, cavity, j, n, base, 0)
-            _masses(h, i, cavity, j, n, mass, r)
-            _masses(cavity, i, h, j, n, more, 0)
+            masses(cavity, i, cavity, j, n, base, 0)
+            masses(h, i, cavity, j, n, mass, r)
+            masses(cavity, i, h, j, n, more, 0)
         total = 0.0
         for d in range(mass.shape[1]):
             total += base[0, d] * taps[which[r], d]
         for d in range(mass.shape[1]):
-            mass[r, d] = (mass[r, d] + more[0, d]) * taps[which[r], d] / (total * rho[f])
+            mass[r, d] = (mass[r, d] + more[0, d]) * taps[which[r], d] / (total * rho)
 
 
 @jit

@@ -24,7 +24,6 @@ import math
 import numpy as np
 
 from minfer.kernels._jit import jit
-from minfer.kernels.bp import half_angle
 from minfer.kernels.lanes import (
     choose,
     exp,
@@ -41,6 +40,7 @@ from minfer.kernels.lanes import (
     store,
     strict,
 )
+from minfer.kernels.odds import half_angle
 from minfer.kernels.pairs import pair_table, split_pair
 
 WAITS, QUIET, STOPPED = 0, 1, 2  # why an instance is parked

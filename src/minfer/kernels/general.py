@@ -56,6 +56,7 @@ from minfer.kernels.wiring import (
     FACTOR,
     FIRST,
     GENERAL,
+    MAX_ODDS,
     OFFSET,
     POSITION,
     SIZE,
@@ -67,8 +68,6 @@ from minfer.kernels.wiring import (
 TINY = 1e-150
 #: No message in logs is further from the largest, so that sums of them never are minus infinity.
 FARTHEST = -1e300
-#: Beyond these odds a pair message equals its limit to the last bit.
-MAX_ODDS = 1e200
 
 _U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
 
@@ -240,7 +239,7 @@ def scale_field(given, off, cls, linear, field):
 
 
 @jit
-def _has(fslot, first, arity, g, later):
+def has_other(fslot, first, arity, g, later):
     """Whether a factor has another slot than g, of a later (an earlier) variable.
 
     Slots lie in the order of their variables, and no scope has a variable twice.
@@ -284,7 +283,7 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
             if t < 0:
                 continue  # a machine or a global factor: filled in already
             first, k = fac[f, FIRST], gslot[g, POSITION]
-            if ahead and not _has(fslot, first, fac[f, ARITY], g, not forward):
+            if ahead and not has_other(fslot, first, fac[f, ARITY], g, not forward):
                 continue
             if fac[f, CODE] > 0:
                 q = gslot[fslot[first + 1 - k], OFFSET]
@@ -387,7 +386,7 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
         for g in range(gptr[v], gptr[v + 1]):
             f, o = gslot[g, FACTOR], gslot[g, OFFSET]
             here = ahead and fac[f, TABLE] >= 0
-            if here and not _has(fslot, fac[f, FIRST], fac[f, ARITY], g, forward):
+            if here and not has_other(fslot, fac[f, FIRST], fac[f, ARITY], g, forward):
                 continue
             total = 0.0
             for i in range(n):
@@ -433,7 +432,7 @@ def visit_log(w, s, out, begin, end, forward, phase, damping, watching, ahead):
             f, o = gslot[g, FACTOR], gslot[g, OFFSET]
             if fac[f, TABLE] < 0:
                 continue
-            if ahead and not _has(fslot, fac[f, FIRST], fac[f, ARITY], g, not forward):
+            if ahead and not has_other(fslot, fac[f, FIRST], fac[f, ARITY], g, not forward):
                 continue
             k = np.int64(gslot[g, POSITION])
             factor_message(tab, fac, f, gq, gslot, fslot, k, np.bool_(True), tmp)
@@ -479,7 +478,7 @@ def visit_log(w, s, out, begin, end, forward, phase, damping, watching, ahead):
         for g in range(gptr[v], gptr[v + 1]):
             f, o = gslot[g, FACTOR], gslot[g, OFFSET]
             here = ahead and fac[f, TABLE] >= 0
-            if here and not _has(fslot, fac[f, FIRST], fac[f, ARITY], g, forward):
+            if here and not has_other(fslot, fac[f, FIRST], fac[f, ARITY], g, forward):
                 continue
             top = -np.inf
             for i in range(n):

@@ -1,4 +1,4 @@
-"""Single-site Gibbs chains on a :class:`~minfer.kernels.layout.Layout`, and feasible starts.
+"""Single-site Gibbs chains on a :class:`~minfer.kernels.layout.SiteLayout`, and feasible starts.
 
 Random numbers come from xoshiro256++ (Blackman & Vigna 2021, "Scrambled linear pseudorandom number
 generators", ACM TOMS 47:36), whose four words are passed in: nothing global is touched.
@@ -73,14 +73,9 @@ def _is_broken(
     broken = False
     if toff[f] < 0:
         row = f - (toff.shape[0] - machine.shape[0])
-        state = machine[row, START]
-        for i in range(fptr[f], fptr[f + 1]):
-            if state < 0:
-                break
-            state = step[step_at[i] + 2 * state + (x[scope[i]] == literal[i])]
-        broken = state < 0
-        if not broken:
-            broken = final[machine[row, FINAL] + state] == -np.inf
+        first, stop, start = fptr[f], fptr[f + 1], machine[row, START]
+        state = _walk(scope, literal, step_at, step, x, first, stop, start)
+        broken = state < 0 or final[machine[row, FINAL] + state] == -np.inf
     elif width[f] > 0:
         lo = fptr[f]
         apart = abs(x[scope[lo]] - x[scope[lo + 1]])

@@ -13,6 +13,8 @@ is sent back for it is minus infinity, too.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from minfer.kernels._jit import jit
@@ -21,6 +23,23 @@ from minfer.kernels.vexp import exp_in_place
 TINY = 1e-250  # sums below are made again
 FARTHEST = -1e300  # of a message, so that sums of them are minus infinity by zeros alone
 LEAST = 1e-300  # of a cell that is allowed, where its exponential underflows
+
+
+class ClusterGraph(NamedTuple):
+    """C clusters with N cells, E edges between them, each at two of them."""
+
+    psi: Any  # f8 (N,) log-tables end to end
+    cell_ptr: Any  # i8 (C+1,)
+    inner: Any  # i8 (C,) cells of the inner loop
+    inc_ptr: Any  # i8 (C+1,) the ends of edges at a cluster
+    inc_edge: Any  # i8 (2E,) which edge,
+    inc_side: Any  # i8 (2E,) and which of its ends
+    edge: Any  # i8 (E, 2) clusters
+    sep_cells: Any  # i8 (E,)
+    msg_at: Any  # i8 (2E,) at 2 e what the first end receives, at 2 e + 1 what the second does
+    msg: Any  # f8 in logs, sums 1
+    place_ptr: Any  # i8 (2E+1,)
+    place: Any  # i4 see the module
 
 
 @jit
@@ -88,13 +107,15 @@ def add_table(card, cl_var, lo, hi, scope, table, psi):
 
 
 @jit
-def _belief(c, psi, cell_ptr, inner, inc_ptr, inc_edge, inc_side, msg_at, msg, place_ptr, place, b):
+def _belief(c, graph, b):
     """b <- the cluster's log-table with all its messages; returns the largest entry."""
-    lo, n = cell_ptr[c], cell_ptr[c + 1] - cell_ptr[c]
-    n_in = inner[c]
+    inc_ptr, inc_edge, inc_side = graph.inc_ptr, graph.inc_edge, graph.inc_side
+    msg_at, msg, place_ptr, place = graph.msg_at, graph.msg, graph.place_ptr, graph.place
+    lo, n = graph.cell_ptr[c], graph.cell_ptr[c + 1] - graph.cell_ptr[c]
+    n_in = graph.inner[c]
     n_out = n // n_in
     for x in range(n):
-        b[x] = psi[lo + x]
+        b[x] = graph.psi[lo + x]
     for i in range(inc_ptr[c], inc_ptr[c + 1]):
         m = msg_at[2 * inc_edge[i] + inc_side[i]]
         first, second = place_ptr[i], place_ptr[i] + n_out
@@ -109,16 +130,16 @@ def _belief(c, psi, cell_ptr, inner, inc_ptr, inc_edge, inc_side, msg_at, msg, p
 
 
 @jit
-def sweep(
-    psi, cell_ptr, inner, inc_ptr, inc_edge, inc_side, edge, sep_cells, msg_at, msg, place_ptr,
-    place, damping, first, stop, forward, residual,
-):  # fmt: skip
-    """Clusters ``first`` to ``stop`` send to those after them, or, backward, to those before.
+def sweep(graph, damping, forward, residual):
+    """All clusters send to those after them, or, backward, to those before.
 
-    ``msg`` holds the two messages of each edge, in logs, sums 1: at ``msg_at[2 e]`` what the first
-    end receives, at ``msg_at[2 e + 1]`` what the second does. ``residual`` (1,) takes the largest
-    change of an entry, before damping. Returns a cluster that allows nothing, or -1.
+    ``residual`` (1,) takes the largest change of an entry of a message, before damping. Returns a
+    cluster that allows nothing, or -1.
     """
+    cell_ptr, inner, inc_ptr, inc_edge = graph.cell_ptr, graph.inner, graph.inc_ptr, graph.inc_edge
+    inc_side, edge, sep_cells, msg_at = graph.inc_side, graph.edge, graph.sep_cells, graph.msg_at
+    msg, place_ptr, place = graph.msg, graph.place_ptr, graph.place
+    n_clusters = inner.size
     most, widest = 1, 1
     for c in range(cell_ptr.size - 1):
         most = max(most, cell_ptr[c + 1] - cell_ptr[c])
@@ -126,8 +147,8 @@ def sweep(
         widest = max(widest, sep_cells[e])
     b, t = np.empty(most), np.empty(most)
     s, peak = np.empty(widest), np.empty(widest)
-    for k in range(stop - first):
-        c = first + k if forward else stop - 1 - k
+    for k in range(n_clusters):
+        c = k if forward else n_clusters - 1 - k
         n = cell_ptr[c + 1] - cell_ptr[c]
         n_in = inner[c]
         n_out = n // n_in
@@ -138,10 +159,7 @@ def sweep(
             if (other > c) != forward:
                 continue
             if not ready:
-                top = _belief(
-                    c, psi, cell_ptr, inner, inc_ptr, inc_edge, inc_side, msg_at, msg, place_ptr,
-                    place, b,
-                )  # fmt: skip
+                top = _belief(c, graph, b)
                 if top == -np.inf:
                     return c
                 for x in range(n):
@@ -209,23 +227,19 @@ def _exp(x):
 
 
 @jit
-def read(
-    psi, cell_ptr, inner, inc_ptr, inc_edge, inc_side, sep_cells, msg_at, msg, place_ptr, place,
-    card, cl_ptr, cl_var, home, off, probs,
-):  # fmt: skip
+def read(graph, card, cl_ptr, cl_var, home, off, probs):
     """Marginals of all variables that have a ``home`` cluster, and the Bethe log Z of the graph.
 
     log Z = sum_c log sum exp(B_c) - sum_e log sum_s exp(the two messages of e).
     """
+    cell_ptr, sep_cells, msg_at, msg = graph.cell_ptr, graph.sep_cells, graph.msg_at, graph.msg
     most = 1
     for c in range(cell_ptr.size - 1):
         most = max(most, cell_ptr[c + 1] - cell_ptr[c])
     b = np.empty(most)
     log_z = 0.0
     for c in range(cell_ptr.size - 1):
-        top = _belief(
-            c, psi, cell_ptr, inner, inc_ptr, inc_edge, inc_side, msg_at, msg, place_ptr, place, b
-        )
+        top = _belief(c, graph, b)
         if top == -np.inf:
             return -np.inf
         n = cell_ptr[c + 1] - cell_ptr[c]
@@ -256,14 +270,10 @@ def read(
 
 
 @jit
-def belief_of(
-    c, psi, cell_ptr, inner, inc_ptr, inc_edge, inc_side, msg_at, msg, place_ptr, place
-):  # fmt: skip
+def belief_of(c, graph):
     """A cluster's distribution, cell by cell."""
-    b = np.empty(cell_ptr[c + 1] - cell_ptr[c])
-    top = _belief(
-        c, psi, cell_ptr, inner, inc_ptr, inc_edge, inc_side, msg_at, msg, place_ptr, place, b
-    )
+    b = np.empty(graph.cell_ptr[c + 1] - graph.cell_ptr[c])
+    top = _belief(c, graph, b)
     for x in range(b.size):
         b[x] = _exp(b[x] - top)
     return b / b.sum()

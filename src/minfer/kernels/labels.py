@@ -370,7 +370,7 @@ def all_messages(taps, which, incoming, out, log_z, best):
 
 
 @jit
-def _masses(p, a, q, b, n, mass, f):
+def masses(p, a, q, b, n, mass, f):
     """Of the distances between labels drawn from p[a:a+n] and q[b:b+n], into mass[f]."""
     D = mass.shape[1] - 1
     for d in range(D):
@@ -396,7 +396,7 @@ def distance_masses(scope, n, probs, off, mass):
     The last one: all distances from T - 1 on.
     """
     for f in range(scope.shape[0]):
-        _masses(probs, off[scope[f, 0]], probs, off[scope[f, 1]], n, mass, f)
+        masses(probs, off[scope[f, 0]], probs, off[scope[f, 1]], n, mass, f)
 
 
 @jit
@@ -404,7 +404,7 @@ def belief_masses(rows, fac_first, fslot, offset, n, gq, taps, which, mass):
     """The same under joint beliefs: taps (n or 1, T), linear, times the cavities, normalised."""
     for k in range(rows.shape[0]):
         first = fac_first[rows[k]]
-        _masses(gq, offset[fslot[first]], gq, offset[fslot[first + 1]], n, mass, k)
+        masses(gq, offset[fslot[first]], gq, offset[fslot[first + 1]], n, mass, k)
         total = 0.0
         for d in range(mass.shape[1]):
             mass[k, d] *= taps[which[k], d]

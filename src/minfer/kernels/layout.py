@@ -23,11 +23,11 @@ IDLE = 0  # no factor left: its marginal is that of its field, and no sweep touc
 FAST = 1  # binary, finite bias, quadratic pairs only
 GENERAL = 2
 
-# columns of Layout.machine
+# columns of SiteLayout.machine
 STATES, START, FINAL, ASCENDING = 0, 1, 2, 3
 
 
-class Layout(NamedTuple):
+class SiteLayout(NamedTuple):
     """V variables, F factors over E places, M of them machines, and pairs."""
 
     card: Any  # i4 (V,)

@@ -10,8 +10,7 @@ division. And nothing is kept but the messages:
 A visit multiplies what stands at a variable and sends on at once, ahead only: the neighbour that is
 still to be visited in this sweep would compute the same message at its visit from the same cavity.
 The neighbours behind were sent to in the sweep before and will be in the next, before they read.
-So after every sweep the messages are those of the general engine, which pulls all of them, and
-beliefs and messages are the same bits whether those behind are sent to or not (``ahead``).
+So after every sweep the messages are those of the general engine, which pulls all of them.
 
 Variables of many states are too large for a cache, so what is read and written lies in the order of
 the sweep: messages from later variables in one half, those from earlier ones in the other
@@ -91,7 +90,7 @@ def _begin(n, step):
 
 @jit
 def _sum(a, n):
-    """The sum of n numbers, as :func:`_copy` has it."""
+    """The sum of n numbers, as :func:`copy` has it."""
     lanes, rest = spread(0.0), 0.0
     for _ in range(n // L):
         lanes = lanes + load(a)
@@ -103,7 +102,7 @@ def _sum(a, n):
 
 
 @jit
-def _copy(out, a, n):
+def copy(out, a, n):
     """out = a; the sum."""
     lanes, rest = spread(0.0), 0.0
     for _ in range(n // L):
@@ -119,7 +118,7 @@ def _copy(out, a, n):
 
 
 @jit
-def _multiply(out, a, b, n):
+def multiply(out, a, b, n):
     """out = a b; the sum."""
     lanes, rest = spread(0.0), 0.0
     for _ in range(n // L):
@@ -197,7 +196,7 @@ def _renew(bel, was, a, scale, n, biggest, step):
 
 
 @jit(forceinline=True)
-def _line(out, c, slope, a, n, step):
+def line(out, c, slope, a, n, step):
     """out = c + slope a."""
     base = spread(c)
     at = _begin(n, step)
@@ -209,7 +208,7 @@ def _line(out, c, slope, a, n, step):
 
 
 @jit
-def _by_columns(psi, h, scale, size, mine, out):
+def by_columns(psi, h, scale, size, mine, out):
     """out[j] = sum_i h[i] psi[i, j] scale, of a table of ``size`` rows of ``mine``."""
     step = 8 * mine
     for _ in range(mine // L):
@@ -233,7 +232,7 @@ def _by_columns(psi, h, scale, size, mine, out):
 
 
 @jit
-def _by_rows(psi, h, scale, size, mine, out):
+def by_rows(psi, h, scale, size, mine, out):
     """out[i] = sum_j psi[i, j] h[j] scale, of a table of ``mine`` rows of ``size``."""
     step = 8 * size
     for _ in range(mine // 4):
@@ -297,7 +296,7 @@ def _send_short(numbers, width, cavity, mass, scale, n, out, step):
     """The message of Potts pairs, or of pairs with FEW taps, from a cavity times scale."""
     if width <= 1:
         slope = get(numbers + 8) * scale if width > 0 else 0.0
-        _line(out, get(numbers), slope, cavity, n, step)
+        line(out, get(numbers), slope, cavity, n, step)
     else:
         store(cavity + 8 * n, spread(0.0))
         few_taps(numbers, cavity, mass, scale, n, out, step)
@@ -318,9 +317,9 @@ def _send(numbers, code, width, position, cavity, mass, n, size, out, step):
             put(cavity + 8 * (n + i), 0.0)
         band_message(numbers, code, width, cavity, mass, scale, n, out)
     elif position == 0:
-        _by_columns(numbers, cavity, scale, n, size, out)
+        by_columns(numbers, cavity, scale, n, size, out)
     else:
-        _by_rows(numbers, cavity, scale, n, size, out)
+        by_rows(numbers, cavity, scale, n, size, out)
 
 
 @jit(forceinline=True)
@@ -338,7 +337,7 @@ def _greeting(numbers, ways, gptr, off, fields, messages, mine, g, n, room, own)
     same = ways[first, PSI] == ways[g, PSI] and (kind & 3) > 0
     if same and ways[first, KIND] & 3 == kind & 3 and told < mine:
         if own:
-            _copy(mine, told, n)
+            copy(mine, told, n)
         return mine if own else told
     _say_field(numbers + 8 * ways[g, PSI], kind, fields + 8 * off[u], n, room, mine)
     return mine
@@ -351,7 +350,7 @@ def _say_field(psi, kind, field, n, room, out):
     if kind & 3 == RISE and kind >> 3 <= 1:
         mass, room = _sum(field, size), field
     else:
-        mass = _copy(room, field, size)
+        mass = copy(room, field, size)
     _send(psi, kind & 3, kind >> 3, 1 - (kind >> 2 & 1), room, mass, size, n, out, SPAN)
 
 
@@ -389,18 +388,16 @@ def lean_ways(w, owner):
 
 
 @jit
-def sweep_lean(w, ways, gm, out, bel, work, begin, end, forward, ahead, watching, fresh):
+def sweep_lean(w, ways, gm, bel, work, begin, end, forward, watching, fresh):
     """Visit the variables begin..end; returns the largest changes of a belief and of a message.
 
-    Ahead: ``out`` is ``gm``. Else all neighbours are sent to, into ``out``, and each variable takes
-    over what stands there for it when it is visited. ``fresh``: the first sweep of a run, forwards,
-    which needs neither messages nor beliefs. What it hears from later variables stays unwritten
-    where the next sweep, which writes it anew, is the first to look; :func:`greet` is for others.
-    ``work`` (:attr:`minfer.wiring.Mesh.lean_room`): in its first half two cavities between zeros,
-    in the other products.
+    ``fresh``: the first sweep of a run, forwards, which needs neither messages nor beliefs. What it
+    hears from later variables stays unwritten where the next sweep, which writes it anew, is the
+    first to look; :func:`greet` is for others. ``work`` (:attr:`minfer.wiring.Mesh.lean_room`): in
+    its first half two cavities between zeros, in the other products.
     """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
-    messages, sent, numbers = address(gm), address(out), address(tab)
+    messages, numbers = address(gm), address(tab)
     fields, beliefs = address(field), address(bel)
     cavity = address(work) + 8 * (work.shape[0] // 4)
     front = address(work) + 8 * (work.shape[0] // 2)  # the field times the messages so far;
@@ -409,6 +406,7 @@ def sweep_lean(w, ways, gm, out, bel, work, begin, end, forward, ahead, watching
     way = SPAN if forward else -SPAN
     biggest = told = 0.0  # behind it products of those to come
     one, two = np.uint64(1), np.uint64(2)
+    known = numbers, ways, gptr, off, fields, messages
     for place in range(begin, end):
         v = np.uint64(place if forward else begin + end - 1 - place)
         lo, hi = gptr[v], gptr[v + one]
@@ -417,7 +415,7 @@ def sweep_lean(w, ways, gm, out, bel, work, begin, end, forward, ahead, watching
         n, start, belief = np.int64(card[v]), fields + 8 * off[v], beliefs + 8 * off[v]
         was = address(halves) if fresh else belief
         step, split = 8 * n, lo  # the first slot of a later neighbour
-        if hi - lo == 4 and ahead and not watching:  # on a grid? What is below, in one go
+        if hi - lo == 4 and not watching:  # on a grid? What is below, in one go
             slot, here = np.uint64(lo), np.int64(v)
             send = slot + two if forward else slot  # the slots ahead
             left, right = ways[send, KIND], ways[send + one, KIND]
@@ -427,7 +425,6 @@ def sweep_lean(w, ways, gm, out, bel, work, begin, end, forward, ahead, watching
                 late = messages + 8 * gslot[slot + two, OFFSET]
                 low, high = late, late + step
                 if fresh:
-                    known = numbers, ways, gptr, off, fields, messages
                     low = _greeting(*known, low, slot + two, n, cavity, False)
                     high = _greeting(*known, high, slot + two + one, n, cavity, False)
                 first, other, third, last = low, high, early, early + step
@@ -440,16 +437,16 @@ def sweep_lean(w, ways, gm, out, bel, work, begin, end, forward, ahead, watching
                 by, then, mine = 1.0 / before, 1.0 / after, 1.0 / whole
                 _send_short(
                     numbers + 8 * ways[send, PSI], (left & (_STATES - 1)) >> 3, cavity, before, by,
-                    n, sent + 8 * ways[send, THERE], way,
+                    n, messages + 8 * ways[send, THERE], way,
                 )  # fmt: skip
                 _send_short(
                     numbers + 8 * ways[send + one, PSI], (right & (_STATES - 1)) >> 3, second,
-                    after, then, n, sent + 8 * ways[send + one, THERE], way,
+                    after, then, n, messages + 8 * ways[send + one, THERE], way,
                 )  # fmt: skip
                 biggest = _renew(belief, was, front, mine, n, biggest, way)
                 continue
         if lo == hi:  # nothing to hear but its field
-            mass = _copy(front, start, n)
+            mass = copy(front, start, n)
             biggest = _renew(belief, was, front, 1.0 / mass, n, biggest, way)
             continue
         while split < hi and ways[split, FROM] < np.int64(v):
@@ -457,75 +454,66 @@ def sweep_lean(w, ways, gm, out, bel, work, begin, end, forward, ahead, watching
         # slots of earlier, and those of later neighbours, lie one after the other
         early = messages + 8 * gslot[lo, OFFSET]
         late = messages + 8 * gslot[split, OFFSET] if split < hi else early
-        if not ahead:
-            _copy(early, sent + (early - messages), (split - lo) * n)
-            _copy(late, sent + (late - messages), (hi - split) * n)
         four = split - lo == 2 and hi - split == 2
         low, high = late, late + step  # of a grid: where messages from later neighbours stand
         for g in range(split, hi if fresh else split):
-            o = late + (g - split) * step
-            own = not (four and ahead)
-            o = _greeting(numbers, ways, gptr, off, fields, messages, o, g, n, cavity, own)
+            o = _greeting(*known, late + (g - split) * step, g, n, cavity, not four)
             low, high = (o, high) if g == split else (low, o)
-        for turn in range(1 if ahead else 2):
-            # the field and the messages from behind, then those from ahead but for one in turn
-            later = forward == (turn == 0)
-            a, b = (split, hi) if later else (lo, split)
-            c, d = (lo, split) if later else (split, hi)
-            o, near = (early, late) if later else (late, early)
-            last = near + (b - 1 - a) * step  # the last message from ahead
-            before = after = whole = 0.0
-            if four and later:
-                before, after, whole = _multiply_all(
-                    cavity, second, front, start, o, o + step, low, high, n, way
-                )
-            elif four:
-                before, after, whole = _multiply_all(
-                    cavity, second, front, start, low, high, near, last, n, way
-                )
-            elif d - c >= 2:
-                _multiply_three(front, start, o, o + step, n)
-                for _ in range(d - c - 2):
-                    _multiply(front, front, o + 2 * step, n)
-                    o += step
-            elif d > c:
-                _multiply(front, start, o, n)
-            else:
-                _copy(front, start, n)
-            tail = front + (b - a) * step  # of the messages after slot j: tail - (b - 3 - j) step
-            for j in range(b - 3, a - 1, -1):
-                o = near + (j + 1 - a) * step
-                here = tail - (b - 3 - j) * step
-                _multiply(here, last if j == b - 3 else here + step, o, n)
-            mass = 0.0
-            for j in range(a, b):
-                o, here = near + (j - a) * step, cavity
-                if four:
-                    here, mass = (cavity, before) if j == a else (second, after)
-                elif j == b - 1 and j == a:
-                    mass = _copy(cavity, front, n)
-                elif j == b - 1:
-                    mass = _multiply(cavity, front, o - step, n)
-                else:
-                    if j > a:
-                        _multiply(front, front, o - step, n)
-                    rest = last if j == b - 2 else tail - (b - 3 - j) * step
-                    mass = _multiply(cavity, front, rest, n)
-                kind, size = ways[j, KIND] & (_STATES - 1), ways[j, KIND] >> 32
-                to = sent + 8 * ways[j, THERE]
-                if watching:
-                    _copy(tail + step, to, size)
-                _send(
-                    numbers + 8 * ways[j, PSI], kind & 3, kind >> 3, kind >> 2 & 1, here, mass, n,
-                    size, to, way,
-                )  # fmt: skip
-                if watching:
-                    told = max(told, _moved(to, tail + step, size))
-            if turn > 0:
-                continue
+        # the field and the messages from behind, then those from ahead but for one in turn
+        a, b = (split, hi) if forward else (lo, split)
+        c, d = (lo, split) if forward else (split, hi)
+        o, near = (early, late) if forward else (late, early)
+        last = near + (b - 1 - a) * step  # the last message from ahead
+        before = after = whole = 0.0
+        if four and forward:
+            before, after, whole = _multiply_all(
+                cavity, second, front, start, o, o + step, low, high, n, way
+            )
+        elif four:
+            before, after, whole = _multiply_all(
+                cavity, second, front, start, low, high, near, last, n, way
+            )
+        elif d - c >= 2:
+            _multiply_three(front, start, o, o + step, n)
+            for _ in range(d - c - 2):
+                multiply(front, front, o + 2 * step, n)
+                o += step
+        elif d > c:
+            multiply(front, start, o, n)
+        else:
+            copy(front, start, n)
+        tail = front + (b - a) * step  # of the messages after slot j: tail - (b - 3 - j) step
+        for j in range(b - 3, a - 1, -1):
+            o = near + (j + 1 - a) * step
+            here = tail - (b - 3 - j) * step
+            multiply(here, last if j == b - 3 else here + step, o, n)
+        mass = 0.0
+        for j in range(a, b):
+            o, here = near + (j - a) * step, cavity
             if four:
-                mass = whole
+                here, mass = (cavity, before) if j == a else (second, after)
+            elif j == b - 1 and j == a:
+                mass = copy(cavity, front, n)
+            elif j == b - 1:
+                mass = multiply(cavity, front, o - step, n)
             else:
-                mass = _multiply(front, cavity, last, n) if a < b else _copy(front, front, n)
-            biggest = _renew(belief, was, front, 1.0 / mass, n, biggest, way)
+                if j > a:
+                    multiply(front, front, o - step, n)
+                rest = last if j == b - 2 else tail - (b - 3 - j) * step
+                mass = multiply(cavity, front, rest, n)
+            kind, size = ways[j, KIND] & (_STATES - 1), ways[j, KIND] >> 32
+            to = messages + 8 * ways[j, THERE]
+            if watching:
+                copy(tail + step, to, size)
+            _send(
+                numbers + 8 * ways[j, PSI], kind & 3, kind >> 3, kind >> 2 & 1, here, mass, n,
+                size, to, way,
+            )  # fmt: skip
+            if watching:
+                told = max(told, _moved(to, tail + step, size))
+        if four:
+            mass = whole
+        else:
+            mass = multiply(front, cavity, last, n) if a < b else copy(front, front, n)
+        biggest = _renew(belief, was, front, 1.0 / mass, n, biggest, way)
     return biggest, told

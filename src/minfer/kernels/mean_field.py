@@ -1,4 +1,4 @@
-"""Coordinate ascent on the mean-field bound, over a :class:`~minfer.kernels.layout.Layout`.
+"""Coordinate ascent on the mean-field bound, over a :class:`~minfer.kernels.layout.SiteLayout`.
 
 Of a quadratic pair a sweep reads one weight and one neighbour. Every other table keeps its cells; a
 cell of minus infinity is a *forbidden* cell, and its expected mass is kept apart from the finite
@@ -126,11 +126,8 @@ def _message(card, off, scope, lo, hi, pos, table, log_psi, q, out, digit, prefi
 
 
 @jit
-def _add_pair_message(n_own, own, n_other, other, table, log_psi, q, first, total, closing, closes):
-    """The same for a pair, added to ``total`` and, if it closes, to ``closing``.
-
-    ``own`` and ``other`` are strides, ``q[first]`` is where the other variable's q begins.
-    """
+def _pair_message(n_own, own, n_other, other, table, log_psi, q, first, out):
+    """The same for a pair; ``own``, ``other`` are strides, at q[first] begins the other's q."""
     for s in range(n_own):
         e, m = 0.0, 0.0
         cell = table + s * own
@@ -141,11 +138,7 @@ def _add_pair_message(n_own, own, n_other, other, table, log_psi, q, first, tota
                 m += q[t]
             else:
                 e += q[t] * value
-        total[0, s] += e
-        total[1, s] += m
-        if closes:
-            closing[0, s] += e
-            closing[1, s] += m
+        out[0, s], out[1, s] = e, m
 
 
 @jit
@@ -336,25 +329,15 @@ def _sweep(model, q, one, penalty, backward, at, ahead, behind, dry):
             closing[0, 1] = close
         for k in range(vptr[v], vptr[v + 1]):
             f, u, pos = vfac[k], vother[k], vpos[k]
-            if u >= 0 and width[f] > 0:
-                closes = (u < v) != backward
-                _label_message(n, toff[f], width[f], log_psi, q, off[u], part)
-                for s in range(n):
-                    total[0, s] += part[0, s]
-                    total[1, s] += part[1, s]
-                    if closes:
-                        closing[0, s] += part[0, s]
-                        closing[1, s] += part[1, s]
-                continue
+            lo, hi = fptr[f], fptr[f + 1]
             if u >= 0:
                 closes = (u < v) != backward
-                other, first = 1 if pos == 0 else n, off[u]
-                _add_pair_message(
-                    n, vown[k], card[u], other, toff[f], log_psi, q, first, total, closing, closes
-                )
-                continue
-            lo, hi = fptr[f], fptr[f + 1]
-            if toff[f] < 0:
+                if width[f] > 0:
+                    _label_message(n, toff[f], width[f], log_psi, q, off[u], part)
+                else:
+                    other = 1 if pos == 0 else n
+                    _pair_message(n, vown[k], card[u], other, toff[f], log_psi, q, off[u], part)
+            elif toff[f] < 0:
                 m = f - n_tables
                 row, k0 = machine[m], at[m]
                 if row[ASCENDING]:
@@ -374,12 +357,10 @@ def _sweep(model, q, one, penalty, backward, at, ahead, behind, dry):
                         e0 += ahead[k0 + j] * behind[k0 + n_k + step[t]]
                         e1 += ahead[k0 + j] * behind[k0 + n_k + step[t + 1]]
                 for s in range(n):
-                    e = e1 if s == literal[lo + pos] else e0
-                    total[0, s] += e
-                    closing[0, s] += e if closes else 0.0
-                continue
-            closes = _closes(scope, lo, hi, v, backward)
-            _message(card, off, scope, lo, hi, pos, toff[f], log_psi, q, part, digit, prefix)
+                    part[0, s], part[1, s] = e1 if s == literal[lo + pos] else e0, 0.0
+            else:
+                closes = _closes(scope, lo, hi, v, backward)
+                _message(card, off, scope, lo, hi, pos, toff[f], log_psi, q, part, digit, prefix)
             for s in range(n):
                 total[0, s] += part[0, s]
                 total[1, s] += part[1, s]
@@ -407,45 +388,41 @@ def _sweep(model, q, one, penalty, backward, at, ahead, behind, dry):
 
 
 @jit
-def forbidden_mass(model, q):
-    """Sum over factors of the probability that q gives to their forbidden cells."""
+def _over_tables(model, psi, q):
+    """Sums over all tables, with cells ``psi``: E_q of them, forbidden ones apart, and these."""
     card, off, scope = model.card, model.off, model.scope
     part = np.empty((2, card.max()))
     digit, prefix = _scratch(model.fptr)
-    total = 0.0
+    finite, mass = 0.0, 0.0
     for f in range(model.toff.shape[0] - model.machine.shape[0]):
-        lo, hi = model.fptr[f], model.fptr[f + 1]
-        table, psi = model.toff[f], model.log_psi
+        lo, hi, table = model.fptr[f], model.fptr[f + 1], model.toff[f]
         if model.width[f] > 0:
             _label_message(card[scope[lo]], table, model.width[f], psi, q, off[scope[lo + 1]], part)
         else:
             _message(card, off, scope, lo, hi, 0, table, psi, q, part, digit, prefix)
         for s in range(card[scope[lo]]):
-            total += q[off[scope[lo]] + s] * part[1, s]
-    return total if total >= _TINY else 0.0
+            finite += q[off[scope[lo]] + s] * part[0, s]
+            mass += q[off[scope[lo]] + s] * part[1, s]
+    return finite, mass
+
+
+@jit
+def forbidden_mass(model, q):
+    """Sum over factors of the probability that q gives to their forbidden cells."""
+    _, mass = _over_tables(model, model.log_psi, q)
+    return mass if mass >= _TINY else 0.0
 
 
 @jit
 def expected_size(model, q):
     """Sum over tables of E_q |log Psi|, forbidden cells apart; machines count once per variable."""
     card, off, scope = model.card, model.off, model.scope
-    part = np.empty((2, card.max()))
-    digit, prefix = _scratch(model.fptr)
     size = np.abs(model.log_psi)
     for c in range(size.shape[0]):
         if size[c] == np.inf:
             size[c] = -np.inf
-    total = 0.0
+    total, _ = _over_tables(model, size, q)
     n_tables = model.toff.shape[0] - model.machine.shape[0]
-    for f in range(n_tables):
-        lo, hi = model.fptr[f], model.fptr[f + 1]
-        if model.width[f] > 0:
-            n, first = card[scope[lo]], off[scope[lo + 1]]
-            _label_message(n, model.toff[f], model.width[f], size, q, first, part)
-        else:
-            _message(card, off, scope, lo, hi, 0, model.toff[f], size, q, part, digit, prefix)
-        for s in range(card[scope[lo]]):
-            total += q[off[scope[lo]] + s] * part[0, s]
     at, ahead, behind = machine_room(model.fptr, model.machine)
     for m in range(model.machine.shape[0]):
         lo, hi = model.fptr[n_tables + m], model.fptr[n_tables + m + 1]
@@ -466,7 +443,7 @@ def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trac
 
     Parameters
     ----------
-    model : Layout
+    model : SiteLayout
     q : f8 (sum S,), in and out
     before : f8 (sum S,), in and out: q before the calm sweeps
     calm : how many sweeps before these moved no probability by more than ``tol``

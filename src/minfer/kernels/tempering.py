@@ -1,4 +1,4 @@
-"""Parallel tempering on a :class:`~minfer.kernels.layout.Layout` of tables, a replica in each lane.
+"""Parallel tempering on a :class:`~minfer.kernels.layout.SiteLayout`, a replica in each lane.
 
 An ensemble is K copies of the model, one at each rung of a ladder of inverse temperatures
 ``beta`` from 0 to 1. A sweep draws every variable of all copies from its conditional at their
@@ -11,6 +11,8 @@ there the distribution is the model's own.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +27,28 @@ _R11, _R16, _R19, _BIN = np.uint64(11), np.uint64(16), np.uint64(19), np.uint64(
 _U1, _U2, _U3, _U4 = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 _UNIT = 1.0 / 9007199254740992.0
 BINS = 4096
+
+
+class Replicas(NamedTuple):
+    """An ensemble of K copies in L lanes, K rounded up to a multiple of 4; the rest idle at 0."""
+
+    x: Any  # f8 (V, L)
+    cell: Any  # i4 (F, L)
+    words: Any  # u8 (4,) the generator
+    rung: Any  # i8 (K,) of each lane
+    lane_at: Any  # i8 (K,) of each rung
+    facing: Any  # i1 (K,) 1 if a lane was last at the hot end, -1 if at the cold one, else 0
+
+
+class TemperingSums(NamedTuple):
+    """What sweeps add to."""
+
+    totals: Any  # f8 (sum S,) sums of conditional distributions at the coldest rung
+    valid: Any  # i8 (2,) sweeps, and those of them where nothing forbidden held at their end
+    mean_exp: Any  # f8 (2, K) running log sum exp((beta[r + 1] - beta[r]) E), as (top, sum)
+    tries: Any  # i8 (K - 1,) exchanges
+    accepted: Any  # i8 (K - 1,)
+    trips: Any  # i8 (1,) ways up and down again
 
 
 @jit(fastmath={"contract"})
@@ -130,8 +154,7 @@ def _count(card, fptr, scope, x, k, count_ptr, counts):
 
 @jit(fastmath={"contract"})
 def temper(
-    model, table, forbidden, x, cell, words, logit, beta, rung, lane_at, facing, n_sweeps, record,
-    total, valid, mean_exp, tries, accepted, trips, fptr, scope, count_ptr, counts, parity,
+    model, table, forbidden, copies, logit, beta, n_sweeps, record, sums, counted, counts, parity
 ):  # fmt: skip
     """Sweeps of one ensemble, each with a round of exchanges.
 
@@ -139,19 +162,16 @@ def temper(
     ----------
     table, forbidden : f8, u1: log-weights with forbidden cells softened, and which these are;
         ``forbidden`` is empty where there are none
-    x : f8 (V, L), cell : i4 (F, L), in and out; L is K rounded up to a multiple of 4, the lanes
-        beyond K idle at beta = 0
-    words : u8 (4,), in and out: the generator
+    copies : Replicas, sums : TemperingSums, in and out
     logit : f8 (BINS + 1,) log(u / (1 - u)) at u = i / BINS. A binary variable is drawn by the bin
         that u falls into alone unless its probability lies in the same bin: then all of u is drawn
-    beta : f8 (K,) by rung, from 0 to 1; rung : i8 (K,) of each lane; lane_at : i8 (K,) its inverse
-    facing : i1 (K,) 1 if a lane was last at the hot end, -1 if at the cold one, else 0
-    record : whether to add to what follows
-    total : f8 (sum S,) sums of conditional distributions at the coldest rung
-    valid : i8 (2,) sweeps recorded, and those of them where nothing forbidden held at their end
-    mean_exp : f8 (2, K) running log sum exp((beta[r + 1] - beta[r]) E) by rung, as (top, sum)
-    tries, accepted : i8 (K - 1,) exchanges; trips : i8 (1,) ways up and down again
+    beta : f8 (K,) by rung, from 0 to 1
+    record : whether to add to ``sums`` and ``counts``; exchanges and trips are always counted
+    counted : scopes end to end (fptr, scope) and where each one's cells begin in ``counts``
     """
+    x, cell, words, rung, lane_at, facing = copies
+    total, valid, mean_exp, tries, accepted, trips = sums
+    fptr, scope, count_ptr = counted
     card, off, bias, kind = model.card, model.off, model.bias, model.kind
     qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
     vptr, vfac, vown = model.vptr, model.vfac, model.vown

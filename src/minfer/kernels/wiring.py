@@ -24,6 +24,8 @@ ASLEEP = 3  # no sweep visits it: part of a tree (see :func:`peel`), or known an
 
 #: |w| up to which a pair factor may be in odds form: messages then lie in e^-150 .. e^150.
 MAX_PAIR_WEIGHT = 150.0
+#: Beyond these odds a pair message equals its limit to the last bit.
+MAX_ODDS = 1e200
 #: |field| + sum |w| up to which plain products, times one more W, cannot leave the double range.
 MAX_PLAIN_LOAD = 450.0
 
@@ -53,6 +55,11 @@ class Wiring(NamedTuple):
     rho: np.ndarray  # f8 (E,) edge appearance of pair slots (tree-reweighted), else empty
     grho: np.ndarray  # f8 (G,) the same of general slots
 
+    @property
+    def odds(self) -> tuple[np.ndarray, ...]:
+        """What :mod:`minfer.kernels.odds` reads of it."""
+        return self.off, self.cls, self.prior, self.ptr, self.rev, self.W
+
 
 class Messages(NamedTuple):
     """What message passing changes. Pair messages are odds, general ones scaled to maximum 1."""
@@ -75,13 +82,15 @@ class Watch(NamedTuple):
     """
 
     order: np.ndarray  # i8 a piece of the order of :func:`peel`, variables only
-    control: np.ndarray  # f8 (9,) PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH, SENT, BLANK
+    control: np.ndarray  # f8 (12,) PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH, SENT, BLANK,
+    # TOL, DAMPING, SKIPPED
     m: np.ndarray  # f8 (E,) pair messages before the confirming update, or empty: no room
     gm: np.ndarray  # f8 general messages before it, or empty
     gq: np.ndarray  # f8 general cavities before it, or empty
     bel: np.ndarray  # f8 (sum S,) beliefs before it, then after it; or empty
     work: np.ndarray  # f8 scratch of lean sweeps (:mod:`minfer.kernels.lean`), or empty
     ways: np.ndarray  # i8 (G, 4) what they ask about slots, or empty
+    other: np.ndarray  # f8 (E,) where flooding writes pair messages, or empty
 
 
 @jit

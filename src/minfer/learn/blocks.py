@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from minfer.conditioning import condition
 from minfer.errors import ContradictionError, ModelError
-from minfer.factors.features import Features
-from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
 
 if TYPE_CHECKING:
@@ -119,7 +117,7 @@ class Block:
         for g in self.graph.groups:
             places = self._places(g)
             for _, rows, states in _occurrences(g, labels):
-                f, column, value = statistics_at(g, rows, states)
+                f, column, value = g.statistics_at(rows, states)
                 s += np.bincount(places[rows[f], column], value, len(s))
         return float(scores.sum()), self.weigh(s)
 
@@ -181,7 +179,7 @@ class Block:
                     moved[:, k] = s
                     place = graph._offsets[g._scope[factors, k]] + s + observation * size
                     base += np.bincount(place, g.score(factors, moved), len(base))
-                    f, column, value = statistics_at(g, factors, moved)
+                    f, column, value = g.statistics_at(factors, moved)
                     rows.append(place[f])
                     columns.append(places[factors[f], column])
                     values.append(value)
@@ -209,11 +207,8 @@ def clamped(graph: FactorGraph, labels: NDArray[np.int32]) -> FactorGraph:
 
 def _hard(graph: FactorGraph) -> bool:
     """Whether some assignment may have probability zero."""
-    soft = all(
-        isinstance(g, Features) or (isinstance(g, Tables) and np.isfinite(g.weights).all())
-        for g in graph.groups
-    )
-    return not soft or (graph._field is not None and not np.isfinite(graph._field).all())
+    soft = graph._field is None or np.isfinite(graph._field).all()
+    return not soft or any(g.forbids().any() for g in graph.groups)
 
 
 def _moves(group: FactorGroup) -> list[tuple[int, int]]:
@@ -235,34 +230,6 @@ def _occurrences(
         yield observation, np.tile(np.arange(len(group)), len(some)), states
 
 
-def statistics_at(
-    group: FactorGroup, rows: NDArray[np.int64], states: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """d log psi / d weights of factors ``rows`` (n,) at states (n, A).
-
-    Answers places in rows, weights and values.
-
-    Zeros are left out. Log-scores are linear in the weights, so any kind answers by its score.
-    """
-    if isinstance(group, Tables):
-        cell = np.zeros(len(rows), dtype=np.int64)
-        for k, size in enumerate(group.shape):
-            cell = cell * size + states[:, k]
-        return np.arange(len(rows)), cell, np.ones(len(rows))
-    none = np.zeros((len(group), group.n_weights))
-    zero = group.with_weights(none).score(rows, states)
-    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
-    for k in range(group.n_weights):
-        unit = none.copy()
-        unit[:, k] = 1.0
-        value = group.with_weights(unit).score(rows, states)
-        with np.errstate(invalid="ignore"):
-            value = np.where(np.isfinite(value), value - zero, 0.0)
-        at = np.flatnonzero(value)
-        found.append((at, np.full(len(at), k), value[at]))
-    return tuple(np.concatenate(part) for part in zip(*found))  # type: ignore[return-value]
-
-
 def stacked(parts: Sequence[Matrix]) -> Matrix:
     """Matrices one above the other: dense if all are."""
     if all(isinstance(part, np.ndarray) for part in parts):
@@ -280,35 +247,14 @@ def union(graphs: Sequence[FactorGraph]) -> FactorGraph:
     for graph in graphs:
         for g in graph.groups:
             moved = g.replace(_ids=g._ids + factors, _scope=(g._scope + variables).astype(np.int32))
-            alike.setdefault(_kind(g, len(alike)), []).append(moved)
+            key = g.alike()
+            alike.setdefault(len(alike) if key is None else key, []).append(moved)
         variables += graph.n_variables
         factors += graph.n_factors
     field = None
     if any(g._field is not None for g in graphs):
         field = np.concatenate([g.field for g in graphs])
-    return FactorGraph(n_states, tuple(_merged(groups) for groups in alike.values()), _field=field)
-
-
-def _kind(group: FactorGroup, fresh: int) -> Any:
-    """What groups share that can be one; nothing for kinds that are rare."""
-    if type(group) is Tables:
-        return (Tables, group.shape)
-    if type(group) is Features:
-        return (Features, group.truth.shape, group.truth.tobytes())
-    return fresh
-
-
-def _merged(groups: list[FactorGroup]) -> FactorGroup:
-    if len(groups) == 1:
-        return groups[0]
-    ids = np.concatenate([g._ids for g in groups])
-    scope = np.concatenate([g._scope for g in groups])
-    first = groups[0]
-    if isinstance(first, Features):
-        theta = np.concatenate([g._theta for g in groups])  # type: ignore[attr-defined]
-        return first.replace(_ids=ids, _scope=scope, _theta=theta)
-    tables = np.concatenate([g.weights for g in groups])
-    return first.replace(_ids=ids, _scope=scope, _log_psi=tables)
+    return FactorGraph(n_states, tuple(g[0].joined(g) for g in alike.values()), _field=field)
 
 
 class Inference:

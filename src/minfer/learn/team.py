@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import ModelError, RefusedError
+from minfer.checks import load
+from minfer.errors import ModelError
 from minfer.learn.blocks import Evaluation, blocks_of
 from minfer.learn.model import Instance, check_instances
 from minfer.parallel import Worker, dismiss
@@ -147,13 +148,7 @@ class Actors:
     def __init__(
         self, make: Callable[[Portion], Part], portions: Sequence[Portion], workers: int
     ) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise RefusedError(
-                "the engine ray needs Ray, which is not installed: pip install 'minfer[ray]'"
-            ) from None
-        self.ray: Any = ray
+        self.ray = ray = load("ray", "the engine ray needs Ray", "ray")
         self.ours = not ray.is_initialized()
         if self.ours:
             ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)

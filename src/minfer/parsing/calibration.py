@@ -24,7 +24,7 @@ from minfer.notebook import Face, Right
 from minfer.parsing.conllu import Sentence
 from minfer.pictures import write_figure
 from minfer.plots import pyplot
-from minfer.words import counted
+from minfer.words import counted, plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON."""
-        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in vars(self).items()}
+        return plain(vars(self))
 
     def draw(self, path: str) -> None:
         """A reliability plot: the share that is right against the probability, words below."""

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.checks import load
 from minfer.errors import FormatError, MinferError, ModelError, RefusedError, SettingsError
 from minfer.io.opening import read_bytes, reading
 from minfer.io.text import PathLike, atomic_write, shown
@@ -411,10 +412,4 @@ def _unpacked(name: str, packed: _Packed) -> NDArray[np.float32]:
 
 def require_safetensors() -> Any:
     """The library, or an error that says how to get it."""
-    try:
-        import safetensors.numpy as library
-    except ImportError:
-        raise RefusedError(
-            "parser files need safetensors, which is not installed: pip install 'minfer[parsing]'"
-        ) from None
-    return library
+    return load("safetensors.numpy", "parser files need safetensors", "parsing")

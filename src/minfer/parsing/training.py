@@ -21,7 +21,7 @@ from minfer.parsing.evaluation import Scores, evaluate
 from minfer.parsing.learn import Recipe, Report, is_checkpoint
 from minfer.parsing.model import require_safetensors
 from minfer.parsing.parser import Parser
-from minfer.solvers.telling import took
+from minfer.say.answers import took
 from minfer.words import counted
 
 

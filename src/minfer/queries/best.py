@@ -40,7 +40,7 @@ from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
 from minfer.queries.conflicts import locates
 from minfer.queries.map.search import search
 from minfer.queries.pruning import prune
-from minfer.words import counted, duration
+from minfer.words import counted, duration, plain
 
 _SHOWN = 12
 #: The share of a time limit in which an elimination order is looked for.
@@ -93,9 +93,9 @@ class Assignment:
         """Plain Python values, ready for JSON."""
         return {
             "states": self.states,
-            "probability": _or_none(self.probability),
+            "probability": plain(self.probability),
             "log_score": self.log_score,
-            "log_probability": _or_none(self.log_probability),
+            "log_probability": plain(self.log_probability),
         }
 
     def __getitem__(self, variable: int | str) -> str:
@@ -389,11 +389,6 @@ def _rounding(graph: FactorGraph, problem: Conditioned, tree: CliqueTree, sums: 
         sizes.append(unit * np.maximum.reduceat(largest, graph._offsets[:-1]))
     total = math.fsum(x for size in sizes for x in np.asarray(size, dtype=np.float64).tolist())
     return total + (2.0**-50 * (tree.cells + n) if sums else 0.0)
-
-
-def _or_none(number: float) -> float | None:
-    """For JSON, which has no NaN."""
-    return None if math.isnan(number) else number
 
 
 def _wanted(model: FactorGraph, variables: Any) -> list[int]:

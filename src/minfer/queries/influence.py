@@ -18,6 +18,7 @@ from minfer.evidence import Evidence, numbered
 from minfer.graph import FactorGraph
 from minfer.queries.conflicts import locates
 from minfer.queries.query import Posterior, query
+from minfer.words import plain
 
 
 class Moved(NamedTuple):
@@ -53,18 +54,7 @@ class Influence:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON; infinite log-odds become None."""
-        rows = [
-            {k: None if isinstance(x, float) and not math.isfinite(x) else x
-             for k, x in row._asdict().items()}
-            for row in self.rows
-        ]  # fmt: skip
-        return {
-            "target": self.target,
-            "state": self.state,
-            "probability": self.probability,
-            "prior": self.prior,
-            "rows": rows,
-        }
+        return plain({**vars(self), "rows": [row._asdict() for row in self.rows]})
 
     def to_pandas(self) -> Any:
         """A DataFrame of the rows."""

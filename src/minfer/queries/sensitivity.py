@@ -31,7 +31,7 @@ from minfer.graph import FactorGraph
 from minfer.queries.cliques import Cliques, Factor, check_fits
 from minfer.queries.conflicts import locates
 from minfer.queries.plans import IMPOSSIBLE
-from minfer.words import power
+from minfer.words import plain, power
 
 #: Cells of a clique beyond which its tables are not held.
 MOST_CELLS = 2.0**25
@@ -120,15 +120,8 @@ class Sensitivity:
 
     def to_dict(self, top: int = 10) -> dict[str, Any]:
         """Plain Python values, ready for JSON."""
-        rows = [e._asdict() for e in self.largest(top)]
-        for row in rows:
-            row["covaried"] = None if math.isnan(row["covaried"]) else row["covaried"]
-        return {
-            "target": self.target,
-            "state": self.state,
-            "probability": self.probability,
-            "largest": rows,
-        }
+        about = {"target": self.target, "state": self.state, "probability": self.probability}
+        return plain({**about, "largest": [e._asdict() for e in self.largest(top)]})
 
     def to_pandas(self, top: int | None = None) -> Any:
         """A DataFrame of all entries, or of the ``top`` largest."""

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.result import REFUTED
 from minfer.checks import check_choice, check_graph, check_number, check_type, check_whole
 from minfer.errors import ModelError, RefusedError
 from minfer.limits import compiled
@@ -35,6 +34,7 @@ from minfer.reduction import seeds
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, Objective
 from minfer.reduction.recipes import AnyRecipe, Compensated, Paper, check_recipe
 from minfer.reduction.steps import Seed, seed_mask
+from minfer.say.intervals import REFUTED
 from minfer.solvers.auto import Auto
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import Exact

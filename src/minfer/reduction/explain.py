@@ -34,7 +34,7 @@ from minfer.errors import SettingsError, renamed, visible
 from minfer.notebook import card
 from minfer.reduction.result import Result
 from minfer.solvers.base import Marginals
-from minfer.words import counted
+from minfer.words import counted, plain
 
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
@@ -101,21 +101,10 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON; infinite scores and NaN become None."""
-        return {
-            "variable": self.variable,
-            "state": self.state,
-            "state_name": self.state_name or str(self.state),
-            "probability": self.probability,
-            "seed_probability": self.seed_probability,
-            "converged": self.converged,
-            "score": self.score_kind,
-            "n_kept": self.n_kept,
-            "n_ignored": self.n_ignored,
-            "n_global": self.n_global,
-            "kept": [_plain(e) for e in self.kept],
-            "left": [_plain(e) for e in self.left],
-            "ignored": [_plain(e) for e in self.ignored],
-        }
+        named = {"state_name": self.state_name or str(self.state), "score": self.score_kind}
+        told = {name: value for name, value in vars(self).items() if name != "score_kind"} | named
+        effects = {name: [e._asdict() for e in told[name]] for name in ("kept", "left", "ignored")}
+        return plain(told | effects)
 
     def __str__(self) -> str:
         lines = [
@@ -245,13 +234,6 @@ def _effect(result: Result, v: int, factor: int, effect: float) -> Effect:
     others = tuple(model.name(int(b)) for b in model.scope(factor) if b != v)
     number = factor if result.untouched is None else int(model.origin[factor])
     return Effect(number, others, effect, float(result.scores[factor]), bool(result.seed[factor]))
-
-
-def _plain(effect: Effect) -> dict[str, Any]:
-    plain = {**effect._asdict(), "others": list(effect.others)}
-    for name in ("effect", "score"):
-        plain[name] = plain[name] if isfinite(plain[name]) else None
-    return plain
 
 
 def _line(e: Effect, kind: str) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from minfer.checks import check_choice, check_seconds
 from minfer.errors import RefusedError, visible
 from minfer.notebook import Face
-from minfer.reduction import telling
+from minfer.reduction.bound import MOST_BOUNDED
 from minfer.reduction.compare import Comparison, compare
 from minfer.reduction.explain import Explanation, ModelExplanation, explain, explain_model
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
@@ -27,6 +27,7 @@ from minfer.reduction.objectives import Budget, MinJoint, Objective
 from minfer.reduction.recipes import AnyRecipe, Iterated, recipe_named
 from minfer.reduction.result import Result
 from minfer.reduction.seeds import SEEDS
+from minfer.say import reduced
 from minfer.solvers.base import Marginals
 from minfer.words import counted
 
@@ -176,7 +177,7 @@ class Account(NamedTuple):
     def check_log_z(self, who: str) -> None:
         """RefusedError, in the name of ``who``, if log Z of the full model has no estimate."""
         if not math.isfinite(self.result.log_z_estimate):
-            known = telling.full_log_z(self.result).removesuffix("; of the full model")
+            known = reduced.full_log_z(self.result).removesuffix("; of the full model")
             raise RefusedError(
                 f"{who}: log Z of the full model is {known}; keep more factors (lower factor_cost, "
                 "raise max_factors), or infer in the full model"
@@ -184,7 +185,7 @@ class Account(NamedTuple):
 
     def to_dict(self, variables: list[int] | None = None) -> dict[str, Any]:
         """Plain Python values, ready for JSON; marginals of some variables, or of all."""
-        content = telling.to_dict(self.result, variables, **self.request.settings())
+        content = reduced.to_dict(self.result, variables, **self.request.settings())
         if isinstance(self.compared, RefusedError):
             content["compare"] = {"refused": str(self.compared)}
         elif self.compared is not None:
@@ -205,8 +206,8 @@ class Account(NamedTuple):
 
     def summary(self) -> dict[str, str]:
         """All facts by name; those without content are empty."""
-        advice = self.request.advice(self.result) or telling.little_ignored(self.result)
-        return telling.summary(self.result, self.request.describe(self.result), advice)
+        advice = self.request.advice(self.result) or reduced.little_ignored(self.result)
+        return reduced.summary(self.result, self.request.describe(self.result), advice)
 
 
 def account(
@@ -228,9 +229,23 @@ def account(
     explaining : titles with variables to explain; None for the whole model
     """
     if bounding:
-        result = telling.looked_at(result, request.time_limit is not None)
+        result = looked_at(result, request.time_limit is not None)
     compared = request.compare(result, solver) if comparing else None
     reasons = {
         title: explain_model(result) if v is None else explain(result, v) for title, v in explaining
     }
     return Account(request, result, compared, reasons)
+
+
+def looked_at(result: Result, timed: bool = False) -> Result:
+    """Everything computed that is on first access; no bound where that would be out of place.
+
+    That is where time is limited (``timed``), or where too many factors are ignored.
+    """
+    if timed:
+        result = result.unbounded("none is computed under a time limit")
+    elif result.n_ignored > MOST_BOUNDED:
+        most = f"{MOST_BOUNDED:,} ignored factors"
+        result = result.unbounded(f"none is computed for more than {most}")
+    _ = result.bound, result.error_estimates, result.divergence, result.log_z_full
+    return result

@@ -36,8 +36,10 @@ from minfer.reduction.compensation import Compensation, compensate
 from minfer.reduction.dropped import too_large
 from minfer.reduction.gains import factor_scores
 from minfer.reduction.sources import Scan, unseen_shifts
+from minfer.say.intervals import REFUTED
+from minfer.say.intervals import to_dict as judged
 from minfer.solvers.status import LogZ, Status
-from minfer.words import counted
+from minfer.words import counted, plain
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
@@ -369,8 +371,6 @@ class Result:
 
         By the :attr:`intervals`; False where there are none, or no :attr:`error_estimates`.
         """
-        from minfer.certified.result import REFUTED
-
         if self.no_estimate:
             return False
         return self.least_error > float(self.error_estimates.max(initial=0.0)) + REFUTED
@@ -418,8 +418,6 @@ class Result:
         exact = None if self.n_untouched else self.certificate.log_z
         if exact is None or self.marginals.log_z_kind is not LogZ.ESTIMATE:
             return False
-        from minfer.certified.result import REFUTED
-
         return math.isfinite(self.log_z) and abs(self.log_z - exact) > REFUTED
 
     @property
@@ -536,10 +534,8 @@ class Result:
 
     def to_dict(self, variables: list[int] | None = None) -> dict[str, Any]:
         """Plain Python values, ready for JSON; what is not finite becomes None."""
-        from minfer.certified.telling import to_dict as judged
-
         low, high = self.divergence_interval
-        bounds, sure = self.log_z_bounds, self.intervals
+        sure = self.intervals
         return {
             **self.marginals.to_dict(variables),
             "error_estimate": self.marginals._shown_error if self.converged else None,
@@ -549,7 +545,7 @@ class Result:
             "seconds": self.seconds,
             "timings": dict(self.timings),
             "intervals": None if sure is None else judged(sure, variables, self.marginals),
-            "reduction": {
+            "reduction": plain({
                 "factors": self.n_factors,
                 "seed": self.n_seed,
                 "forced": self.n_forced,
@@ -559,18 +555,18 @@ class Result:
                 "kept_share": self.kept_share,
                 "score": self.score_kind,
                 "compensated": self.compensation is not None,
-                "divergence_estimate": [finite_or_none(low), finite_or_none(high)],
+                "divergence_estimate": [low, high],
                 "divergence_is_infinite": math.isinf(high),
-                "mean_error_estimate": finite_or_none(self.mean_error_estimate),
+                "mean_error_estimate": self.mean_error_estimate,
                 "no_estimate": self.no_estimate,
                 "error_estimate_refuted": self.error_refuted,
-                "bound": finite_or_none(self.bound),
+                "bound": self.bound,
                 "interval": self.interval,
-                "log_z_full": finite_or_none(self.log_z_full),
+                "log_z_full": self.log_z_full,
                 "log_z_full_kind": self.log_z_full_kind.value,
                 "no_log_z_full": self.no_log_z_full,
-                "log_z_estimate": finite_or_none(self.log_z_estimate),
-                "log_z_bounds": None if bounds is None else [finite_or_none(z) for z in bounds],
+                "log_z_estimate": self.log_z_estimate,
+                "log_z_bounds": self.log_z_bounds,
                 "log_z_refuted": self.log_z_refuted,
                 "log_z_full_refuted": self.log_z_full_refuted,
                 "solver_status": self.marginals.status.value,
@@ -578,13 +574,10 @@ class Result:
                 "settled": self.settled,
                 "gap": self.gap,
                 "stopped": self.stopped,
-                "trace": [
-                    {name: finite_or_none(x) for name, x in step._asdict().items()}
-                    for step in self.trace
-                ],
+                "trace": [step._asdict() for step in self.trace],
                 "advice": self.advice,
-            },
-        }
+            }),
+        }  # fmt: skip
 
     def __repr__(self) -> str:
         outside = self.n_factors - self.n_seed
@@ -631,8 +624,3 @@ class Result:
         from minfer.plots import result
 
         return result(self)
-
-
-def finite_or_none(x: float | None) -> float | None:
-    """A number that JSON can hold."""
-    return x if x is not None and math.isfinite(x) else None

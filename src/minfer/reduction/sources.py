@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.checks import check_flag, check_graph, check_type, real_numbers, told
 from minfer.errors import ModelError, SettingsError
-from minfer.factors.features import TRUTH_TABLES
+from minfer.factors.features import TRUTH_TABLES, Features
 from minfer.factors.group import read_only
 from minfer.reduction.lazy import CHUNK, Ranks, joined, least_mean
 from minfer.words import counted
@@ -494,15 +494,10 @@ class _Scores:
         return [self._scored(part) for part in _fetch(self.source, self.key, least)]
 
     def _scored(self, part: _Part) -> _Part:
-        from minfer.kernels.gains import pair_gains, pair_residuals
-
-        scope = np.require(part.scope, np.int32, ["C", "W"])
-        scores = np.empty(len(part.ids))
-        if self.residual:
-            pair_residuals(scope, part.theta, 1.0, self.probs, scores)
-        else:
-            conjunction = TRUTH_TABLES["and"].ravel().astype(np.float64)
-            pair_gains(scope, conjunction, part.theta, self.probs, scores)
+        scope, scores = np.require(part.scope, np.int32, ["C"]), np.empty(len(part.ids))
+        group = Features(part.ids, scope, TRUTH_TABLES["and"], part.theta)
+        score = "residual" if self.residual else "gain"
+        group.scores(self.probs.ravel(), 2 * np.arange(len(self.probs) + 1), score, scores)
         return part._replace(scores=scores)
 
     def slope(self, template: int) -> float:

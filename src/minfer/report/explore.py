@@ -25,7 +25,7 @@ from minfer.evidence import Evidence
 from minfer.graph import FactorGraph, with_any_evidence
 from minfer.io.text import PathLike, write_bytes
 from minfer.joint import Joint
-from minfer.layout import Scopes, cells, scopes
+from minfer.layout import Scopes
 from minfer.queries.conflicts import located
 from minfer.queries.plans import plan_for
 from minfer.queries.pruning import prune
@@ -262,7 +262,7 @@ def _engine(graph: FactorGraph, fixed: bool = False, part: bool = False) -> dict
             f"{_smaller(fixed, part)}"
         )
     pass_messages(model, tree)  # a model that contradicts itself is told here, not in the page
-    flat, (at, log_psi) = scopes(model.groups), cells(model.groups)
+    flat, (at, log_psi) = model.arrays.scopes, model.arrays.cells
     return {
         "card": model.graph._n_states.tolist(),
         "fixed": model.fixed.tolist(),

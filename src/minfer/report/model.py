@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.result import REFUTED
 from minfer.reduction import bound
 from minfer.reduction.compare import (
     Outcome,
@@ -27,8 +26,9 @@ from minfer.reduction.compare import (
 )
 from minfer.reduction.result import Result
 from minfer.reduction.steps import check_certify
-from minfer.reduction.telling import next_move
 from minfer.report.parts import moved, short, shown_errors
+from minfer.say.intervals import REFUTED
+from minfer.say.reduced import next_move
 from minfer.solvers.status import Status
 from minfer.words import outward, upwards
 

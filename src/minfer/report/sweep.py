@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_whole
 from minfer.reduction.compare import Reference, Tradeoff, Trial, measured
-from minfer.reduction.result import finite_or_none
 from minfer.report.parts import STEPS, Histogram, parameter_of, short, values
+from minfer.words import plain
 
 if TYPE_CHECKING:
     from minfer.reduction.objectives import Objective
@@ -76,7 +76,7 @@ class Sweep:
             points.append(point)
             keep, shown = subject.step(objective, answer)
             steps.append({
-                "value": finite_or_none(value),
+                "value": plain(value),
                 "label": label,
                 "seconds": short(point.seconds),
                 "measured_mean": short(point.mean_error),

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_whole
 from minfer.errors import ModelError, visible
-from minfer.reduction.result import finite_or_none
 from minfer.rules import tables
 from minfer.rules.explain import Explanation, explain_atom
 from minfer.rules.formulas import Constant, Variable
 from minfer.rules.parse import parse_atom
 from minfer.solvers.status import Status
-from minfer.words import counted
+from minfer.words import counted, plain
 
 if TYPE_CHECKING:
     from minfer.reduction.result import Result
@@ -120,11 +119,7 @@ class Answer:
         known : whether atoms are listed that evidence fixes
         """
         store = self.rules.store
-        p = store.predicates.get(predicate)
-        if p is None:
-            raise ModelError(f"table: {store.unknown_predicate(predicate)}")
-        if not p.open:
-            raise ModelError(f"table: {visible(predicate)} is closed: its atoms are known")
+        p = store.open_predicate(predicate, "table")
         if kind not in (None, "pandas", "polars", "arrow", "columns"):
             raise ModelError(f"table: kind must be pandas, polars, arrow or columns, not {kind!r}")
         select, joins = [], ""
@@ -171,9 +166,7 @@ class Answer:
         if not positive:
             raise ModelError("query: a pattern is an atom without !; P(!a) is 1 - P(a)")
         store.check_atom(atom, "query")
-        p = store.predicates[atom.predicate]
-        if not p.open:
-            raise ModelError(f"query: {visible(p.name)} is closed: its atoms are known")
+        p = store.open_predicate(atom.predicate, "query")
         where: list[str] = []
         seen: dict[str, str] = {}
         for k, term in enumerate(atom.terms):
@@ -192,7 +185,7 @@ class Answer:
     def explain(self, atom: str, n: int = 10) -> Explanation:
         """Why an atom has its probability: the groundings that push it most, and how far."""
         check_whole("n", n, 1)
-        return explain_atom(self, atom, n)
+        return explain_atom(self.rules.grounder, self.grounding, self.probabilities, atom, n)
 
     def write(
         self, path: str | os.PathLike[str], predicates: list[str] | None = None, known: bool = True
@@ -239,7 +232,7 @@ class Answer:
             "seconds": self.timings,
         }
         if self.lazily is not None or self.result is not None:
-            estimate = finite_or_none(self.mean_error_estimate)
+            estimate = plain(self.mean_error_estimate)
             content |= {"kept": self.kept, "mean_error_estimate": estimate}
         if self.lazily is not None:
             told = "thresholds differences tolerance agreed checked starts another notes"

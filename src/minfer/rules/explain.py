@@ -17,33 +17,19 @@ from numpy.typing import NDArray
 
 from minfer.errors import visible
 from minfer.notebook import Face, Faced, Right
-from minfer.rules.formulas import (
-    And,
-    Arithmetic,
-    Atom,
-    Compare,
-    Constant,
-    Exists,
-    Forall,
-    Formula,
-    Iff,
-    Implies,
-    Not,
-    Or,
-    Term,
-    Variable,
-    clauses,
-)
-from minfer.rules.ground import Block, Part, _block_of, _together
+from minfer.rules.blocks import Block
+from minfer.rules.formulas import substituted
+from minfer.rules.ground import Part, _block_of, _together
+from minfer.rules.messages import log_message, messages
 from minfer.rules.model import block_weights, weight_of
 from minfer.rules.parse import parse_atom
-from minfer.rules.plan import kind_is_table
 from minfer.words import counted
 
 if TYPE_CHECKING:
-    from minfer.rules.answer import Answer
+    from minfer.rules.ground import Grounder, Grounding
     from minfer.rules.joins import Join, OpenLiteral
     from minfer.rules.parse import Rule
+    from minfer.rules.schema import Store
 
 _MOST = 100_000  # groundings of a rule that are looked at
 
@@ -106,24 +92,23 @@ def _signed(x: float) -> str:
     return f"{x:+7.3f}" if math.isfinite(x) else f"{'+' if x > 0 else '-'}   inf"
 
 
-def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
+def explain_atom(
+    grounder: Grounder, grounding: Grounding, p: NDArray[np.float64], text: str, n: int
+) -> Explanation:
     """See :meth:`minfer.rules.answer.Answer.explain`."""
-    rules = answer.rules
-    store = rules.store
+    store = grounder.store
     atom, _ = parse_atom(text, where="explain: ")
     ident = store.atom_id(atom, "explain")
-    p = answer.probabilities
     known, prior = int(store.known()[ident]), float(store.fields()[ident])
-    grounding = answer.grounding
     reasons: list[Reason] = []
     total = 0
     listed: set[int] = set()  # rules whose groundings have been found by the values of variables
     if known == 2:
-        for part in rules.grounder.parts:
-            if rules.grounder.easy(part):
-                found = list(_bindings(answer, part, ident))
-            elif kind_is_table(part) and not part.clause:
-                found = list(_table_bindings(answer, part, ident))
+        for part in grounder.parts:
+            if grounder.easy(part):
+                found = list(_bindings(grounder, p, part, ident))
+            elif grounder.kind(part) == "table":
+                found = list(_table_bindings(grounder, p, part, ident))
                 listed.add(part.rule)
             else:
                 continue
@@ -132,7 +117,7 @@ def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
         for block in grounding.blocks:
             if block.plain or block.rule in listed:
                 continue
-            rule = rules.rules[block.rule]
+            rule = grounder.rules[block.rule]
             rows = np.flatnonzero((block.scope == ident).any(axis=1))
             total += len(rows)
             w = block_weights(block, weight_of(rule, grounding.keys.get(block.rule)))
@@ -144,7 +129,7 @@ def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
                 )
                 text_of = f"{rule.text}, with {words}" if others else rule.text
                 reasons.append(Reason(text_of, rule.text, _shown(float(w[row]), block), push))
-        reasons += _unique_reasons(answer, ident)
+        reasons += _unique_reasons(store, p, ident)
     reasons.sort(key=lambda r: -abs(r.push))
     name = store.atom_texts([ident])[0]
     fixed = None if known == 2 else bool(known)
@@ -153,13 +138,14 @@ def explain_atom(answer: Answer, text: str, n: int) -> Explanation:
     )
 
 
-def _bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
+def _bindings(
+    grounder: Grounder, p: NDArray[np.float64], part: Part, ident: int
+) -> Iterator[Reason]:
     """Reasons from a clause of plain literals, with the values of its variables."""
-    rules, store = answer.rules, answer.rules.store
-    rule, p = rules.rules[part.rule], answer.probabilities
-    builder, weight = rules.grounder.builder(part), _weight(rule, part)
+    store, rule = grounder.store, grounder.rules[part.rule]
+    builder, weight = grounder.builder(part), _weight(rule, part)
     seen: set[tuple[Any, ...]] = set()
-    for join in builder.joins(part.literals, rule.plus, merging=False):
+    for join in grounder.bindings(part):
         names = [v for v in join.variables if v in builder.classes]
         listed = [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
         listed += [f"{x.id} as i{k}" for k, x in enumerate(join.literals)]
@@ -188,25 +174,22 @@ def _bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
                 elif i >= 0 and i not in met:
                     met.add(i)
                     false *= 1 - p[i] if x.positive else p[i]
-            push = -sign * _message(w, false)
+            push = -sign * float(log_message(np.array([w]), np.array([false]), 0.0)[0])
             text = str(substituted(rule.formula, binding))
             yield Reason(text, rule.text, _shown(w, part), push)
 
 
-def _table_bindings(answer: Answer, part: Part, ident: int) -> Iterator[Reason]:
+def _table_bindings(
+    grounder: Grounder, p: NDArray[np.float64], part: Part, ident: int
+) -> Iterator[Reason]:
     """Reasons from a formula that is not a clause, with the values of its variables.
 
     It is the conjunction of its clauses; those that evidence makes true are in no join.
     """
-    rules, store = answer.rules, answer.rules.store
-    rule, p = rules.rules[part.rule], answer.probabilities
-    builder, free = rules.grounder.builder(part), rules.grounder.free(part)
+    store, rule = grounder.store, grounder.rules[part.rule]
+    builder, free = grounder.builder(part), grounder.free(part)
     weight = _weight(rule, part)
-    assert part.formula is not None
-    joins = [
-        join for clause in clauses(part.formula)
-        for join in builder.joins(clause, free, everything=True, merging=False)
-    ]  # fmt: skip
+    joins = grounder.bindings(part)
     mine = " union ".join(
         f"(select {', '.join(join.variables[v] for v in free) or '1'} "
         f"{_with(join, x, ident)} limit {_MOST})"
@@ -260,51 +243,16 @@ def _shown(w: float, of: Part | Block) -> float:
     return w if math.isinf(w) or of.share > 0 else -w
 
 
-def _message(w: float, false: float) -> float:
-    """log of (1 - u) + u e^-w, u the chance to be false: a factor's message less its weight."""
-    log_true = math.log1p(-false) if false < 1 else -math.inf
-    if math.isinf(w):
-        return log_true
-    return float(np.logaddexp(log_true, (math.log(false) if false > 0 else -math.inf) - w))
-
-
 def _push(block: Block, row: int, ident: int, w: float, p: NDArray[np.float64]) -> float:
     """The first-order message of one factor to an atom, as log-odds."""
-    scope = block.scope[row].tolist()
-    at = scope.index(ident)
-    if block.positive is not None:
-        false = 1.0
-        for k, i in enumerate(scope):
-            if k != at:
-                false *= 1 - p[i] if block.positive[k] else p[i]
-        sign = 1 if block.positive[at] else -1
-        return -sign * _message(w, false)
-    true = np.zeros(2)  # P(formula | the atom's state)
-    if block.truth is not None:
-        rest = np.moveaxis(block.truth.astype(float), at, 0)
-        for k in range(len(scope) - 1, -1, -1):
-            if k != at:
-                rest = rest @ np.array([1 - p[scope[k]], p[scope[k]]])
-        true = rest
-    elif block.automaton is not None:
-        step, accepting = block.automaton
-        for state in (0, 1):
-            at_state = np.zeros(len(accepting))
-            at_state[0] = 1.0
-            for k, i in enumerate(scope):
-                chance = float(state) if k == at else p[i]
-                then = np.zeros_like(at_state)
-                np.add.at(then, step[k, :, 0], at_state * (1 - chance))
-                np.add.at(then, step[k, :, 1], at_state * chance)
-                at_state = then
-            true[state] = at_state[accepting].sum()
-    odds = [_message(w, 1.0 - float(x)) for x in true]
-    return odds[1] - odds[0] if max(odds) > -math.inf else 0.0
+    one = block.rows([row])
+    with np.errstate(invalid="ignore"):
+        push = messages(one, np.array([w]), p, floor=0.0)[0, one.scope[0].tolist().index(ident)]
+    return 0.0 if np.isnan(push) else float(push)
 
 
-def _unique_reasons(answer: Answer, ident: int) -> list[Reason]:
+def _unique_reasons(store: Store, p: NDArray[np.float64], ident: int) -> list[Reason]:
     """The functional constraint that an atom is under."""
-    store, p = answer.rules.store, answer.probabilities
     home = next(q for q in store.open_predicates if q.first <= ident < q.first + q.n)
     if home.unique is None:
         return []
@@ -327,28 +275,3 @@ def _unique_reasons(answer: Answer, ident: int) -> list[Reason]:
     given = ", ".join(home.columns[k] for k in range(home.arity) if k not in determined)
     text = f"{words} {names} for each {given} in {home.name}"
     return [Reason(text, text, math.inf, push)]
-
-
-def substituted(formula: Formula, binding: dict[str, str]) -> Formula:
-    """A formula with values for its free variables."""
-
-    def term(t: Term) -> Term:
-        if isinstance(t, Variable):
-            return Constant(binding[t.name]) if t.name in binding else Variable(t.name)
-        if isinstance(t, Arithmetic):
-            return Arithmetic(t.op, term(t.left), term(t.right))
-        return t
-
-    f = formula
-    if isinstance(f, Atom):
-        return Atom(f.predicate, tuple(term(t) for t in f.terms))  # type: ignore[misc]
-    if isinstance(f, Compare):
-        return Compare(f.op, term(f.left), term(f.right), f.negated)
-    if isinstance(f, Not):
-        return Not(substituted(f.part, binding))
-    if isinstance(f, And | Or):
-        return type(f)(tuple(substituted(x, binding) for x in f.parts))
-    if isinstance(f, Implies | Iff):
-        return type(f)(substituted(f.left, binding), substituted(f.right, binding))
-    assert isinstance(f, Exists | Forall)
-    return type(f)(f.variables, substituted(f.part, binding))

@@ -280,12 +280,12 @@ def free_variables(formula: Formula) -> dict[str, bool]:
 # ---------------------------------------------------------------------- rewriting
 
 
-def renamed(part: Atom | Compare, names: Mapping[str, str]) -> Atom | Compare:
-    """An atom or comparison with some of its variables called otherwise."""
+def with_terms(part: Atom | Compare, of: Callable[[Variable], Term]) -> Atom | Compare:
+    """An atom or comparison with something else in place of its variables."""
 
     def term(t: Term) -> Term:
         if isinstance(t, Variable):
-            return Variable(names.get(t.name, t.name), t.plus)
+            return of(t)
         if isinstance(t, Arithmetic):
             return Arithmetic(t.op, term(t.left), term(t.right))
         return t
@@ -293,6 +293,20 @@ def renamed(part: Atom | Compare, names: Mapping[str, str]) -> Atom | Compare:
     if isinstance(part, Atom):
         return Atom(part.predicate, tuple(term(t) for t in part.terms))  # type: ignore[misc]
     return replace(part, left=term(part.left), right=term(part.right))
+
+
+def renamed(part: Atom | Compare, names: Mapping[str, str]) -> Atom | Compare:
+    """An atom or comparison with some of its variables called otherwise."""
+    return with_terms(part, lambda v: Variable(names.get(v.name, v.name), v.plus))
+
+
+def substituted(formula: Formula, binding: Mapping[str, str]) -> Formula:
+    """A formula with values for its free variables."""
+    if isinstance(formula, Atom | Compare):
+        return with_terms(
+            formula, lambda v: Constant(binding[v.name]) if v.name in binding else Variable(v.name)
+        )
+    return _mapped(formula, lambda part: substituted(part, binding))
 
 
 def renamed_apart(formula: Formula) -> Formula:
@@ -325,7 +339,8 @@ def _mapped(formula: Formula, change: Callable[[Formula], Formula]) -> Formula:
         return type(formula)(tuple(change(part) for part in formula.parts))
     if isinstance(formula, Implies | Iff):
         return type(formula)(change(formula.left), change(formula.right))
-    return formula
+    assert isinstance(formula, Exists | Forall)
+    return type(formula)(formula.variables, change(formula.part))
 
 
 def negation_normal(formula: Formula, negate: bool = False) -> Formula:

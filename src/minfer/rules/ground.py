@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ContradictionError, RefusedError, visible
+from minfer.rules.blocks import Block, merged
 from minfer.rules.formulas import (
     And,
     Atom,
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 MAX_TABLE = 16  # atoms of a formula that is not a clause
 MAX_WRITTEN_OUT = 200_000  # groundings that are written out in Python
-_FEATURE = 6
 
 
 @dataclass(frozen=True)
@@ -74,29 +74,10 @@ class Part:
     def long(self) -> bool:
         return any(isinstance(x, Exists) for x in self.literals)
 
-
-@dataclass
-class Block:
-    """Factors of one rule over as many atoms each.
-
-    ``count`` bindings give each factor (their weights add up), ``key`` is its row among the rule's
-    weights. ``positive`` are the signs of clauses; other formulas have a truth table; long ones an
-    automaton.
-    """
-
-    rule: int
-    scope: NDArray[np.int32]  # (F, A)
-    share: float
-    positive: NDArray[np.bool_] | None = None  # (A,)
-    truth: NDArray[np.bool_] | None = None  # (2,) * A
-    automaton: tuple[NDArray[np.int32], NDArray[np.bool_]] | None = None  # steps; accepting ends
-    count: NDArray[np.int64] | None = None
-    key: NDArray[np.int64] | None = None
-    plain: bool = False  # whether it is of a clause without quantifiers, which joins find
-    both: bool = False  # whether each stands for the same clause with its two atoms turned, too
-
-    def __len__(self) -> int:
-        return len(self.scope)
+    @property
+    def said(self) -> Formula:
+        """What it says as one formula."""
+        return _disjunction(self.literals) if self.formula is None else self.formula
 
 
 @dataclass
@@ -206,6 +187,8 @@ class Grounder:
     ) -> None:
         self.store, self.rules = store, list(rules)
         self.split, self.whole_domains = split, whole_domains
+        self._builders: dict[Part, Builder] = {}
+        self._bindings: dict[Part, list[Join]] = {}
         self.parts = [
             p for k, rule in enumerate(self.rules) if rule.weight != 0 or rule.weights
             for part in parts_of(rule, k, split) for p in self._without_twins(part)
@@ -231,28 +214,60 @@ class Grounder:
         return [replace(part, literals=tuple(kept.values()))] if part.literals else [part]
 
     def builder(self, part: Part) -> Builder:
-        rule = self.rules[part.rule]
-        formula = _disjunction(part.literals) if part.clause else part.formula
-        assert formula is not None
-        classes = variable_classes(self.store, rule, formula)
-        classes |= {
-            k: v for k, v in variable_classes(self.store, rule, rule.formula).items()
-            if k not in classes
-        }  # fmt: skip
-        return Builder(self.store, rule, classes, self.whole_domains or part.whole)
+        """What makes the joins of a part; of it and its bindings there is one."""
+        if part not in self._builders:
+            rule = self.rules[part.rule]
+            classes = {
+                **variable_classes(self.store, rule.formula),
+                **variable_classes(self.store, part.said),
+            }
+            whole = self.whole_domains or part.whole or self.kind(part) == "long clause"
+            self._builders[part] = Builder(self.store, rule, classes, whole)
+        return self._builders[part]
 
     def free(self, part: Part) -> list[str]:
         """The variables that a part is grounded for."""
-        formula = _disjunction(part.literals) if part.formula is None else part.formula
-        return list(dict.fromkeys([*free_variables(formula), *self.rules[part.rule].plus]))
+        return list(dict.fromkeys([*free_variables(part.said), *self.rules[part.rule].plus]))
+
+    def kind(self, part: Part) -> str:
+        """What a part is: "clause", "long clause", "table" or "written out"."""
+        if part.formula is not None:
+            return "written out" if quantified(part.formula) else "table"
+        if not part.long:
+            return "clause"
+        inner = [
+            sum(self.store.predicates[a.predicate].open for a in atoms(x))
+            for x in part.literals if isinstance(x, Exists)
+        ]  # fmt: skip
+        return "long clause" if max(inner) <= 1 else "written out"
+
+    def easy(self, part: Part) -> bool:
+        """Whether a part is a clause that one join finds."""
+        return part.clause and not part.long
 
     def joins(self, part: Part) -> list[Join]:
         """The joins of a part that is a clause of plain literals."""
         return self.builder(part).joins(part.literals, self.rules[part.rule].plus)
 
-    def easy(self, part: Part) -> bool:
-        """Whether a part is a clause that one join finds."""
-        return part.clause and not part.long
+    def bindings(self, part: Part) -> list[Join]:
+        """Joins with a row for each binding, the same factor or not; not of what is written out.
+
+        Of a long clause those of its plain literals, of a table those of its clauses.
+        """
+        if part not in self._bindings:
+            builder, kind = self.builder(part), self.kind(part)
+            literals: list[Sequence[Formula]] = [part.literals]
+            if kind == "long clause":
+                literals = [[x for x in part.literals if not isinstance(x, Exists)]]
+            elif kind != "clause":
+                literals = list(clauses(part.said)) if kind == "table" else []
+            easy = kind == "clause"
+            need = self.rules[part.rule].plus if easy else self.free(part)
+            self._bindings[part] = [
+                join for some in literals
+                for join in builder.joins(some, need, everything=not easy, merging=False)
+            ]  # fmt: skip
+        return self._bindings[part]
 
     # ------------------------------------------------------------------ all
 
@@ -263,43 +278,37 @@ class Grounder:
         for part in self.parts:
             keys = values.setdefault(part.rule, Keys(self.store, self, part.rule))
             for block in self.blocks(part, keys):
-                n = len(block) if block.count is None else int(block.count.sum())
-                out.bindings[part.rule] += n
+                out.bindings[part.rule] += block.n_bindings
                 out.blocks.append(block)
         out.keys = {k: v.texts() for k, v in values.items() if self.rules[k].plus}
         return out
 
     def blocks(self, part: Part, keys: Keys) -> Iterator[Block]:
         """The factors of a part."""
-        if self.easy(part):
+        kind = self.kind(part)
+        if kind == "clause":
             for join in self.joins(part):
                 yield from self.clauses(part, join, keys)
             if self.rules[part.rule].hard:
                 self.check_violated(part)
-        elif part.clause and self._flat(part):
+        elif kind == "long clause":
             yield from self._long(part, keys)
-        elif not part.clause and part.formula is not None and not quantified(part.formula):
+        elif kind == "table":
             yield from self._patterns(part, keys)
         else:
             yield from self._written_out(part, keys)
 
-    def _contradiction(self, part: Part, binding: Mapping[str, str] | None = None) -> None:
-        at = ""
-        if binding:
-            at = " at " + ", ".join(f"{k} = {visible(v)}" for k, v in binding.items())
-        raise ContradictionError(
-            f"{self.rules[part.rule].name}: the evidence breaks this hard rule{at}"
-        )
-
-    def binding_at(self, part: Part, sql: str, names: Sequence[str]) -> dict[str, str]:
-        """The values of variables in the first row of a query (columns v0, v1, ...)."""
-        row = self.store.con.one(sql)
+    def _contradiction(self, part: Part, names: Iterable[str], codes: Iterable[Any]) -> None:
+        """The error that evidence breaks a hard rule where variables have these values."""
         classes = self.builder(part).classes
-        if row is None:
-            return {}
-        return {
-            name: self.store.texts(np.array([x]), classes[name])[0] for name, x in zip(names, row)
-        }
+        at = [
+            f"{v} = {visible(self.store.texts(np.array([x]), classes[v])[0])}"
+            for v, x in zip(names, codes)
+        ]
+        raise ContradictionError(
+            f"{self.rules[part.rule].name}: the evidence breaks this hard rule"
+            f"{' at ' if at else ''}{', '.join(at)}"
+        )
 
     # ------------------------------------------------------------------ clauses
 
@@ -377,8 +386,9 @@ class Grounder:
             names = [n for n in join.variables if n in builder.classes]
             listed = ", ".join(join.variables[n] for n in names) or "1"
             sql = f"select {listed} {join.from_where(false)} limit 1"
-            if self.store.con.one(sql) is not None:
-                self._contradiction(part, self.binding_at(part, sql, names))
+            row = self.store.con.one(sql)
+            if row is not None:
+                self._contradiction(part, names, row)
 
     def _has_candidates(self, builder: Builder, literal: Formula) -> bool:
         """Whether some atom of an open literal is a candidate."""
@@ -388,25 +398,12 @@ class Grounder:
 
     # ------------------------------------------------------------------ EXIST
 
-    def _flat(self, part: Part) -> bool:
-        """Whether each term of a clause has at most one open literal."""
-        for literal in part.literals:
-            if isinstance(literal, Exists):
-                inner = [a for a in atoms(literal) if self.store.predicates[a.predicate].open]
-                if len(inner) > 1:
-                    return False
-        return True
-
     def _long(self, part: Part, keys: Keys) -> Iterator[Block]:
         """Clauses with EXIST: rows of a driving table, and for each the literals of its terms."""
         store, builder = self.store, self.builder(part)
         rule = self.rules[part.rule]
-        plain = [x for x in part.literals if not isinstance(x, Exists)]
         terms = [x for x in part.literals if isinstance(x, Exists)]
-        free = self.free(part)
-        wide = Builder(store, rule, builder.classes, True)
-        join = wide.joins(plain, free, everything=True, merging=False)[0]
-        names = list(free)
+        names, join = self.free(part), self.bindings(part)[0]
         select = [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
         select += [f"{x.id} as i{k}" for k, x in enumerate(join.literals)]
         table = store.fresh("driver")
@@ -421,7 +418,7 @@ class Grounder:
         signs = [np.full(n, x.positive) for x in join.literals]
         satisfied = np.zeros(n, dtype=bool)
         for term in terms:
-            found = store.con.execute(self._term_sql(wide, term, table, names)).fetchnumpy()
+            found = store.con.execute(self._term_sql(builder, term, table, names)).fetchnumpy()
             r = np.asarray(found["r"], dtype=np.int64)
             yes = np.asarray(found["yes"], dtype=bool)
             satisfied[r[yes]] = True
@@ -444,10 +441,7 @@ class Grounder:
         size = np.bincount(row, minlength=n)
         if rule.hard and (broken := (size == 0) & ~satisfied).any():
             k = int(np.flatnonzero(broken)[0])
-            self._contradiction(part, {
-                v: store.texts(np.asarray(got[f"v{i}"])[k : k + 1], builder.classes[v])[0]
-                for i, v in enumerate(names)
-            })  # fmt: skip
+            self._contradiction(part, names, [got[f"v{i}"][k] for i in range(len(names))])
         key = None
         if rule.plus:
             key = keys.rows([got[f"v{names.index(v)}"] for v in rule.plus])
@@ -519,10 +513,9 @@ class Grounder:
         store, builder, rule = self.store, self.builder(part), self.rules[part.rule]
         free = self.free(part)
         selects = []
-        for clause in clauses(part.formula):
-            for join in builder.joins(clause, free, everything=True, merging=False):
-                values_of = ", ".join(f"{join.variables[v]} as v{k}" for k, v in enumerate(free))
-                selects.append(f"select {values_of or '0 as v'} {join.from_where()}")
+        for join in self.bindings(part):
+            values_of = ", ".join(f"{join.variables[v]} as v{k}" for k, v in enumerate(free))
+            selects.append(f"select {values_of or '0 as v'} {join.from_where()}")
         if not selects:
             return
         bound = {v: f"d.v{k}" for k, v in enumerate(free)}
@@ -575,11 +568,8 @@ class Grounder:
             truth = np.broadcast_to(evaluate(part.formula, values), (2 ** len(kept),))
             if truth.all() or not truth.any():
                 if rule.hard and not truth.any():
-                    binding = {
-                        v: store.texts(np.asarray(got[f"v{i}"])[rows[:1]], builder.classes[v])[0]
-                        for i, v in enumerate(free)
-                    }
-                    self._contradiction(part, binding)
+                    codes = [got[f"v{i}"][rows[0]] for i in range(len(free))]
+                    self._contradiction(part, free, codes)
                 continue
             mine = None if key is None else key[rows]
             tables.add(ids[rows][:, kept], truth.reshape((2,) * len(kept)), mine)
@@ -588,8 +578,7 @@ class Grounder:
     def _written_out(self, part: Part, keys: Keys) -> Iterator[Block]:
         """Formulas with quantifiers inside, written out over their domains in Python."""
         store, builder, rule = self.store, self.builder(part), self.rules[part.rule]
-        formula = part.formula if part.formula is not None else _disjunction(part.literals)
-        free = self.free(part)
+        formula, free = part.said, self.free(part)
         domains = {v: self._values(builder.classes[v]) for v in builder.classes}
         size = math.prod(len(domains[v]) for v in free)
         if size > MAX_WRITTEN_OUT:
@@ -605,10 +594,7 @@ class Grounder:
             left = world.residual(formula, binding, domains)
             if left is True or left is False:
                 if rule.hard and left is False:
-                    self._contradiction(part, {
-                        v: store.texts(np.array([x]), builder.classes[v])[0]
-                        for v, x in binding.items()
-                    })  # fmt: skip
+                    self._contradiction(part, free, values)
                 continue
             key = keys.rows([np.array([binding[v]]) for v in rule.plus]) if rule.plus else None
             block = _block_of(left, part, rule, key)
@@ -662,7 +648,7 @@ class Keys:
         rule = self.grounder.rules[self.rule]
         if not self.found:
             return []
-        classes = variable_classes(self.store, rule, rule.formula)
+        classes = variable_classes(self.store, rule.formula)
         columns = [
             self.store.texts(np.array(x), classes[v]) for v, x in zip(rule.plus, zip(*self.found))
         ]
@@ -895,30 +881,22 @@ class _Tables:
 
     def __init__(self, part: Part) -> None:
         self.part = part
-        self.found: dict[tuple[tuple[int, ...], bytes], list[NDArray[np.int64]]] = {}
+        self.found: dict[tuple[tuple[int, ...], bytes], list[Block]] = {}
 
     def add(self, scope: NDArray[np.int32], truth: NDArray[np.bool_], key: NDArray | None) -> None:
-        rows = scope.astype(np.int64)
-        order = np.argsort(rows, axis=1, kind="stable")
-        rows = np.take_along_axis(rows, order, axis=1)
-        if key is not None:
-            rows = np.concatenate([rows, key[:, None]], axis=1)
+        order = np.argsort(scope, axis=1, kind="stable")
+        scope = np.take_along_axis(scope, order, axis=1)
         orders, which = _unique_rows(order)
         for k, axes in enumerate(orders):
-            table = np.ascontiguousarray(truth.transpose(axes))
-            at = (table.shape, table.tobytes())
-            self.found.setdefault(at, []).append(rows[which == k])
+            table, rows = np.ascontiguousarray(truth.transpose(axes)), which == k
+            block = Block(
+                self.part.rule, scope[rows], self.part.share, truth=table,
+                key=None if key is None else key[rows],
+            )  # fmt: skip
+            self.found.setdefault((table.shape, table.tobytes()), []).append(block)
 
     def blocks(self) -> Iterator[Block]:
-        for (shape, truth), parts in self.found.items():
-            rows, n = np.unique(np.concatenate(parts), axis=0, return_counts=True)
-            arity = len(shape)
-            yield Block(
-                self.part.rule, np.ascontiguousarray(rows[:, :arity], dtype=np.int32),
-                self.part.share, truth=np.frombuffer(truth, dtype=bool).reshape(shape),
-                count=n.astype(np.int64) if n.max() > 1 else None,
-                key=rows[:, arity] if rows.shape[1] > arity else None,
-            )  # fmt: skip
+        return map(merged, self.found.values())
 
 
 def _merged_clauses(
@@ -932,12 +910,8 @@ def _merged_clauses(
     patterns, which = _unique_rows(positives)
     for k, pattern in enumerate(patterns):
         rows = np.flatnonzero(which == k)
-        table = scopes[rows]
-        if key is not None:
-            table = np.concatenate([table, key[rows, None]], axis=1)
-        different, n = np.unique(table, axis=0, return_counts=True)
-        yield Block(
-            part.rule, np.ascontiguousarray(different[:, : scopes.shape[1]], dtype=np.int32),
-            part.share, pattern.astype(bool), count=times * n.astype(np.int64),
-            key=None if key is None else different[:, -1].astype(np.int64), plain=not part.long,
-        )  # fmt: skip
+        yield merged([Block(
+            part.rule, scopes[rows], part.share, pattern.astype(bool),
+            count=np.full(len(rows), times), key=None if key is None else key[rows],
+            plain=not part.long,
+        )])  # fmt: skip

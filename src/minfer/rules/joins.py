@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minfer.errors import ModelError, visible
 from minfer.rules.formulas import (
@@ -30,6 +30,7 @@ from minfer.rules.formulas import (
     Not,
     Term,
     Variable,
+    atoms,
     renamed,
     variables_of,
 )
@@ -149,11 +150,6 @@ class Join:
                     out[k] = f"list_sort([{', '.join(ids)}])[{n + 1}]"
         return out
 
-    @property
-    def false(self) -> str:
-        """SQL of the probability that all literals are false, were they independent."""
-        return " * ".join(x.false for x in self.literals) or "1.0"
-
     def ids_sql(
         self, conditions: Iterable[str] = (), tables: Mapping[str, str] | None = None
     ) -> str:
@@ -179,13 +175,6 @@ class Join:
         if self.literals and all(x.optional or x.may_be_known for x in self.literals):
             left = [f"greatest({', '.join(x.id for x in self.literals)}) >= 0"]
         return f"select count(*) {self.from_where(left)}"
-
-
-class Unbound(Exception):
-    """A variable that nothing joins."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
 
 
 @dataclass
@@ -578,18 +567,11 @@ def _atom(literal: Formula) -> Atom:
     return atom
 
 
-def variable_classes(store: Store, rule: Rule, formula: Formula) -> dict[str, int]:
+def variable_classes(store: Store, formula: Formula) -> dict[str, int]:
     """The coding of each variable of a formula, quantified ones too."""
-    from minfer.rules.formulas import atoms
-
     out: dict[str, int] = {}
     for atom in atoms(formula):
         for k, term in enumerate(atom.terms):
             if isinstance(term, Variable):
                 out[term.name] = store.predicates[atom.predicate].classes[k]
     return out
-
-
-def rows(store: Store, sql: str) -> dict[str, Any]:
-    """A query's answer as arrays."""
-    return store.con.execute(sql).fetchnumpy()

@@ -26,9 +26,9 @@ A hard rule has an infinite gain unless it is sure to hold. It is judged by the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +40,6 @@ from minfer.rules.plan import count_part
 from minfer.rules.selection import Kept, Selector, union
 from minfer.solvers.status import Status
 from minfer.words import counted
-
-if TYPE_CHECKING:
-    pass
 
 THRESHOLD = 1e-3  # where lowering begins
 TOLERANCE = 1e-3  # mean difference of two answers that is good enough
@@ -177,9 +174,8 @@ def infer_lazily(
     how = Lazily(gamma, gamma / BAND, possible=selector.possible, exact=selector.exact)
     how.tolerance = tolerance
     how.hard = any(r.hard for r in grounder.rules)
-    masks = [np.zeros(len(b), dtype=bool) for b in selector.dense]
     kept: Kept = {}
-    seed = build(grounder.store, grounder, selector.grounding(kept, masks))
+    seed = build(grounder.store, grounder, selector.grounding(kept))
     marginals = (rough or solver)(seed.graph)
     first = _true(marginals)
     free = np.isfinite(seed.log_odds)
@@ -195,7 +191,7 @@ def infer_lazily(
             del first  # there is one threshold
         for _ in range(rounds):
             try:
-                new, more = selector.select(own, gamma)
+                new = selector.select(own, gamma)
             except RefusedError:
                 if before is None:
                     raise
@@ -203,20 +199,19 @@ def infer_lazily(
                 how.agreed = False
                 return last, how
             kept = union(kept, new)
-            masks = [a | b for a, b in zip(masks, more)]
-            now = sum(map(len, kept.values())) + sum(int(m.sum()) for m in masks)
+            now = sum(map(len, kept.values()))
             how.rounds.append(now)
             if now == n:
                 break
             n = now
             # two of them at a time would be most of the memory
             marginals = model = grounding = sums_of = None
-            grounding, model = selector.model(kept, masks)
+            grounding, model = selector.model(kept)
             marginals = (rough if rough is not None and most else solver)(model.graph)
             own = _true(marginals)
         band = 0.0 if everything else gamma / BAND
         how.moved = 0.0
-        sums_of = _Sums(selector, model, solver, kept, masks, own, marginals)
+        sums_of = _Sums(selector, model, solver, kept, own, marginals)
         marginals = None  # sums replace it
         p = sums_of.until_still(band, most, tolerance, free)
         if most:
@@ -307,7 +302,6 @@ class _Sums:
     model: Model
     solver: Callable[..., Any]
     kept: Kept
-    masks: Sequence[NDArray]
     own: NDArray[np.float64]  # what kept factors say
     marginals: Any
     p: NDArray[np.float64] | None = None  # with sums; None: there are none yet
@@ -327,7 +321,7 @@ class _Sums:
         """
         step, total, before = 1.0, np.zeros(len(self.own)), math.inf
         for _ in range(times):
-            new = self.selector.sums(self.own, self.kept, self.masks, band, self.p)
+            new = self.selector.sums(self.own, self.kept, band, self.p)
             total += step * (new - total)
             del new
             self.graph = self.model.graph.tilt(self._fields(total))

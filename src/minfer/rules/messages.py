@@ -1,72 +1,85 @@
 """First-order messages of factors that are not built, as log-odds of their atoms.
 
-A clause of weight w, c = 1 - e^-w, tells literal i that it is false with the factor
+A factor of weight w that is false with probability u says, with c = 1 - e^-w, 1 - c u; its message
+to an atom is the ratio of what it says where the atom is true and where it is false. To literal i
+of a clause, that it is false, that is the factor
 
     1 - c prod_{j != i} q_j
 
 where q_j is the chance that literal j is false. ``cavity``: where the messages are in the
-probabilities already, each q_j is taken without its own.
+probabilities already, each atom's is taken without its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.rules.gains import SOFT, false_under
+from minfer.rules.gains import false_given
 
 if TYPE_CHECKING:
-    from minfer.rules.ground import Block
-    from minfer.rules.selection import Factors
+    from minfer.rules.blocks import Block
 
+SOFT = 30.0  # weights of more than this are handled as logs
 FLOOR = 1e-9  # least factor that the message of a hard rule is taken for
 
 
+def messages(
+    block: Block,
+    w: NDArray[np.float64],
+    p: NDArray[np.float64],
+    cavity: bool = False,
+    floor: float = FLOOR,
+) -> NDArray[np.float64]:
+    """Messages of factors of these weights to all their atoms, (F, A)."""
+
+    def sent(chances: NDArray[np.float64]) -> NDArray[np.float64]:
+        out = np.empty(chances.shape)
+        for a in range(chances.shape[1]):
+            given = chances.copy()
+            given[:, a] = 1.0
+            out[:, a] = log_message(w, false_given(block, given), floor)
+            given[:, a] = 0.0
+            out[:, a] -= log_message(w, false_given(block, given), floor)
+        return out
+
+    chances = p[block.scope]
+    found = sent(chances)
+    if cavity:
+        without = chances + (1 - chances) * np.exp(np.minimum(found, 700.0))
+        found = sent(chances / np.maximum(without, 1e-300))
+    return found
+
+
 def add_messages(
-    factors: Factors,
+    block: Block,
     w: NDArray[np.float64],
     p: NDArray[np.float64],
     out: NDArray[np.float64],
     times: float,
     cavity: bool,
 ) -> None:
-    """Add clauses' messages, as log-odds of their atoms; ``cavity``: they are in ``p`` already."""
-    positive = factors.positive.tolist()
-    q = [1 - p[factors.scope[:, a]] if yes else p[factors.scope[:, a]]
-         for a, yes in enumerate(positive)]  # fmt: skip
-    hard = np.isinf(w)
-
-    def message_to(a: int, q: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-        others = np.ones(len(factors))
-        for b in range(len(positive)):
-            if b != a:
-                others *= q[b]
-        return log_message(w, others, hard)
-
-    if cavity:
-        q = [x / np.maximum(x + (1 - x) * _exp(message_to(a, q)), 1e-300) for a, x in enumerate(q)]
-    for a, yes in enumerate(positive):
-        message = message_to(a, q)
-        sign = -times if yes else times
-        out += np.bincount(factors.scope[:, a], sign * message, minlength=len(out))
+    """Add messages to the log-odds of atoms; ``cavity``: they are in ``p`` already."""
+    found = times * messages(block, w, p, cavity)
+    for a in range(found.shape[1]):
+        out += np.bincount(block.scope[:, a], found[:, a], minlength=len(out))
 
 
 def log_message(
-    w: NDArray[np.float64], others: NDArray[np.float64], hard: NDArray[np.bool_]
+    w: NDArray[np.float64], false: NDArray[np.float64], floor: float = FLOOR
 ) -> NDArray[np.float64]:
-    """log(1 - c prod of the others' chances to be false), c = 1 - e^-w."""
+    """log(1 - c u), c = 1 - e^-w and u the chance to be false; of hard rules not below a floor."""
+    hard = np.isinf(w)
     out = np.empty(len(w))
-    out[hard] = np.log(np.maximum(1 - others[hard], FLOOR))
     strong = (np.abs(w) > SOFT) & ~hard
     rest = ~(hard | strong)
-    out[rest] = np.log1p(np.expm1(-w[rest]) * others[rest])
+    out[rest] = np.log1p(np.expm1(-w[rest]) * false[rest])
     with np.errstate(divide="ignore"):
-        x = others[strong]
+        out[hard] = np.log(np.maximum(1 - false[hard], floor))
+        x = false[strong]
         out[strong] = np.logaddexp(np.log1p(-x), np.log(x) - w[strong])
     return out
 
@@ -114,48 +127,3 @@ def _factors_sql(w: float, rows: str, n: int, logs: bool) -> str:
 
 def _listed(stem: str, n: int) -> str:
     return ", ".join(f"{stem}{k}" for k in range(n))
-
-
-def add_dense(
-    block: Block,
-    rows: NDArray[np.int64],
-    w: NDArray[np.float64],
-    p: NDArray[np.float64],
-    out: NDArray[np.float64],
-    cavity: bool,
-) -> None:
-    """Messages of formulas that are not clauses: P(false) with the atom true, and false."""
-    if not len(rows):
-        return
-    some = replace(block, scope=block.scope[rows], count=None, key=None)
-    w, hard = w[rows], np.isinf(w[rows])
-    # a chance for each place of each factor, and those of an atom that is false, or true
-    places: NDArray[np.int32] = np.arange(some.scope.size, dtype=np.int32)
-    places = places.reshape(some.scope.shape)
-
-    def messages(chances: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        extended = np.concatenate([chances.ravel(), [0.0, 1.0]])
-        found = []
-        for a in range(some.scope.shape[1]):
-            logs = []
-            for state in (0, 1):
-                scope = places.copy()
-                scope[:, a] = places.size + state
-                here = false_under(replace(some, scope=scope), extended)
-                logs.append(log_message(w, here, hard))
-            found.append(logs[1] - logs[0])
-        return found
-
-    chances = p[some.scope]
-    found = messages(chances)
-    if cavity:
-        for a, message in enumerate(found):
-            x = chances[:, a].copy()
-            chances[:, a] = x / np.maximum(x + (1 - x) * _exp(message), 1e-300)
-        found = messages(chances)
-    for a, message in enumerate(found):
-        out += np.bincount(some.scope[:, a], message, minlength=len(out))
-
-
-def _exp(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.exp(np.minimum(x, 700.0))

@@ -26,7 +26,7 @@ from minfer.io.text import shown
 from minfer.rules.formulas import Constant, Variable, atoms
 from minfer.rules.parse import Rule, parse_atom, parse_rule, place_in
 from minfer.rules.schema import MAX_ARGUMENTS, Declaration, Observation
-from minfer.states import near_names
+from minfer.states import did_you_mean
 from minfer.words import counted
 
 _DECLARATION = re.compile(r"\s*(?:(\*)\s*)?([^\W\d]\w*)\s*\(([^()]*)\)\s*$")
@@ -230,8 +230,7 @@ def _check_atom(
     m = re.search(rf"\b{re.escape(name)}\b", text)
     at = where + place_in(text, m.start() if m else 0, line, column)
     if name not in program.types:
-        near = near_names(name, program.types)
-        hint = f"; did you mean {visible(near[0])}?" if near else ""
+        hint = did_you_mean(name, program.types)
         raise FormatError(f"{at}: the predicate {visible(name)} is not declared{hint}")
     raise FormatError(
         f"{at}: {visible(name)} has {counted(n, 'argument')} here, but {wanted} where it is "

@@ -9,7 +9,6 @@ Weights are put in here, so that learning can put in others without grounding ag
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,8 @@ from minfer.graph import FactorGraph
 
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
-    from minfer.rules.ground import Block, Grounder, Grounding
+    from minfer.rules.blocks import Block
+    from minfer.rules.ground import Grounder, Grounding
     from minfer.rules.parse import Rule
     from minfer.rules.schema import Store
 
@@ -149,7 +149,7 @@ def both_ways(block: Block) -> list[Block]:
     if n and n % 2 == 0 and np.array_equal(first, second[:, ::-1]) and all(
         np.array_equal(x[: n // 2], x[n // 2 :]) for x in more
     ):  # fmt: skip
-        return [_rows(block, slice(n // 2), True)]
+        return [replace(block.rows(slice(n // 2)), both=True)]
     low, high = block.scope.min(axis=1), block.scope.max(axis=1)
     code = low.astype(np.int64) << 32 | high
     order = np.lexsort((low == block.scope[:, 0], *more, code))
@@ -163,16 +163,8 @@ def both_ways(block: Block) -> list[Block]:
     pair = pair[np.concatenate([[True], pair[1:] > pair[:-1] + 1])]
     left = np.ones(n, dtype=bool)
     left[order[pair]] = left[order[pair + 1]] = False
-    out = [_rows(block, order[pair], True)]
-    return out + ([_rows(block, np.flatnonzero(left), False)] if left.any() else [])
-
-
-def _rows(block: Block, rows: Any, both: bool) -> Block:
-    return replace(
-        block, scope=np.ascontiguousarray(block.scope[rows]), both=both,
-        count=None if block.count is None else block.count[rows],
-        key=None if block.key is None else block.key[rows],
-    )  # fmt: skip
+    out = [replace(block.rows(order[pair]), both=True)]
+    return out + ([block.rows(np.flatnonzero(left))] if left.any() else [])
 
 
 def _check_keys(
@@ -235,8 +227,7 @@ def _groups(block: Block, w: NDArray[np.float64], first: int) -> list[FactorGrou
         out: list[FactorGroup] = []
         for part in (hard, ~hard):
             rows = np.flatnonzero(part)
-            some = replace(block, scope=block.scope[rows], count=None, key=None)
-            out += _groups(some, w[rows], first + sum(map(len, out)))
+            out += _groups(block.rows(rows), w[rows], first + sum(map(len, out)))
         return out
     ids = np.arange(first, first + n)
     if block.positive is not None and arity > 2:
@@ -293,8 +284,3 @@ def automaton_of(truth: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[n
     accepting = np.zeros(size, dtype=bool)
     accepting[: len(rows)] = rows[:, 0]
     return out, accepting
-
-
-def hard_rules(rules: Sequence[Rule]) -> int:
-    """How many rules are hard."""
-    return sum(1 for rule in rules if rule.weight is not None and math.isinf(rule.weight))

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from minfer.errors import RefusedError, visible
 from minfer.notebook import Face, Faced, Right
-from minfer.rules.formulas import Exists, clauses
-from minfer.rules.joins import Builder, Join
 from minfer.rules.tables import named
 from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.rules.ground import Grounder, Part
+    from minfer.rules.joins import Join
     from minfer.rules.schema import Store
 
 MAX_COUNTED = 200_000_000  # groundings that are counted one by one
@@ -146,25 +145,11 @@ def count_part(
 
     A bound that is not above ``enough`` is returned as soon as it is found.
     """
-    builder = grounder.builder(part)
-    if grounder.easy(part):
-        plus = grounder.rules[part.rule].plus
-        kind, joins = "clause", builder.joins(part.literals, plus, merging=False)
-    elif part.clause and grounder._flat(part):
-        kind = "long clause"
-        wide = Builder(builder.store, builder.rule, builder.classes, True)
-        plain = [x for x in part.literals if not isinstance(x, Exists)]
-        joins = wide.joins(plain, grounder.free(part), everything=True, merging=False)
-    elif part.formula is not None and kind_is_table(part):
-        kind = "table"
-        free = grounder.free(part)
-        joins = [
-            j for c in clauses(part.formula)
-            for j in builder.joins(c, free, everything=True, merging=False)
-        ]  # fmt: skip
-    else:
-        sizes = [grounder.store.domain(builder.classes[v])[1] for v in grounder.free(part)]
-        return float(math.prod(sizes)), False, "written out"
+    kind, joins = grounder.kind(part), grounder.bindings(part)
+    if kind == "written out":
+        classes = grounder.builder(part).classes
+        sizes = [grounder.store.domain(classes[v])[1] for v in grounder.free(part)]
+        return float(math.prod(sizes)), False, kind
     total, exact = 0.0, kind != "long clause"  # whether one is decided takes all its atoms
     for join in joins:
         if kind == "clause" and not join.literals:
@@ -182,13 +167,6 @@ def count_part(
         known = any(x.may_be_known or x.optional for join in joins for x in join.literals)
         exact = exact and len(joins) == 1 and not known
     return total, exact, kind
-
-
-def kind_is_table(part: Part) -> bool:
-    """Whether a part that is not a clause has no quantifier."""
-    from minfer.rules.formulas import quantified
-
-    return part.formula is not None and not quantified(part.formula)
 
 
 def quick_bound(store: Store, join: Join) -> float:

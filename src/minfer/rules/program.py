@@ -32,7 +32,7 @@ from minfer.rules.model import Model, build
 from minfer.rules.parse import Rule, parse_atom, parse_rule
 from minfer.rules.plan import Plan, check_size, make_plan
 from minfer.rules.schema import Declaration, Observation, Store
-from minfer.states import near_names
+from minfer.states import did_you_mean
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -369,15 +369,14 @@ class Rules:
 
     def _check_values(self, store: Store, rule: Rule) -> None:
         """Warn of weights for values that no table has."""
-        classes = variable_classes(store, rule, rule.formula)
+        classes = variable_classes(store, rule.formula)
         for k, name in enumerate(rule.plus):
             table, _ = store.domain(classes[name])
             codes = store.con.execute(f"select v from {table}").fetchnumpy()["v"]
             values = set(store.texts(np.asarray(codes), classes[name]))
             for key, _ in rule.weights or ():
                 if key[k] not in values:
-                    near = near_names(key[k], values)
-                    hint = f"; did you mean {visible(near[0])}?" if near else ""
+                    hint = did_you_mean(key[k], values)
                     called = store.coding(classes[name]).called
                     warn(
                         f"{rule.name}: it has a weight for {visible(key[k])}, which is in no table "

@@ -42,7 +42,7 @@ from minfer.rules.formulas import (
     variables_of,
 )
 from minfer.rules.tables import Raw, named, quoted
-from minfer.states import near_names
+from minfer.states import did_you_mean
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -219,8 +219,7 @@ class Store:
         raw = self._raws[d.name]
         for name in (*(d.columns or ()), *priors):
             if name not in raw.columns:
-                near = near_names(name, raw.columns)
-                hint = f"; did you mean {visible(near[0])!r}?" if near else ""
+                hint = did_you_mean(name, raw.columns, quotes=True)
                 raise ModelError(
                     f"{d.what}: there is no column {visible(name)!r} among "
                     f"{', '.join(map(visible, raw.columns))}{hint}"
@@ -268,9 +267,7 @@ class Store:
     # ------------------------------------------------------------------ checking
 
     def unknown_predicate(self, name: str) -> str:
-        near = near_names(name, self.declarations)
-        hint = f"; did you mean {visible(near[0])}?" if near else ""
-        return f"there is no predicate {visible(name)}{hint}"
+        return f"there is no predicate {visible(name)}{did_you_mean(name, self.declarations)}"
 
     def _check_rule(self, rule: Rule) -> None:
         for atom in atoms(rule.formula):
@@ -474,20 +471,33 @@ class Store:
         """The coding of a class."""
         return self._by_number[number]
 
-    def _coded(
-        self, raw: Raw, columns: Iterable[str], classes: Sequence[int], more: str = ""
+    def codes_of(
+        self,
+        raw: Raw,
+        columns: Iterable[str],
+        classes: Sequence[int],
+        more: str = "",
+        known: bool = True,
     ) -> str:
-        """SQL of a table's arguments as codes a0, a1, ..."""
-        select, joins = [], ""
+        """SQL of a table's arguments as codes a0, a1, ...
+
+        ``known``: codings were made of these values too; else rows with others are left out.
+        """
+        select, joins, where = [], "", []
         for k, (column, number) in enumerate(zip(columns, classes)):
             coding = self.coding(number)
             c = f"r.{named(column)}"
             if coding.kind == "text":
                 joins += f" join {coding.table} d{k} on d{k}.v = {c}::varchar"
                 select.append(f"d{k}.id as a{k}")
-            else:
+            elif known:
                 select.append(f"{c}::{coding.sql_type} as a{k}")
-        return f"select {', '.join(select)}{more} from {raw.name} r{joins}"
+            else:
+                value = f"try_cast({c} as {coding.sql_type})"
+                select.append(f"{value} as a{k}")
+                where.append(f"{value} is not null")
+        condition = f" where {' and '.join(where)}" if where else ""
+        return f"select {', '.join(select)}{more} from {raw.name} r{joins}{condition}"
 
     def constant(self, text: str, number: int, who: str) -> str:
         """A constant as SQL; of texts its number, -1 where nothing is called so."""
@@ -502,12 +512,11 @@ class Store:
             row = self.con.one(f"select id from {coding.table} where v = {quoted(text)}")
             if row is not None:
                 return str(row[0])
-        near: list[str] = []
+        hint = ""
         if coding.kind == "text":
             rows = self.con.execute(f"select v from {coding.table} limit 10000").fetchall()
-            near = near_names(text, [r[0] for r in rows])
-        hint = f"; did you mean {visible(near[0])}?" if near else ""
-        if not near and "rule `" in who and text[:1].isupper():
+            hint = did_you_mean(text, [r[0] for r in rows])
+        if not hint and "rule `" in who and text[:1].isupper():
             hint = "; variables begin with a small letter"
         raise ModelError(
             f"{who}: the constant {visible(text)} is in no table of {coding.called}{hint}"
@@ -539,7 +548,7 @@ class Store:
         raw, columns = self._raws[d.name], self.columns(d)
         classes = tuple(self.codings[d.name, k].number for k in range(len(columns)))
         table = self.fresh("closed")
-        rows = self._coded(raw, columns, classes)
+        rows = self.codes_of(raw, columns, classes)
         args = [f"a{k}" for k in range(len(columns))]
         if d.symmetric:
             n = self._both_ways(rows, table)
@@ -615,7 +624,7 @@ class Store:
         else:
             raw = self._raws[d.name]
             kind = raw.kind
-            rows = self._coded(raw, columns, classes, self._prior(d, raw))
+            rows = self.codes_of(raw, columns, classes, self._prior(d, raw))
         con, listed, base = self.con, ", ".join(args), ""
         if d.symmetric or observed:  # candidates before they are numbered
             if d.symmetric:
@@ -728,7 +737,7 @@ class Store:
         parts = []
         for _, raw, truth, what in observed:
             columns = [c for c in raw.columns if c != truth]
-            parts.append(self._coded(raw, columns, classes, self.truth_sql(raw, truth, what)))
+            parts.append(self.codes_of(raw, columns, classes, self.truth_sql(raw, truth, what)))
         union = " union all ".join(parts)
         if d.symmetric:
             union = f"select least(a0, a1) as a0, greatest(a0, a1) as a1, truth from ({union})"
@@ -781,21 +790,6 @@ class Store:
             )
         return f", ({text} in {yes}) as truth"
 
-    def codes_of(self, raw: Raw, columns: Sequence[str], classes: Sequence[int], more: str) -> str:
-        """SQL of the rows of a table all of whose values are known, as codes a0, a1, ..."""
-        select, joins, where = [], "", []
-        for k, (column, number) in enumerate(zip(columns, classes)):
-            coding, c = self.coding(number), f"r.{named(column)}"
-            if coding.kind == "text":
-                joins += f" join {coding.table} d{k} on d{k}.v = {c}::varchar"
-                select.append(f"d{k}.id as a{k}")
-            else:
-                value = f"try_cast({c} as {coding.sql_type})"
-                select.append(f"{value} as a{k}")
-                where.append(f"{value} is not null")
-        condition = f" where {' and '.join(where)}" if where else ""
-        return f"select {', '.join(select)}{more} from {raw.name} r{joins}{condition}"
-
     def _mirror(self, predicate: Predicate) -> None:
         """The table of a symmetric predicate, both ways round."""
         if predicate.symmetric and predicate.open:
@@ -813,6 +807,14 @@ class Store:
         """In order of their atoms' ids."""
         return [p for p in self.predicates.values() if p.open]
 
+    def open_predicate(self, name: str, who: str) -> Predicate:
+        """The open predicate of this name, or an error."""
+        if name not in self.predicates:
+            raise ModelError(f"{who}: {self.unknown_predicate(name)}")
+        if not self.predicates[name].open:
+            raise ModelError(f"{who}: {visible(name)} is closed: its atoms are known")
+        return self.predicates[name]
+
     def fields(self) -> NDArray[np.float64]:
         """Prior log-odds of all atoms, infinite for known ones, shape (atoms,)."""
         out = np.empty(self.n_atoms)
@@ -829,19 +831,10 @@ class Store:
             out[got["id"]] = got["known"]
         return out
 
-    def set_p(self, probabilities: ArrayLike) -> None:
-        """Replace the column ``p`` of all atoms, by their ids."""
-        self._replace_column("p", probabilities)
-
-    def set_field(self, log_odds: ArrayLike) -> None:
-        """Replace the column ``field`` of all atoms, by their ids."""
-        self._replace_column("field", log_odds)
-
-    def set_messages_p(self, probabilities: ArrayLike) -> None:
-        """Replace the column ``m`` of all atoms, or add it: what messages are made of."""
-        self._replace_column("m", probabilities)
-
-    def _replace_column(self, column: str, values: ArrayLike) -> None:
+    def set_column(self, column: str, values: ArrayLike) -> None:
+        """Replace a column of all atoms, by their ids, or add it: probabilities ``p``, or ``m``,
+        those that messages are made of.
+        """
         numbers = real_numbers(values, column).astype(np.float64)
         if numbers.shape != (self.n_atoms,):
             raise ModelError(f"{column} has shape {numbers.shape}, not ({self.n_atoms},)")
@@ -919,9 +912,7 @@ class Store:
     def atom_id(self, atom: Atom, who: str) -> int:
         """The id of a ground atom of an open predicate."""
         self.check_atom(atom, who)
-        p = self.predicates[atom.predicate]
-        if not p.open:
-            raise ModelError(f"{who}: {visible(p.name)} is closed: its atoms are known")
+        p = self.open_predicate(atom.predicate, who)
         where = []
         for k, (term, number) in enumerate(zip(atom.terms, p.classes)):
             if isinstance(term, Variable):  # in atoms that are asked for, all words are constants

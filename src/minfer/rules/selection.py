@@ -16,16 +16,17 @@ What is not kept is summed over the same pieces (:mod:`minfer.rules.messages`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import RefusedError
-from minfer.rules.gains import SOFT, all_false, false_under, gains, widest
-from minfer.rules.ground import Block, Grounder, Grounding, Keys, Part
-from minfer.rules.messages import FLOOR, add_dense, add_messages, messages_sql
+from minfer.rules.blocks import Block, codes, joined, merged
+from minfer.rules.gains import false_under, gains, widest
+from minfer.rules.ground import Grounder, Grounding, Keys
+from minfer.rules.messages import FLOOR, SOFT, add_messages, messages_sql
 from minfer.rules.model import Model, block_weights, build, weight_of
 from minfer.rules.pieces import Piece, pieces_of
 from minfer.rules.plan import check_size, count_part
@@ -34,93 +35,20 @@ from minfer.rules.ranked import Ranked, Tables, ranked
 MAX_SUMMED = 5_000_000  # merged groundings whose messages are summed outside the database
 
 
-@dataclass
-class Factors:
-    """Clauses of one part with as many literals of each sign: negated ones first, by ids."""
-
-    scope: NDArray[np.int32]  # (F, A)
-    n_negated: int
-    count: NDArray[np.int64] | None = None  # bindings; None: one each
-    key: NDArray[np.int64] | None = None  # None: the rule has one weight
-
-    def __len__(self) -> int:
-        return len(self.scope)
-
-    @property
-    def positive(self) -> NDArray[np.bool_]:
-        return np.arange(self.scope.shape[1]) >= self.n_negated
-
-    def rows(self, which: NDArray) -> Factors:
-        count, key = (None if x is None else x[which] for x in (self.count, self.key))
-        return Factors(self.scope[which], self.n_negated, count, key)
-
-    def block(self, part: Part) -> Block:
-        return Block(
-            part.rule, self.scope, part.share, self.positive, count=self.count, key=self.key,
-            plain=True,
-        )  # fmt: skip
+#: Part, atoms, negated ones, its piece if that is alone or -1; of a dense block -1 and its number.
+At = tuple[int, ...]
+Kept = dict[At, Block]
 
 
-At = tuple[int, int, int, int]  # part, atoms, negated ones, its piece if that is alone, or -1
-Kept = dict[At, Factors]
-
-
-def _canonical(block: Block) -> Factors:
+def _canonical(block: Block) -> Block:
+    """A block of clauses with negated literals first, those of a sign by ids."""
     assert block.positive is not None
     order = np.argsort(block.positive, kind="stable")
-    scope = block.scope[:, order]
-    n = int((~block.positive).sum())
+    scope, n = block.scope[:, order], int((~block.positive).sum())
     for side in (slice(0, n), slice(n, None)):
         if scope[:, side].shape[1] > 1:
             scope[:, side] = np.sort(scope[:, side], axis=1)
-    return Factors(np.ascontiguousarray(scope), n, block.count, block.key)
-
-
-def _codes(parts: Sequence[Factors]) -> NDArray[np.int64]:
-    """A number for each factor, the same for the same."""
-    key = _together([f.key for f in parts], parts, 0)
-    code: NDArray[np.int64] = np.zeros(sum(map(len, parts)), np.int64)
-    if key is not None:
-        code += key
-    bits = int(code.max(initial=0)).bit_length()
-    for a in range(parts[0].scope.shape[1]):
-        column = np.concatenate([f.scope[:, a] for f in parts])
-        more = int(column.max(initial=0)).bit_length()
-        if bits + more > 63:  # numbers without gaps instead
-            code = np.unique(code, return_inverse=True)[1].ravel().astype(np.int64)
-            bits = int(code.max(initial=0)).bit_length()
-        code, bits = code << more | column, bits + more
-    return code
-
-
-def _joined(parts: Sequence[Factors]) -> Factors:
-    if len(parts) == 1:
-        return parts[0]
-    return Factors(
-        np.concatenate([f.scope for f in parts]), parts[0].n_negated,
-        _together([f.count for f in parts], parts, 1), _together([f.key for f in parts], parts, 0),
-    )  # fmt: skip
-
-
-def _together(
-    columns: Sequence[NDArray[np.int64] | None], parts: Sequence[Factors], usual: int
-) -> NDArray[np.int64] | None:
-    """Columns of parts one after the other; None where all have what is usual."""
-    if all(x is None for x in columns):
-        return None
-    return np.concatenate([
-        np.full(len(f), usual, np.int64) if x is None else x for x, f in zip(columns, parts)
-    ])  # fmt: skip
-
-
-def _merged(parts: Sequence[Factors]) -> Factors:
-    """The same factors as one, their bindings added up."""
-    whole = _joined(parts)
-    _, first, which = np.unique(_codes(parts), return_index=True, return_inverse=True)
-    out = whole.rows(first)
-    n = np.bincount(which.ravel(), whole.count, minlength=len(first))
-    out.count = n.astype(np.int64)
-    return out
+    return replace(block, scope=np.ascontiguousarray(scope), positive=block.positive[order])
 
 
 def union(a: Kept, b: Kept) -> Kept:
@@ -129,8 +57,8 @@ def union(a: Kept, b: Kept) -> Kept:
     for at, new in b.items():
         if at in out:
             both = [out[at], new]
-            first = np.unique(_codes(both), return_index=True)[1]
-            out[at] = _joined(both).rows(first)
+            first = np.unique(codes(both), return_index=True)[1]
+            out[at] = joined(both).rows(first)
         else:
             out[at] = new
     return out
@@ -174,8 +102,7 @@ class Selector:
                     grounder.check_violated(part)
                 continue
             for block in grounder.blocks(part, keys):
-                n = len(block) if block.count is None else int(block.count.sum())
-                self.possible += n
+                self.possible += block.n_bindings
                 (self.unary if block.scope.shape[1] == 1 else self.dense).append(block)
         tables, pieces = Tables(self.store), []
         for piece in self.pieces:
@@ -203,55 +130,72 @@ class Selector:
     def set_p(self, p: NDArray[np.float64]) -> None:
         """The marginals that the database uses."""
         if self._p is None or not np.array_equal(p, self._p):
-            self.store.set_p(p)
+            self.store.set_column("p", p)
             self._p = p.copy()
 
     # ------------------------------------------------------------------ selecting
 
-    def select(self, p: NDArray[np.float64], threshold: float) -> tuple[Kept, list[NDArray]]:
-        """Factors whose gains under marginals ``p`` reach a threshold; rows of dense blocks."""
-        found: dict[At, list[Factors]] = {}
+    def select(self, p: NDArray[np.float64], threshold: float) -> Kept:
+        """Factors whose gains under marginals ``p`` reach a threshold."""
+        found: dict[At, list[Block]] = {}
         room = self.max_groundings
         for k, piece in enumerate(self.pieces):
-            interval = widest(threshold, self._extremes(piece))
-            if interval is None:
-                continue
-            for block in self._blocks(k, interval, p, room):
-                factors = _canonical(block)
-                room -= len(factors)
-                which = k if piece.alone else -1
-                at = (piece.part, factors.scope.shape[1], factors.n_negated, which)
-                found.setdefault(at, []).append(factors)
+            blocks = self._blocks(k, threshold, p, room)
+            if blocks is None:
+                part = self.grounder.parts[piece.part]
+                raise RefusedError(
+                    f"{self.grounder.rules[part.rule].name}: more than max_groundings = "
+                    f"{self.max_groundings:,.0f} groundings reach the threshold; set a larger "
+                    "threshold=, or max_groundings"
+                )
+            room -= sum(map(len, blocks))
+            self._collect(found, k, blocks)
         kept: Kept = {}
-        for at, parts in found.items():
-            whole = _merged(parts) if at[3] < 0 else _joined(parts)
-            g = gains(all_false(whole.scope, whole.positive, p), self._weights_of(at, whole))
-            good = np.flatnonzero(g >= threshold)
+        for at, whole in self._wholes(found):
+            good = np.flatnonzero(self._gains(whole, p) >= threshold)
             if len(good):
                 kept[at] = whole.rows(good)
-        return kept, [
-            gains(false_under(b, p), block_weights(b, self.weights(b.rule))) >= threshold
-            for b in self.dense
-        ]
+        return kept
 
     def _blocks(
-        self, number: int, interval: tuple[float, float], p: NDArray[np.float64], room: float
-    ) -> list[Block]:
-        """Factors of a piece with u in an interval, those over one atom left out."""
-        piece = self.pieces[number]
-        part = self.grounder.parts[piece.part]
-        most = int(min(max(room, 0.0), 2**62))
+        self, number: int, threshold: float, p: NDArray[np.float64], most: float
+    ) -> list[Block] | None:
+        """Factors of a piece that may reach a threshold, those over one atom left out.
+
+        None where there are more than ``most``.
+        """
+        interval = widest(threshold, self._extremes(self.pieces[number]))
+        if interval is None:
+            return []
+        limit = int(min(max(most, 0.0), 2**62))
         if number in self.by_rank:
-            blocks = self._by_rank(number, interval, p, most)
+            blocks = self._by_rank(number, interval, p, limit)
         else:
-            blocks = self._by_database(piece, interval, p, most + 1)
-        if sum(map(len, blocks)) > most:
-            raise RefusedError(
-                f"{self.grounder.rules[part.rule].name}: more than max_groundings = "
-                f"{self.max_groundings:,.0f} groundings reach the threshold; set a larger "
-                "threshold=, or max_groundings"
-            )
+            blocks = self._by_database(self.pieces[number], interval, p, limit + 1)
+        if sum(map(len, blocks)) > limit:
+            return None
         return [b for b in blocks if b.scope.shape[1] > 1]
+
+    def _collect(self, found: dict[At, list[Block]], number: int, blocks: list[Block]) -> None:
+        """Put blocks of a piece with those that may have the same factors."""
+        piece = self.pieces[number]
+        for block in map(_canonical, blocks):
+            assert block.positive is not None
+            width, n_negated = block.scope.shape[1], int((~block.positive).sum())
+            at = (piece.part, width, n_negated, number if piece.alone else -1)
+            found.setdefault(at, []).append(block)
+
+    def _wholes(self, found: dict[At, list[Block]]) -> Iterator[tuple[At, Block]]:
+        """Dense blocks, and what was found in pieces, the same factors as one."""
+        yield from (((-1, k), block) for k, block in enumerate(self.dense))
+        for at, parts in found.items():
+            yield at, merged(parts) if at[3] < 0 else joined(parts)
+
+    def _weights_of(self, block: Block) -> NDArray[np.float64]:
+        return block_weights(block, self.weights(block.rule))
+
+    def _gains(self, block: Block, p: NDArray[np.float64]) -> NDArray[np.float64]:
+        return gains(false_under(block, p), self._weights_of(block))
 
     def _by_database(
         self, piece: Piece, interval: tuple[float, float], p: NDArray[np.float64], most: int
@@ -282,17 +226,12 @@ class Selector:
             part.rule, np.concatenate(rows), part.share, join.positive, count=count, plain=True
         )]  # fmt: skip
 
-    def _weights_of(self, at: At, factors: Factors) -> NDArray[np.float64]:
-        part = self.grounder.parts[at[0]]
-        return block_weights(factors.block(part), self.weights(part.rule))
-
     # ------------------------------------------------------------------ what is not built
 
     def sums(
         self,
         p: NDArray[np.float64],
         kept: Kept,
-        masks: Sequence[NDArray],
         threshold: float,
         now: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
@@ -310,46 +249,27 @@ class Selector:
             now = p
         out = np.zeros(self.store.n_atoms)
         self.skipped = []
-        together: dict[At, list[Factors]] = {}
-        for number, piece in enumerate(self.pieces):
-            interval = widest(threshold, self._extremes(piece)) if threshold else (0.0, 1.0)
-            if interval is None:
-                continue
-            part = self.grounder.parts[piece.part]
-            rule = self.grounder.rules[part.rule]
+        found: dict[At, list[Block]] = {}
+        for k, piece in enumerate(self.pieces):
+            rule = self.grounder.rules[self.grounder.parts[piece.part].rule]
             if piece.alone and not rule.plus:
-                self._sum_alone(number, interval, kept, p, now, cavity, out)
-                continue
-            blocks = self._by_database(piece, interval, p, MAX_SUMMED + 1)
-            if sum(map(len, blocks)) > MAX_SUMMED:
+                self._sum_alone(k, threshold, kept, p, now, cavity, out)
+            elif (blocks := self._blocks(k, threshold, p, MAX_SUMMED)) is None:
                 self.skipped.append(rule.text)
-                continue
-            for block in blocks:
-                if block.scope.shape[1] > 1:
-                    f = _canonical(block)
-                    which = number if piece.alone else -1
-                    at = (piece.part, f.scope.shape[1], f.n_negated, which)
-                    together.setdefault(at, []).append(f)
-        for at, parts in together.items():
-            whole = _merged(parts)
+            else:
+                self._collect(found, k, blocks)
+        for at, whole in self._wholes(found):
             if at in kept:
-                codes = _codes([kept[at], whole])
-                mine = codes[len(kept[at]) :]
-                whole = whole.rows(~np.isin(mine, codes[: len(kept[at])]))
-            w = self._weights_of(at, whole)
-            good = gains(all_false(whole.scope, whole.positive, p), w) >= threshold
-            add_messages(whole.rows(good), w[good], now, out, 1.0, cavity)
-        for block, mask in zip(self.dense, masks):
-            w = block_weights(block, self.weights(block.rule))
-            u = false_under(block, p)
-            rows = np.flatnonzero(~mask & (gains(u, w) >= threshold))
-            add_dense(block, rows, w, now, out, cavity)
+                n, number = len(kept[at]), codes([kept[at], whole])
+                whole = whole.rows(~np.isin(number[n:], number[:n]))
+            some = whole.rows(self._gains(whole, p) >= threshold)
+            add_messages(some, self._weights_of(some), now, out, 1.0, cavity)
         return out
 
     def _sum_alone(
         self,
         number: int,
-        interval: tuple[float, float],
+        threshold: float,
         kept: Kept,
         p: NDArray[np.float64],
         now: NDArray[np.float64],
@@ -359,6 +279,9 @@ class Selector:
         """Messages of a piece whose factors come once each, all of them less those of the kept."""
         piece = self.pieces[number]
         w = self._extremes(piece)[0]  # all factors have this one
+        interval = widest(threshold, [w])
+        if interval is None:
+            return
         if number in self.by_rank and (abs(w) <= SOFT or w == math.inf):
             floor = FLOOR if math.isinf(w) else 0.0
             self.by_rank[number].add_messages(
@@ -370,9 +293,8 @@ class Selector:
         n_negated = sum(not x.positive for x in literals)
         mine = kept.get((piece.part, len(literals), n_negated, number))
         if mine is not None:
-            u = all_false(mine.scope, mine.positive, p)
-            inside = (u >= interval[0]) & (u <= interval[1])
-            some = mine.rows(inside)
+            u = false_under(mine, p)
+            some = mine.rows((u >= interval[0]) & (u <= interval[1]))
             add_messages(some, np.full(len(some), w), now, out, -1.0, cavity)
 
     def _sum_in_database(
@@ -387,7 +309,7 @@ class Selector:
     ) -> None:
         self.set_p(p)
         if cavity and (self._m is None or not np.array_equal(now, self._m)):
-            self.store.set_messages_p(now)
+            self.store.set_column("m", now)
             self._m = now.copy()
         literals = piece.join.literals
         used = "m" if cavity else "p"
@@ -409,26 +331,14 @@ class Selector:
 
     # ------------------------------------------------------------------ the graph
 
-    def grounding(self, kept: Kept, masks: Sequence[NDArray]) -> Grounding:
+    def grounding(self, kept: Kept) -> Grounding:
         """Kept factors and those over single atoms, as if they were all there are."""
-        out = Grounding(list(self.unary), [0] * len(self.grounder.rules))
-        for block, mask in zip(self.dense, masks):
-            rows = np.flatnonzero(mask)
-            if len(rows):
-                out.blocks.append(replace(
-                    block, scope=block.scope[rows],
-                    count=None if block.count is None else block.count[rows],
-                    key=None if block.key is None else block.key[rows],
-                ))  # fmt: skip
-        for (number, *_), factors in kept.items():
-            part = self.grounder.parts[number]
-            out.blocks.append(factors.block(part))
+        out = Grounding([*self.unary, *kept.values()], [0] * len(self.grounder.rules))
         for block in out.blocks:
-            n = len(block) if block.count is None else int(block.count.sum())
-            out.bindings[block.rule] += n
+            out.bindings[block.rule] += block.n_bindings
         out.keys = {k: v.texts() for k, v in self.keys.items() if self.grounder.rules[k].plus}
         return out
 
-    def model(self, kept: Kept, masks: Sequence[NDArray]) -> tuple[Grounding, Model]:
-        grounding = self.grounding(kept, masks)
+    def model(self, kept: Kept) -> tuple[Grounding, Model]:
+        grounding = self.grounding(kept)
         return grounding, build(self.store, self.grounder, grounding)

@@ -35,12 +35,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from minfer import checks
 from minfer.checks import told
 from minfer.errors import FormatError, ModelError, RefusedError, SettingsError, visible
 from minfer.io.opening import opened, streamed
 from minfer.io.text import check_text, csv_header
 from minfer.rules.formulas import value_text
-from minfer.states import near_names
+from minfer.states import did_you_mean
 from minfer.words import counted
 
 _VALUES = (str, int, float, np.generic, datetime.date)
@@ -240,12 +241,7 @@ def connect(
 
     Files that ``sources`` are read from can be opened, and no others.
     """
-    try:
-        import duckdb  # noqa: F401
-    except ImportError:
-        raise RefusedError(
-            "rules need duckdb, which is not installed: pip install 'minfer[rules]'"
-        ) from None
+    checks.load("duckdb", "rules need duckdb", "rules")
     if memory_limit is not None and not isinstance(memory_limit, str):
         raise SettingsError(
             f"memory_limit must be a string with a unit, such as '2GB', not {memory_limit!r}"
@@ -678,8 +674,7 @@ def _table_sql(reader: Database, table: str, place: str) -> tuple[str, bool]:
 
 
 def _no_table(place: str, table: str, names: Sequence[str]) -> FormatError:
-    near = near_names(table, names)
-    hint = f"; did you mean {visible(near[0])!r}?" if near else ""
+    hint = did_you_mean(table, names, quotes=True)
     if re.match(r"\s*(select|with|from)\b", table, re.IGNORECASE):
         hint = "; SQL is given as minfer.rules.Query(file, sql=...)"
     return FormatError(f"{place}: there is no table {visible(table)!r}{hint}")

@@ -29,13 +29,15 @@ from minfer.checks import check_choice, check_number
 from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError, visible
 from minfer.factors.features import Features
 from minfer.rules import tables
+from minfer.rules.blocks import Block
 from minfer.rules.formulas import atoms
-from minfer.rules.ground import Block, Grounder, Grounding, Keys, Part
+from minfer.rules.gains import false_given
+from minfer.rules.ground import Grounder, Grounding, Keys, Part
 from minfer.rules.model import block_weights, build, weight_of
 from minfer.rules.parse import Rule, parse_rule
 from minfer.rules.plan import check_size
 from minfer.rules.selection import Selector
-from minfer.states import near_names
+from minfer.states import did_you_mean
 from minfer.words import counted
 
 if TYPE_CHECKING:
@@ -187,8 +189,7 @@ def with_weights(rules: Sequence[Rule], given: Mapping[str, Weight]) -> list[Rul
     given = {_normal(name, texts): weight for name, weight in given.items()}
     unknown = [name for name in given if name not in texts]
     if unknown:
-        near = near_names(unknown[0], texts)
-        hint = f"; did you mean {visible(near[0])}?" if near else ""
+        hint = did_you_mean(unknown[0], texts)
         raise ModelError(f"with_weights: there is no rule {visible(unknown[0])}{hint}")
     out = []
     for name, rule in zip(texts, rules):
@@ -257,24 +258,21 @@ class _Weights:
 
     def mean(self) -> NDArray[np.float64]:
         """What weights are before any data are seen."""
-        return self.values(lambda r: self.rules[r].weight, lambda r: self.rules[r].weights)
+        return self._given(self.rules) if self.given else np.zeros(len(self.columns))
 
     def started(self, start: Learned | None) -> NDArray[np.float64] | None:
         """The weights of another run."""
         if start is None:
             return None
-        others = start.program.rules
-        if _named(others) != _named(self.rules):
+        if _named(start.program.rules) != _named(self.rules):
             raise ModelError("start: its rules differ from those of this program")
-        return self.values(lambda r: others[r].weight, lambda r: others[r].weights, True)
+        return self._given(start.program.rules)
 
-    def values(self, one: Any, many: Any, given: bool | None = None) -> NDArray[np.float64]:
+    def _given(self, rules: Sequence[Rule]) -> NDArray[np.float64]:
+        """The weights that rules have."""
         out = np.zeros(len(self.columns))
-        if not (self.given if given is None else given):
-            return out
-        for (rule, key), place in self.columns.items():
-            listed = dict(many(rule) or ())
-            out[place] = listed.get(key, one(rule) or 0.0)
+        for (k, key), place in self.columns.items():
+            out[place] = dict(rules[k].weights or ()).get(key or (), rules[k].weight or 0.0)
         return out
 
     def by_rule(self, found: NDArray[np.float64]) -> list[Weight]:
@@ -319,11 +317,7 @@ class _Labelled:
         self.known = self.store.known()
         self.y = np.full(self.store.n_atoms, -1, dtype=np.int8)
         for name, source in labels.items():
-            p = self.store.predicates.get(name)
-            if p is None:
-                raise ModelError(f"labels: {self.store.unknown_predicate(name)}")
-            if not p.open:
-                raise ModelError(f"labels: {visible(name)} is closed: its atoms are known")
+            p = self.store.open_predicate(name, "labels")
             how = truth.get(name, True) if isinstance(truth, Mapping) else truth
             self._read(p, source, how)
         told = (self.y >= 0) & (self.known < 2) & (self.y != self.known)
@@ -350,7 +344,9 @@ class _Labelled:
                 f"{what}: {counted(len(columns), 'column')} for {counted(p.arity, 'argument')} "
                 f"({', '.join(map(visible, p.columns))})"
             )
-        rows = store.codes_of(raw, columns, p.classes, store.truth_sql(raw, truth, what))
+        rows = store.codes_of(
+            raw, columns, p.classes, store.truth_sql(raw, truth, what), known=False
+        )
         if p.symmetric:
             rows = f"select least(a0, a1) as a0, greatest(a0, a1) as a1, truth from ({rows})"
         listed = ", ".join(p.arguments)
@@ -401,8 +397,6 @@ class _Labelled:
         Sparse (atoms, weights), and (atoms, 1) of hard rules and of rules that are kept with their
         weights counted in: the first as counts, the second added to the fields.
         """
-        from scipy import sparse
-
         needed = {a.predicate for rule in self.grounder.rules for a in atoms(rule.formula)}
         for p in self.store.open_predicates:
             mine = slice(p.first, p.first + p.n)
@@ -412,9 +406,7 @@ class _Labelled:
                     f"some of {visible(p.name)} have none: label them, or use "
                     'objective="marginals", which uses only known labels'
                 )
-        rows: list[NDArray] = []
-        columns: list[NDArray] = []
-        values: list[NDArray] = []
+        entries: list[tuple[NDArray, NDArray, NDArray]] = []
         hard = np.zeros(self.store.n_atoms)
         fixed = np.where(self.free, self.fields, 0.0)
         self._truths()
@@ -434,21 +426,12 @@ class _Labelled:
                         fixed += np.bincount(ids[~sure], (difference * w)[~sure], size)
                         continue
                     place = self.weights.places(part.rule, texts)
-                    rows.append(ids)
-                    columns.append(place[0 if key is None else key] + 0 * ids)
-                    values.append(difference)
+                    entries.append((ids, place[0 if key is None else key] + 0 * ids, difference))
         finally:
             for p in self.store.open_predicates:
                 self.store.con.execute(f"drop table if exists minfer_truth_{p.first}")
-        none = [np.zeros(0, dtype=np.int64)]
-        counts = sparse.coo_array(
-            (
-                np.concatenate(values or [np.zeros(0)]),
-                (np.concatenate(rows or none), np.concatenate(columns or none)),
-            ),
-            shape=(self.store.n_atoms, max(len(self.weights.columns), 1)),
-        )
-        return counts.tocsr(), (hard, fixed)
+        counts = _sparse(entries, self.store.n_atoms, max(len(self.weights.columns), 1))
+        return counts, (hard, fixed)
 
     def _truths(self) -> None:
         """Tables of atoms with their labels in a column ``y``."""
@@ -472,7 +455,7 @@ class _Labelled:
                 yield from block_differences(block, self.y, self.group)
             return
         plus = self.grounder.rules[part.rule].plus
-        for join in self.grounder.builder(part).joins(part.literals, plus, merging=False):
+        for join in self.grounder.bindings(part):
             for sql, sign in self._queries(join):
                 got = self.store.con.execute(sql).fetchnumpy()
                 ids = np.asarray(np.ma.getdata(got["id"])).astype(np.int64)
@@ -564,10 +547,9 @@ class _Labelled:
                 )
         grounder = Grounder(self.store, rules, self.program.split, self.program.unbound == "domain")
         selector = Selector(grounder, self.program.max_groundings)
-        masks = [np.zeros(len(block), dtype=bool) for block in selector.dense]
-        log_odds = build(self.store, grounder, selector.grounding({}, masks)).log_odds
+        log_odds = build(self.store, grounder, selector.grounding({})).log_odds
         p = 1.0 / (1.0 + np.exp(-np.clip(log_odds, -700, 700)))
-        return selector.grounding(*selector.select(p, threshold))
+        return selector.grounding(selector.select(p, threshold))
 
     def place_all(self, grounding: Grounding) -> None:
         """Give every weight of the grounded rules its column."""
@@ -577,8 +559,6 @@ class _Labelled:
 
     def instance(self, grounding: Grounding, mean: NDArray[np.float64]) -> Instance:
         """The graph of all groundings, X, and the labels; theta_0 has X mean in it."""
-        from scipy import sparse
-
         from minfer.learn.model import Instance
 
         rules, kept = self.grounder.rules, self.weights.kept
@@ -598,17 +578,14 @@ class _Labelled:
                 first += len(block)
         graph = graph._append(*(group for _, group in added))
         theta = graph.weights
-        rows, columns, values = [], [], []
+        entries: list[tuple[NDArray, NDArray, NDArray]] = []
 
         def count(block: Block, places: NDArray, sign: float = 1.0) -> None:
             """Rows ``places`` (F, k) of X: what a factor's weight is, in terms of the rule's."""
             column = self.weights.places(block.rule, grounding.keys.get(block.rule))
             each = column[0 if block.key is None else block.key] + np.zeros(len(block), np.int64)
             value = sign * block_weights(block, np.ones(len(column)))
-            for k in range(places.shape[1]):
-                rows.append(places[:, k])
-                columns.append(each)
-                values.append(value)
+            entries.extend((places[:, k], each, value) for k in range(places.shape[1]))
 
         every = np.arange(len(theta))
         where = {int(g._ids[0]): g for g in graph.groups if len(g)}
@@ -625,16 +602,18 @@ class _Labelled:
             places = every[graph._weight_places(group)].reshape(len(group), 1)
             up = block.positive[0] if block.positive is not None else block.truth[1]  # type: ignore[index]
             count(block, places, 1.0 if up else -1.0)
-        none = [np.zeros(0, dtype=np.int64)]
-        x = sparse.csr_array(
-            (
-                np.concatenate(values or [np.zeros(0)]),
-                (np.concatenate(rows or none), np.concatenate(columns or none)),
-            ),
-            shape=(len(theta), len(self.weights.columns)),
-        )
+        x = _sparse(entries, len(theta), len(self.weights.columns))
         graph = graph.with_weights(theta + x @ mean)
         return Instance(graph, x, self.y.astype(np.int32))
+
+
+def _sparse(entries: list[tuple[NDArray, NDArray, NDArray]], *shape: int) -> Any:
+    """A matrix from rows, columns and values."""
+    from scipy import sparse
+
+    none = np.zeros(0, np.int64)
+    rows, columns, values = (np.concatenate(x) for x in zip((none, none, np.zeros(0)), *entries))
+    return sparse.csr_array((values, (rows, columns)), shape=shape)
 
 
 def _accepting(block: Block) -> NDArray[np.bool_]:
@@ -662,27 +641,13 @@ def block_differences(
         one_key = (groups == groups[:, a : a + 1]) & (groups[:, a : a + 1] >= 0)
         values = np.where(one_key, 0, labels)
         values[:, a] = 1
-        up = _holds(block, values)
+        false = false_given(block, values.astype(np.float64))
         values[:, a] = 0
-        difference = weight * (up.astype(np.int64) - _holds(block, values))
+        difference = weight * (false_given(block, values.astype(np.float64)) - false)
         some = np.flatnonzero(difference)
         if len(some):
             key = None if block.key is None else block.key[some]
             yield block.scope[some, a].astype(np.int64), key, difference[some]
-
-
-def _holds(block: Block, values: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each factor of a block is true."""
-    if block.positive is not None:
-        return (values == block.positive).any(axis=1)
-    if block.truth is not None:
-        return block.truth[tuple(values.T)]
-    assert block.automaton is not None
-    step, accepting = block.automaton
-    state = np.zeros(len(values), dtype=np.int64)
-    for a in range(values.shape[1]):
-        state = step[a, state, values[:, a]]
-    return accepting[state]
 
 
 # ---------------------------------------------------------------------- pseudolikelihood

@@ -40,7 +40,7 @@ _CLAMP_32, _LOAD_32, _HIGH_32, _WEIGHT_32, _CLAMPED_32 = 29.0, 50.0, 42.0, 40.0,
 
 
 @dataclass(frozen=True, eq=False)
-class Structure:
+class LaneStructure:
     """A structure laid out for :func:`abreast`; made once, of a mesh that no run has used."""
 
     ptr: NDArray[np.int64]  # (V+1,) slots of a variable
@@ -56,7 +56,7 @@ class Structure:
     first: NDArray[np.float64]  # (E,) logs of the messages to begin with
 
     @classmethod
-    def of(cls, mesh: Mesh) -> Structure:
+    def of(cls, mesh: Mesh) -> LaneStructure:
         wiring = mesh.wiring
         if len(wiring.gslot) or mesh.reweighted or not (wiring.card == 2).all():
             raise ModelError(
@@ -137,7 +137,7 @@ def absorb(mesh: Mesh, weights: list[NDArray[np.float64]]) -> Absorbed:
 
 
 def abreast(
-    structure: Mesh | Structure,
+    structure: Mesh | LaneStructure,
     log_odds: ArrayLike,
     w: ArrayLike | None = None,
     first: ArrayLike | None = None,
@@ -155,7 +155,7 @@ def abreast(
 
     Parameters
     ----------
-    structure : Mesh or Structure
+    structure : Mesh or LaneStructure
         All variables binary, all factors pairs.
     log_odds : float array (n, V)
         Fields with the unary parts of the pair tables absorbed; infinite where a variable is known.
@@ -174,7 +174,7 @@ def abreast(
     log_z, pairs : bool
         Whether to compute these.
     """
-    lanes = structure if isinstance(structure, Structure) else Structure.of(structure)
+    lanes = structure if isinstance(structure, LaneStructure) else LaneStructure.of(structure)
     log_odds = np.ascontiguousarray(log_odds, dtype=np.float64)
     weights = np.ascontiguousarray(lanes.w[None] if w is None else w, dtype=np.float64)
     if first is None:
@@ -196,7 +196,7 @@ class _Run:
     """The arrays of one call, and its instances sorted by the arithmetic they need."""
 
     def __init__(
-        self, lanes: Structure, log_odds: NDArray, w: NDArray, first: NDArray, tol: float,
+        self, lanes: LaneStructure, log_odds: NDArray, w: NDArray, first: NDArray, tol: float,
         max_iters: int, damping: float, workers: int, log_z: bool, pairs: bool,
     ) -> None:  # fmt: skip
         from minfer.kernels import bp_lanes

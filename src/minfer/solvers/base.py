@@ -26,10 +26,9 @@ from minfer.checks import (
 )
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import FactorGroup, read_only
-from minfer.notebook import card
 from minfer.solvers.status import LOST_RANGE, LogZ, Status
 from minfer.states import Probabilities
-from minfer.words import counted
+from minfer.words import counted, plain
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -40,7 +39,7 @@ _MAX_JOINT_BITS = 26.0  # of the cells of a product of marginals
 #: Standard error over Gibbs chains beyond which an answer does not count as converged.
 MAX_DISAGREEMENT = 0.05
 #: Variables, and states of each, that a notebook shows.
-SHOWN, SHOWN_STATES = 20, 12
+SHOWN = 20
 
 
 @runtime_checkable
@@ -396,16 +395,14 @@ class Marginals:
         chosen, names = list(chosen), {}
         if self.graph.has_state_names:
             names = {"states": {self.graph.name(v): list(self.graph.states(v)) for v in chosen}}
-        log_z = self.log_z
-        finite = math.isfinite(log_z)
         return {
             "solver": repr(self.solver),
             "status": self.status.value,
             "converged": self.converged,
             "advice": self.advice,
             "note": self.note,
-            "log_z": log_z if finite else None,
-            "log10_z": log_z / math.log(10) if finite else None,
+            "log_z": plain(self.log_z),
+            "log10_z": plain(self.log_z / math.log(10)),
             "log_z_kind": self.log_z_kind.value,
             "iterations": self.iterations,
             "residual": float(self.residuals[-1]) if len(self.residuals) else None,
@@ -425,24 +422,11 @@ class Marginals:
 
     def _repr_html_(self) -> str:
         """The least certain variables."""
-        order = np.argsort(self.max_prob(), kind="stable")[:SHOWN]
-        more = self.graph.n_variables - len(order)
-        rows = []
-        for v in order:
-            p = self[int(v)]
-            text = " ".join(f"{x:.4f}" for x in p[:SHOWN_STATES])
-            if self.graph.has_state_names:
-                named = zip(self.graph.states(int(v)), p[:SHOWN_STATES])
-                text = "  ".join(f"{s} {x:.4f}" for s, x in named)
-            rows.append((self.graph.name(int(v)), text + " ..." * (len(p) > SHOWN_STATES)))
-        about = f"{self.status.value}, log Z = {self.log_z:.6g} ({self.log_z_kind.value})"
-        return card(
-            "Marginals",
-            f"{about}, {self.solver!r}",
-            ("variable", "probabilities of its states"),
-            rows,
-            f"and {more:,} more, all more certain" if more else "",
-        )
+        from minfer.say.tables import marginal_table
+
+        log_z = f"log Z = {self.log_z:.6g} ({self.log_z_kind.value})"
+        about = f"{self.status.value}, {log_z}, {self.solver!r}"
+        return marginal_table(self, None, SHOWN)._replace(conclusion=about).html("Marginals")
 
 
 def _undamped(solver: Any) -> bool:
@@ -494,3 +478,19 @@ def first_argmax(values: NDArray, offsets: NDArray) -> NDArray[np.int64]:
     place = np.arange(len(values)) - np.repeat(offsets[:-1], sizes)
     place = np.where(values == top, place, len(values))
     return np.minimum.reduceat(place, offsets[:-1])
+
+
+def normalised(weights: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Every segment scaled to sum to one; the last axis holds them all."""
+    if len(offsets) < 2:
+        return weights
+    totals = np.add.reduceat(weights, offsets[:-1], axis=-1)
+    return weights / np.repeat(totals, np.diff(offsets), axis=-1)
+
+
+def softmax(log_weights: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Every segment as a distribution."""
+    if len(offsets) < 2:
+        return log_weights
+    top = np.maximum.reduceat(log_weights, offsets[:-1])
+    return normalised(np.exp(log_weights - np.repeat(top, np.diff(offsets))), offsets)

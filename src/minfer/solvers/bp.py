@@ -24,7 +24,7 @@ from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.independent import independent
 from minfer.solvers.propagation import SCHEDULES, Propagation
 from minfer.solvers.status import LogZ, Status
-from minfer.wiring import Mesh, wire
+from minfer.wiring import Mesh, wire, wired
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -84,7 +84,7 @@ class BeliefPropagation:
         check_start(start)
         if (answer := independent(model, self, begin)) is not None:  # len() of none is 0
             return answer
-        mesh = rewire(model, start, reweighted=False) or wire(model)
+        mesh = rewire(model, start, reweighted=False) or wired(model)
         return self.propagate(graph, mesh, start, begin)
 
     def prepare(self, graph: FactorGraph) -> Prepared:

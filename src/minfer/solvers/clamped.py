@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from minfer.checks import check_graph, check_seconds, check_solver, check_whole
 from minfer.conditioning import condition
 from minfer.errors import ContradictionError, RefusedError
-from minfer.limits import clock, start_clock
-from minfer.solvers.base import Marginals, Solver, check_start
+from minfer.limits import clock, deadline_of, start_clock
+from minfer.solvers.base import Marginals, Solver, check_start, normalised
 from minfer.solvers.bp import RETRY_DAMPING, BeliefPropagation
 from minfer.solvers.components import _SEVERITY, _kind
 from minfer.solvers.status import Status
@@ -121,9 +121,7 @@ class _Mixture:
     def __init__(self, settings: Clamped, graph: FactorGraph, start: Marginals | None) -> None:
         self.settings, self.graph = settings, graph
         self.begin = start_clock(settings.time_limit)
-        self.deadline = math.inf
-        if settings.time_limit is not None:
-            self.deadline = clock() + settings.time_limit
+        self.deadline = deadline_of(settings.time_limit, clock())
         self.rng = np.random.default_rng(settings.rng)
         self.model = model = condition(graph)
         self.free = model.fixed < 0
@@ -213,10 +211,7 @@ class _Mixture:
         out = np.zeros(len(self.branches[0].answer.probs))
         for w, b in zip(self.weights(), self.branches):
             out += w * b.answer.probs
-        if self.graph.n_variables:
-            total = np.add.reduceat(out, self.graph._offsets[:-1])
-            out /= np.repeat(total, self.graph._n_states)
-        return out
+        return normalised(out, self.graph._offsets)
 
     def _next(self) -> int:
         """The variable to clamp, or -1 where there is none left that another depends on."""

@@ -23,7 +23,7 @@ from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS, n_entries
 from minfer.factors.tables import Tables
-from minfer.layout import Scopes, cells, scopes
+from minfer.layout import Scopes
 from minfer.limits import clock
 from minfer.words import power
 
@@ -132,7 +132,7 @@ def collect_messages(
     """The first pass; ``joints`` as in :func:`pass_messages`."""
     from minfer.kernels.cliques import SPARE, collect
 
-    graph, flat, (toff, log_psi) = model.graph, scopes(model.groups), cells(model.groups)
+    graph, flat, (toff, log_psi) = model.graph, model.arrays.scopes, model.arrays.cells
     sizes = table_sizes(graph._n_states, flat) if joints else np.zeros(0, dtype=np.int64)
     inputs = lay_out_inputs(
         graph._n_states, graph._offsets, flat, toff, len(log_psi), tree, sizes if joints else None
@@ -404,7 +404,7 @@ def _check_cells(n_variables: int, n_cells: int) -> None:
 
 def joint_starts(model: Conditioned) -> NDArray[np.int64]:
     """Where each factor's joint marginal begins (F,) among those of all tables; -1: nowhere."""
-    flat = scopes(model.groups)
+    flat = model.arrays.scopes
     sizes = table_sizes(model.graph._n_states, flat)
     first = np.full(max(model.graph.n_factors, int(flat.ids.max(initial=-1)) + 1), -1)
     own = flat.ids >= 0  # not those of chains

@@ -109,7 +109,7 @@ class Components:
         if start is not None and isinstance(old, Parts) and start.graph.groups is graph.groups:
             places = _places(graph, old.labels, len(old.parts))
             parts = [
-                part._replace(graph=replace(part.graph, _field=graph.field[here]))
+                part._replace(graph=part.graph._renumbered(_field=graph.field[here]))
                 for part, here in zip(old.parts, places)
             ]
             return parts, old.answers, old.labels

@@ -34,8 +34,8 @@ from minfer.conditioning import Conditioned, condition
 from minfer.errors import ContradictionError, RefusedError
 from minfer.kernels.backend import backend
 from minfer.layout import Scopes, lay_out, scopes
-from minfer.limits import clock, start_clock
-from minfer.solvers.base import Marginals, check_start
+from minfer.limits import clock, deadline_of, start_clock
+from minfer.solvers.base import Marginals, check_start, normalised
 from minfer.solvers.irreducible import haven, may_be_trapped, may_stick
 from minfer.solvers.mean_field import (
     Pace,
@@ -44,14 +44,13 @@ from minfer.solvers.mean_field import (
     make_feasible,
     max_moves,
     random_words,
-    time_limit_of,
 )
 from minfer.solvers.status import LogZ, Status
 from minfer.support import lift
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.kernels.layout import Layout
+    from minfer.kernels.layout import SiteLayout
     from minfer.solvers.prepared import Prepared
 
 #: Joint states of a factor that is not a table up to which they are counted.
@@ -123,7 +122,7 @@ class Gibbs:
         self,
         graph: FactorGraph,
         model: Conditioned,
-        parts: Layout,
+        parts: SiteLayout,
         start: Marginals | None,
         begin: float,
     ) -> Marginals:
@@ -137,8 +136,8 @@ class Gibbs:
         residuals = run.sample()
         idle = np.repeat(is_idle(parts), graph._n_states)  # their first marginals are exact
         totals, states, counts = run.on.get((run.totals, run.states, run.counts))
-        chain_probs = _normalised(np.where(idle, first, totals), graph)
-        probs = _normalised(chain_probs.mean(axis=0), graph)
+        chain_probs = normalised(np.where(idle, first, totals), graph._offsets)
+        probs = normalised(chain_probs.mean(axis=0), graph._offsets)
         lift(model, probs)
         error, note = standard_error(chain_probs), ""
         spread = "" if error is None else f"; they differ by {error:.2g}"
@@ -217,10 +216,10 @@ class GibbsState:
 class _Chains:
     """The arrays of one run, filled by the kernel."""
 
-    def __init__(self, settings: Gibbs, counted: Scopes, parts: Layout, begin: float) -> None:
+    def __init__(self, settings: Gibbs, counted: Scopes, parts: SiteLayout, begin: float) -> None:
         self.settings, self.parts, self.on = settings, parts, backend()
         self.kernels = self.on.kernels("gibbs")
-        self.deadline = begin + time_limit_of(settings)
+        self.deadline = deadline_of(settings.time_limit, begin)
         n_chains = settings.n_chains
         begins = count_ptr(parts.card, counted.fptr, counted.scope)
         self.there, self.words, self.states, self.totals, self.counted, self.counts = self.on.put((
@@ -313,12 +312,3 @@ def count_ptr(card: NDArray, scope_ptr: NDArray, scope: NDArray) -> NDArray[np.i
         cells = np.multiply.reduceat(card[scope].astype(np.int64), scope_ptr[:-1])
         np.cumsum(cells, out=out[1:])
     return out
-
-
-def _normalised(weights: NDArray[np.float64], graph: FactorGraph) -> NDArray[np.float64]:
-    """Every variable's entries scaled to sum to one; the last axis holds all states."""
-    if not graph.n_variables:
-        return weights
-    off = graph._offsets
-    totals = np.add.reduceat(weights, off[:-1], axis=-1)
-    return weights / np.repeat(totals, np.diff(off), axis=-1)

@@ -31,8 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,15 +39,15 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.checks import check_type, real_numbers
 from minfer.conditioning import Conditioned, condition
 from minfer.errors import ModelError, RefusedError, SettingsError
+from minfer.factors.group import n_entries
 from minfer.message_state import MessageState, refresh_cavities
 from minfer.solvers.base import Marginals, Solver
 from minfer.solvers.status import Status
-from minfer.wiring import PAIR, TABLE, Roles, ranges, refill
+from minfer.wiring import PAIR, TABLE, ranges, refill
 
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
     from minfer.graph import FactorGraph
-    from minfer.kernels.adjoint import Web
     from minfer.wiring import Mesh
 
 #: Of a probability by the flooding update: what a perturbed run must have settled to.
@@ -536,6 +535,20 @@ def _gmres(
     return x
 
 
+def _slopes(state: MessageState) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """f' and sigma(c + w) of pairs in odds form, from their messages."""
+    from minfer.kernels.adjoint import pair_slopes
+    from minfer.kernels.wiring import PLAIN
+
+    mesh, m, w = state.mesh, state.messages.m, state.mesh.wiring
+    slope, sigma = np.empty_like(m), np.empty_like(m)
+    odds = log_odds = _NONE
+    if mesh.known is not None or not (w.cls == PLAIN).all():
+        odds, log_odds = state._odds, state._log_odds
+    pair_slopes(w.ptr, w.prior, m, w.W, odds, log_odds, slope, sigma)
+    return slope, sigma
+
+
 class Pairs:
     """Models of which all factors over free variables are binary pairs: one number a message."""
 
@@ -554,23 +567,14 @@ class Pairs:
         self.all_binary = len(c) == 2 * graph.n_variables and bool((graph._n_states == 2).all())
         if not self.all_binary:
             self.whole = probs * _centred(graph, probs, c)
-        self.core, self.order = core_of(mesh, w.ptr[1:] > w.ptr[:-1])
+        self.core, self.order = core_of(mesh)
         self.g, self.S = np.empty(graph.n_variables), np.empty(graph.n_variables)
         self.lam = np.empty(len(w.rev))
 
     @classmethod
     def of(cls, marginals: Marginals, state: MessageState, c: NDArray[np.float64]) -> Pairs:
         """With slopes from the messages."""
-        from minfer.kernels.adjoint import pair_slopes
-        from minfer.kernels.wiring import PLAIN
-
-        mesh, m, w = state.mesh, state.messages.m, state.mesh.wiring
-        slope, sigma = np.empty_like(m), np.empty_like(m)
-        odds = log_odds = _NONE
-        if mesh.known is not None or not (w.cls == PLAIN).all():
-            odds, log_odds = state._odds, state._log_odds
-        pair_slopes(w.ptr, w.prior, m, w.W, odds, log_odds, slope, sigma)
-        return cls(mesh, marginals.probs, c, slope, sigma)
+        return cls(state.mesh, marginals.probs, c, *_slopes(state))
 
     def begin(self) -> None:
         self.k.pair_begin(self.off, self.ptr, self.rho, self.bel, self.c, self.g, self.S, self.lam)
@@ -652,73 +656,89 @@ class Pairs:
         return out
 
 
-class _Tables:
-    """Models with tables of any shape."""
+class _Tables(Pairs):
+    """Models with tables of any shape, and perhaps pairs in odds form among them."""
 
     def __init__(self, marginals: Marginals, state: MessageState, c: NDArray[np.float64]) -> None:
-        from minfer.kernels import adjoint as k
-
         state = replace(state, messages=refresh_cavities(state.mesh, state.messages))
-        self.k, self.state, self.mesh = k, state, state.mesh
-        self.probs = np.array(marginals.probs)  # kernels take what can be written to
-        self.c = _centred(marginals.graph, self.probs, c)
-        self.alive = (self.probs > 0.0).astype(np.float64)
-        frame = self.frame = _frame(state.mesh)
-        self.web, self.tmp = _web(state, frame)
-        self.core, self.order = frame.core, frame.order
-        w = self.web
-        k.norms(w, self.tmp)
-        self.lam, self.q = (np.empty(int(w.start[-1])) for _ in range(2))
-        self.s = np.empty_like(self.c)
+        super().__init__(state.mesh, marginals.probs, c, *_slopes(state))
+        w, s = self.mesh.wiring, state.messages
+        self.state, self.c = state, _centred(marginals.graph, marginals.probs, c)
+        self.alive = (self.bel > 0.0).astype(np.float64)
+        self.q, self.s = np.empty(len(s.gm)), np.empty_like(self.c)
+        self.lam = np.empty(len(s.gm) + len(w.rev))
+        widest = int(w.card.max(initial=2))
+        room = max(3 * widest, 2 * widest + 2 * int(w.fac[:, 4].max(initial=0)) + 24)
+        self.tmp = np.zeros(3 * room)
+        belief, at = self._beliefs()
+        self.given = self.k.Conditionals(belief, at, s.gq, np.empty_like(s.gq), self.slope)
+        self.lam[:] = 1.0
+        self._turn(self.c, np.arange(len(w.card)), False, True, True)
+
+    def _beliefs(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Joint beliefs of factors that are no pairs, or in logs; where each begins, or -1."""
+        mesh, parts, done = self.mesh, [_NONE], 0
+        at = np.full(len(mesh.wiring.fac), -1)
+        for g in mesh.model.groups:
+            ids = g._ids[mesh.roles.form[g._ids] == TABLE]
+            if len(ids) and (mesh.log or g.arity != 2):
+                joint = self.state._joints(ids, g.shape)
+                at[mesh.roles.row[ids]] = done + np.arange(len(joint)) * joint.shape[1]
+                parts.append(joint.ravel())
+                done += joint.size
+        return np.concatenate(parts), at
 
     def begin(self) -> None:
-        self.s[:] = self.c
-        np.take(self.c, self.frame.states, out=self.lam)
-        if self.mesh.reweighted:
-            self.lam *= self.web.rho[self.frame.factors]
-        self.q[:] = 0.0
-        self._pass(self.c, self.order, False, True)
+        self.k.table_begin(self.mesh.wiring, self.c, self.bel, self.lam, self.q, self.s)
+        self._turn(self.c, self.order, False, True)
 
     def walk_down(self) -> None:
-        self._pass(self.c, self.order, True, True)
+        self._turn(self.c, self.order, True, True)
 
-    def _pass(
-        self, c: NDArray[np.float64], order: NDArray[np.int64], down: bool, every: bool
-    ) -> tuple[float, float]:
+    def _turn(
+        self, c: NDArray[np.float64], order: NDArray[np.int64], down: bool, every: bool,
+        norming: bool = False,
+    ) -> tuple[float, float]:  # fmt: skip
         if not len(order):
             return 0.0, 0.0
         return self.k.table_pass(
-            self.web, self.alive, c, self.probs, self.lam, self.q, self.s, order, down, every,
-            False, 0.0, self.tmp,
+            self.mesh.wiring, self.given, self.alive, c, self.bel, self.lam, self.q, self.s, order,
+            (down, every, False, norming), 0.0, self.tmp,
         )  # fmt: skip
 
     def sweeps(
         self, trace: NDArray[np.float64], most: int, tol: float, damping: float
     ) -> tuple[int, int]:
         return self.k.table_sweeps(
-            self.web, self.alive, self.c, self.probs, self.lam, self.q, self.s, self.core, trace,
-            most, tol, damping, self.tmp,
+            self.mesh.wiring, self.given, self.alive, self.c, self.bel, self.lam, self.q, self.s,
+            self.core, trace, (most, float(tol), float(damping)), self.tmp,
         )  # fmt: skip
 
     def both(self, given: bool) -> tuple[float, float]:
         c = self.c if given else np.zeros_like(self.c)
-        self._pass(c, self.core, False, True)
-        return self._pass(c, self.core, True, False)
+        self._turn(c, self.core, False, True)
+        return self._turn(c, self.core, True, False)
 
     def mine(self) -> NDArray[np.bool_]:
-        inside = np.zeros(len(self.frame.ptr) - 1, dtype=bool)
+        gslot, inside = self.mesh.wiring.gslot, np.zeros(len(self.g), dtype=bool)
         inside[self.core] = True
-        return np.repeat(inside[self.frame.owner], np.diff(self.frame.start))
+        general = np.zeros(len(self.q), dtype=bool)
+        general[ranges(gslot[:, 2], gslot[:, 3])] = np.repeat(inside[self.mesh.gowner], gslot[:, 3])
+        return np.concatenate([general, super().mine()])
 
     def field(self) -> NDArray[np.float64]:
-        return self.probs * self.s
+        return self.bel * self.s
 
-    def _rows(self, factors: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where factors are in the web: general ones, then pairs in odds form."""
-        roles = self.mesh.roles
-        return roles.row[factors] + np.where(
-            roles.form[factors] == PAIR, len(self.mesh.wiring.fac), 0
-        )
+    def _numbers(
+        self, factors: NDArray[np.int64], basis: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        binary = np.flatnonzero(np.diff(self.off) == 2)
+        at = self.off[binary] + 1
+        self.S[binary] = self.s[at] * self.bel[at]
+        lam, self.lam = self.lam, self.lam[len(self.q) :]
+        out = super()._numbers(factors, basis)
+        self.lam = lam
+        return out
 
     def group(self, group: FactorGroup) -> NDArray[np.float64] | None:
         mesh, taps = self.mesh, group.label_taps()
@@ -726,149 +746,42 @@ class _Tables:
             return None
         if not (mesh.roles.form[group._ids] == TABLE).all():
             return None
-        rows = self._rows(group._ids)
-        if not (self.web.kind[rows, 0] == self.k.LABELS).all():
+        rows = mesh.roles.row[group._ids]
+        if not mesh.wiring.fac[rows, 3].all():
             return None
         taps = np.exp(taps - taps.max(axis=1, keepdims=True))
         which = np.arange(len(group)) if len(taps) > 1 else np.zeros(len(group), dtype=np.int64)
         mass = np.empty((len(group), taps.shape[1]))
-        self.k.weigh_distances(self.web, rows, self.lam, taps, which, mass)
+        self.k.weigh_distances(
+            mesh.wiring, self.given.cavity, rows, self.lam, taps, which, mass
+        )  # fmt: skip
         return group.distance_statistics(mass)
 
-    def tables(
-        self, factors: NDArray[np.int64], shape: tuple[int, ...]
-    ) -> NDArray[np.float64] | None:
-        out = self.state._joints(factors, shape)
-        tied = self.mesh.roles.form[factors] != 0
-        if not tied.all():
-            out[~tied] = _products(self.mesh.model, factors[~tied], shape, self.probs, self.s)
-        part = out if tied.all() else np.ascontiguousarray(out[tied])
-        self.k.weigh(self.web, self._rows(factors[tied]), self.lam, part)
-        if part is not out:
-            out[tied] = part
+    def tables(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+        form = self.mesh.roles.form[factors]
+        general = form == TABLE
+        out = np.empty((len(factors), n_entries(shape)))
+        if (form == 0).any():
+            out[form == 0] = _products(
+                self.mesh.model, factors[form == 0], shape, self.bel, self.s
+            )  # fmt: skip
+        if (form == PAIR).any():
+            out[form == PAIR] = self._numbers(factors[form == PAIR], np.eye(4))
+        if general.any():
+            part = self.state._joints(factors[general], shape)
+            self.k.weigh(self.mesh.wiring, self.mesh.roles.row[factors[general]], self.lam, part)
+            out[general] = part
         return out
-
-
-class _Frame(NamedTuple):
-    """What of a :class:`minfer.kernels.adjoint.Web` depends on the structure alone."""
-
-    log: bool
-    ptr: NDArray[np.int64]
-    owner: NDArray[np.int64]  # (L,)
-    factor: NDArray[np.int64]
-    position: NDArray[np.int64]
-    start: NDArray[np.int64]
-    first: NDArray[np.int64]
-    slots: NDArray[np.int64]
-    kind: NDArray[np.int64]
-    as_pairs: NDArray[np.bool_]  # (F,) not by joint beliefs
-    states: NDArray[np.int64]  # (sum of slot sizes,) which number of all variables' each is
-    factors: NDArray[np.int64]  # and of which factor
-    here: NDArray[np.int64]  # where cavities of general slots go to
-    there: NDArray[np.int64]  # and where they come from
-    core: NDArray[np.int64]  # variables that sweeps visit
-    order: NDArray[np.int64]  # and those of trees
-    behind: NDArray[np.uint8]
-
-
-#: By what meshes of one structure share, so that a prepared run makes one.
-_FRAMES: WeakKeyDictionary[Roles, _Frame] = WeakKeyDictionary()
-
-
-def _frame(mesh: Mesh) -> _Frame:
-    """Slots of all factors by variable: general ones', then those of pairs in odds form."""
-    from minfer.kernels import adjoint as k
-
-    known = _FRAMES.get(mesh.roles)
-    if known is not None and known.log == mesh.log:
-        return known
-    w, graph, i8 = mesh.wiring, mesh.model.graph, np.int64
-    n_general, n_pairs = len(w.fac), len(mesh.slot)
-    owner = np.concatenate([mesh.gowner, mesh.pair_scope.ravel()]).astype(i8)
-    arity = np.concatenate([w.fac[:, 2], np.full(n_pairs, 2, i8)])
-    first = np.concatenate([[0], np.cumsum(arity)]).astype(i8)
-    flat = np.arange(2 * n_pairs)
-    factor = np.concatenate([w.gslot[:, 0], n_general + flat // 2])
-    position = np.concatenate([w.gslot[:, 1], flat % 2])
-    order = np.argsort(owner, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    slots = np.empty(len(order), i8)
-    slots[first[factor] + position] = place
-    ptr = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=graph.n_variables))])
-    sizes = graph._n_states[owner[order]].astype(i8)
-    start = np.concatenate([[0], np.cumsum(sizes)]).astype(i8)
-    kind = np.zeros((n_general + n_pairs, 4), i8)
-    as_pairs = np.zeros(n_general + n_pairs, dtype=bool)
-    if not mesh.log:
-        as_pairs[:n_general] = w.fac[:, 2] == 2
-    labels = as_pairs[:n_general] & (w.fac[:, 3] > 0)
-    kind[:n_general, 1:] = w.fac[:, [3, 4, 0]]
-    kind[as_pairs, 0] = k.DENSE
-    kind[np.flatnonzero(labels), 0] = k.LABELS
-    here = there = np.zeros(0, i8)
-    if as_pairs.any():
-        here = ranges(start[place[: len(w.gslot)]], w.gslot[:, 3])
-        there = ranges(w.gslot[:, 2], w.gslot[:, 3])
-    owner, factor, position = owner[order], factor[order], position[order]
-    ptr, behind = ptr.astype(i8), np.zeros(len(slots), np.uint8)
-    core, trees = core_of(mesh, np.diff(ptr) > 0)
-    inside = np.zeros(graph.n_variables, dtype=bool)
-    inside[core] = True
-    k.sides(ptr, factor, first, slots, inside, behind)
-    frame = _Frame(
-        mesh.log, ptr, owner, factor, position, start, first, slots, kind, as_pairs,
-        ranges(graph._offsets[owner], sizes), np.repeat(factor, sizes), here, there,
-        core, trees, behind,
-    )  # fmt: skip
-    _FRAMES[mesh.roles] = frame
-    return frame
-
-
-def _web(state: MessageState, frame: _Frame) -> tuple[Web, NDArray[np.float64]]:
-    """Tables, beliefs and slots as :class:`minfer.kernels.adjoint.Web`, norms yet to be found."""
-    from minfer.kernels import adjoint as k
-
-    mesh, s, w = state.mesh, state.messages, state.mesh.wiring
-    n_general, kind = len(w.fac), frame.kind
-    beliefs, done = [np.zeros(0)], 0
-    if not frame.as_pairs.all():
-        kind = kind.copy()
-        for g in mesh.model.groups:
-            pair = mesh.roles.form[g._ids] == PAIR
-            rows = mesh.roles.row[g._ids] + np.where(pair, n_general, 0)
-            left = ~frame.as_pairs[rows]
-            if left.any():
-                joint = state._joints(g._ids[left], g.shape)
-                kind[rows[left], 3] = done + np.arange(len(joint)) * joint.shape[1]
-                beliefs.append(joint.ravel())
-                done += joint.size
-    size = int(frame.start[-1])
-    cavity = np.zeros(size)
-    cavity[frame.here] = s.gq[frame.there]
-    rho = np.ones(len(kind))
-    if len(w.grho):
-        rho[w.gslot[:, 0]] = w.grho
-    if len(w.rho):
-        rho[n_general:] = w.rho[mesh.slot[:, 0]]
-    widest = int(mesh.model.graph._n_states.max(initial=2))
-    room = max(3 * widest, 2 * widest + 2 * int(w.fac[:, 4].max(initial=0)) + 24)
-    web = k.Web(
-        mesh.model.graph._offsets, frame.ptr, frame.factor, frame.position, frame.start,
-        frame.behind, frame.first, frame.slots, kind, rho, w.tab,
-        np.concatenate(beliefs), cavity, np.empty(size),
-    )  # fmt: skip
-    return web, np.zeros(3 * room)
 
 
 def _divided(field: NDArray[np.float64], probs: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.divide(field, probs, out=np.zeros_like(field), where=probs > 0.0)
 
 
-def core_of(
-    mesh: Mesh, has_slots: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def core_of(mesh: Mesh) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Variables that sweeps visit, and those of trees in collecting order."""
+    w = mesh.wiring
+    has_slots = (w.ptr[1:] > w.ptr[:-1]) | (w.gptr[1:] > w.gptr[:-1])
     if mesh.trees is None:
         return np.flatnonzero(has_slots), np.zeros(0, dtype=np.int64)
     order = mesh.trees.order

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.factors.group import all_cells, components
-from minfer.layout import same_steps
+from minfer.layout import join, same_steps
 
 if TYPE_CHECKING:
     from minfer.conditioning import Conditioned
@@ -107,7 +107,7 @@ def may_be_trapped(model: Conditioned) -> str:
     bare = ~np.logical_or.reduceat(safe, off[:-1])
     if not bare.any():
         return ""
-    part = _parts(model, hard)
+    part = tied_parts(graph.n_variables, hard)
     for n, c in enumerate(np.unique(part[bare]).tolist()):
         members = np.flatnonzero(part == c)
         mine = [(g, rows[part[g._scope[rows, 0]] == c]) for g, rows in hard]
@@ -130,7 +130,7 @@ def may_stick(model: Conditioned, states: NDArray[np.int32], sweeps: int) -> str
     tied = [(g, rows) for g in model.groups if len(rows := np.flatnonzero(_range(g) > nats))]
     if not tied:
         return ""
-    part = _parts(model, tied)
+    part = tied_parts(model.graph.n_variables, tied)
     seen = np.unique(states, axis=0)[:MAX_CHAINS]
     blocks = np.unique(np.concatenate([part[g._scope[rows, 0]] for g, rows in tied]))
     large = []
@@ -167,14 +167,12 @@ def _first_of(
     return f"factor {int(np.concatenate(ids).min())}"
 
 
-def _parts(
-    model: Conditioned, groups: list[tuple[FactorGroup, NDArray[np.int64]]]
-) -> NDArray[np.int32]:
-    """The part of each variable, (V,): those that share one of these factors belong together."""
+def tied_parts(n: int, groups: list[tuple[FactorGroup, NDArray[np.int64]]]) -> NDArray[np.int32]:
+    """The part of each of n variables: those that share one of these factors belong together."""
     scopes = [g._scope[rows] for g, rows in groups]
-    first = np.concatenate([np.repeat(s[:, 0], s.shape[1] - 1) for s in scopes])
-    others = np.concatenate([s[:, 1:].ravel() for s in scopes])
-    return components(model.graph.n_variables, first, others)
+    first = join([np.repeat(s[:, 0], s.shape[1] - 1) for s in scopes], np.int32)
+    others = join([s[:, 1:].ravel() for s in scopes], np.int32)
+    return components(n, first, others)
 
 
 def _block_scores(

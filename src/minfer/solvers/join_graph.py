@@ -16,7 +16,7 @@ a tree, an estimate elsewhere.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from minfer.decomposition import only_tables
 from minfer.elimination import SLOW_STEP, Adjacency, adjacency, eliminate_by
 from minfer.errors import ContradictionError, RefusedError
 from minfer.limits import clock, deadline_of, start_clock
-from minfer.solvers.base import Marginals, check_start
+from minfer.solvers.base import Marginals, check_start, normalised
 from minfer.solvers.iteration import drifts, iterate
 from minfer.solvers.status import LogZ, Status
 
@@ -90,11 +90,7 @@ class JoinGraph:
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         begin = start_clock(self.time_limit)
         check_start(start)
-        model = condition(graph)
-        try:
-            model = only_tables(model)
-        except RefusedError as error:
-            raise RefusedError(f"JoinGraph: {str(error).removeprefix('Exact: ')}") from None
+        model = only_tables(condition(graph), "JoinGraph")
         deadline = deadline_of(self.time_limit, begin)
         order = order_of(adjacency(model), (deadline - clock()) / 4)
         return self.run(graph, model, clusters(model, self.max_cells, order, deadline), begin)
@@ -121,7 +117,7 @@ class JoinGraph:
                 lambda: links.last <= self.tol,
                 self.max_iters,
                 None if limit is None else max(limit, 1e-9),
-                3e-8 * len(links.psi),
+                3e-8 * len(links.arrays.psi),
             )
         probs, log_z = links.read()
         note = (
@@ -141,7 +137,7 @@ class Clusters:
     """A join graph. C clusters in the order of elimination, E edges."""
 
     scopes: list[tuple[int, ...]]  # (C,)
-    factors: list[list[tuple[int, int]]]  # (C,) (group, row) of the tables in each
+    factors: list[list[int]]  # (C,) of the tables in each, their places in ``arrays.scopes``
     field_of: dict[int, int]  # variable -> the cluster that has its field
     edges: list[tuple[int, int, tuple[int, ...]]]  # (E,) cluster, later cluster, variables
     n_split: int
@@ -181,11 +177,11 @@ def clusters(
     position[order] = np.arange(len(order))
     place = position.tolist()
     card = model.graph._n_states.tolist()
-    buckets: list[list[tuple[frozenset[int], int, int]]] = [[] for _ in order]
-    for k, g in enumerate(model.groups):
-        first = position[g._scope].min(axis=1).tolist()
-        for row, (scope, at) in enumerate(zip(g._scope.tolist(), first)):
-            buckets[at].append((frozenset(scope), k, row))
+    buckets: list[list[_Item]] = [[] for _ in order]
+    flat = model.arrays.scopes
+    first = np.minimum.reduceat(position[flat.scope], flat.fptr[:-1]) if len(flat.ids) else ()
+    for f, at in enumerate(first):
+        buckets[at].append((frozenset(flat.scope[flat.fptr[f] : flat.fptr[f + 1]].tolist()), f, -1))
     out = Clusters([], [], {}, [], 0, 0, 0)
     n_split = largest = total = 0
     for at, v in enumerate(order):
@@ -205,9 +201,9 @@ def clusters(
                     f"JoinGraph: the clusters would have more than {MOST_CELLS:,} cells together; "
                     "lower max_cells, or use BeliefPropagation"
                 )
-            out.factors.append([(k, row) for _, k, row in items if k >= 0])
-            for s, k, sender in items:
-                if k < 0:
+            out.factors.append([f for _, f, _ in items if f >= 0])
+            for s, _, sender in items:
+                if sender >= 0:
                     out.edges.append((sender, c, tuple(sorted(s, key=place.__getitem__))))
             if before >= 0:
                 out.edges.append((before, c, (v,)))
@@ -221,11 +217,15 @@ def clusters(
     return Clusters(out.scopes, out.factors, out.field_of, out.edges, n_split, largest, total)
 
 
+#: Variables, and the factor or the cluster (the other is -1) that has them.
+_Item = tuple[frozenset[int], int, int]
+
+
 def _partition(
-    items: list[tuple[frozenset[int], int, int]], card: list[int], max_cells: int
-) -> list[tuple[frozenset[int], list[tuple[frozenset[int], int, int]]]]:
+    items: list[_Item], card: list[int], max_cells: int
+) -> list[tuple[frozenset[int], list[_Item]]]:
     """A bucket's items packed greedily, the widest first, each where it adds the least."""
-    minis: list[tuple[frozenset[int], list[tuple[frozenset[int], int, int]]]] = []
+    minis: list[tuple[frozenset[int], list[_Item]]] = []
     for item in sorted(items, key=lambda x: -len(x[0])):
         best, gain = -1, math.inf
         for k, (scope, _) in enumerate(minis):
@@ -249,7 +249,7 @@ class Links:
     """A join graph as arrays, with its messages."""
 
     def __init__(self, model: Conditioned, joined: Clusters) -> None:
-        from minfer.kernels.join_graph import add_table, fill_places
+        from minfer.kernels.join_graph import ClusterGraph, add_table, fill_places
 
         graph = model.graph
         self.model, self.joined = model, joined
@@ -258,7 +258,7 @@ class Links:
         self.cl_ptr = _ends([len(s) for s in joined.scopes])
         self.cl_var = np.array([v for s in joined.scopes for v in s], dtype=np.int64)
         sizes = [[int(card[v]) for v in s] for s in joined.scopes]
-        self.cell_ptr = _ends([math.prod(s) for s in sizes])
+        cell_ptr = _ends([math.prod(s) for s in sizes])
         n_outer, inner = np.zeros(n, dtype=np.int64), np.ones(n, dtype=np.int64)
         for c, shape in enumerate(sizes):
             cut, cells = len(shape), 1
@@ -266,49 +266,40 @@ class Links:
                 cut -= 1
                 cells *= shape[cut]
             n_outer[c], inner[c] = cut, cells
-        self.inner = inner
-        self.psi = np.zeros(int(self.cell_ptr[-1]))
-        tables = [g.log_tables() for g in model.groups]
-        off = graph._offsets
-        for c, mine in enumerate(joined.factors):
-            psi = self.psi[self.cell_ptr[c] : self.cell_ptr[c + 1]]
-            for k, row in mine:
-                scope = model.groups[k]._scope[row].astype(np.int64)
-                add_table(card, self.cl_var, self.cl_ptr[c], self.cl_ptr[c + 1], scope,
-                          np.ascontiguousarray(tables[k][row]).ravel(), psi)  # fmt: skip
+        psi = np.zeros(int(cell_ptr[-1]))
+
+        def add(c: int, scope: NDArray[np.int64], table: NDArray[np.float64]) -> None:
+            mine = psi[cell_ptr[c] : cell_ptr[c + 1]]
+            add_table(card, self.cl_var, self.cl_ptr[c], self.cl_ptr[c + 1], scope, table, mine)
+
+        flat, (toff, log_psi), off = model.arrays.scopes, model.arrays.cells, graph._offsets
+        for c, factors in enumerate(joined.factors):
+            for f in factors:
+                scope = flat.scope[flat.fptr[f] : flat.fptr[f + 1]].astype(np.int64)
+                add(c, scope, log_psi[toff[f] : toff[f] + math.prod(card[scope].tolist())])
         for v, c in joined.field_of.items():
-            psi = self.psi[self.cell_ptr[c] : self.cell_ptr[c + 1]]
-            field = model.field[off[v] : off[v + 1]].copy()
-            add_table(card, self.cl_var, self.cl_ptr[c], self.cl_ptr[c + 1],
-                      np.array([v]), field, psi)  # fmt: skip
+            add(c, np.array([v]), model.field[off[v] : off[v + 1]])
         edges = joined.edges
-        self.edge = np.array([e[:2] for e in edges], dtype=np.int64).reshape(-1, 2)
+        edge = np.array([e[:2] for e in edges], dtype=np.int64).reshape(-1, 2)
         sep_ptr = _ends([len(e[2]) for e in edges])
         sep_var = np.array([v for e in edges for v in e[2]], dtype=np.int64)
-        self.sep_cells = np.array(
-            [math.prod(int(card[v]) for v in e[2]) for e in edges], dtype=np.int64
-        )
-        ends = self.edge.ravel()
+        sep_cells = np.array([math.prod(card[list(e[2])].tolist()) for e in edges], dtype=np.int64)
+        ends = edge.ravel()
         by = np.argsort(ends, kind="stable")
-        self.inc_ptr = _ends(np.bincount(ends, minlength=n))
-        self.inc_edge, self.inc_side = by // 2, by % 2
-        outer = np.diff(self.cell_ptr) // inner
-        self.place_ptr = _ends((outer + inner)[ends[by]])
-        self.place = np.empty(int(self.place_ptr[-1]), dtype=np.int32)
+        inc_ptr = _ends(np.bincount(ends, minlength=n))
+        place_ptr = _ends((np.diff(cell_ptr) // inner + inner)[ends[by]])
+        place = np.empty(int(place_ptr[-1]), dtype=np.int32)
         fill_places(
-            card, self.cl_ptr, self.cl_var, n_outer, self.inc_ptr, self.inc_edge, sep_ptr, sep_var,
-            self.place_ptr, self.place,
+            card, self.cl_ptr, self.cl_var, n_outer, inc_ptr, by // 2, sep_ptr, sep_var, place_ptr,
+            place,
         )  # fmt: skip
-        at = _ends(np.repeat(self.sep_cells, 2))
-        self.msg_at = at[:-1].copy()
-        self.msg = np.repeat(-np.log(np.repeat(self.sep_cells, 2)), np.diff(at))
+        at = _ends(np.repeat(sep_cells, 2))
+        msg = np.repeat(-np.log(np.repeat(sep_cells, 2)), np.diff(at))
+        self.arrays = ClusterGraph(
+            psi, cell_ptr, inner, inc_ptr, by // 2, by % 2, edge, sep_cells, at[:-1].copy(), msg,
+            place_ptr, place,
+        )  # fmt: skip
         self.last = math.inf
-
-    @property
-    def _ways(self) -> tuple[Any, ...]:
-        return (
-            self.psi, self.cell_ptr, self.inner, self.inc_ptr, self.inc_edge, self.inc_side,
-        )  # fmt: skip
 
     def sweep(
         self, n: int, residuals: NDArray[np.float64], damping: float, tol: float = 0.0
@@ -317,19 +308,15 @@ class Links:
         from minfer.kernels.join_graph import sweep
 
         for k in range(n):
-            moved, before = np.zeros(1), self.msg.copy()
+            moved, before = np.zeros(1), self.arrays.msg.copy()
             for forward in (True, False):
-                bad = sweep(
-                    *self._ways, self.edge, self.sep_cells, self.msg_at, self.msg, self.place_ptr,
-                    self.place, float(damping), 0, len(self.inner), forward, moved,
-                )  # fmt: skip
-                if bad >= 0:
+                if sweep(self.arrays, float(damping), forward, moved) >= 0:
                     raise ContradictionError(
                         "every assignment has probability zero: the model's zeros, or the model's "
                         "zeros and the evidence, contradict each other"
                     )
             residuals[k] = self.last = float(moved[0])
-            if self.last <= tol and drifts(before, self.msg):
+            if self.last <= tol and drifts(before, self.arrays.msg):
                 residuals[k] = self.last = math.nextafter(tol, 1.0)  # quiet, but not settled
             if self.last <= tol:
                 return k + 1
@@ -341,35 +328,27 @@ class Links:
 
         model, graph = self.model, self.model.graph
         home = np.full(graph.n_variables, -1, dtype=np.int64)
-        size = np.diff(self.cell_ptr)
+        size = np.diff(self.arrays.cell_ptr)
         for c in np.argsort(size, kind="stable").tolist():
             home[self.cl_var[self.cl_ptr[c] : self.cl_ptr[c + 1]]] = c  # the largest comes last
         probs = np.zeros(int(graph._offsets[-1]))
-        log_z = read(
-            *self._ways, self.sep_cells, self.msg_at, self.msg, self.place_ptr, self.place,
-            self.card, self.cl_ptr, self.cl_var, home, graph._offsets, probs,
-        )  # fmt: skip
+        where = self.card, self.cl_ptr, self.cl_var, home, graph._offsets
+        log_z = read(self.arrays, *where, probs)
         if log_z == -np.inf:
             raise ContradictionError(
                 "every assignment has probability zero: the model's zeros, or the model's zeros "
                 "and the evidence, contradict each other"
             )
         log_z += model.constant
-        known = np.flatnonzero(model.fixed >= 0)
-        at = graph._offsets[known] + model.fixed[known]
-        probs[at] = 1.0
-        log_z += float(model.field[at].sum())
-        if graph.n_variables:
-            total = np.add.reduceat(probs, graph._offsets[:-1])
-            probs /= np.repeat(total, graph._n_states)
-        return probs, float(log_z)
+        probs[model.fixed_at] = 1.0
+        log_z += float(model.field[model.fixed_at].sum())
+        return normalised(probs, graph._offsets), float(log_z)
 
     def belief(self, c: int) -> NDArray[np.float64]:
         """A cluster's distribution, shape (S_1, ..., S_A)."""
         from minfer.kernels.join_graph import belief_of
 
-        flat = belief_of(c, *self._ways, self.msg_at, self.msg, self.place_ptr, self.place)
-        return flat.reshape([int(self.card[v]) for v in self.joined.scopes[c]])
+        return belief_of(c, self.arrays).reshape([int(self.card[v]) for v in self.joined.scopes[c]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -385,12 +364,8 @@ class JoinGraphState:
 
     @cached_property
     def _home(self) -> dict[int, int]:
-        groups = self.links.model.groups
-        return {
-            int(groups[k]._ids[row]): c
-            for c, mine in enumerate(self.links.joined.factors)
-            for k, row in mine
-        }
+        ids = self.links.model.arrays.scopes.ids
+        return {int(ids[f]): c for c, mine in enumerate(self.links.joined.factors) for f in mine}
 
     def factor(self, factor: int) -> NDArray[np.float64] | None:
         """The factor's cluster, summed down to its scope; None where it is not a table there."""
@@ -403,13 +378,7 @@ class JoinGraphState:
         axes = tuple(i for i, v in enumerate(inside) if v not in scope)
         left = [v for v in inside if v in scope]
         joint = self.links.belief(c).sum(axis=axes).transpose([left.index(v) for v in scope])
-        return joint if len(scope) == self.graph.scope(factor).size else self._whole(factor, joint)
-
-    def _whole(self, factor: int, joint: NDArray[np.float64]) -> NDArray[np.float64]:
-        scope, fixed = self.graph.scope(factor), self.links.model.fixed
-        out = np.zeros(tuple(int(s) for s in self.graph._n_states[scope]))
-        out[tuple(int(fixed[v]) if fixed[v] >= 0 else slice(None) for v in scope)] = joint
-        return out
+        return replace(model, graph=self.graph).expand(factor, joint)
 
 
 def _ends(sizes: Any) -> NDArray[np.int64]:

@@ -33,15 +33,15 @@ from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError
 from minfer.kernels.backend import Backend, backend
 from minfer.layout import lay_out
-from minfer.limits import clock, start_clock
-from minfer.solvers.base import Marginals, check_start, first_argmax
+from minfer.limits import clock, deadline_of, start_clock
+from minfer.solvers.base import Marginals, check_start, first_argmax, normalised, softmax
 from minfer.solvers.irreducible import no_messages
 from minfer.solvers.status import LogZ, Status
 from minfer.support import lift, without_least
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.kernels.layout import Layout
+    from minfer.kernels.layout import SiteLayout
     from minfer.solvers.prepared import Prepared
 
 #: Penalties per unit of forbidden mass, sweep by sweep, before the ascent proper.
@@ -95,7 +95,7 @@ class MeanField:
         self,
         graph: FactorGraph,
         model: Conditioned,
-        parts: Layout,
+        parts: SiteLayout,
         start: Marginals | None,
         begin: float,
     ) -> Marginals:
@@ -147,12 +147,12 @@ class MeanFieldState:
 class _Climb:
     """One run: q, and for every sweep the largest change, the bound and the forbidden mass."""
 
-    def __init__(self, settings: MeanField, parts: Layout, q: NDArray, begin: float) -> None:
+    def __init__(self, settings: MeanField, parts: SiteLayout, q: NDArray, begin: float) -> None:
         self.settings, self.parts, self.on = settings, parts, backend()
         self.kernels = self.on.kernels("mean_field")
         self.there, self.q, self.before = self.on.put((parts, q, q.copy()))
         self.trace = np.zeros((3, 0))
-        self.deadline = begin + time_limit_of(settings)
+        self.deadline = deadline_of(settings.time_limit, begin)
         self.pace = Pace()
         self.tol = float(settings.tol)  # the kernel is compiled for floats
 
@@ -266,11 +266,6 @@ class Pace:
             self.n = max(1, self.n // 2)
 
 
-def time_limit_of(solver: object) -> float:
-    limit = getattr(solver, "time_limit", None)
-    return math.inf if limit is None else float(limit)
-
-
 def refusal(model: Conditioned) -> str:
     """Why mean field declines a model and what to do, or nothing."""
     if why := no_messages(model):
@@ -288,26 +283,23 @@ def refusal(model: Conditioned) -> str:
 
 
 def initial_probs(
-    model: Conditioned, parts: Layout, start: Marginals | None
+    model: Conditioned, parts: SiteLayout, start: Marginals | None
 ) -> NDArray[np.float64]:
     """Marginals to start from, (sum S,): of ``start`` if they fit, else of the field alone.
 
     Idle variables, without any factor left, always get those of the field: that is the answer.
     """
     off = model.graph._offsets
-    if not model.graph.n_variables:
-        return np.zeros(0)
-    sizes = np.diff(off)
-    weights = np.exp(model.field - np.repeat(np.maximum.reduceat(model.field, off[:-1]), sizes))
-    if _fits(model, start):
+    weights = softmax(model.field, off)
+    if model.graph.n_variables and _fits(model, start):
         assert start is not None
         earlier = np.where(model.field > -np.inf, without_least(start.probs), 0.0)
         known = (np.add.reduceat(earlier, off[:-1]) > 0) & ~is_idle(parts)
-        weights = np.where(np.repeat(known, sizes), earlier, weights)
-    return weights / np.repeat(np.add.reduceat(weights, off[:-1]), sizes)
+        weights = normalised(np.where(np.repeat(known, np.diff(off)), earlier, weights), off)
+    return weights
 
 
-def is_idle(parts: Layout) -> NDArray[np.bool_]:
+def is_idle(parts: SiteLayout) -> NDArray[np.bool_]:
     """Variables without any factor left, (V,)."""
     from minfer.kernels.layout import IDLE
 
@@ -334,7 +326,9 @@ def max_moves(n_variables: int) -> int:
     return 20_000 + 200 * n_variables
 
 
-def make_feasible(on: Backend, parts: Layout, x: NDArray, words: NDArray, deadline: float) -> bool:
+def make_feasible(
+    on: Backend, parts: SiteLayout, x: NDArray, words: NDArray, deadline: float
+) -> bool:
     """Move x (V,), in place, until no factor forbids it; False if the effort or time is spent."""
     repair = on.kernels("gibbs").repair
     left = max_moves(len(x))

@@ -85,7 +85,7 @@ _ENTRIES = {
 _SIZES = tuple(1 << b for b in (4, 6, 8, 9, 10, 11, 12, 14, 16, 18))
 
 
-class Candidate(NamedTuple):
+class Contender(NamedTuple):
     """An answer of one method."""
 
     name: str
@@ -97,7 +97,7 @@ class Candidate(NamedTuple):
         return self.name.startswith("JoinGraph")
 
 
-class Samples(NamedTuple):
+class JudgedSamples(NamedTuple):
     """What tempering found, and how far it is to be trusted."""
 
     answer: Marginals
@@ -113,7 +113,7 @@ def best_of(
     ``first`` is belief propagation's, ``seconds`` the time for everything, ``exact_cells`` bounds
     the tables of join graphs, too.
     """
-    found = [Candidate("BeliefPropagation", first)]
+    found = [Contender("BeliefPropagation", first)]
     said: list[str] = []
     model = condition(graph)
     intervals_at = deadline
@@ -165,9 +165,9 @@ class _Joins:
     def can_go_on(self) -> bool:
         return bool(self.sizes)
 
-    def until(self, then: float) -> list[Candidate]:
+    def until(self, then: float) -> list[Contender]:
         """What can be had by then; one that was cut short is run again when gone on with."""
-        out: list[Candidate] = []
+        out: list[Contender] = []
         if self.sizes and self.order is None:
             self.order = order_of(adjacency(self.model), max(then - clock(), 0.0))
         while self.sizes and clock() < then:
@@ -187,7 +187,7 @@ class _Joins:
                     return out
                 doubt = _apart(answer, self.last)
                 self.last = answer
-                out.append(Candidate(f"JoinGraph(max_cells={size})", answer, doubt))
+                out.append(Contender(f"JoinGraph(max_cells={size})", answer, doubt))
                 if answer.status is Status.TIME_LIMIT:
                     return out
                 if answer.status is Status.EXACT:
@@ -229,7 +229,7 @@ class _Windows:
     def can_go_on(self) -> bool:
         return self.rounds is not None and not self.rounds.finished
 
-    def until(self, then: float) -> list[Candidate]:
+    def until(self, then: float) -> list[Contender]:
         if self.rounds is None or not self.can_go_on or clock() >= then:
             return []
         self.rounds.until(then)
@@ -237,17 +237,17 @@ class _Windows:
             return []
         answer = self.rounds.answer(self.began)
         left = _apart(answer, self.rounds.first) > UNITED  # else it says nothing of its own
-        return [Candidate("Windows", answer, float(self.rounds.shift.mean()) if left else math.inf)]
+        return [Contender("Windows", answer, float(self.rounds.shift.mean()) if left else math.inf)]
 
 
-def _clamped(graph: FactorGraph, until: float) -> list[Candidate]:
+def _clamped(graph: FactorGraph, until: float) -> list[Contender]:
     """The best mixture over a few variables that time allows."""
     left = until - clock()
     if left < 0.02:
         return []
     plain = BeliefPropagation(max_iters=200, tol=1e-4)
     try:
-        return [Candidate("Clamped", Clamped(plain, k=6, time_limit=left)(graph))]
+        return [Contender("Clamped", Clamped(plain, k=6, time_limit=left)(graph))]
     except MinferError:
         return []
 
@@ -258,7 +258,7 @@ def _sampled(
     until: float,
     sequences: tuple[_Joins | _Windows, ...],
     start: Marginals,
-) -> tuple[Samples | None, str, list[Candidate]]:
+) -> tuple[JudgedSamples | None, str, list[Contender]]:
     """Samples, or why there are none; and what the sequences made of the time meanwhile.
 
     These go on at half time, in turn, if there is something left for them to do and no round trip
@@ -278,7 +278,7 @@ def _sampled(
         run = Ensembles(more, graph, model, start, clock())
         run.burn_in()
     run.forget()
-    larger: list[Candidate] = []
+    larger: list[Contender] = []
     if run.rate.min(initial=1.0) >= NO_EXCHANGES:
         run.deadline = (clock() + until) / 2
         run.sample(GOOD_ENOUGH)
@@ -300,13 +300,13 @@ def _sampled(
     each = chains.std(axis=0, ddof=1) / math.sqrt(len(chains))
     trusted = bool((run.sums.trips >= ENOUGH_TRIPS).all()) or run.settled
     error = max(float(each.mean()) if len(each) else 0.0, run.least_error)
-    return Samples(answer, error * (1.0 if trusted else NO_TRIPS), trusted), "", larger
+    return JudgedSamples(answer, error * (1.0 if trusted else NO_TRIPS), trusted), "", larger
 
 
-def _go_on(sequences: tuple[_Joins | _Windows, ...], until: float) -> list[Candidate]:
+def _go_on(sequences: tuple[_Joins | _Windows, ...], until: float) -> list[Contender]:
     """What they come to, each with its share of the time that is left."""
     able = [s for s in sequences if s.can_go_on]
-    out: list[Candidate] = []
+    out: list[Contender] = []
     for k, sequence in enumerate(able):
         out += sequence.until(clock() + (until - clock()) / (len(able) - k))
         if out and out[-1].answer.status is Status.EXACT:
@@ -315,7 +315,7 @@ def _go_on(sequences: tuple[_Joins | _Windows, ...], until: float) -> list[Candi
 
 
 def _choose(
-    found: list[Candidate], samples: Samples | None, soft: bool = False
+    found: list[Contender], samples: JudgedSamples | None, soft: bool = False
 ) -> tuple[Marginals, str]:
     """The answer, with an error estimate, and why it is taken; ``soft``: a model without zeros."""
     united = None if soft else _united(found)
@@ -346,7 +346,7 @@ def _choose(
     return _with_error(answer, others), why
 
 
-def _judged(found: list[Candidate], samples: Samples) -> tuple[Marginals, str]:
+def _judged(found: list[Contender], samples: JudgedSamples) -> tuple[Marginals, str]:
     """The answer that samples with round trips point to, and why."""
     off = [_apart(c.answer, samples.answer) for c in found]
     nearest = int(np.argmin(off))
@@ -368,7 +368,7 @@ def _judged(found: list[Candidate], samples: Samples) -> tuple[Marginals, str]:
     return _with_error(best.answer, [samples.answer]), why
 
 
-def _best(found: list[Candidate]) -> Candidate:
+def _best(found: list[Contender]) -> Contender:
     """The best answer by what the methods say of themselves.
 
     The largest join graph that converged, or windows, whichever moved less in its last step; of
@@ -385,7 +385,7 @@ def _best(found: list[Candidate]) -> Candidate:
     return (joins or mixed or found[:1])[-1]
 
 
-def _united(found: list[Candidate]) -> Candidate | None:
+def _united(found: list[Contender]) -> Contender | None:
     """The last join graph, if belief propagation and several of them converged to one answer."""
     settled = [c for c in found if c.is_join and c.answer.converged]
     if len(settled) < 2 or not found[0].answer.converged:
@@ -395,7 +395,7 @@ def _united(found: list[Candidate]) -> Candidate | None:
     return last if all(near) else None
 
 
-def _plain(c: Candidate) -> bool:
+def _plain(c: Contender) -> bool:
     """Whether it is belief propagation of the whole model, which agrees with itself.
 
     So are windows that never left its answer: a mode that spans the model looks the same from all.

@@ -1,4 +1,4 @@
-"""Structure prepared once, numbers many: what ``solver.prepare(graph)`` gives.
+"""LaneStructure prepared once, numbers many: what ``solver.prepare(graph)`` gives.
 
     run = solver.prepare(graph)
     run(evidence=..., weights=..., field=..., start=...)     one answer
@@ -41,7 +41,7 @@ from minfer.wiring import Mesh, refill
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
     from minfer.graph import FactorGraph
-    from minfer.solvers.abreast import Structure
+    from minfer.solvers.abreast import LaneStructure
     from minfer.solvers.batch import Batch, Rows
     from minfer.solvers.bp import BeliefPropagation
     from minfer.solvers.exact import Exact
@@ -197,7 +197,7 @@ class PreparedPropagation(Prepared):
         super().__init__(solver, graph)
         self.model = condition(graph)
         self.mesh: Mesh | None = solver.wired(self.model) if self.model.groups else None
-        self._structure: Structure | None = None  # of lanes, when first asked for
+        self._structure: LaneStructure | None = None  # of lanes, when first asked for
         self._weights: tuple[bytes, NDArray[np.float64] | None] | None = None
 
     def _answer(self, call: Call) -> Marginals | None:
@@ -237,7 +237,7 @@ class PreparedPropagation(Prepared):
         rows do not fit, whose answers are yet to be found.
         """
         from minfer.kernels.bp_lanes import enter, leave
-        from minfer.solvers.abreast import Structure, abreast, absorb
+        from minfer.solvers.abreast import LaneStructure, abreast, absorb
         from minfer.solvers.batch import Batch, Fields, code, weights_of
 
         solver, graph, mesh, n = self.solver, self.graph, self.mesh, rows.n
@@ -254,7 +254,7 @@ class PreparedPropagation(Prepared):
         if fields is None:
             return None
         if self._structure is None:
-            self._structure = Structure.of(mesh)
+            self._structure = LaneStructure.of(mesh)
         lean, w, first = mesh.weighed.lean[None], None, None
         constant = fields.constant + mesh.left_over
         if rows.weights is not None:
@@ -297,7 +297,7 @@ class PreparedPropagation(Prepared):
         """The wiring with a call's numbers; None where it does not fit them."""
         if self.mesh is None:
             return None
-        model, known = self._conditioned(call), None
+        model, known = condition(call.graph), None
         if not np.array_equal(model.fixed, self.model.fixed):
             return None
         if call.known is not None:
@@ -320,17 +320,6 @@ class PreparedPropagation(Prepared):
             kept = observed, self.solver._weights_given(model, known)  # type: ignore[union-attr]
             self._weights = kept
         return kept[1]
-
-    def _conditioned(self, call: Call) -> Conditioned:
-        """The model with a call's weights and field."""
-        if call.weighted:
-            return condition(call.graph)
-        if call.field is None:
-            return self.model
-        more = np.asarray(call.field, dtype=np.float64)
-        if not np.isfinite(more).all():
-            return condition(call.graph)  # a state that is excluded may fix more
-        return replace(self.model, graph=call.graph, field=self.model.field + more)
 
 
 def solve(

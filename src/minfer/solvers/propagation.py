@@ -10,9 +10,9 @@ after those it depends on, whatever the schedule and the damping (Pearl 1988). W
     million messages: by one sweep in each direction), and no message, as a normalised vector, and
     no belief, read from the messages before and after, moved by more than ``tol``.
 
-:mod:`minfer.kernels.bp` has the sweeps and the judgement; here is what needs Python: global
-factors, the switch to log space, and whether a zero is one of the model's (:mod:`minfer.support`)
-or a number that lost its range.
+:mod:`minfer.kernels.odds` and :mod:`minfer.kernels.bp` have the sweeps and the judgement; here is
+what needs Python: global factors, the switch to log space, and whether a zero is one of the model's
+(:mod:`minfer.support`) or a number that lost its range.
 """
 
 from __future__ import annotations
@@ -59,34 +59,36 @@ class Propagation:
     def __init__(
         self, mesh: Mesh, start: Marginals | None, tol: float, damping: float, schedule: str
     ) -> None:
-        from minfer.kernels import bp
+        from minfer.kernels import odds
 
-        self.kernels = bp
-        self.mesh = mesh
+        self.odds = odds
+        self.mesh, self.pairs_only = mesh, not mesh.wiring.field.size
         self.tol, self.damping, self.schedule = float(tol), float(damping), schedule
-        lean = schedule == "sequential" and not damping
-        self.work = mesh.lean_room if lean else _NONE
+        ahead = schedule == "sequential" and not damping
+        self.work = mesh.lean_room if ahead and not self.pairs_only else _NONE
         self.is_fresh = start is None and mesh.trees is None and len(self.work) > 0
         self.messages = start_messages(mesh, start, self.is_fresh)
-        self.core, self.machines = mesh.core, mesh.core_machines
-        if len(self.machines.alone):
-            self.core = self.core._replace(cls=self.core.cls.copy())  # sweeps write there
-        # general variables and automata read messages out of turn
-        self.ahead = schedule == "sequential" and not damping and not mesh.wiring.field.size
-        self.speakers = self._in_core()
+        self.core, self.machines = mesh.core, mesh.machines
+        self.speakers: list[tuple[Speakers, NDArray[np.int64]]] = []
+        if not self.pairs_only:
+            self.machines, self.speakers = mesh.core_machines, self._in_core()
+            if len(self.machines.alone):
+                self.core = self.core._replace(cls=self.core.cls.copy())  # sweeps write there
         self.watch = self._new_watch()
+        if not ahead:
+            self.watch.control[odds.SENT] = odds.NEVER
         self.residuals = np.zeros(0)
         self.lost = False  # whether numbers left their range, and the answer is what is left
         self.mended = False  # whether messages that had fallen to zero were put back
-        if mesh.wiring.field.size and not self.is_fresh:
+        if not self.pairs_only and not self.is_fresh:
             refresh_cavities(mesh, self.messages)
             self._look_at_flags()
+        self.wake = None
         if schedule == "residual":
-            self.owner = np.repeat(
-                np.arange(len(mesh.wiring.card), dtype=np.int32),
-                np.diff(mesh.wiring.ptr).astype(np.int64),
-            )
-            self.active = np.ones(len(mesh.wiring.card), dtype=np.uint8)
+            n = len(mesh.wiring.card)
+            owner = np.repeat(np.arange(n, dtype=np.int32), np.diff(mesh.wiring.ptr).view(np.int64))
+            before = np.zeros(len(self.messages.bel) if len(self.machines.code) else 0)
+            self.wake = owner, mesh.gowner, np.ones(n, dtype=np.uint8), before
 
     def run(
         self, max_iters: int, time_limit: float | None, sweep_cost: float
@@ -98,10 +100,10 @@ class Propagation:
         """
         self._walk(up=True)
         if self.is_fresh:  # as if a sweep backwards had been
-            self.watch.control[self.kernels.SENT] = -1.0
-            self.watch.control[self.kernels.BLANK] = 1.0
+            self.watch.control[self.odds.SENT] = -1.0
+            self.watch.control[self.odds.BLANK] = 1.0
         if self.schedule == "flooding":
-            self.other = self.messages.m.copy()
+            self.watch.other[:] = self.messages.m  # of trees: no sweep writes them
         if self.is_forest:
             status, self.residuals = Status.CONVERGED, np.zeros(1)
         else:
@@ -109,13 +111,14 @@ class Propagation:
             status, self.residuals = iterate(
                 self._sweeps, self._is_over, max_iters, time_limit, sweep_cost, chunk
             )
-            if self.ahead and not self._has_passed():
-                weighted = self.mesh.reweighted
-                self.kernels.complete(self.core, self.messages, self.watch.control, weighted)
-        if self.mesh.trees is not None and self.mesh.wiring.field.size:
+            if self.pairs_only and not self._has_passed():
+                s, control = self.messages, self.watch.control
+                self.odds.complete(self.core.odds, s.m, s.bel, control, self.weights)
+        if self.mesh.trees is not None and not self.pairs_only:
             self._complete()
         self._walk(up=False)
-        self._look_at_zeros()
+        if not self.pairs_only:
+            self._look_at_zeros()
         if self.lost and status.ok:
             status = Status.MAX_ITERS
         residuals = np.abs(self.residuals)
@@ -156,17 +159,20 @@ class Propagation:
         return probs
 
     def _probs(self) -> NDArray[np.float64]:
-        w, s, k = self.mesh.wiring, self.messages, self.kernels
-        control = self.watch.control
-        visited = len(self.watch.work) and self.mesh.trees is None and control[k.SENT] != 0.0
-        if visited and not (self._has_passed() and len(self.watch.gm)):
-            return s.bel  # a visit has the last word on its variable
-        read = self._has_passed() and len(self.watch.m) and not w.field.size
-        if read and self.mesh.trees is None:
-            s.bel[:] = self.watch.bel  # the confirming update has read them
+        w, s, watch = self.mesh.wiring, self.messages, self.watch
+        if self.pairs_only:
+            if self._has_passed() and len(watch.m) and self.mesh.trees is None:
+                s.bel[:] = watch.bel  # the confirming update has read them
+            else:
+                self.odds.read_pairs(w.odds, s.m, self.weights, s.bel, 1)
             return s.bel
-        general = True if w.field.size else None
-        k.read_beliefs(w, s, self.watch.bel, k.WRITE, general, self.mesh.log)
+        visited = len(watch.work) and self.mesh.trees is None
+        visited = visited and watch.control[self.odds.SENT] != 0.0
+        if visited and not (self._has_passed() and len(watch.gm)):
+            return s.bel  # a visit has the last word on its variable
+        from minfer.kernels import bp
+
+        bp.read_beliefs(w, s, watch.bel, bp.WRITE, self.mesh.log)
         return s.bel
 
     def state(self, bound: bool = False) -> MessageState:
@@ -188,15 +194,21 @@ class Propagation:
                 kept = kept[0], np.ones_like(s.gm), np.ones_like(s.gm)
                 if not len(s.gq):
                     self.messages = s._replace(gq=np.ones_like(s.gm))
-        if room or self.mesh.wiring.field.size:
+        if room or not self.pairs_only:
             size = len(s.bel)  # of lean runs all are awake and written before anybody reads them
             before = np.empty(size) if self.is_fresh else np.zeros(size)
-        if not len(self.work):
-            return watch_for(self.tol, *kept, before)
-        from minfer.kernels.lean import lean_ways
+        if len(self.work):
+            from minfer.kernels.lean import lean_ways
 
-        ways = lean_ways(self.mesh.wiring, self.mesh.gowner)
-        return watch_for(self.tol, *kept, before, work=self.work, ways=ways)
+            ways = lean_ways(self.mesh.wiring, self.mesh.gowner)
+            return watch_for(self.tol, *kept, before, work=self.work, ways=ways)
+        other = np.empty_like(s.m) if self.schedule == "flooding" else none
+        return watch_for(self.tol, *kept, before, damping=self.damping, other=other)
+
+    @property
+    def weights(self) -> tuple | None:
+        """Of tree-reweighted pairs, as :func:`minfer.kernels.odds.visit_pairs` takes them."""
+        return (self.mesh.wiring.rho, self.messages.rl, True) if self.mesh.reweighted else None
 
     @property
     def _machines(self) -> Machines | None:
@@ -204,49 +216,41 @@ class Propagation:
         return self.machines if len(self.machines.code) else None
 
     def _has_passed(self) -> bool:
-        return bool(self.watch.control[self.kernels.PASSED])
+        return bool(self.watch.control[self.odds.PASSED])
 
     def _is_over(self) -> bool:
         return self._has_passed() or self.lost
 
     def _sweeps(self, n: int, residuals: NDArray[np.float64]) -> int:
         """Up to n sweeps; see :func:`minfer.solvers.iteration.iterate`."""
-        k, s, control = self.kernels, self.messages, self.watch.control
+        k, s, control = self.odds, self.messages, self.watch.control
+        if self.pairs_only:
+            plain = not self.damping and len(self.watch.m) == len(s.m)
+            wake = None if self.wake is None else (self.wake[0], self.wake[2])
+            return k.sweep_pairs(
+                self.core.odds, s.m, s.bel, self.watch.m, self.watch.bel, control, n, residuals,
+                None if plain else self.damping, self.weights,
+                self.watch.other if self.schedule == "flooding" else None, wake,
+            )  # fmt: skip
+        from minfer.kernels import bp
+
         confirming = control[k.PHASE] != 0.0
         if self.speakers:
             if control[k.PHASE] < 0.0:
                 if self.schedule != "flooding":
                     self._complete()
-                k.begin_watch(self.core, s, self.watch, True, self.mesh.log)
+                bp.begin_watch(self.core, s, self.watch, self.mesh.log)
             share = 0.0 if confirming else self.damping
             moved = max(self._answer(g, rows, share) for g, rows in self.speakers)
             if confirming:
                 control[k.WORST] = max(control[k.WORST], moved)
-        w = self.core
-        if self.schedule == "residual" and not confirming:
-            made = k.residual(
-                w, self._machines, s, self.watch, n, self.damping, residuals,
-                self.owner, self.mesh.gowner, self.active, self.mesh.log,
-            )  # fmt: skip
-            if self.speakers:
-                self.active[:] = 1
-        elif self.ahead and not self.mesh.reweighted and len(self.watch.m) == len(s.m):
-            read = w.off, w.cls, w.prior, w.ptr, w.rev, w.W
-            before, seen = self.watch.m, self.watch.bel
-            made = k.sweeps_pairs(
-                read, s.m, s.bel, control, before, seen, n, self.tol, residuals
-            )  # fmt: skip
-        else:
-            flooding = self.schedule == "flooding"
-            mode = k.FLOODING if flooding else k.AHEAD if self.ahead else k.SEQUENTIAL
-            if self.schedule == "residual":
-                room = len(self.watch.m) == len(s.m) and len(self.watch.gm) == len(s.gm)
-                n = min(n, 1 if room or control[k.PHASE] == 2.0 else 2)
-                self.active[:] = 1
-            made = k.sweeps(
-                w, self._machines, s, self.other if flooding else s.m, self.watch,
-                mode, n, self.tol, self.damping, residuals, *self.mesh.kinds(),
-            )  # fmt: skip
+        mode = bp.FLOODING if self.schedule == "flooding" else bp.SEQUENTIAL
+        made = bp.sweeps(
+            self.core, self._machines, s, self.watch, mode, n, residuals, *self.mesh.kinds(),
+            self.wake,
+        )  # fmt: skip
+        if self.wake is not None and self.speakers:
+            self.wake[2][:] = 1
         self._look_at_flags()
         if self._has_passed() and not self.mesh.log and self._has_false_zeros():
             control[k.PASSED] = 0.0
@@ -262,10 +266,11 @@ class Propagation:
 
     def _complete(self) -> None:
         """Cavities of the core that sweeps sending ahead have left as they were."""
-        k, s = self.kernels, self.messages
-        k.sweeps(
-            self.core, self._machines, s, s.m, watch_for(-1.0), k.START, 1, -1.0, 0.0,
-            np.zeros(1), *self.mesh.kinds(),
+        from minfer.kernels import bp
+
+        bp.sweeps(
+            self.core, self._machines, self.messages, watch_for(-1.0), bp.START, 1, np.zeros(1),
+            *self.mesh.kinds(), None,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ trees
@@ -274,8 +279,13 @@ class Propagation:
         """Collect from the trees, or distribute to them; anew in log space if need be."""
         if self.mesh.trees is None:
             return
-        k, s = self.kernels, self.messages
-        mode = k.UP if up else k.DOWN
+        s = self.messages
+        if self.pairs_only:
+            order, parts = self.mesh.trees.order, self.mesh.wiring.odds
+            self.odds.walk_pairs(parts, s.m, s.bel, self.weights, order, up)
+            return
+        from minfer.kernels import bp
+
         every, trees = self.mesh.machines, self.mesh.trees
         asked = len(self.mesh.speakers) > 0  # in Python, between the pieces
         pieces = trees.pieces(every.base + len(every.code)) if asked else [trees.order]
@@ -292,13 +302,9 @@ class Propagation:
                         self._answer(group, rows, 0.0)
             else:
                 w, watch = self.mesh.wiring, self.watch._replace(order=piece)
-                if not w.field.size:
-                    k.visit_listed(w, s, piece, 0, len(piece), not up)
-                    at += 1
-                    continue
                 ma = self.mesh.machines if len(every.code) else None
-                kinds = self.mesh.kinds()
-                k.sweeps(w, ma, s, s.m, watch, mode, 1, self.tol, 0.0, np.zeros(1), *kinds)
+                mode = bp.UP if up else bp.DOWN
+                bp.sweeps(w, ma, s, watch, mode, 1, np.zeros(1), *self.mesh.kinds(), None)
                 self._look_at_flags()
             at = at + 1 if self.mesh.log == log else 0
 
@@ -339,11 +345,11 @@ class Propagation:
         self.machines = self.machines._replace(final=final)
         self.watch = self.watch._replace(work=_NONE)
         control = self.watch.control
-        control[self.kernels.PHASE] = 0.0  # what is confirmed is begun anew
-        if control[self.kernels.SENT] <= 1.0:
-            control[self.kernels.SENT] = 0.0
+        control[self.odds.PHASE] = 0.0  # what is confirmed is begun anew
+        if control[self.odds.SENT] <= 1.0:
+            control[self.odds.SENT] = 0.0
         if len(self.machines.alone):  # a sweep that broke off has left them asleep
-            self.core.cls[self.machines.alone] = self.kernels.GENERAL
+            self.core.cls[self.machines.alone] = self.mesh.wiring.cls[self.machines.alone]
         self._mend()
         self._complete()
 

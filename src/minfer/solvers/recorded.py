@@ -199,7 +199,7 @@ class _Pairwise:
         S, sweeps = np.zeros((n, graph.n_variables)), np.zeros(n, dtype=np.int64)
         tables = np.zeros((n if weights else 0, len(mesh.slot), 4))
         codes = np.full(n, k.CONVERGED)
-        core, order = core_of(mesh, mesh.wiring.ptr[1:] > mesh.wiring.ptr[:-1])
+        core, order = core_of(mesh)
 
         def some(part: NDArray[np.int64]) -> None:
             k.pair_rows(

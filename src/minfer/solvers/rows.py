@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from minfer.conditioning import Conditioned
 from minfer.elimination import Adjacency, CliqueTree, linked, rooted_at, tree_over
 from minfer.errors import EvidenceError, SettingsError
-from minfer.layout import Scopes, cells, scopes
+from minfer.layout import Scopes
 from minfer.parallel import in_threads
 
 #: A plan with more cells is not made: eight rows' beliefs would fill 128 MiB.
@@ -90,9 +90,8 @@ class Flat(NamedTuple):
 def flatten(model: Conditioned) -> Flat:
     """A model of tables only, end to end."""
     graph = model.graph
-    return Flat(
-        graph._n_states, graph._offsets, model.field, *scopes(model.groups), *cells(model.groups)
-    )
+    arrays = model.arrays
+    return Flat(graph._n_states, graph._offsets, model.field, *arrays.scopes, *arrays.cells)
 
 
 class Rows(NamedTuple):

@@ -31,12 +31,13 @@ from minfer.conditioning import Conditioned, condition
 from minfer.decomposition import only_tables
 from minfer.elimination import CliqueTree, clique_tree
 from minfer.errors import RefusedError, SettingsError
-from minfer.factors.group import FactorGroup
+from minfer.factors.group import FactorGroup, components
 from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
-from minfer.limits import clock, start_clock
-from minfer.solvers.base import Marginals, check_start
+from minfer.limits import clock, deadline_of, start_clock
+from minfer.solvers.base import Marginals, check_start, softmax
 from minfer.solvers.clique_passes import pass_messages
+from minfer.solvers.irreducible import tied_parts
 from minfer.solvers.status import LogZ, Status
 from minfer.support import lift, without_least
 
@@ -102,13 +103,8 @@ class StructuredMeanField:
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         begin = start_clock(self.time_limit)
         check_start(start)
-        model = condition(graph)
-        try:
-            model = only_tables(model)
-        except RefusedError as error:
-            said = str(error).removeprefix("Exact: ")
-            raise RefusedError(f"StructuredMeanField: {said}") from None
-        return _Climb(self, graph, model, start, begin).answer()
+        model = only_tables(condition(graph), "StructuredMeanField")
+        return _BlockAscent(self, graph, model, start, begin).answer()
 
     def prepare(self, graph: FactorGraph) -> Prepared:
         """The same interface as other solvers'; each call chooses its blocks again."""
@@ -131,7 +127,7 @@ class StructuredMeanField:
         return out
 
 
-class _Part(NamedTuple):
+class _Touching(NamedTuple):
     """Rows of a group of factors that lie in the same way to a block."""
 
     group: int
@@ -144,12 +140,12 @@ class _Part(NamedTuple):
 class _Block(NamedTuple):
     variables: NDArray[np.int64]
     states: NDArray[np.int64]  # where their states lie among all
-    parts: list[_Part]
+    parts: list[_Touching]
     model: Conditioned
     tree: CliqueTree
 
 
-class _Climb:
+class _BlockAscent:
     """One run: q by variable, and by factor where a block holds several of its variables."""
 
     def __init__(
@@ -161,9 +157,7 @@ class _Climb:
         begin: float,
     ) -> None:
         self.settings, self.graph, self.model, self.begin = settings, graph, model, begin
-        self.deadline = math.inf
-        if settings.time_limit is not None:
-            self.deadline = clock() + settings.time_limit
+        self.deadline = deadline_of(settings.time_limit, clock())
         self.card = model.graph._n_states.astype(np.int64)
         self.off = model.graph._offsets
         self.tables = [g.log_tables() for g in model.groups]
@@ -173,10 +167,7 @@ class _Climb:
         self.blocks = [self._block(b, labels) for b in range(int(labels.max(initial=-1)) + 1)]
         self.value = np.full(len(self.blocks), -np.inf)  # log Z_b less what crosses
         self.crossing = np.zeros(len(self.blocks))  # E_q of the factors that end here
-        known = np.flatnonzero(model.fixed >= 0)
-        self.constant = model.constant + float(
-            model.field[self.off[known] + model.fixed[known]].sum()
-        )
+        self.constant = model.constant + float(model.field[model.fixed_at].sum())
 
     def _given(self) -> NDArray[np.int64]:
         """The block of each variable, -1 where it is fixed."""
@@ -203,22 +194,16 @@ class _Climb:
         own, n = self.graph.n_variables, self.model.graph.n_variables
         if own == n:
             return
-        chain = _Sets(n)
         scopes = [s for g in self.model.groups for s in g._scope.tolist() if max(s) >= own]
-        for scope in scopes:
-            behind = [v for v in scope if v >= own]
-            for v in behind[1:]:
-                chain.join(behind[0], v)
+        links = np.array([(max(s), v) for s in scopes for v in s if v >= own])
+        chain = components(n, *links.T)
         members: dict[int, list[int]] = defaultdict(list)
         for scope in scopes:
-            root = chain.find(max(scope))
-            members[root] += [v for v in scope if v < own]
-        for root, variables in members.items():
+            members[chain[max(scope)]] += [v for v in scope if v < own]
+        for c, variables in members.items():
             if len(set(labels[variables].tolist())) > 1:
                 raise self._crossing("a logical factor too wide for a table", sorted(variables))
-            labels[root] = labels[variables[0]]
-        for v in range(own, n):
-            labels[v] = labels[chain.find(v)]
+            labels[own:][chain[own:] == c] = labels[variables[0]]
 
     def _crossing(self, what: str, scope: Iterable[int]) -> RefusedError:
         names = ", ".join(self.graph.name(int(v)) for v in scope)
@@ -231,7 +216,7 @@ class _Climb:
         mine = np.flatnonzero(labels == b)
         number = np.full(len(labels), -1, dtype=np.int32)
         number[mine] = np.arange(len(mine))
-        parts: list[_Part] = []
+        parts: list[_Touching] = []
         groups: list[FactorGroup] = []
         for k, g in enumerate(self.model.groups):
             of = labels[g._scope]
@@ -249,7 +234,7 @@ class _Climb:
                     sets[int(where[a])].append(a)
                 last = of[rows].max(axis=1) == b
                 others = tuple(tuple(s) for s in sets.values())
-                part = _Part(k, rows, tuple(np.flatnonzero(inside).tolist()), others, last)
+                part = _Touching(k, rows, tuple(np.flatnonzero(inside).tolist()), others, last)
                 parts.append(part)
                 for s in (part.inside, *others):
                     if len(s) > 1 and (k, s) not in self.joints:
@@ -289,7 +274,7 @@ class _Climb:
     def _marginal(self, variables: NDArray, size: int) -> NDArray[np.float64]:
         return self.q[self.off[variables][:, None] + np.arange(size)]
 
-    def _expected(self, part: _Part) -> NDArray[np.float64]:
+    def _expected(self, part: _Touching) -> NDArray[np.float64]:
         """What is left of log psi over the positions inside, the others averaged, (rows, cells)."""
         g = self.model.groups[part.group]
         table = self.tables[part.group][part.rows]
@@ -395,10 +380,8 @@ class _Climb:
         if len(self.blocks) <= 1:
             status, kind = Status.EXACT, LogZ.EXACT
         probs = self.q.copy()
-        known = np.flatnonzero(self.model.fixed >= 0)
-        for v in known.tolist():
-            probs[self.off[v] : self.off[v + 1]] = 0.0
-            probs[self.off[v] + self.model.fixed[v]] = 1.0
+        probs[np.repeat(self.model.fixed >= 0, self.card)] = 0.0
+        probs[self.model.fixed_at] = 1.0
         if status is not Status.EXACT:
             lift(self.model, probs)
         value = float(self.value.sum() + self.constant) if kind is LogZ.EXACT else bounds[-1]
@@ -444,23 +427,13 @@ class StructuredState:
         joint = self.inside.get(i)
         if joint is None:
             return None
-        scope = self.graph.scope(i)
-        if joint.ndim == len(scope):
-            return joint
-        out = np.zeros(tuple(int(s) for s in self.graph._n_states[scope]))
-        fixed = self.model.fixed[scope]
-        out[tuple(int(f) if f >= 0 else slice(None) for f in fixed)] = joint
-        return out
+        return replace(self.model, graph=self.graph).expand(i, joint)
 
 
 def forests(model: Conditioned, tables: list[NDArray[np.float64]]) -> NDArray[np.int64]:
     """The block of each variable, -1 where it is fixed: forests of units that hard factors join."""
     n = model.graph.n_variables
-    unit = _Sets(n)
-    for g, table in zip(model.groups, tables):
-        for scope in g._scope[np.isneginf(table).any(axis=1)].tolist():
-            for v in scope[1:]:
-                unit.join(scope[0], v)
+    unit = tied_parts(n, model.arrays.hard).tolist()
     near: dict[int, dict[int, float]] = defaultdict(dict)
     for g, table in zip(model.groups, tables):
         if not table.size:
@@ -470,7 +443,7 @@ def forests(model: Conditioned, tables: list[NDArray[np.float64]]) -> NDArray[np
             finite, table, np.inf
         ).min(axis=1)
         for scope, s in zip(g._scope.tolist(), strength.tolist()):
-            units = {unit.find(v) for v in scope}
+            units = {unit[v] for v in scope}
             for a in units:
                 for b in units:
                     if a != b:
@@ -479,7 +452,7 @@ def forests(model: Conditioned, tables: list[NDArray[np.float64]]) -> NDArray[np
     block_of: dict[int, int] = {}
     sets: list[_Sets] = []
     for v in range(n):
-        u = unit.find(v)
+        u = unit[v]
         if model.fixed[v] >= 0 or u in block_of:
             continue
         pull: dict[int, float] = defaultdict(float)
@@ -498,7 +471,7 @@ def forests(model: Conditioned, tables: list[NDArray[np.float64]]) -> NDArray[np
             sets[b].join(root, u)
     for v in range(n):
         if model.fixed[v] < 0:
-            labels[v] = block_of[unit.find(v)]
+            labels[v] = block_of[unit[v]]
     return labels
 
 
@@ -534,12 +507,7 @@ class _Sets:
 
 def _first(model: Conditioned, start: Marginals | None, graph: FactorGraph) -> NDArray[np.float64]:
     """The q to begin with, (sum S,): of ``start`` if it fits, else of the field alone."""
-    off = model.graph._offsets
-    if not model.graph.n_variables:
-        return np.zeros(0)
-    sizes = np.diff(off)
-    q = np.exp(model.field - np.repeat(np.maximum.reduceat(model.field, off[:-1]), sizes))
-    q /= np.repeat(np.add.reduceat(q, off[:-1]), sizes)
+    q = softmax(model.field, model.graph._offsets)
     if start is not None and np.array_equal(start.graph._n_states, graph._n_states):
         known = len(start.probs)
         q[:known] = without_least(start.probs)

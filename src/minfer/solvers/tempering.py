@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +38,9 @@ from minfer.conditioning import Conditioned, condition
 from minfer.errors import RefusedError
 from minfer.kernels.backend import backend
 from minfer.layout import lay_out
-from minfer.limits import clock, start_clock
-from minfer.solvers.base import Marginals, check_start
-from minfer.solvers.gibbs import GibbsState, _normalised, count_ptr, standard_error
+from minfer.limits import clock, deadline_of, start_clock
+from minfer.solvers.base import Marginals, check_start, normalised
+from minfer.solvers.gibbs import GibbsState, count_ptr, standard_error
 from minfer.solvers.irreducible import no_messages
 from minfer.solvers.mean_field import (
     Pace,
@@ -48,14 +48,14 @@ from minfer.solvers.mean_field import (
     is_idle,
     make_feasible,
     random_words,
-    time_limit_of,
 )
 from minfer.solvers.status import LogZ, Status
 from minfer.support import lift
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.kernels.layout import Layout
+    from minfer.kernels.layout import SiteLayout
+    from minfer.kernels.tempering import TemperingSums
     from minfer.solvers.prepared import Prepared
 
 #: What a forbidden cell is softened to, in logs below the least allowed one of its table.
@@ -64,7 +64,7 @@ PENALTY = 30.0
 MAX_WRITTEN = 1 << 12
 #: Rounds of burn-in after each of which the ladder is moved.
 ROUNDS = 12
-#: Recorded sweeps before samples may stop early.
+#: TemperingSums sweeps before samples may stop early.
 LEAST_SWEEPS = 200
 #: The lowest temperature of the first ladder but zero.
 FIRST_BETA = 0.02
@@ -79,7 +79,7 @@ class Tempering:
     Parameters
     ----------
     n_sweeps : int
-        Recorded sweeps of each ensemble.
+        TemperingSums sweeps of each ensemble.
     burn_in : int
         Sweeps before that, during which the ladder of temperatures is found.
     n_replicas : int
@@ -162,28 +162,6 @@ class Even(Pace):
         pass
 
 
-class _Copies(NamedTuple):
-    """C ensembles of K copies, one in each of L lanes; see :mod:`minfer.kernels.tempering`."""
-
-    x: NDArray[np.float64]  # (C, V, L)
-    cell: NDArray[np.int32]  # (C, F, L)
-    words: NDArray[np.uint64]  # (C, 4)
-    rung: NDArray[np.int64]  # (C, K)
-    lane_at: NDArray[np.int64]  # (C, K)
-    facing: NDArray[np.int8]  # (C, K)
-
-
-class _Sums(NamedTuple):
-    """What sweeps add to."""
-
-    totals: NDArray[np.float64]  # (C, sum S)
-    valid: NDArray[np.int64]  # (C, 2)
-    mean_exp: NDArray[np.float64]  # (C, 2, K)
-    tries: NDArray[np.int64]  # (C, K - 1)
-    accepted: NDArray[np.int64]  # (C, K - 1)
-    trips: NDArray[np.int64]  # (C, 1)
-
-
 class Ensembles:
     """The arrays of one run, filled by the kernel."""
 
@@ -200,7 +178,7 @@ class Ensembles:
         self.kernels, draw = on.kernels("tempering"), on.kernels("gibbs").draw
         self.residuals = np.zeros(0)
         self.began = clock()
-        self.deadline = self.began + time_limit_of(settings)
+        self.deadline = deadline_of(settings.time_limit, self.began)
         if any(g.form == "machine" for g in model.groups):
             written = (g.as_tables() if g.form == "machine" else g for g in model.groups)
             model = replace(model, groups=tuple(written))
@@ -220,7 +198,9 @@ class Ensembles:
         with np.errstate(divide="ignore"):
             at = np.linspace(0.0, 1.0, self.kernels.BINS + 1)
             logit = np.log(at) - np.log1p(-at)
-        there, anywhere = on.put((parts, _normalised((parts.bias > -np.inf).astype(float), graph)))
+        there, anywhere = on.put(
+            (parts, normalised((parts.bias > -np.inf).astype(float), graph._offsets))
+        )
         for c in range(n_chains):
             states, one_each = on.put((np.zeros((n_lanes, n), np.int32), seeds[c, 1:].copy()))
             draw(there.off, anywhere, one_each, states)
@@ -233,7 +213,7 @@ class Ensembles:
         self.beta = np.concatenate([[0.0], low])
         rung = np.tile(np.arange(n_rungs), (n_chains, 1))
         self._model = (there, *on.put((self.table, self.forbidden)))
-        self._copies = on.put(_Copies(
+        self._copies = on.put(self.kernels.Replicas(
             x, np.zeros((n_chains, n_facs, n_lanes), dtype=np.int32), seeds[:, 0].copy(), rung,
             rung.copy(), np.zeros((n_chains, n_rungs), dtype=np.int8),
         ))  # fmt: skip
@@ -252,24 +232,24 @@ class Ensembles:
         mean_exp = np.zeros((n_chains, 2, n_rungs))
         mean_exp[:, 0] = -np.inf
         none = np.zeros((n_chains, n_rungs - 1), dtype=np.int64)
-        self._sums = self.on.put(_Sums(
+        self._sums = self.on.put(self.kernels.TemperingSums(
             np.zeros((n_chains, len(self.parts.bias))), np.zeros((n_chains, 2), dtype=np.int64),
             mean_exp, none, none.copy(), np.zeros((n_chains, 1), dtype=np.int64),
         ))  # fmt: skip
         self._counts = self.on.put(np.zeros(int(self.count_ptr[-1]), dtype=np.int64))
 
     @property
-    def sums(self) -> _Sums:
-        """What is recorded so far."""
+    def sums(self) -> TemperingSums:
+        """What is recorded so far, of all ensembles."""
         return self.on.get(self._sums)
 
     def sweep(self, n: int, record: bool) -> None:
         beta = self.on.put(self.beta)
         for c in range(self.settings.n_chains):
-            x, cell, words, *lanes = (each[c] for each in self._copies)
+            copies, sums = (type(t)(*(each[c] for each in t)) for t in (self._copies, self._sums))
             self.kernels.temper(
-                *self._model, x, cell, words, self._logit, beta, *lanes, n, record,
-                *(each[c] for each in self._sums), *self._counted, self._counts, self.done % 2,
+                *self._model, copies, self._logit, beta, n, record, sums, self._counted,
+                self._counts, self.done % 2,
             )  # fmt: skip
         self.done += n
 
@@ -389,7 +369,7 @@ class Ensembles:
         if not seen.any():
             return self.probs()[None]
         idle = np.repeat(is_idle(self.parts), self.graph._n_states)
-        return _normalised(np.where(idle, self.first, self.sums.totals[seen]), self.graph)
+        return normalised(np.where(idle, self.first, self.sums.totals[seen]), self.graph._offsets)
 
     def error(self) -> float | None:
         """The largest standard error of a marginal, None from one ensemble alone."""
@@ -399,7 +379,9 @@ class Ensembles:
 
     def probs(self) -> NDArray[np.float64]:
         idle = np.repeat(is_idle(self.parts), self.graph._n_states)
-        return _normalised(np.where(idle, self.first, self.sums.totals.sum(axis=0)), self.graph)
+        return normalised(
+            np.where(idle, self.first, self.sums.totals.sum(axis=0)), self.graph._offsets
+        )
 
     def _seen(self) -> NDArray[np.bool_]:
         """Ensembles with something recorded of every variable."""
@@ -464,7 +446,7 @@ class TemperingState(GibbsState):
         return self.value
 
 
-def _softened(parts: Layout) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+def _softened(parts: SiteLayout) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
     """The tables' values with forbidden cells at a finite price, and which these are, or none."""
     zero = np.isneginf(parts.log_psi)
     if not zero.any():

@@ -17,7 +17,7 @@ from minfer.solvers.tempering import ROUNDS, Ensembles, Tempering, refusal
 
 if TYPE_CHECKING:
     from minfer.conditioning import Conditioned
-    from minfer.queries.map.problem import Problem
+    from minfer.queries.map.problem import MapProblem
 
 _UPDATES = 4_000_000  # of variables between two draws: some hundredths of a second
 _LEAST, _MOST = 4, 500  # sweeps between two draws
@@ -26,7 +26,7 @@ _LEAST, _MOST = 4, 500  # sweeps between two draws
 class Draws:
     """Copies of one model, swept when asked for more. The same calls give the same answers."""
 
-    def __init__(self, problem: Problem, model: Conditioned, seed: int) -> None:
+    def __init__(self, problem: MapProblem, model: Conditioned, seed: int) -> None:
         self.free = problem.free
         settings = Tempering(rng=seed)
         self.run = Ensembles(settings, model.graph, model, None, clock())
@@ -36,7 +36,7 @@ class Draws:
         self.waiting: list[NDArray[np.int32]] = []
 
     @staticmethod
-    def of(problem: Problem, model: Conditioned, seed: int) -> Draws | None:
+    def of(problem: MapProblem, model: Conditioned, seed: int) -> Draws | None:
         """None where tempering declines, or states of auxiliary variables would be missing."""
         if problem.blocks or problem.model.graph is not model.graph or refusal(model):
             return None

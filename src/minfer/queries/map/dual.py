@@ -30,7 +30,7 @@ from minfer.support import possible
 from minfer.wiring import ranges
 
 if TYPE_CHECKING:
-    from minfer.queries.map.problem import Block, Problem
+    from minfer.queries.map.problem import MapProblem, MaxBlock
 
 _EPS = 2.220446049250313e-16
 
@@ -38,7 +38,7 @@ _EPS = 2.220446049250313e-16
 class Dual:
     """The vectors of one problem, and what they prove. States leave ``theta`` for good."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: MapProblem) -> None:
         self.problem = problem
         self.theta = problem.theta.copy()  # unary terms; -inf: out of the running
         n_slots = int(problem.cards[problem.wires[4]].sum())
@@ -121,7 +121,7 @@ class Dual:
             own -= np.bincount(at[use], self.q[use], minlength=len(own))
         return own
 
-    def _visit(self, b: Block, given: NDArray[np.float64], cut: float) -> bool:
+    def _visit(self, b: MaxBlock, given: NDArray[np.float64], cut: float) -> bool:
         """The factors of a block take all that their variables have, and leave each its share."""
         for rows in b.colours:
             rest = self._rest()
@@ -180,7 +180,7 @@ class Dual:
         kernel.round_off(p.wires, own, self.q, self.mu, self.forward, x)
         return x
 
-    def _decode(self, b: Block, given: NDArray[np.float64], x: NDArray[np.int32]) -> None:
+    def _decode(self, b: MaxBlock, given: NDArray[np.float64], x: NDArray[np.int32]) -> None:
         """The best states of each factor of a block, position by position; x where not known."""
         owner = np.repeat(np.arange(self.problem.n), self.problem.cards)
         rest = self._rest()

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from minfer.factors.group import components
 
 if TYPE_CHECKING:
-    from minfer.queries.map.problem import Problem
+    from minfer.queries.map.problem import MapProblem
 
 _BITS = 30  # of one capacity; two of them are added where flow can go either way
 
@@ -65,7 +65,7 @@ class Ising:
         return label[:n] > label[n:]
 
 
-def ising(problem: Problem, theta: NDArray[np.float64]) -> Ising | None:
+def ising(problem: MapProblem, theta: NDArray[np.float64]) -> Ising | None:
     """A problem over binary variables and pairs in these terms; None where it is none.
 
     ``theta`` are its unary terms, both states of each variable in the running.

@@ -22,7 +22,7 @@ from minfer.queries.map.flow import Ising, by_flow
 from minfer.queries.map.persistency import persistent
 
 if TYPE_CHECKING:
-    from minfer.queries.map.problem import Problem
+    from minfer.queries.map.problem import MapProblem
 
 #: The largest tables of label distances that are written out for blocks.
 _MAX_CELLS = 1 << 24
@@ -32,7 +32,7 @@ _REGION = 1000  # variables of a block
 class Moves:
     """Moves in one problem; all randomness is from ``rng``."""
 
-    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+    def __init__(self, problem: MapProblem, rng: np.random.Generator) -> None:
         self.problem = problem
         self.rng = rng
         wires = problem.wires

@@ -5,7 +5,7 @@ distances for compiled code (:mod:`minfer.kernels.dual`), and *blocks*, groups t
 themselves by max messages (global factors). Logical factors are chains of small tables
 (:mod:`minfer.decomposition`): being trees, they lose nothing in the relaxation; where a chain would
 be too large, they are blocks too. Nothing is approximated; all that
-is added here is what rounding may have hidden (:attr:`Problem.slack`).
+is added here is what rounding may have hidden (:attr:`MapProblem.slack`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.distances import recognised
 from minfer.factors.group import MAX_TABLE_CELLS, FactorGroup, n_entries
 from minfer.factors.tables import Tables
+from minfer.layout import cells, join, places, scopes
 
 if TYPE_CHECKING:
     from minfer.conditioning import Conditioned
@@ -39,7 +40,7 @@ Wires = tuple[NDArray[Any], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class MaxBlock:
     """Factors of one group that answer by max messages.
 
     Rows of one colour share no variable. ``at`` (n, S_1 + ... + S_A) is where each state is among
@@ -54,7 +55,7 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class MapProblem:
     """See the module's text. Scores here are those of the model, scaled by a power of two."""
 
     graph: FactorGraph
@@ -63,7 +64,7 @@ class Problem:
     theta: NDArray[np.float64]
     wires: Wires
     size: NDArray[np.float64]  # (F,) the largest finite number of a factor
-    blocks: tuple[Block, ...]
+    blocks: tuple[MaxBlock, ...]
     constant: float
     scale: float
     slack: float  # what rounding may make of a score, scaled
@@ -121,27 +122,22 @@ class Problem:
         return sv.reshape(-1, 2), tab[ft[:, None] + np.where(fw[:, None] >= 0, by_distance, cell)]
 
 
-def lay_out(model: Conditioned) -> Problem:
+def lay_out(model: Conditioned) -> MapProblem:
     """The problem of a conditioned model; ContradictionError where a known factor forbids it."""
     own, model = model.graph, _chained(model)
     graph = model.graph
     free = np.flatnonzero(model.fixed < 0)
     place = np.full(graph.n_variables, -1, dtype=np.int64)
     place[free] = np.arange(len(free))
-    cards = graph._n_states[free].astype(np.int64)
-    off = np.zeros(len(free) + 1, dtype=np.int64)
-    np.cumsum(cards, out=off[1:])
-    owner = np.repeat(free, cards)
-    states = np.arange(int(off[-1])) - np.repeat(off[:-1], cards)
-    theta = model.field[graph._offsets[owner] + states].astype(np.float64)
-    known = np.flatnonzero(model.fixed >= 0)
-    fixed = model.field[graph._offsets[known] + model.fixed[known]]
+    off = np.concatenate([[0], np.cumsum(graph._n_states[free], dtype=np.int64)])
+    theta = model.field[np.repeat(model.fixed < 0, graph._n_states)]
+    fixed = model.field[model.fixed_at]
     parts = [p for g in model.groups for p in _parts(model, g)]
     constant = math.fsum([model.constant, *fixed.tolist()])
     compiled: list[FactorGroup] = []
-    blocks: list[Block] = []
+    blocks: list[MaxBlock] = []
     for part in parts:
-        if isinstance(part, Block):
+        if isinstance(part, MaxBlock):
             blocks.append(part)
         elif part.arity == 0:
             constant += float(part.log_tables().sum())
@@ -163,11 +159,10 @@ def lay_out(model: Conditioned) -> Problem:
     scale = 1.0
     if total > _LARGE:
         scale = 2.0 ** -math.ceil(math.log2(total))
-    place32 = place.astype(np.int32)
-    wires, size = _wires(compiled, place32, off, scale)
+    wires, size = _wires(compiled, place.astype(np.int32), off, scale)
     slack = 4.0 * most * _EPS * total * scale
     blocks = [replace(b, **_places(b.group, place, off, model.fixed)) for b in blocks]
-    return Problem(
+    return MapProblem(
         own, model, free, theta * scale, wires, size, tuple(blocks), constant * scale, scale, slack
     )
 
@@ -212,7 +207,7 @@ def _parts(model: Conditioned, group: FactorGroup) -> list[Any]:
     return out
 
 
-def _block(model: Conditioned, group: FactorGroup) -> Block:
+def _block(model: Conditioned, group: FactorGroup) -> MaxBlock:
     if not group.has_maxima:  # says so, with the factor's number
         group.messages(np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros((0, 0)), best=True)
     scope = group._scope
@@ -230,7 +225,7 @@ def _block(model: Conditioned, group: FactorGroup) -> Block:
         waiting = waiting[~taken]
     nothing = np.zeros((0, 0))
     n_free = (model.fixed[scope] < 0).sum(axis=1)
-    return Block(group, tuple(colours), nothing.astype(np.int64), nothing, n_free)
+    return MaxBlock(group, tuple(colours), nothing.astype(np.int64), nothing, n_free)
 
 
 def _places(
@@ -256,43 +251,19 @@ def _wires(
     groups: list[FactorGroup], place: NDArray[np.int32], off: NDArray[np.int64], scale: float
 ) -> tuple[Wires, NDArray[np.float64]]:
     """Factors end to end; see :mod:`minfer.kernels.dual`."""
-    arities, variables, starts, widths, sizes = [], [], [], [], []
-    tables: list[NDArray[np.float64]] = []
-    used = 0
-    for g in groups:
-        n = len(g)
-        arities.append(np.full(n, g.arity, dtype=np.int64))
-        variables.append(place[g._scope].ravel())
-        taps = g.label_taps()
-        if taps is not None:
-            stored = np.concatenate([taps[:, -1:], taps[:, :-1]], axis=1)
-            widths.append(np.full(n, taps.shape[1] - 1, dtype=np.int32))
-        else:
-            stored = g.stored_tables()
-            widths.append(np.full(n, -1, dtype=np.int32))
-        step = stored.shape[1] if len(stored) == n else 0
-        starts.append(used + step * np.arange(n, dtype=np.int64))
-        tables.append(np.ascontiguousarray(stored, dtype=np.float64).ravel() * scale)
-        used += stored.size
-        sizes.append(np.asarray(g.magnitude(), dtype=np.float64) * scale)
-    none = [np.zeros(0)]
-    arity = np.concatenate(arities or none).astype(np.int64)
-    fptr = np.zeros(len(arity) + 1, dtype=np.int64)
-    np.cumsum(arity, out=fptr[1:])
-    sv = np.concatenate(variables or none).astype(np.int32)
-    sf = np.repeat(np.arange(len(arity)), arity)
-    cards = np.diff(off)
-    so = np.zeros(len(sv) + 1, dtype=np.int64)
-    np.cumsum(cards[sv], out=so[1:])
-    vs = np.argsort(sv, kind="stable")
-    vptr = np.zeros(len(off), dtype=np.int64)
-    np.cumsum(np.bincount(sv, minlength=len(off) - 1), out=vptr[1:])
+    counts = [len(g) for g in groups]
+    flat = scopes(groups, [place[g._scope] for g in groups])
+    where = places(flat, len(off) - 1)
+    taps = [g.label_taps() for g in groups]  # what is far off comes first here
+    stored = [g.stored_tables() if t is None else np.roll(t, 1, 1) for g, t in zip(groups, taps)]
+    ft, tab = cells(groups, stored)
+    widths = [-1 if t is None else t.shape[1] - 1 for t in taps]
+    fptr, sv = flat.fptr, flat.scope
+    sf = np.repeat(np.arange(len(ft)), np.diff(fptr))
+    size = np.diff(off)[sv]
     low = np.minimum.reduceat(sv, fptr[:-1]) if len(sv) else sv
     high = np.maximum.reduceat(sv, fptr[:-1]) if len(sv) else sv
-    early, late = low[sf] < sv, high[sf] > sv
-    ft = np.concatenate(starts or none).astype(np.int64)
-    fw = np.concatenate(widths or none).astype(np.int32)
-    tab = np.concatenate(tables or none).astype(np.float64)
-    wires = (off, vptr, vs.astype(np.int64), fptr, sv, so[:-1].copy(), sf.astype(np.int64),
-             early, late, ft, fw, tab)  # fmt: skip
-    return wires, np.concatenate(sizes or none).astype(np.float64)
+    wires = (off, where.vptr, where.order, fptr, sv, np.cumsum(size) - size, sf, low[sf] < sv,
+             high[sf] > sv, ft, np.repeat(np.array(widths, np.int32), counts),
+             tab * scale)  # fmt: skip
+    return wires, join([g.magnitude() for g in groups], np.float64) * scale

@@ -50,7 +50,7 @@ _SECONDS_A_PAIR = 4e-5  # of a maximum flow: 1.5e-5 to 5.5e-5 measured on grids
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class BestFound:
     """An assignment (V,) with its score, a bound on all scores, and how the search ended."""
 
     x: NDArray[np.int64]
@@ -62,7 +62,7 @@ class Found:
 
 def search(
     model: Conditioned, deadline: float = math.inf, gap: float = 0.0, use_toulbar: bool = True
-) -> Found:
+) -> BestFound:
     """The best assignment of a conditioned model, or a good one with a bound.
 
     Ends when bound and score are within ``gap``, at the ``deadline`` (of time.perf_counter), or
@@ -137,7 +137,7 @@ class _Search:
 
     # ------------------------------------------------------------ the search
 
-    def run(self, use_toulbar: bool) -> Found:
+    def run(self, use_toulbar: bool) -> BestFound:
         p = self.problem
         dual = Dual(p)
         if not dual.supported:
@@ -155,7 +155,7 @@ class _Search:
                 self._rounds(dual, False)
         return self._found()
 
-    def _found(self) -> Found:
+    def _found(self) -> BestFound:
         if self.score == -math.inf:
             raise RefusedError(
                 "mpe: no assignment with a positive probability was found, though none was proven "
@@ -167,7 +167,7 @@ class _Search:
         else:
             status = "time limit" if self.late else "within gap"
         x = self.problem.whole(self.x)
-        return Found(x, self.score, self.upper, status, tuple(self.steps))
+        return BestFound(x, self.score, self.upper, status, tuple(self.steps))
 
     def _cuts(self, dual: Dual) -> None:
         """Binary pairwise models: all by a flow, or some states and a bound."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from minfer.queries.map.problem import Problem
+    from minfer.queries.map.problem import MapProblem
 
 _DIGITS = 16.0  # of all costs together
 _MOST_CELLS = 1 << 22  # beyond, writing the problem takes longer than proofs do
@@ -34,7 +34,7 @@ def available() -> bool:
 
 
 def solve(
-    problem: Problem, score: float, seconds: float, python: str = sys.executable
+    problem: MapProblem, score: float, seconds: float, python: str = sys.executable
 ) -> tuple[NDArray[np.int32] | None, float] | None:
     """A better assignment, if one was found, and a bound (scaled) on all; None without both.
 
@@ -81,7 +81,7 @@ def _ask(content: dict[str, Any], seconds: float, python: str) -> dict[str, Any]
     return None
 
 
-def _content(problem: Problem, score: float) -> dict[str, Any] | None:
+def _content(problem: MapProblem, score: float) -> dict[str, Any] | None:
     """The problem as costs: what each cell is short of its table's best."""
     off, fptr, sv, ft, fw, tab = (problem.wires[i] for i in (0, 3, 4, 9, 10, 11))
     cards = problem.cards

@@ -1,9 +1,10 @@
-"""An answer in sentences: how it ended, its log Z, and what a summary says of it."""
+"""Any answer in sentences: how it ended, its log Z, its evidence, what a summary says of it."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from minfer.limits import compiled, load_compiler
 from minfer.words import counted, duration
@@ -84,3 +85,24 @@ def took(seconds: float, parts: str = "") -> str:
     spent = compiled()
     text = f"{duration(seconds)} ({parts})" if parts else duration(seconds)
     return f"{text}; compiling or loading kernels {duration(spent)}" if spent >= WORTH else text
+
+
+def told_evidence(graph: FactorGraph, seen: Mapping[int, Any]) -> dict[str, Any]:
+    """Evidence by names, as JSON has it."""
+    return {
+        graph.name(v): graph.states(v)[state]
+        if isinstance(state, int)
+        else dict(zip(graph.states(v), map(float, state)))
+        for v, state in seen.items()
+    }
+
+
+def evidence_text(graph: FactorGraph, seen: Mapping[int, Any]) -> str:
+    """Evidence as people read it: CVP=LOW, HR~LOW:0.2,HIGH:0.8."""
+    return ", ".join(
+        f"{graph.name(v)}={graph.states(v)[state]}"
+        if isinstance(state, int)
+        else f"{graph.name(v)}~"
+        + ",".join(f"{s}:{float(x):g}" for s, x in zip(graph.states(v), state))
+        for v, state in seen.items()
+    )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minfer.reduction.bound import MOST_BOUNDED
-from minfer.solvers import telling as inner
+from minfer.say import answers
 from minfer.words import counted, duration
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def why_no_bound(result: Result) -> str:
 
 def reduced_log_z(result: Result) -> str:
     """log Z of the reduced model, and whether that is refuted by its exact value."""
-    text = f"{inner.log_z(result.marginals)}; of the reduced model"
+    text = f"{answers.log_z(result.marginals)}; of the reduced model"
     if not result.log_z_refuted:
         return text
     return f"{text}; refuted: it is {result.certificate.log_z:.8g} (rigorous)"
@@ -122,23 +121,9 @@ def steps(result: Result) -> str:
     return ", ".join(f"{name} {duration(s)}" for name, s in result.timings.items() if s)
 
 
-def looked_at(result: Result, timed: bool = False) -> Result:
-    """Everything computed that is on first access; no bound where that would be out of place.
-
-    That is where time is limited (``timed``), or where too many factors are ignored.
-    """
-    if timed:
-        result = result.unbounded("none is computed under a time limit")
-    elif result.n_ignored > MOST_BOUNDED:
-        most = f"{MOST_BOUNDED:,} ignored factors"
-        result = result.unbounded(f"none is computed for more than {most}")
-    _ = result.bound, result.error_estimates, result.divergence, result.log_z_full
-    return result
-
-
 def status(result: Result) -> str:
     """The solver's status, or that refreshes still move its answer."""
-    own = inner.status(result.marginals)
+    own = answers.status(result.marginals)
     if result.status is not result.marginals.status and result.settled:
         return f"{result.status.value}: the reduced model is solved exactly"
     if result.settled or not result.marginals.status.ok:
@@ -164,7 +149,7 @@ def summary(result: Result, method: str, advice: str) -> dict[str, str]:
         "bound of leaving out": bound(result),
         "log Z": reduced_log_z(result),
         "": full_log_z(result),
-        "time": inner.took(result.seconds, steps(result)),
+        "time": answers.took(result.seconds, steps(result)),
     }
 
 

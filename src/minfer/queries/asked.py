@@ -1,4 +1,4 @@
-"""Questions and their answers as plain values and as tables for people."""
+"""Questions and their answers, as plain values and as tables for people."""
 
 from __future__ import annotations
 
@@ -9,31 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from minfer.joint import Joint
 from minfer.notebook import Face, Right
 from minfer.queries.query import Posteriors, query
+from minfer.say.answers import evidence_text, told_evidence
 from minfer.words import probability
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-
-
-def told_evidence(graph: FactorGraph, seen: Mapping[int, Any]) -> dict[str, Any]:
-    """Evidence by names, as JSON has it."""
-    return {
-        graph.name(v): graph.states(v)[state]
-        if isinstance(state, int)
-        else dict(zip(graph.states(v), map(float, state)))
-        for v, state in seen.items()
-    }
-
-
-def evidence_text(graph: FactorGraph, seen: Mapping[int, Any]) -> str:
-    """Evidence as people read it: CVP=LOW, HR~LOW:0.2,HIGH:0.8."""
-    return ", ".join(
-        f"{graph.name(v)}={graph.states(v)[state]}"
-        if isinstance(state, int)
-        else f"{graph.name(v)}~"
-        + ",".join(f"{s}:{float(x):g}" for s, x in zip(graph.states(v), state))
-        for v, state in seen.items()
-    )
 
 
 class Asked(NamedTuple):
