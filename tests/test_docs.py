@@ -44,7 +44,10 @@ from minfer.cli import app
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Pages that take several seconds.
-LONG = {"entity-resolution.md", "neural-parser.md", "from-pgmpy.md", "map.md"}
+LONG = {
+    "entity-resolution.md", "neural-parser.md", "from-pgmpy.md", "map.md", "rules.md", "plots.md",
+    "when-bp-is-wrong.md", "denoising.md", "intervals.md", "learning.md", "parsing.md", "torch.md",
+}  # fmt: skip
 #: Pages whose blocks are only checked, and commands that are never called from here.
 NOT_RUN_PAGES = {"commands.md": "the examples of the help texts, about files of the reader's"}
 NOT_RUN = {"paper": "minutes", "warmup": "compiles all kernels", "doctor": "may find faults here"}

@@ -200,6 +200,7 @@ def test_punctuation_is_left_out_of_the_count_of_crossing_trees():
 # ------------------------------------------------------------------ the figure
 
 
+@pytest.mark.slow
 def test_the_figure(data, models, monkeypatch, tmp_path):
     monkeypatch.setattr(fig2, "WORDS", (4, 12))
     monkeypatch.setattr(fig2, "LONG", 9)

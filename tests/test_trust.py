@@ -182,13 +182,15 @@ def contents(folder: Path) -> dict[str, Any]:
 # ---------------------------------------------------------------------- what must keep working
 
 
-def test_kernels_are_kept_at_home_and_closed_to_others(place):
+@pytest.mark.parametrize("apart", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_kernels_are_kept_at_home_and_closed_to_others(place, apart):
+    run = place.run_apart if apart else place.run
     old = os.umask(0)
     try:
-        assert place.run_apart() == ("42", "0", [])
+        assert run() == ("42", "0", [])
     finally:
         os.umask(old)
-    assert place.run_apart() == ("42", "1", [])
+    assert run() == ("42", "1", [])
     cache = place.home / ".cache"
     for path in [cache, *cache.rglob("*")]:
         assert not path.stat().st_mode & 0o022, path

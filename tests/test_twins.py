@@ -85,6 +85,7 @@ print(len(made), *[str(x) for x in made if id(x) not in twins], sep=";")
 """
 
 
+@pytest.mark.slow  # it imports all kernels in a process of its own
 def test_every_intrinsic_has_a_twin():
     call = [sys.executable, "-c", RECORD]
     out = subprocess.run(call, capture_output=True, text=True, check=True).stdout
