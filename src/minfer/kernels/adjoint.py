@@ -119,22 +119,6 @@ def pair_pass(ptr, rev, rho, slope, g, lam, S, order, down, damping):
 
 
 @jit
-def pair_sweeps(ptr, rev, rho, slope, g, lam, S, order, trace, n_sweeps, tol, damping):
-    """Sweeps over the core, up and down in turn: how they ended, and how many.
-
-    ``trace`` (8,), infinite at first, has the last changes.
-    """
-    done = 0
-    while done < n_sweeps:
-        moved, scale = pair_pass(ptr, rev, rho, slope, g, lam, S, order, done % 2 == 1, damping)
-        code = judged(trace, done, moved, tol * scale)
-        done += 1
-        if code != RUNNING:
-            return code, done
-    return RUNNING, done
-
-
-@jit
 def pair_begin(off, ptr, rho, probs, c, g, S, lam):
     """Cotangents ``c`` as derivatives by log-odds, and what they say to others at first."""
     for v in range(ptr.shape[0] - 1):
@@ -148,19 +132,26 @@ def pair_begin(off, ptr, rho, probs, c, g, S, lam):
 
 
 @jit
-def pair_ahead(ptr, rev, rho, slope, g, lam, S, order, trace, n_sweeps, tol):
-    """Undamped sweeps as :func:`pair_sweeps`, at half the cost: variables send ahead only.
+def pair_sweeps(ptr, rev, rho, slope, g, lam, S, order, trace, n_sweeps, tol, damping):
+    """Sweeps over the core, up and down in turn: how they ended, and how many.
 
-    What a variable says to one that the sweep has passed is said anew on the way back before it is
-    heard. ``order`` rises; slots of neighbours to come lie before those of neighbours passed, with
-    e < rev[e] (:func:`minfer.kernels.wiring.pair_slots`).
+    ``trace`` (8,), infinite at first, has the last changes. Undamped ones take half the time, since
+    variables send ahead only: what one says to another that the sweep has passed is said anew on
+    the way back before it is heard. ``order`` rises; slots of neighbours to come lie before those
+    of neighbours passed, with e < rev[e] (:func:`minfer.kernels.wiring.pair_slots`).
     """
+    done, code = 0, RUNNING
+    while damping > 0.0 and done < n_sweeps and code == RUNNING:
+        moved, scale = pair_pass(ptr, rev, rho, slope, g, lam, S, order, done % 2 == 1, damping)
+        code = judged(trace, done, moved, tol * scale)
+        done += 1
+    if damping > 0.0:
+        return code, done
     n = order.shape[0]
     heard, away = np.empty_like(lam), np.empty_like(lam)
     for e in range(lam.shape[0]):
         heard[e] = slope[e] * lam[rev[e]]
         away[e] = slope[rev[e]]
-    done, code = 0, RUNNING
     plain = rho.size == 0
     while done < n_sweeps and code == RUNNING:
         moved, scale = 0.0, 0.0
@@ -267,14 +258,9 @@ def pair_rows(
         codes[r], sweeps[r] = CONVERGED, 1
         if core.shape[0] > 0:
             trace[:] = np.inf
-            if damping == 0.0:
-                codes[r], sweeps[r] = pair_ahead(
-                    ptr, rev, none, slope, g, lam, S[r], core, trace, max_iters, tol
-                )
-            else:
-                codes[r], sweeps[r] = pair_sweeps(
-                    ptr, rev, none, slope, g, lam, S[r], core, trace, max_iters, tol, damping
-                )
+            codes[r], sweeps[r] = pair_sweeps(
+                ptr, rev, none, slope, g, lam, S[r], core, trace, max_iters, tol, damping
+            )
         pair_pass(ptr, rev, none, slope, g, lam, S[r], order, np.bool_(True), 0.0)
         if tables.shape[0] > 0:
             pair_statistics(every, slot, scope, none, sigma, lam, S[r], cells, tables[r])
@@ -445,7 +431,7 @@ def table_pass(w, given, alive, c, probs, lam, q, s, order, how, damping, tmp):
 
 @jit
 def table_sweeps(w, given, alive, c, probs, lam, q, s, order, trace, how, tmp):
-    """As :func:`pair_sweeps`; undamped ones send ahead, as :func:`pair_ahead`'s do.
+    """As :func:`pair_sweeps`; undamped ones send ahead, too.
 
     ``how``: (n_sweeps, tol, damping).
     """

@@ -207,6 +207,29 @@ def _announce(i, log_odds, ptr, rev, pair, W, wl, lane, L, m, bel):
             m[rev[e] * L + lane] = x if on else 1.0
 
 
+@jit(forceinline=True)
+def _odds(like, at, L, ptr, v, prior, m):
+    """Belief odds of a variable: its prior times all messages to it."""
+    b = load_as(like, prior, at + v * L)
+    for e in range(ptr[v], ptr[v + 1]):
+        b = b * load_as(like, m, at + e * L)
+    return b
+
+
+@jit(forceinline=True)
+def _weight(like, at, L, pair, e, W, wl):
+    """W of a slot, shared or the lane's own."""
+    return splat(like, W[e]) if wl.shape[0] == 0 else load_as(like, wl, at + pair[e] * L)
+
+
+@jit(forceinline=True)
+def _farther(x, old, far, apart):
+    """The larger of far / apart and |x - old| / (x + old), as two numbers: spares divisions."""
+    d, s = magnitude(x - old), x + old
+    a, c = d * apart, far * s
+    return choose(a, c, d, far), choose(a, c, s, apart)
+
+
 @jit
 def _collect(like, at, ptr, rev, pair, order, up, W, wl, prior, m):
     """Messages of trees towards the core or a root: from all others, once and for all."""
@@ -221,7 +244,7 @@ def _collect(like, at, ptr, rev, pair, order, up, W, wl, prior, m):
         for j in range(ptr[v], ptr[v + 1]):
             if j != e:
                 b = b * load_as(like, m, at + j * L)
-        w = splat(like, W[e]) if wl.shape[0] == 0 else load_as(like, wl, at + pair[e] * L)
+        w = _weight(like, at, L, pair, e, W, wl)
         store(m, at + rev[e] * L, (one + w * b) / (one + b))
 
 
@@ -232,25 +255,28 @@ def _distribute(ptr, rev, pair, order, up, W, wl, prior, m, bel):
     one = splat(m, 1.0)
     for k in range(order.shape[0] - 1, -1, -1):
         v = order[k]
-        lo, hi = ptr[v], ptr[v + 1]
-        b = load(prior, v * L)
-        for e in range(lo, hi):
-            b = b * load(m, e * L)
+        b = _odds(one, 0, L, ptr, v, prior, m)
         store(bel, v * L, b / (one + b))
-        for e in range(lo, hi):
+        for e in range(ptr[v], ptr[v + 1]):
             if e != up[k]:
-                x = load(m, e * L)
-                w = one * W[e] if wl.shape[0] == 0 else load(wl, pair[e] * L)
+                x, w = load(m, e * L), _weight(one, 0, L, pair, e, W, wl)
                 store(m, rev[e] * L, (x + w * b) / (x + b))
 
 
 @jit
-def _sweep(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, change):
+def _sweep(
+    like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, damping, change, moved
+):
     """Visit the core, messages into ``out``; ``change``: how far beliefs moved, lane by lane.
 
-    ``like`` is strict and tells how many lanes are visited, the first one is ``at``.
+    ``like`` is strict and tells how many lanes are visited, the first one is ``at``. Damped ones
+    are in place, and ``moved`` gets |x - y| / (x + y) of messages, undamped.
     """
-    if wl.shape[0] == 0:
+    if damping > 0.0:
+        _visit_damped(
+            like, at, ptr, rev, pair, core, W, wl, prior, m, bel, forward, damping, change, moved
+        )
+    elif wl.shape[0] == 0:
         _visit(like, at, ptr, rev, pair, core, W, None, prior, m, out, bel, forward, change)
     else:
         _visit(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, change)
@@ -264,11 +290,8 @@ def _visit(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, c
     n = core.shape[0]
     for k in range(n):
         v = core[k if forward else n - 1 - k]
-        lo, hi = ptr[v], ptr[v + 1]
-        b = load_as(like, prior, at + v * L)
-        for e in range(lo, hi):
-            b = b * load_as(like, m, at + e * L)
-        e = lo
+        e, hi = ptr[v], ptr[v + 1]
+        b = _odds(like, at, L, ptr, v, prior, m)
         while e + 2 <= hi:
             x, y = load_as(like, m, at + e * L), load_as(like, m, at + e * L + L)
             c, d = x + b, y + b
@@ -299,10 +322,10 @@ def _visit(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, c
 
 
 @jit
-def _sweep_damped(
+def _visit_damped(
     like, at, ptr, rev, pair, core, W, wl, prior, m, bel, forward, damping, change, moved
 ):
-    """The same in place and damped; ``moved``: |x - y| / (x + y) of messages, undamped."""
+    """The same in place and damped."""
     L = lanes_of(m)
     one, top = splat(like, 1.0), splat(like, 0.0)
     keep, part = splat(like, damping), splat(like, 1.0 - damping)
@@ -310,16 +333,12 @@ def _sweep_damped(
     n = core.shape[0]
     for k in range(n):
         v = core[k if forward else n - 1 - k]
-        b = load_as(like, prior, at + v * L)
-        for e in range(ptr[v], ptr[v + 1]):
-            b = b * load_as(like, m, at + e * L)
+        b = _odds(like, at, L, ptr, v, prior, m)
         for e in range(ptr[v], ptr[v + 1]):
             x, old = load_as(like, m, at + e * L), load_as(like, m, at + rev[e] * L)
-            w = one * W[e] if wl.shape[0] == 0 else load_as(like, wl, at + pair[e] * L)
+            w = _weight(like, at, L, pair, e, W, wl)
             x = (x + w * b) / (x + b)
-            d, s = magnitude(x - old), x + old
-            a, c = d * wide_apart, far * s
-            far, wide_apart = choose(a, c, d, far), choose(a, c, s, wide_apart)
+            far, wide_apart = _farther(x, old, far, wide_apart)
             a, c = part * (one + old), keep * (one + x)
             store(m, at + rev[e] * L, (a * x + c * old) / (a + c))
         p = b / (one + b)
@@ -334,16 +353,11 @@ def _compare(ptr, core, prior, m, out, bel, moved, change):
     """After a confirming update: how far messages moved, and beliefs, which ``bel`` then has."""
     L = lanes_of(m)
     one, top = splat(m, 1.0), splat(m, 0.0)
-    far, wide_apart = top, one  # the largest ratio as two numbers: spares divisions
+    far, wide_apart = top, one
     for e in range(0, m.shape[0], L):
-        x, old = load(out, e), load(m, e)
-        d, s = magnitude(x - old), x + old
-        a, c = d * wide_apart, far * s
-        far, wide_apart = choose(a, c, d, far), choose(a, c, s, wide_apart)
+        far, wide_apart = _farther(load(out, e), load(m, e), far, wide_apart)
     for v in core:
-        b = load(prior, v * L)
-        for e in range(ptr[v], ptr[v + 1]):
-            b = b * load(out, e * L)
+        b = _odds(one, 0, L, ptr, v, prior, out)
         p = b / (one + b)
         top = larger(magnitude(p - load(bel, v * L)), top)
         store(bel, v * L, p)
@@ -357,9 +371,7 @@ def _read(ptr, core, prior, m, bel):
     L = lanes_of(m)
     one = splat(m, 1.0)
     for v in core:
-        b = load(prior, v * L)
-        for e in range(ptr[v], ptr[v + 1]):
-            b = b * load(m, e * L)
+        b = _odds(one, 0, L, ptr, v, prior, m)
         store(bel, v * L, b / (one + b))
 
 
@@ -379,9 +391,7 @@ def _totals(
     for base in range(0, L, C):
         total = like - like
         for v in range(V):
-            b = load_as(like, prior, v * L + base)
-            for e in range(ptr[v], ptr[v + 1]):
-                b = b * load_as(like, m, e * L + base)
+            b = _odds(like, base, L, ptr, v, prior, m)
             q = like / (like + b)
             total = total + log(like + b)
             store(on, v * C, b * q)
@@ -551,24 +561,16 @@ def propagate(
         for lane in range(0 if halt or n_run == 0 else L if alone else 1):
             if alone and runs[lane] < 0:
                 continue
-            if damping > 0.0 and alone:
-                _sweep_damped(
-                    lone(m), lane, ptr, rev, pair, core, W, wl, prior, m, bel, forward, damping,
-                    change, moved,
-                )  # fmt: skip
-            elif damping > 0.0:
-                _sweep_damped(
-                    strict(m), lane, ptr, rev, pair, core, W, wl, prior, m, bel, forward, damping,
-                    change, moved,
-                )  # fmt: skip
-            elif alone:
+            if alone:
                 _sweep(
-                    lone(m), lane, ptr, rev, pair, core, W, wl, prior, m, m, bel, forward, change
-                )
+                    lone(m), lane, ptr, rev, pair, core, W, wl, prior, m, m, bel, forward, damping,
+                    change, moved,
+                )  # fmt: skip
             else:
                 _sweep(
-                    strict(m), lane, ptr, rev, pair, core, W, wl, prior, m, m, bel, forward, change
-                )
+                    strict(m), lane, ptr, rev, pair, core, W, wl, prior, m, m, bel, forward,
+                    damping, change, moved,
+                )  # fmt: skip
         forward = not forward
         lane = 0
         while lane < L or (n_run == 0 and n_park > 0):
@@ -586,7 +588,7 @@ def propagate(
                     out[e] = m_p[e]  # from trees nothing comes
                 _sweep(
                     strict(m), np.int64(0), ptr, rev, pair, core, W, w_p, prior_p, m_p, out, was,
-                    np.bool_(True), change_p,
+                    np.bool_(True), 0.0, change_p, moved_p,
                 )  # fmt: skip
                 _compare(ptr, core, prior_p, m_p, out, was, moved_p, change_p)
                 unproved = 0

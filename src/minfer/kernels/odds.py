@@ -283,7 +283,7 @@ def sweep_pairs(
     ``before`` is empty it is one sweep in each direction. ``residuals`` gets the largest changes of
     beliefs, and with a minus sign what confirming sweeps moved.
 
-    ``damping``: None if there is none, and room. ``weights``, or None, as in ``visit_pairs``.
+    ``damping`` may be None if there is none, and room. ``weights``, or None: see ``visit_pairs``.
     ``wake``, None or (owner of each slot, active): the residual schedule. Sweeps then visit only
     active variables, those whose messages moved. When nothing among them moves any more, everything
     is woken; a sweep over everything within the trigger is followed by the confirming update.

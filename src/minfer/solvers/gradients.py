@@ -595,11 +595,6 @@ class Pairs:
     def sweeps(
         self, trace: NDArray[np.float64], most: int, tol: float, damping: float
     ) -> tuple[int, int]:
-        if not damping:
-            return self.k.pair_ahead(
-                self.ptr, self.rev, self.rho, self.slope, self.g, self.lam, self.S, self.core,
-                trace, most, tol,
-            )  # fmt: skip
         return self.k.pair_sweeps(
             self.ptr, self.rev, self.rho, self.slope, self.g, self.lam, self.S, self.core, trace,
             most, tol, damping,

@@ -225,7 +225,8 @@ class Propagation:
         """Up to n sweeps; see :func:`minfer.solvers.iteration.iterate`."""
         k, s, control = self.odds, self.messages, self.watch.control
         if self.pairs_only:
-            plain = not self.damping and len(self.watch.m) == len(s.m)
+            plain = self.schedule == "sequential" and not self.damping and not self.mesh.reweighted
+            plain = plain and len(self.watch.m) == len(s.m)  # the first that most programs compile
             wake = None if self.wake is None else (self.wake[0], self.wake[2])
             return k.sweep_pairs(
                 self.core.odds, s.m, s.bel, self.watch.m, self.watch.bel, control, n, residuals,
