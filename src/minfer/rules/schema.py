@@ -738,15 +738,8 @@ class Store:
         for _, raw, truth, what in observed:
             columns = [c for c in raw.columns if c != truth]
             parts.append(self.codes_of(raw, columns, classes, self.truth_sql(raw, truth, what)))
-        union = " union all ".join(parts)
-        if d.symmetric:
-            union = f"select least(a0, a1) as a0, greatest(a0, a1) as a1, truth from ({union})"
-        known, listed = self.fresh("known"), ", ".join(args)
-        self.con.make(
-            known,
-            f"select {listed}, bool_or(truth) as truth, bool_or(truth) <> bool_and(truth) as clash "
-            f"from ({union}) group by {listed}",
-        )
+        known = self.fresh("known")
+        self.con.make(known, by_atom(" union all ".join(parts), args, d.symmetric))
         on = " and ".join(f"b.{a} = k.{a}" for a in args)
         row = self.con.one(
             f"select {', '.join('k.' + a for a in args)}, clash, field is null as absent, truth "
@@ -922,6 +915,17 @@ class Store:
         if row is None:
             raise ModelError(f"{who}: {visible(str(atom))} is not a candidate of {visible(p.name)}")
         return int(row[0])
+
+
+def by_atom(rows: str, args: Sequence[str], symmetric: bool) -> str:
+    """SQL of rows (a0, ..., truth) as one for each atom: its truth, and whether others clash."""
+    if symmetric:
+        rows = f"select least(a0, a1) as a0, greatest(a0, a1) as a1, truth from ({rows})"
+    listed, truth = ", ".join(args), "bool_or(truth)"
+    return (
+        f"select {listed}, {truth} as truth, {truth} <> bool_and(truth) as clash from ({rows}) "
+        f"group by {listed}"
+    )
 
 
 def _family(sql_type: str) -> str:

@@ -83,8 +83,7 @@ class Selector:
         self.pieces: list[Piece] = []
         self.skipped: list[str] = []  # what no band could be summed of
         self.by_rank: dict[int, Ranked] = {}  # pieces that are joined in order of rank
-        self._p: NDArray[np.float64] | None = None
-        self._m: NDArray[np.float64] | None = None
+        self._columns: dict[str, NDArray[np.float64]] = {}  # of the database's atoms
         self.possible, self.exact = 0.0, True
         hard_parts = [p for p in grounder.parts if not grounder.easy(p)]
         check_size(grounder, max_groundings, hard_parts)
@@ -127,11 +126,11 @@ class Selector:
         out = [w if math.isinf(w) else w * part.share * piece.most for w in given]
         return [min(out), max(out)]
 
-    def set_p(self, p: NDArray[np.float64]) -> None:
-        """The marginals that the database uses."""
-        if self._p is None or not np.array_equal(p, self._p):
-            self.store.set_column("p", p)
-            self._p = p.copy()
+    def _use(self, column: str, values: NDArray[np.float64]) -> None:
+        """Have the database use these probabilities: ``p`` to select, ``m`` for messages."""
+        if not np.array_equal(values, self._columns.get(column, ())):
+            self.store.set_column(column, values)
+            self._columns[column] = values.copy()
 
     # ------------------------------------------------------------------ selecting
 
@@ -202,7 +201,7 @@ class Selector:
     ) -> list[Block]:
         """At most so many rows."""
         part = self.grounder.parts[piece.part]
-        self.set_p(p)
+        self._use("p", p)
         conditions, tables = piece.within(*interval)
         keys = self.keys[part.rule]
         return list(self.grounder.clauses(part, piece.join, keys, conditions, tables, most))
@@ -307,10 +306,9 @@ class Selector:
         cavity: bool,
         out: NDArray[np.float64],
     ) -> None:
-        self.set_p(p)
-        if cavity and (self._m is None or not np.array_equal(now, self._m)):
-            self.store.set_column("m", now)
-            self._m = now.copy()
+        self._use("p", p)
+        if cavity:
+            self._use("m", now)
         literals = piece.join.literals
         used = "m" if cavity else "p"
         columns = [

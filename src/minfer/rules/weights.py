@@ -36,6 +36,7 @@ from minfer.rules.ground import Grounder, Grounding, Keys, Part
 from minfer.rules.model import block_weights, build, weight_of
 from minfer.rules.parse import Rule, parse_rule
 from minfer.rules.plan import check_size
+from minfer.rules.schema import by_atom
 from minfer.rules.selection import Selector
 from minfer.states import did_you_mean
 from minfer.words import counted
@@ -347,14 +348,10 @@ class _Labelled:
         rows = store.codes_of(
             raw, columns, p.classes, store.truth_sql(raw, truth, what), known=False
         )
-        if p.symmetric:
-            rows = f"select least(a0, a1) as a0, greatest(a0, a1) as a1, truth from ({rows})"
-        listed = ", ".join(p.arguments)
         on = " and ".join(f"a.{c} = l.{c}" for c in p.arguments)
         got = store.con.execute(
-            f"select a.id as id, l.truth as truth, l.clash as clash from (select {listed}, "
-            f"bool_or(truth) as truth, bool_or(truth) <> bool_and(truth) as clash from ({rows}) "
-            f"group by {listed}) l left join {p.atoms} a on {on}"
+            f"select a.id as id, l.truth as truth, l.clash as clash from "
+            f"({by_atom(rows, p.arguments, p.symmetric)}) l left join {p.atoms} a on {on}"
         ).fetchnumpy()
         missing = np.ma.getmaskarray(got["id"])
         ids = np.asarray(np.ma.getdata(got["id"]))[~missing]
