@@ -31,12 +31,12 @@ def answers(seed: int) -> Answer:
     import numpy as np
 
     import minfer
-    from drawn_models import KINDS, draw
     from minfer.errors import MinferError
     from minfer.parsing import tree_marginals
+    from oracle.models import SMALL
 
     rng = np.random.default_rng(seed)
-    graph = draw(rng, KINDS[seed % len(KINDS)], 40)
+    graph = [*SMALL.values()][seed % len(SMALL)](rng).graph
     found: Answer = {}
 
     def note(name: str, ask: Any) -> None:
