@@ -78,7 +78,7 @@ class Features(FactorGroup):
             and (self.truth is other.truth or np.array_equal(self.truth, other.truth))
         )
 
-    def alike(self) -> Any:
+    def _alike(self) -> Any:
         return Features, self.truth.shape, self.truth.tobytes()
 
     @property

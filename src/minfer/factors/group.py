@@ -209,11 +209,11 @@ class FactorGroup:
             **{name: getattr(self, name).take(rows, axis=0) for name in self.per_factor},
         )
 
-    def alike(self) -> Any:
-        """What groups have in common that can be :meth:`joined`; None where they stay apart."""
+    def _alike(self) -> Any:
+        """What groups have in common that can be :meth:`_joined`; None where they stay apart."""
         return None
 
-    def joined(self: Group, groups: Sequence[Group]) -> Group:
+    def _joined(self: Group, groups: Sequence[Group]) -> Group:
         """Groups that are alike, this one first, as one."""
         if len(groups) == 1:
             return self
@@ -247,7 +247,7 @@ class FactorGroup:
         """d log psi / d weights, expected under joints (n, cells): shape (n, k)."""
         return np.zeros((len(joint), 0))
 
-    def statistics_at(
+    def _statistics_at(
         self, rows: NDArray[np.int64], states: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
         """d log psi / d weights of factors ``rows`` (n,) at states (n, A), where it is not zero.
@@ -603,18 +603,18 @@ class Tables(FactorGroup):
     def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
         return joint
 
-    def statistics_at(
+    def _statistics_at(
         self, rows: NDArray[np.int64], states: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
         return np.arange(len(rows)), self._cells(states.T, len(rows)), np.ones(len(rows))
 
-    def alike(self) -> Any:
+    def _alike(self) -> Any:
         return Tables, self.shape
 
-    def joined(self, groups: Sequence[Tables]) -> Tables:
+    def _joined(self, groups: Sequence[Tables]) -> Tables:
         if len(groups) == 1:
             return self
-        return super().joined(groups).replace(_log_psi=np.concatenate([g.weights for g in groups]))
+        return super()._joined(groups).replace(_log_psi=np.concatenate([g.weights for g in groups]))
 
     def without_zeros(self, which: NDArray[np.bool_]) -> Tables:
         if not np.isneginf(self._log_psi).any() or not which.any():

@@ -117,7 +117,7 @@ class Block:
         for g in self.graph.groups:
             places = self._places(g)
             for _, rows, states in _occurrences(g, labels):
-                f, column, value = g.statistics_at(rows, states)
+                f, column, value = g._statistics_at(rows, states)
                 s += np.bincount(places[rows[f], column], value, len(s))
         return float(scores.sum()), self.weigh(s)
 
@@ -179,7 +179,7 @@ class Block:
                     moved[:, k] = s
                     place = graph._offsets[g._scope[factors, k]] + s + observation * size
                     base += np.bincount(place, g.score(factors, moved), len(base))
-                    f, column, value = g.statistics_at(factors, moved)
+                    f, column, value = g._statistics_at(factors, moved)
                     rows.append(place[f])
                     columns.append(places[factors[f], column])
                     values.append(value)
@@ -247,14 +247,14 @@ def union(graphs: Sequence[FactorGraph]) -> FactorGraph:
     for graph in graphs:
         for g in graph.groups:
             moved = g.replace(_ids=g._ids + factors, _scope=(g._scope + variables).astype(np.int32))
-            key = g.alike()
+            key = g._alike()
             alike.setdefault(len(alike) if key is None else key, []).append(moved)
         variables += graph.n_variables
         factors += graph.n_factors
     field = None
     if any(g._field is not None for g in graphs):
         field = np.concatenate([g.field for g in graphs])
-    return FactorGraph(n_states, tuple(g[0].joined(g) for g in alike.values()), _field=field)
+    return FactorGraph(n_states, tuple(g[0]._joined(g) for g in alike.values()), _field=field)
 
 
 class Inference:
