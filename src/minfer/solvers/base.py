@@ -486,11 +486,3 @@ def normalised(weights: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDAr
         return weights
     totals = np.add.reduceat(weights, offsets[:-1], axis=-1)
     return weights / np.repeat(totals, np.diff(offsets), axis=-1)
-
-
-def softmax(log_weights: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Every segment as a distribution."""
-    if len(offsets) < 2:
-        return log_weights
-    top = np.maximum.reduceat(log_weights, offsets[:-1])
-    return normalised(np.exp(log_weights - np.repeat(top, np.diff(offsets))), offsets)

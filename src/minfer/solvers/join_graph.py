@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from minfer.elimination import SLOW_STEP, Adjacency, adjacency, eliminate_by
 from minfer.errors import ContradictionError, RefusedError
 from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals, check_start, normalised
+from minfer.solvers.clique_passes import table_sizes
 from minfer.solvers.iteration import drifts, iterate
 from minfer.solvers.status import LogZ, Status
 
@@ -173,15 +175,14 @@ def clusters(
     RefusedError if they are not made ``until`` then (:func:`~minfer.limits.clock`).
     """
     order = order_of(adjacency(model)) if order is None else order
-    position = np.full(model.graph.n_variables, -1, dtype=np.int64)
-    position[order] = np.arange(len(order))
-    place = position.tolist()
+    place = dict(zip(order, range(len(order))))
     card = model.graph._n_states.tolist()
     buckets: list[list[_Item]] = [[] for _ in order]
     flat = model.arrays.scopes
-    first = np.minimum.reduceat(position[flat.scope], flat.fptr[:-1]) if len(flat.ids) else ()
-    for f, at in enumerate(first):
-        buckets[at].append((frozenset(flat.scope[flat.fptr[f] : flat.fptr[f + 1]].tolist()), f, -1))
+    every, ends = flat.scope.tolist(), flat.fptr.tolist()
+    for f, (begin, end) in enumerate(pairwise(ends)):
+        scope = frozenset(every[begin:end])
+        buckets[min(place[v] for v in scope)].append((scope, f, -1))
     out = Clusters([], [], {}, [], 0, 0, 0)
     n_split = largest = total = 0
     for at, v in enumerate(order):
@@ -273,10 +274,11 @@ class Links:
             add_table(card, self.cl_var, self.cl_ptr[c], self.cl_ptr[c + 1], scope, table, mine)
 
         flat, (toff, log_psi), off = model.arrays.scopes, model.arrays.cells, graph._offsets
+        begin, scope = flat.fptr, flat.scope.astype(np.int64)
+        size = table_sizes(graph._n_states, flat)
         for c, factors in enumerate(joined.factors):
             for f in factors:
-                scope = flat.scope[flat.fptr[f] : flat.fptr[f + 1]].astype(np.int64)
-                add(c, scope, log_psi[toff[f] : toff[f] + math.prod(card[scope].tolist())])
+                add(c, scope[begin[f] : begin[f + 1]], log_psi[toff[f] : toff[f] + size[f]])
         for v, c in joined.field_of.items():
             add(c, np.array([v]), model.field[off[v] : off[v + 1]])
         edges = joined.edges

@@ -34,7 +34,8 @@ from minfer.errors import RefusedError
 from minfer.kernels.backend import Backend, backend
 from minfer.layout import lay_out
 from minfer.limits import clock, deadline_of, start_clock
-from minfer.solvers.base import Marginals, check_start, first_argmax, normalised, softmax
+from minfer.solvers.base import Marginals, check_start, first_argmax, normalised
+from minfer.solvers.independent import softmax
 from minfer.solvers.irreducible import no_messages
 from minfer.solvers.status import LogZ, Status
 from minfer.support import lift, without_least
@@ -290,7 +291,7 @@ def initial_probs(
     Idle variables, without any factor left, always get those of the field: that is the answer.
     """
     off = model.graph._offsets
-    weights = softmax(model.field, off)
+    weights, _ = softmax(model)
     if model.graph.n_variables and _fits(model, start):
         assert start is not None
         earlier = np.where(model.field > -np.inf, without_least(start.probs), 0.0)

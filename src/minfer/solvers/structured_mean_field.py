@@ -35,8 +35,9 @@ from minfer.factors.group import FactorGroup, components
 from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
 from minfer.limits import clock, deadline_of, start_clock
-from minfer.solvers.base import Marginals, check_start, softmax
+from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.clique_passes import pass_messages
+from minfer.solvers.independent import softmax
 from minfer.solvers.irreducible import tied_parts
 from minfer.solvers.status import LogZ, Status
 from minfer.support import lift, without_least
@@ -507,7 +508,7 @@ class _Sets:
 
 def _first(model: Conditioned, start: Marginals | None, graph: FactorGraph) -> NDArray[np.float64]:
     """The q to begin with, (sum S,): of ``start`` if it fits, else of the field alone."""
-    q = softmax(model.field, model.graph._offsets)
+    q, _ = softmax(model)
     if start is not None and np.array_equal(start.graph._n_states, graph._n_states):
         known = len(start.probs)
         q[:known] = without_least(start.probs)
