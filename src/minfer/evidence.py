@@ -307,7 +307,7 @@ def table_of(rows: Any, columns: Sequence[str] | None = None, who: str = "predic
             "records", rows, names, len(rows), lambda k: of_objects([r.get(k) for r in rows]), who
         )
     else_ = "an array with columns=, or the name of a .csv or .parquet file"
-    raise SettingsError(
+    raise (EvidenceError if who == "batch" else SettingsError)(
         f"{who}: rows must be a data frame of pandas or polars, an Arrow table, columns {{name: "
         f"values}}, a list of dicts, {'or an array of states' if who == 'batch' else else_}, not "
         f"{type(rows).__name__}"
