@@ -125,9 +125,9 @@ def possible(graph: FactorGraph, given: Mapping[int, int | NDArray[np.float64]])
         for v, state in hard.items():
             if v in plan.place:
                 row[0, plan.place[v]] = state
-        if not plan.check_known(row[0]):
+        if not plan.agrees(row)[0]:
             return False
         field = log_field(plan.graph, plan.place, soft)[None] if soft else None
-        return bool(plan.run(row, field).log_z[0] > -np.inf)
+        return bool(plan.run(row, field)[1][0] > -np.inf)
     except ContradictionError:
         return False

@@ -156,42 +156,28 @@ class RowPlan:
     narrow: dict[bytes, RowPlan | None] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, flat: Flat, tree: CliqueTree) -> RowPlan:
-        """Plan for all observed sets. ``flat``: the model conditioned without evidence."""
-        return cls._make(flat, tree, np.zeros(len(flat.card), dtype=bool))
-
-    @classmethod
-    def _make(cls, flat: Flat, tree: CliqueTree, observed: NDArray[np.bool_]) -> RowPlan:
-        fits = tree.complete and tree.cells <= MAX_CELLS
-        sizes = flat.sizes
-        layout = lay_out(flat, tree, sizes, observed) if fits else None
-        return cls(flat, tree, layout, int(sizes.sum()))
-
-    @classmethod
-    def both_passes(cls, flat: Flat, tree: CliqueTree, observed: NDArray[np.bool_]) -> RowPlan:
-        """Plan for one observed set, whose variables are not in the tree: all marginals."""
-        sizes = flat.sizes
-        layout = lay_out(flat, tree, sizes, observed) if tree.complete else None
-        return cls(flat, tree, layout, int(sizes.sum()))
-
-    @classmethod
-    def one_pass(
+    def make(
         cls,
         flat: Flat,
         tree: CliqueTree,
-        observed: NDArray[np.bool_],
-        entering: NDArray[np.bool_],
-        target: int,
+        observed: NDArray[np.bool_] | None = None,
+        target: int | None = None,
+        entering: NDArray[np.bool_] | None = None,
+        most: float | None = None,
     ) -> RowPlan:
-        """The same for one target, or none at all (-1), which is not observed.
+        """Plan for all observed sets, or for one, whose variables are not in the tree.
 
-        ``entering``: variables that some rows observe, and those that have a field.
+        ``flat``: the model conditioned without evidence. With a ``target`` that is not observed,
+        or none at all (-1), a first pass is laid out alone; ``entering`` are the variables that
+        some rows observe, and those that have a field.
         """
-        sizes = flat.sizes
-        layout = None
-        if tree.complete:
-            tree = rooted_at(tree, target) if target >= 0 else tree
-            layout = lay_out(flat, tree, sizes, observed, entering, target >= 0)
+        sizes, layout = flat.sizes, None
+        if tree.complete and tree.cells <= (MAX_CELLS if most is None else most):
+            if target is not None and target >= 0:
+                tree = rooted_at(tree, target)
+            nobody = np.zeros(len(flat.card), dtype=bool)
+            cut = nobody if observed is None else observed
+            layout = lay_out(flat, tree, sizes, cut, entering, target != -1)
         return cls(flat, tree, layout, int(sizes.sum()))
 
     @property
@@ -271,9 +257,13 @@ class RowPlan:
                     whole[chosen] = some
         return rows
 
-    def fill(self, evidence: NDArray[np.int32], rows: Rows, workers: int = 1) -> None:
-        """Answer rows of this plan's observed set into arrays that are there already."""
-        self._run(_NO_NUMBERS, _plain(evidence, np.int32), _NO_NUMBERS, rows, workers)
+    def answer(self, evidence: NDArray[np.int32], field: NDArray[np.float64] | None = None) -> Rows:
+        """Rows of this plan's observed set, with what each adds to the field."""
+        n = len(evidence)
+        rows = Rows(np.empty((n, self.width)), np.empty(n), np.zeros(n, dtype=bool), None)
+        given = _NO_NUMBERS if field is None else field
+        self._run(given, _plain(evidence, np.int32), _NO_NUMBERS, rows, 1)
+        return rows
 
     def _checked(
         self,
@@ -370,30 +360,15 @@ class RowPlan:
         self, evidence: NDArray[np.int32]
     ) -> list[tuple[RowPlan, NDArray[np.int64] | None]]:
         """Rows by the plan that answers them."""
-        from minfer.kernels.rows import observed_keys
-
-        keys = np.empty(len(evidence), dtype=np.uint64)
-        observed_keys(evidence, keys)
-        ordered, few = np.sort(keys), self._enough() - 1
-        if not (ordered[few:] == ordered[: len(keys) - few]).any():
-            return [(self, None)]
-        by_key = np.argsort(keys, kind="stable")
-        groups = np.split(by_key, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
-        rest = np.ones(len(keys), dtype=bool)
+        rest = np.ones(len(evidence), dtype=bool)
         out: list[tuple[RowPlan, NDArray[np.int64] | None]] = []
-        for mine in groups:
-            if len(mine) <= few:
-                continue
-            observed = evidence[mine[0]] >= 0
-            plan = self._narrow_plan(observed)
+        for mine in observed_sets(evidence, self._enough() - 1):
+            plan = self._narrow_plan(evidence[mine[0]] >= 0)
             if plan is not None:
-                mine = mine[((evidence[mine] >= 0) == observed).all(axis=1)]  # not by its key alone
                 rest[mine] = False
                 out.append((plan, mine))
-        if rest.all():
-            return [(self, None)]
         if rest.any():
-            out.append((self, np.flatnonzero(rest)))
+            out.append((self, None if rest.all() else np.flatnonzero(rest)))
         return out
 
     def _narrow_plan(self, observed: NDArray[np.bool_]) -> RowPlan | None:
@@ -406,7 +381,7 @@ class RowPlan:
             keep = ~observed & (self.tree.home >= 0) if self.tree.complete else ~observed
             tree = tree_over(links(self.flat, keep), len(observed), bar)
             found = tree.complete and tree.cells <= bar
-            self.narrow[key] = RowPlan._make(self.flat, tree, observed) if found else None
+            self.narrow[key] = RowPlan.make(self.flat, tree, observed) if found else None
         plan = self.narrow[key]
         if plan is not None and plan.given is not self.given:
             assert self.given is not None
@@ -415,51 +390,57 @@ class RowPlan:
         return plan
 
 
+def observed_sets(evidence: NDArray[np.int32], few: int) -> list[NDArray[np.int64]]:
+    """The rows of each observed set that more than ``few`` rows have."""
+    from minfer.kernels.rows import observed_keys
+
+    keys = np.empty(len(evidence), dtype=np.uint64)
+    observed_keys(evidence, keys)
+    ordered = np.sort(keys)
+    if not (ordered[few:] == ordered[: max(len(keys) - few, 0)]).any():
+        return []
+    groups = np.split(
+        np.argsort(keys, kind="stable"), np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    )
+    out = []
+    for mine in groups:
+        if len(mine) > few:
+            seen = evidence[mine] >= 0
+            out.append(mine[(seen == seen[0]).all(axis=1)])  # not by its key alone
+    return out
+
+
 class OneRow:
-    """A first pass over a loaded plan for one row at a time: no lanes, and next to no overhead.
+    """A first pass over a loaded plan for one row at a time: one lane, and next to no overhead.
 
     Messages that no evidence touches are made once. What rows bring are the states of ``observed``,
-    in that order, which the plan has taken out of its tree.
+    in that order, which the plan has taken out of its tree and which have no field.
     """
 
     def __init__(self, plan: RowPlan, observed: Sequence[int]) -> None:
-        from minfer.kernels import rows as k
+        from minfer.kernels.rows import one_row, start_one
 
-        assert plan.given is not None
-        assert plan.numbers is not None
-        numbers, log_field, flat = plan.numbers, plan.given[1], plan.flat
+        numbers, flat = plan.numbers, plan.flat
+        assert numbers is not None
         layout = numbers.layout
         place = np.full(len(flat.card), -1, dtype=np.int64)
         place[observed] = np.arange(len(observed))
         picks = layout.picks.copy()
         picks[:, 0] = place[picks[:, 0]]
-        has_field = [v for v in observed if log_field[flat.off[v] : flat.off[v + 1]].any()]
-        fields = np.array([(place[v], flat.off[v]) for v in has_field], dtype=np.int64)
-        n, n_slices = len(layout.nodes), len(layout.slices)
-        n_bounds = len(flat.card) + n_slices + n
-        parts = [layout.nodes, layout.inputs, layout.slices, picks, np.zeros(n, np.int64), fields]
-        at = np.cumsum([k.H_SIZE, *(part.size for part in parts)])
-        answer = max(layout.answer, 0)
-        head = [n, 0, n_slices, len(fields), len(observed), answer, plan.width, n_bounds]
-        ints = np.concatenate([head, at[:-1], *(part.ravel() for part in parts)])
-        n_values = len(log_field) + int(layout.slices[:, k.S_SIZE].sum())
-        n_values += int(layout.nodes[:, k.ENTRIES].sum())
-        base, touched = np.empty(n_values + 3 * n_bounds + 2), np.empty(n, dtype=np.uint8)
-        k.start_one(ints, layout.maps, numbers.psi, numbers.shared, numbers.field, base, touched)
-        which = np.flatnonzero(touched)
-        ints[k.H_TOUCHED] = len(which)
-        ints[ints[k.AT_TOUCHED] : ints[k.AT_TOUCHED] + len(which)] = which
-        free = place < 0
-        base[-2] += numbers.constant + numbers.shared[4, : len(place)][free].sum()
-        self.arguments = (
-            ints, layout.maps, numbers.psi, numbers.shared, numbers.table, log_field, base
+        base, todo = start_one(
+            layout.nodes, layout.inputs, layout.slices, layout.maps, numbers.psi, numbers.shared,
+            numbers.field, len(place),
         )  # fmt: skip
-        self.width = plan.width
-        self.kernel = k.one_row
+        base[-1] = numbers.constant + numbers.shared[4, : len(place)].sum()
+        self.kernel, self.room = one_row, plan.width + 2
+        self.arguments = (
+            layout.nodes, layout.inputs, layout.slices, picks, layout.maps, numbers.psi,
+            numbers.table, todo, base, layout.answer,
+        )  # fmt: skip
 
     def __call__(self, states: list[int]) -> tuple[NDArray[np.float64], bool]:
-        """Probabilities and, behind them, log Z; and whether the row is unsafe."""
-        out = np.empty(self.width + 1)
+        """Probabilities and, behind them, log Z and what it may lack; whether the row is unsafe."""
+        out = np.empty(self.room)
         return out, self.kernel(*self.arguments, np.array(states, dtype=np.int64), out)
 
 
