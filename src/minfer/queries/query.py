@@ -46,11 +46,13 @@ _EXACTLY = Exact()
 class Posterior(Probabilities):
     """P(target | evidence), shape (S,); also by the states' names, as in ``p["yes"]``."""
 
-    _ask: Callable[[], float] | None
+    variable: str = ""
+    states: tuple[str, ...] | None = None
+    _ask: Callable[[], float] | None = None
 
     def __array_finalize__(self, other: Any) -> None:
-        super().__array_finalize__(other)
-        self._ask = getattr(other, "_ask", None)
+        if isinstance(other, Posterior):
+            self.__dict__.update(other.__dict__)
 
     @property
     def log_evidence(self) -> float:
@@ -262,7 +264,7 @@ class _Question:
         check_flag("check", check)
         self._of = ref(graph)
         self.hard, self.soft = tuple(sorted(hard)), tuple(sorted(soft))
-        self.solver, self.check, self.has_field = solver, check, graph._field is not None
+        self.solver, self.check = solver, check
         self.targets, self.form = _targets(graph, targets)
         if self.form == "joint":
             check_size(graph, self.targets)
@@ -277,7 +279,13 @@ class _Question:
         else:
             self.part = prune(graph, self.targets, self.hard, self.soft, whole=every, check=check)
         self.place = {v: k for k, v in enumerate(self.part.variables.tolist())}
+        self.decided: dict[int, int] = {} if self.plan is None else self.plan.decided
         self.single = self.plan.single if self.form == "one" and self.plan and not soft else None
+        self.careful = graph._field is not None or bool(self.soft or self.decided)
+        self.title: tuple[str, tuple[str, ...] | None] = "", None
+        if self.form == "one":
+            (t,) = self.targets
+            self.title = graph.name(t), graph._states[t] if graph._states else None
         #: Of each observed variable, by name and number: its number, and that of its states.
         self._known: dict[Any, tuple[int, dict[Any, int]]] | None = None
 
@@ -330,20 +338,18 @@ class _Question:
     ) -> Posterior | Joint | Marginals:
         graph = self.graph
         try:
-            if self.has_field or soft:
-                self._check_field(hard, soft)
+            if self.careful:
+                self._check(hard, soft)
             if self.solver is not None:
                 return self._solve(self.solver, hard, soft)
-            for v, state in self.plan.decided.items():
-                if hard.get(v, state) != state:
-                    raise ContradictionError(IMPOSSIBLE)
             if self.single is not None:
                 p, unsafe = self.single([hard[v] for v in self.plan.order])
                 if not unsafe:
                     log_z = p.item(-2)
                     if log_z == -math.inf:
                         raise ContradictionError(IMPOSSIBLE)
-                    return self._posterior(self._of_target(p[:-2], hard), hard, soft, log_z)
+                    p = p[:-2] if self.plan.target >= 0 else self._of_target(p, hard)
+                    return self._posterior(graph, p, hard, soft, log_z)
             row, field = self._row(hard), self._field(soft)
             if self.form == "joint":
                 return self._joint(hard, soft, row, field)
@@ -353,7 +359,7 @@ class _Question:
                 raise ContradictionError(IMPOSSIBLE)
             if self.form == "all":
                 return self._all(hard, soft, probs[0], log_z)
-            return self._posterior(self._of_target(probs[0], hard), hard, soft, log_z)
+            return self._posterior(graph, self._of_target(probs[0], hard), hard, soft, log_z)
         except ContradictionError as error:
             raise located(error, graph, hard, soft) from None
 
@@ -379,14 +385,17 @@ class _Question:
     # ------------------------------------------------------------ forms of answers
 
     def _posterior(
-        self, p: NDArray, hard: Mapping[int, int], soft: Mapping[int, NDArray], log_z: float
+        self,
+        graph: FactorGraph,
+        p: NDArray,
+        hard: Mapping[int, int],
+        soft: Mapping[int, NDArray],
+        log_z: float,
     ) -> Posterior:
-        graph, t = self.graph, self.targets[0]
         out = p.view(Posterior)
-        out.variable = graph.names[t] if graph.names else f"x{t}"
-        out.states = graph._states[t] if graph._states else None
+        out.variable, out.states = self.title
         out._ask = lambda: self.log_evidence(graph, hard, soft, log_z)
-        out.flags.writeable = False
+        out.setflags(write=False)
         return out
 
     def _joint(
@@ -445,7 +454,8 @@ class _Question:
         answer = self._of_part(solver, hard, soft)
         where = [self.place[t] for t in self.targets]
         if self.form == "one":
-            return self._posterior(np.array(answer[where[0]]), hard, soft, answer.log_z)
+            p = np.array(answer[where[0]])
+            return self._posterior(self.graph, p, hard, soft, answer.log_z)
         joint = answer.joint(*where)
         return replace(self._named(joint.table, hard, soft, answer.log_z), _logs=joint._logs)
 
@@ -463,8 +473,9 @@ class _Question:
     def _field(self, soft: Mapping[int, NDArray]) -> NDArray[np.float64] | None:
         return log_field(self.part.graph, self.place, soft)[None] if self.soft else None
 
-    def _check_field(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> None:
-        """A variable with no state left, by the model's own field, evidence and soft evidence."""
+    def _check(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> None:
+        """A variable with no state left: by the model's zeros alone and evidence, or by the
+        model's own field, evidence and soft evidence."""
         graph = self.graph
         if self.check and graph._field is not None and graph.n_variables:
             nothing = np.maximum.reduceat(graph._field, graph._offsets[:-1]) == -np.inf
@@ -480,6 +491,8 @@ class _Question:
                 raise ContradictionError(
                     f"evidence on {graph.name(v)} contradicts earlier evidence, which excludes it"
                 )
+        if any(hard.get(v, state) != state for v, state in self.decided.items()):
+            raise ContradictionError(IMPOSSIBLE)
 
     def log_evidence(
         self,
