@@ -42,10 +42,11 @@ from minfer.learn import ChainCRF
 from minfer.parsing import Inference, marginals, tree_marginals
 from minfer.prediction import predict
 from minfer.reduction.values import Values
+from minfer.solvers.clique_passes import flatten
 from minfer.solvers.exact import assignments
 from minfer.solvers.gradients import pull_back
 from minfer.solvers.recorded import record
-from minfer.solvers.rows import RowPlan, flatten
+from minfer.solvers.rows import RowPlan
 from minfer.support import possible
 from test_trees import total
 

@@ -18,8 +18,8 @@ from minfer.elimination import clique_tree, tree_over
 from minfer.kernels.rows import INPUTS, INPUTS_END, MOST_INPUTS
 from minfer.layout import cells, scopes
 from minfer.solvers import rows as engine
-from minfer.solvers.clique_passes import pass_messages
-from minfer.solvers.rows import Flat, OneRow, RowPlan, Rows, flatten, links
+from minfer.solvers.clique_passes import Flat, flatten, links, pass_messages
+from minfer.solvers.rows import OneRow, RowPlan, Rows
 
 MAX_ASSIGNMENTS = 2000
 MILD = st.one_of(st.floats(-3, 3), st.sampled_from([0.0, 0.0, 1.0, -math.inf]))

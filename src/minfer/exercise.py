@@ -251,7 +251,8 @@ def _use_rows() -> None:
     from minfer.conditioning import condition
     from minfer.decomposition import only_tables
     from minfer.elimination import clique_tree
-    from minfer.solvers.rows import RowPlan, flatten
+    from minfer.solvers.clique_passes import flatten
+    from minfer.solvers.rows import RowPlan
 
     for graph in small_graphs():
         model = only_tables(condition(graph))

@@ -65,7 +65,7 @@ class Tabled:
         card, off = graph._n_states, graph._offsets
         flat = scopes(model.groups)
         toff, log_psi = cells(model.groups)
-        size = table_sizes(card, flat)
+        size = table_sizes(card, flat.fptr, flat.scope)
         opaque = np.zeros(len(card), dtype=bool)
         for g in left_out:
             opaque[g._scope.ravel()] = True

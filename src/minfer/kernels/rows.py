@@ -171,24 +171,32 @@ def shared_products(nodes, tables, maps, log_psi, psi, live, top, low, most):
 
 
 @jit
+def _linear(logs, lo, hi, out):
+    """exp(logs - top) from lo to hi, top their maximum.
+
+    Returns top, the smallest positive entry, and LOST where one is too small to be there.
+    """
+    top = -np.inf
+    for k in range(lo, hi):
+        top = max(top, logs[k])
+    low, lost = 1.0, 0.0
+    for k in range(lo, hi):
+        out[k] = 0.0
+        if logs[k] > -np.inf:
+            x = logs[k] - top
+            if x >= SMALLEST:
+                out[k] = np.exp(x)
+                low = min(low, out[k])
+            else:
+                lost = LOST
+    return top, low, lost
+
+
+@jit
 def shared_fields(off, log_field, field, top, low, lost):
     """The same for fields; ``lost``: LOST where an entry is."""
     for v in range(off.size - 1):
-        lo, hi = off[v], off[v + 1]
-        top[v] = -np.inf
-        for k in range(lo, hi):
-            top[v] = max(top[v], log_field[k])
-        low[v] = 1.0
-        lost[v] = 0.0
-        for k in range(lo, hi):
-            field[k] = 0.0
-            if log_field[k] > -np.inf:
-                x = log_field[k] - top[v]
-                if x >= SMALLEST:
-                    field[k] = np.exp(x)
-                    low[v] = min(low[v], field[k])
-                else:
-                    lost[v] = LOST
+        top[v], low[v], lost[v] = _linear(log_field, off[v], off[v + 1], field)
 
 
 @jit
@@ -197,20 +205,8 @@ def shared_slices(slices, log_psi, table, low, lost):
     total = 0.0
     for t in range(slices.shape[0]):
         lo = slices[t, S_FIRST]
-        hi = lo + slices[t, S_WHOLE]
-        top = log_psi[lo:hi].max()
+        top, low[t], lost[t] = _linear(log_psi, lo, lo + slices[t, S_WHOLE], table)
         total += top
-        low[t] = 1.0
-        lost[t] = 0.0
-        for k in range(lo, hi):
-            table[k] = 0.0
-            if log_psi[k] > -np.inf:
-                x = log_psi[k] - top
-                if x >= SMALLEST:
-                    table[k] = np.exp(x)
-                    low[t] = min(low[t], table[k])
-                else:
-                    lost[t] = LOST
     return total
 
 

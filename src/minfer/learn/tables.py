@@ -562,7 +562,8 @@ class _Posteriors:
         first: NDArray[np.int64],
     ) -> None:
         from minfer.elimination import tree_over
-        from minfer.solvers.rows import MAX_CELLS, Flat, RowPlan, links
+        from minfer.solvers.clique_passes import Flat, links
+        from minfer.solvers.rows import MAX_CELLS, RowPlan
 
         graph, scopes, ends = families.graph, families.scopes, families.ends
         self.families, self.rows, self.weight, self.first = families, rows, weight, first

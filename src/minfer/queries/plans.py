@@ -43,6 +43,7 @@ from minfer.factors.group import MAX_TABLE_CELLS
 from minfer.graph import FactorGraph
 from minfer.queries.pruning import Part, prune
 from minfer.queries.small import MOST_VARIABLES, Tabled
+from minfer.solvers.clique_passes import flatten, links
 from minfer.solvers.exact import Exact
 from minfer.solvers.rows import (
     MAX_CELLS,
@@ -50,8 +51,6 @@ from minfer.solvers.rows import (
     NS_PER_VARIABLE,
     OneRow,
     RowPlan,
-    flatten,
-    links,
     observed_sets,
     spread,
 )

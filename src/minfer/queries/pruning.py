@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from minfer.graph import FactorGraph
 from minfer.layout import Scopes, cells, scopes
-from minfer.solvers.rows import Flat
+from minfer.solvers.clique_passes import Flat
 
 #: How far a row of a conditional table may be from one to be summed out unseen.
 _ROW_SUM = 1e-12

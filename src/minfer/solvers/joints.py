@@ -30,8 +30,8 @@ from minfer.factors.group import MAX_TABLE_CELLS, components
 from minfer.graph import FactorGraph
 from minfer.joint import Joint
 from minfer.message_state import MessageState
-from minfer.solvers.clique_passes import CliqueTreeState, check_tree, pass_messages
-from minfer.solvers.rows import RowPlan, flatten
+from minfer.solvers.clique_passes import CliqueTreeState, check_tree, flatten, pass_messages
+from minfer.solvers.rows import RowPlan
 from minfer.solvers.status import Status
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from minfer.layout import lay_out
 from minfer.limits import clock
 from minfer.message_state import gives_all
 from minfer.solvers.base import Marginals, Solver, check_start
-from minfer.solvers.clique_passes import CliqueTreeState, pass_messages
+from minfer.solvers.clique_passes import CliqueTreeState, flatten, pass_messages
 from minfer.solvers.status import LogZ, Status
 from minfer.states import is_missing
 from minfer.wiring import Mesh, refill
@@ -505,7 +505,7 @@ class PreparedExact(Prepared):
     @cached_property
     def plan(self) -> RowPlan:
         """The clique tree laid out for rows, when first asked for."""
-        from minfer.solvers.rows import RowPlan, flatten
+        from minfer.solvers.rows import RowPlan
 
         assert self.tree is not None
         flat = flatten(self.model)

@@ -32,10 +32,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
-from minfer.elimination import Adjacency, CliqueTree, linked, rooted_at, tree_over
+from minfer.elimination import CliqueTree, rooted_at, tree_over
 from minfer.errors import EvidenceError, SettingsError
-from minfer.layout import Scopes, cells, scopes
+from minfer.solvers.clique_passes import Flat, links
 
 #: A plan with more cells is not made: eight rows' beliefs would fill 128 MiB.
 MAX_CELLS = float(1 << 21)
@@ -46,53 +45,6 @@ MOST_PLANS = 64  # of observed sets, kept
 _NODE_CELLS = 12  # what a node costs beside its cells, in cells
 _CHUNK = 128  # rows, whole vectors of them: fewer are not worth a thread
 _NO_NUMBERS, _NO_STATES = np.empty((0, 0)), np.empty((0, 0), dtype=np.int32)
-
-
-class Flat(NamedTuple):
-    """A model in tables, end to end. F factors."""
-
-    card: NDArray[np.int32]  # (V,) number of states
-    off: NDArray[np.int64]  # (V+1,) where a variable's states begin
-    field: NDArray[np.float64]  # (sum S,)
-    ids: NDArray[np.int64]  # (F,) the factors' numbers in the graph
-    fptr: NDArray[np.int64]  # (F+1,) where a factor's scope begins
-    scope: NDArray[np.int32]
-    toff: NDArray[np.int64]  # (F,) where its table begins; shared tables share it
-    log_psi: NDArray[np.float64]
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Cells of each table, (F,)."""
-        from minfer.solvers.clique_passes import table_sizes
-
-        return table_sizes(self.card, Scopes(self.ids, self.fptr, self.scope))
-
-    def part(self, variables: NDArray[np.int64], kept: NDArray[np.bool_]) -> Flat:
-        """Some tables (F,) over some of the variables, these numbered anew."""
-        if len(variables) == len(self.card) and kept.all():
-            return self
-        used = np.zeros(len(self.card), dtype=bool)
-        used[variables] = True
-        card = self.card[variables]
-        off = np.zeros(len(variables) + 1, dtype=np.int64)
-        np.cumsum(card, out=off[1:])
-        arity = np.diff(self.fptr)
-        fptr = np.zeros(int(np.count_nonzero(kept)) + 1, dtype=np.int64)
-        np.cumsum(arity[kept], out=fptr[1:])
-        place = np.cumsum(used, dtype=np.int32) - 1
-        return Flat(
-            card, off, self.field[np.repeat(used, self.card)], self.ids[kept], fptr,
-            place[self.scope[np.repeat(kept, arity)]].astype(np.int32), self.toff[kept],
-            self.log_psi,
-        )  # fmt: skip
-
-
-def flatten(model: Conditioned) -> Flat:
-    """A model of tables only, end to end."""
-    graph = model.graph
-    return Flat(
-        graph._n_states, graph._offsets, model.field, *scopes(model.groups), *cells(model.groups)
-    )
 
 
 class Rows(NamedTuple):
@@ -139,6 +91,7 @@ class RowPlan:
     >>> from minfer import FactorGraph
     >>> from minfer.conditioning import condition
     >>> from minfer.elimination import clique_tree
+    >>> from minfer.solvers.clique_passes import flatten
     >>> model = condition(FactorGraph.pairwise([0.0, 0.0], [[0, 1]], [1.0]))
     >>> flat = flatten(model)
     >>> plan = RowPlan.make(flat, clique_tree(model))
@@ -459,11 +412,6 @@ def spread(work: Callable[[int, int], None], n: int, workers: int) -> None:
     size = _CHUNK * -(-n // (4 * workers * _CHUNK))
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(lambda first: work(first, min(first + size, n)), range(0, n, size)))
-
-
-def links(flat: Flat, keep: NDArray[np.bool_]) -> Adjacency:
-    """Which of the variables to keep share a table."""
-    return linked(flat.scope, flat.fptr, keep, flat.card)
 
 
 # ---------------------------------------------------------------- layout
