@@ -53,7 +53,7 @@ from minfer import Exact
 from minfer.experiments import measure
 from minfer.experiments.measure import Stopwatch, cpu_seconds, in_turn, medians
 from minfer.experiments.results import Results
-from minfer.queries.plans import Network
+from minfer.solvers.plans import Network
 from networks_page import BIG, FIVE, SMALL
 from networks_peers import (
     OBSERVED,

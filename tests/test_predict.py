@@ -19,8 +19,8 @@ from draws import draws
 from minfer import EvidenceError, FactorGraph, FormatError, Predictor, SettingsError, predict
 from minfer.prediction import files
 from minfer.prediction.answers import IMPOSSIBLE
-from minfer.queries import plans as engine
-from minfer.queries.plans import Network, plan_for
+from minfer.solvers import plans as engine
+from minfer.solvers.plans import Network, plan_for
 
 QUICK = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 

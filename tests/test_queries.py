@@ -23,8 +23,8 @@ from minfer import (
     ModelError,
     RefusedError,
 )
-from minfer.queries import plans, small
-from minfer.queries.pruning import prune
+from minfer.solvers import plans, small
+from minfer.solvers.pruning import prune
 from test_states import sprinkler
 
 
@@ -314,7 +314,7 @@ def test_another_solver():
 
 def test_plans_that_are_kept_have_a_limit_of_cells(monkeypatch):
     """A few large plans count as much as many small ones; the newest always stays."""
-    module = import_module("minfer.queries.plans")
+    module = import_module("minfer.solvers.plans")
     for most, kept in ((2.0**40, 4), (0.0, 1)):
         monkeypatch.setattr(module, "MOST_CELLS", most)
         g = FactorGraph.grid(np.zeros((3, 3)), 1.0)
@@ -325,7 +325,7 @@ def test_plans_that_are_kept_have_a_limit_of_cells(monkeypatch):
 
 
 def test_plans_are_kept_as_long_as_the_model():
-    from minfer.queries.plans import KEPT
+    from minfer.solvers.plans import KEPT
 
     g = sprinkler()
     minfer.query(g, "rain", {"wet": "yes"})

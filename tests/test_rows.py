@@ -17,7 +17,6 @@ from minfer.conditioning import Conditioned, condition
 from minfer.elimination import clique_tree, tree_over
 from minfer.kernels.rows import INPUTS, INPUTS_END, MOST_INPUTS
 from minfer.layout import cells, scopes
-from minfer.solvers import rows as engine
 from minfer.solvers.clique_passes import Flat, flatten, links, pass_messages
 from minfer.solvers.rows import OneRow, RowPlan, Rows
 
@@ -136,8 +135,8 @@ def test_planning_for_observed_sets_changes_nothing(case: Case) -> None:
     for seen in np.unique(case.evidence >= 0, axis=0):
         chosen = ((case.evidence >= 0) == seen).all(axis=1)
         some = Case(case.graph, case.evidence[chosen], case.field[chosen])
-        links = engine.links(plan.flat, ~seen & (plan.tree.home >= 0))
-        tree = engine.tree_over(links, case.graph.n_variables)
+        free = links(plan.flat, ~seen & (plan.tree.home >= 0))
+        tree = tree_over(free, case.graph.n_variables)
         narrow = RowPlan.make(plan.flat, tree, seen)
         narrow.load(plan.flat.log_psi, plan.flat.field, model.constant)
         check(narrow.run(evidence=some.evidence), some, False, True)
@@ -314,43 +313,6 @@ def grid(side: int, seed: int) -> FactorGraph:
     ])  # fmt: skip
     rng = np.random.default_rng(seed)
     return FactorGraph.pairwise(rng.normal(size=side * side), edges, rng.normal(size=len(edges)))
-
-
-def test_rows_of_one_observed_set_get_a_narrower_tree_where_that_pays() -> None:
-    graph = grid(9, 1)
-    _, plan = prepared(graph)
-    evidence = evidence_for(graph, 3000, 1.0, 2)
-    evidence[:, np.arange(81) % 9 != 4] = -1  # a column in the middle is observed
-    evidence[2000:, 0] = 0  # a second set, and rows with sets of their own
-    for r in range(2900, 3000):
-        evidence[r, 1 + r % 70] = 1
-    found = plan.run(evidence=evidence)
-    assert sum(p is not None for p in plan.narrow.values()) == 2
-    assert len(plan.narrow) == 2
-    assert all(p.cells <= plan.cells / 2 for p in plan.narrow.values() if p is not None)
-    wide = RowPlan.make(plan.flat, plan.tree)
-    assert plan.given is not None
-    wide.load(*plan.given)
-    wide.narrow = dict.fromkeys(plan.narrow)  # known not to pay
-    np.testing.assert_allclose(found.probs, wide.run(evidence=evidence).probs, atol=1e-12)
-    np.testing.assert_allclose(found.log_z, wide.run(evidence=evidence).log_z, rtol=1e-12)
-    assert 100 < plan._enough() < 900
-
-
-def test_a_model_too_wide_without_evidence_is_solved_with_it_or_reported(monkeypatch) -> None:
-    graph = grid(7, 3)
-    _, plan = prepared(graph)
-    evidence = evidence_for(graph, 40, 1.0, 2)
-    evidence[:20, np.arange(49) % 7 != 3] = -1
-    evidence[20:] = -1
-    expected = plan.run(evidence=evidence)
-    monkeypatch.setattr(engine, "MAX_CELLS", plan.cells / 2)
-    _, narrow = prepared(graph)
-    assert narrow.layout is None
-    found = narrow.run(evidence=evidence)
-    np.testing.assert_array_equal(found.unsafe, np.arange(40) >= 20)
-    np.testing.assert_allclose(found.probs[:20], expected.probs[:20], atol=1e-12)
-    assert np.isnan(found.probs[20:]).all()
 
 
 def star(leaves: int, strength: float) -> FactorGraph:

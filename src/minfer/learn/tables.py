@@ -351,7 +351,7 @@ class BayesianNetwork(Estimator):
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """log P of what each row knows, (N,); minus infinity where it is impossible."""
-        from minfer.queries.plans import Network
+        from minfer.solvers.plans import Network
 
         self._check_fitted("score_samples")
         with _source(self, X, False) as (names, tables):

@@ -29,7 +29,7 @@ from minfer.prediction.answers import (
     taken,
 )
 from minfer.prediction.columns import UNKNOWN, StateReader, Table, table_of
-from minfer.queries.plans import Network
+from minfer.solvers.plans import Network
 from minfer.states import is_slip, near_names
 from minfer.words import counted
 

@@ -39,7 +39,7 @@ from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
 from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, numbered, with_both
 from minfer.queries.map.search import search
-from minfer.queries.pruning import prune
+from minfer.solvers.pruning import prune
 from minfer.words import counted, duration
 
 _SHOWN = 12

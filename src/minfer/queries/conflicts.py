@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from minfer.errors import ContradictionError, RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.queries.evidence import Evidence, log_field, numbered
-from minfer.queries.plans import plan_for
+from minfer.solvers.plans import plan_for
 from minfer.words import listed
 
 #: Seconds after which what has not been left out yet is named too.

@@ -20,7 +20,7 @@ from minfer.graph import FactorGraph
 from minfer.joint import mutual_information
 from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, log_field, numbered
-from minfer.queries.plans import IMPOSSIBLE, plan_for
+from minfer.solvers.plans import IMPOSSIBLE, plan_for
 
 
 class Told(NamedTuple):

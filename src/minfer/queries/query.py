@@ -1,6 +1,6 @@
 """``query``: P(targets | evidence), and the prepared question behind it.
 
-A question is planned once (:mod:`minfer.queries.plans`) for its targets and the variables that are
+A question is planned once (:mod:`minfer.solvers.plans`) for its targets and the variables that are
 observed; the next evidence on the same variables only moves numbers. ``query`` keeps the last plans
 of each model by itself; :func:`prepare` hands one out.
 """
@@ -23,7 +23,10 @@ from minfer.graph import FactorGraph
 from minfer.joint import Joint
 from minfer.queries.conflicts import located
 from minfer.queries.evidence import Evidence, log_field, numbered, with_both
-from minfer.queries.plans import (
+from minfer.solvers.base import Marginals, Solver, in_parts
+from minfer.solvers.exact import Exact
+from minfer.solvers.joint_table import JointTable
+from minfer.solvers.plans import (
     IMPOSSIBLE,
     KEPT,
     MOST_PLANS,
@@ -33,10 +36,7 @@ from minfer.queries.plans import (
     kept_of,
     plan_for,
 )
-from minfer.queries.pruning import prune
-from minfer.solvers.base import Marginals, Solver, in_parts
-from minfer.solvers.exact import Exact
-from minfer.solvers.joint_table import JointTable
+from minfer.solvers.pruning import prune
 from minfer.solvers.status import LogZ, Status
 from minfer.states import Probabilities, is_plain_number
 

@@ -30,7 +30,7 @@ from minfer.graph import FactorGraph
 from minfer.queries.cliques import Cliques, Factor, check_fits
 from minfer.queries.conflicts import locates
 from minfer.queries.evidence import Evidence, numbered
-from minfer.queries.plans import IMPOSSIBLE
+from minfer.solvers.plans import IMPOSSIBLE
 from minfer.words import power
 
 #: Cells of a clique beyond which its tables are not held.

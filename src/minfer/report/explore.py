@@ -27,12 +27,12 @@ from minfer.joint import Joint
 from minfer.layout import Scopes, cells, scopes
 from minfer.queries.conflicts import located
 from minfer.queries.evidence import Evidence, with_any_evidence
-from minfer.queries.plans import plan_for
-from minfer.queries.pruning import prune
 from minfer.queries.query import query
 from minfer.report.cards import layered, spread
 from minfer.report.page import page
 from minfer.solvers.clique_passes import pass_messages
+from minfer.solvers.plans import plan_for
+from minfer.solvers.pruning import prune
 from minfer.words import counted
 
 __all__ = ["Explorer", "explore"]

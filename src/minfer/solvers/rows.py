@@ -4,12 +4,9 @@ A *row* is what differs between questions to one model: observed states, a field
 numbers. :meth:`RowPlan.make` lays a clique tree out as flat arrays, :meth:`RowPlan.load` enters the
 numbers all rows share, :meth:`RowPlan.run` answers (:mod:`minfer.kernels.rows` has the formulas).
 
-**Evidence enters as zeros**: one plan serves every pattern of observed variables. Where many rows
-observe the same variables, a tree of what is left may be much narrower; then observed states select
-slices of the tables instead. The rule: a set is planned for if planning takes less time than half
-of the cells would in all its rows (``NS_PER_CELL``, ``NS_PER_VARIABLE``); the plan is used, and
-kept for later rows, if it does save half of them. Rows with marginals of tables, or with tables of
-their own, always use the plan for all sets.
+**Evidence enters as zeros**: one plan serves every pattern of observed variables. A plan for one
+set takes them out of the tree, which may be much narrower; observed states select slices of the
+tables then (:mod:`minfer.solvers.plans` chooses).
 
 **Small inputs meet first.** In a clique much larger than two of its inputs (messages of children,
 fields), these are multiplied in a node of their own, over their variables only, and come in as one;
@@ -25,23 +22,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.elimination import CliqueTree, rooted_at, tree_over
+from minfer.elimination import CliqueTree, rooted_at
 from minfer.errors import EvidenceError, SettingsError
-from minfer.solvers.clique_passes import Flat, links
+from minfer.solvers.clique_passes import Flat
 
 #: A plan with more cells is not made: eight rows' beliefs would fill 128 MiB.
 MAX_CELLS = float(1 << 21)
 NS_PER_CELL = 3.0  # both passes, one row, measured: 2 to 4
 NS_PER_VARIABLE = 45_000.0  # planning for an observed set, measured: 33 to 55 thousand
-MUCH_NARROWER = 0.5
-MOST_PLANS = 64  # of observed sets, kept
 _NODE_CELLS = 12  # what a node costs beside its cells, in cells
 _CHUNK = 128  # rows, whole vectors of them: fewer are not worth a thread
 _NO_NUMBERS, _NO_STATES = np.empty((0, 0)), np.empty((0, 0), dtype=np.int32)
@@ -106,7 +101,6 @@ class RowPlan:
     n_table_cells: int
     numbers: Numbers | None = None
     given: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
-    narrow: dict[bytes, RowPlan | None] = field(default_factory=dict)
 
     @classmethod
     def make(
@@ -195,19 +189,7 @@ class RowPlan:
             np.empty((n, n_states)), np.empty(n), np.zeros(n, dtype=bool),
             np.empty((n, self.n_table_cells)) if joints else None,
         )  # fmt: skip
-        work: list[tuple[RowPlan, NDArray[np.int64] | None]]
-        work = [(self, None)]
-        if not joints and not len(own) and 0 < len(evidence) >= self._enough():
-            work = self._grouped(evidence)
-        for plan, chosen in work:
-            if chosen is None:
-                plan._run(field, evidence, own, rows, workers)
-                continue
-            part = Rows(*(None if x is None else np.empty_like(x[: len(chosen)]) for x in rows))  # type: ignore[arg-type]
-            plan._run(field[chosen] if len(field) else field, evidence[chosen], own, part, workers)
-            for whole, some in zip(rows, part):
-                if whole is not None:
-                    whole[chosen] = some
+        self._run(field, evidence, own, rows, workers)
         return rows
 
     def answer(self, evidence: NDArray[np.int32], field: NDArray[np.float64] | None = None) -> Rows:
@@ -299,48 +281,6 @@ class RowPlan:
                 )
 
         spread(some, n, workers)
-
-    # ------------------------------------------------------------ observed sets
-
-    def _enough(self) -> int:
-        """How many rows of one observed set may be worth a plan of their own."""
-        if self.layout is None:
-            return 1
-        saved = NS_PER_CELL * self.cells * (1.0 - MUCH_NARROWER)
-        return 1 + int(NS_PER_VARIABLE * len(self.flat.card) / max(saved, 1.0))
-
-    def _grouped(
-        self, evidence: NDArray[np.int32]
-    ) -> list[tuple[RowPlan, NDArray[np.int64] | None]]:
-        """Rows by the plan that answers them."""
-        rest = np.ones(len(evidence), dtype=bool)
-        out: list[tuple[RowPlan, NDArray[np.int64] | None]] = []
-        for mine in observed_sets(evidence, self._enough() - 1):
-            plan = self._narrow_plan(evidence[mine[0]] >= 0)
-            if plan is not None:
-                rest[mine] = False
-                out.append((plan, mine))
-        if rest.any():
-            out.append((self, None if rest.all() else np.flatnonzero(rest)))
-        return out
-
-    def _narrow_plan(self, observed: NDArray[np.bool_]) -> RowPlan | None:
-        """A plan for one observed set, if it is much narrower."""
-        key = observed.tobytes()
-        if key not in self.narrow:
-            if len(self.narrow) >= MOST_PLANS:
-                self.narrow.pop(next(iter(self.narrow)))
-            bar = min(MAX_CELLS, self.cells * MUCH_NARROWER)
-            keep = ~observed & (self.tree.home >= 0) if self.tree.complete else ~observed
-            tree = tree_over(links(self.flat, keep), len(observed), bar)
-            found = tree.complete and tree.cells <= bar
-            self.narrow[key] = RowPlan.make(self.flat, tree, observed) if found else None
-        plan = self.narrow[key]
-        if plan is not None and plan.given is not self.given:
-            assert self.given is not None
-            plan.load(*self.given)
-            plan.given = self.given
-        return plan
 
 
 def observed_sets(evidence: NDArray[np.int32], few: int) -> list[NDArray[np.int64]]:

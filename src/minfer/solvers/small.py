@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from minfer.solvers.joint_table import LOWEST, MOST_CELLS, MOST_VARIABLES, joint_logs
 
 if TYPE_CHECKING:
-    from minfer.queries.pruning import Part
+    from minfer.solvers.pruning import Part
 
 #: Cells of the table: more than for one answer, since a question comes with all the work of a plan.
 MOST_ASKED = 8 * MOST_CELLS
@@ -29,7 +29,7 @@ SURE = 1e-200
 class Tabled:
     """P(target | observed) for every state of what is observed: answers are looked up.
 
-    A stand-in for a :class:`~minfer.queries.plans.CliquePlan` of one target and hard evidence.
+    A stand-in for a :class:`~minfer.solvers.plans.CliquePlan` of one target and hard evidence.
     """
 
     decided: dict[int, int] = {}  # noqa: RUF012

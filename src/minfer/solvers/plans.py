@@ -7,8 +7,8 @@ answered without a wider tree: all but one are conditioned on, a row for each of
 
     P(t_1, ..., t_k | e)  ∝  Z(t_2, ..., t_k, e) P(t_1 | t_2, ..., t_k, e),
 
-eight rows abreast. What plain numbers or the rows' memory cannot hold goes to ``Exact``, which
-refuses with an estimate what does not fit.
+eight rows abreast. What plain numbers or the rows' memory cannot hold is solved in logarithms, row
+by row, or refused with an estimate where it does not fit.
 
 **Tables of cases** (:class:`Network`). Rows are grouped by their *observed set*, and a plan is made
 for a set. With ``check``, parts that evidence cuts off from the targets stay, as components of
@@ -37,14 +37,12 @@ from numpy.typing import NDArray
 from minfer.checks import check_graph
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
-from minfer.elimination import tree_over
+from minfer.elimination import clique_tree, tree_over
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS
 from minfer.graph import FactorGraph
-from minfer.queries.pruning import Part, prune
-from minfer.queries.small import MOST_VARIABLES, Tabled
-from minfer.solvers.clique_passes import flatten, links
-from minfer.solvers.exact import Exact
+from minfer.solvers.clique_passes import check_tree, flatten, links, pass_messages
+from minfer.solvers.pruning import Part, prune
 from minfer.solvers.rows import (
     MAX_CELLS,
     NS_PER_CELL,
@@ -54,6 +52,7 @@ from minfer.solvers.rows import (
     observed_sets,
     spread,
 )
+from minfer.solvers.small import MOST_VARIABLES, Tabled
 
 #: Cells of all rows of one question, beyond which its joint comes from one wider tree.
 MOST_ROW_CELLS = 2.0**28
@@ -166,7 +165,9 @@ class CliquePlan:
         if behind:
             rows = np.pad(rows, ((0, 0), (0, behind)), constant_values=-1)
         able = self.agrees(rows)
-        probs, log_z = self.run(np.where(able[:, None], rows, -1) if not able.all() else rows)
+        if able.all():
+            return self.run(rows)
+        probs, log_z = self.run(np.where(able[:, None], rows, -1))
         probs[~able], log_z[~able] = np.nan, -np.inf
         return probs, log_z
 
@@ -187,10 +188,14 @@ class CliquePlan:
         log_z = np.full(len(evidence), -np.inf)
         for k, states in enumerate(evidence):
             try:  # a state may be excluded by the field alone
-                answer = Exact()(self.with_evidence(states, None if field is None else field[k]))
+                graph = self.with_evidence(states, None if field is None else field[k])
+                model = only_tables(condition(graph))
+                tree = clique_tree(model)
+                check_tree(tree)
+                found = pass_messages(model, tree)
             except ContradictionError:
                 continue
-            probs[k], log_z[k] = answer.probs[mine], answer.log_z
+            probs[k], log_z[k] = found.probs[mine], found.log_z
         return probs, log_z
 
     def with_evidence(
@@ -336,7 +341,7 @@ class Network:
     --------
     >>> import numpy as np
     >>> from minfer import FactorGraph
-    >>> from minfer.queries.plans import Network
+    >>> from minfer.solvers.plans import Network
     >>> g = FactorGraph.network({"a": 2, "b": 2}, {"a": [.5, .5], "b": ("a", [[.9, .1], [.2, .8]])})
     >>> Network(g).ask(np.array([[-1, 1], [-1, -1]]), [0]).probs.round(3).tolist()
     [[0.111, 0.889], [0.5, 0.5]]
@@ -359,6 +364,24 @@ class Network:
         Without ``check`` what evidence cuts off from the targets is left out: log P(e) is NaN,
         minus infinity if the rest of the evidence alone is impossible.
         """
+        out = self.solve(evidence, targets, workers, check=check)
+        if not check:
+            out.log_pe[out.log_pe > -np.inf] = np.nan
+            return out
+        out.log_pe[:] -= self.log_z
+        np.minimum(out.log_pe, 0.0, out=out.log_pe)  # what rounding adds to one is no probability
+        out.log_pe[(evidence < 0).all(axis=1)] = 0.0
+        return out
+
+    def solve(
+        self,
+        evidence: NDArray[np.integer],
+        targets: Sequence[int],
+        workers: int = 1,
+        *,
+        check: bool = True,
+    ) -> Answers:
+        """The same with log Z of what was planned for in place of log P(e)."""
         known = np.ascontiguousarray(evidence, dtype=np.int32)
         asked = tuple(targets)
         width = int(self.graph._n_states[list(asked)].sum())
@@ -366,12 +389,6 @@ class Network:
         if len(known):
             for plan, rows in self._grouped(known, asked, check):
                 self._answer(plan, known, rows, asked, out, workers)
-        if not check:
-            out.log_pe[out.log_pe > -np.inf] = np.nan
-            return out
-        out.log_pe[:] -= self.log_z
-        np.minimum(out.log_pe, 0.0, out=out.log_pe)  # what rounding adds to one is no probability
-        out.log_pe[(known < 0).all(axis=1)] = 0.0
         return out
 
     @cached_property
@@ -434,9 +451,10 @@ class Network:
         """Fill the lines of some rows, or of all."""
         columns, states = None, np.zeros(0, dtype=np.int64)
         if plan.all:  # of the plan's probabilities, those asked for
-            where = [plan.place[t] for t in targets]
-            parts = [np.arange(plan.offsets[v], plan.offsets[v + 1]) for v in where]
-            columns = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+            where = np.array([plan.place[t] for t in targets], dtype=np.int64)
+            sizes = np.diff(plan.offsets)[where]
+            columns = np.arange(int(sizes.sum()))
+            columns += np.repeat(plan.offsets[where] - np.cumsum(sizes) + sizes, sizes)
             if len(columns) == plan.offsets[-1] and bool((np.diff(columns) == 1).all()):
                 columns = None
         elif targets and plan.target < 0:  # always observed
