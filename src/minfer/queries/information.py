@@ -123,9 +123,7 @@ def information(
         whole=True,
     )  # fmt: skip
     n = int(model._n_states[t])
-    rows = np.repeat(plan.nothing_known, n, axis=0)
-    for v, state in hard.items():
-        rows[:, plan.place[v]] = state
+    rows = np.repeat(plan.row(hard), n, axis=0)
     rows[:, plan.place[t]] = np.arange(n)
     able = plan.agrees(rows)
     weight = np.full(n, -np.inf)

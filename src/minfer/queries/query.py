@@ -350,7 +350,7 @@ class _Question:
                         raise ContradictionError(IMPOSSIBLE)
                     p = p[:-2] if self.plan.target >= 0 else self._of_target(p, hard)
                     return self._posterior(graph, p, hard, soft, log_z)
-            row, field = self._row(hard), self._field(soft)
+            row, field = self.plan.row(hard), self._field(soft)
             if self.form == "joint":
                 return self._joint(hard, soft, row, field)
             probs, log_zs = self.plan.run(row, field)
@@ -362,13 +362,6 @@ class _Question:
             return self._posterior(graph, self._of_target(probs[0], hard), hard, soft, log_z)
         except ContradictionError as error:
             raise located(error, graph, hard, soft) from None
-
-    def _row(self, hard: Mapping[int, int]) -> NDArray[np.int32]:
-        row = self.plan.nothing_known.copy()
-        for v, state in hard.items():
-            if v in self.place:
-                row[0, self.place[v]] = state
-        return row
 
     def _of_target(self, p: NDArray, hard: Mapping[int, int]) -> NDArray[np.float64]:
         """The one target's among a row's probabilities."""
@@ -517,29 +510,21 @@ class _Question:
     ) -> NDArray[np.float64]:
         """log P(targets, evidence) of states of the targets (n, k), less a constant, (n,)."""
         asked = _Question(graph, (), {*hard, *self.targets}, soft, None, self.check)
-        rows = np.repeat(asked._row(hard), len(cells), axis=0)
+        rows = np.repeat(asked.plan.row(hard), len(cells), axis=0)
         able = np.ones(len(cells), dtype=bool)
         for a, t in enumerate(self.targets):
             if t in hard:
                 able &= cells[:, a] == hard[t]
             rows[:, asked.place[t]] = cells[:, a]
-        able &= asked.plan.agrees(rows)
-        field = asked._field(soft)
-        if field is not None:
-            field = np.repeat(field, able.sum(), axis=0)
         out = np.full(len(cells), -np.inf)
-        if able.any():
-            out[able] = asked.plan.run(rows[able], field)[1]
+        out[able] = asked.plan.log_z(rows[able], asked._field(soft))
         return out
 
     def log_z(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> float:
         """log Z of the part that has a say in it."""
         if self.solver is not None:
             return self._of_part(self.solver, hard, soft).log_z
-        row = self._row(hard)
-        if not self.plan.agrees(row)[0]:
-            return -math.inf
-        return float(self.plan.run(row, self._field(soft))[1][0])
+        return float(self.plan.log_z(self.plan.row(hard), self._field(soft))[0])
 
 
 @dataclass(eq=False)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from threading import Lock
 from typing import Any, NamedTuple
@@ -205,6 +205,25 @@ class CliquePlan:
         graph = self.graph if field is None else self.graph.tilt(field[: self.n_states])
         seen = np.flatnonzero(states[: graph.n_variables] >= 0).tolist()
         return graph.with_evidence({v: int(states[v]) for v in seen})
+
+    def row(self, hard: Mapping[int, int]) -> NDArray[np.int32]:
+        """States by the whole's numbers as a row (1, V); those outside of the part are left out."""
+        row = self.nothing_known.copy()
+        for v, state in hard.items():
+            if v in self.place:
+                row[0, self.place[v]] = state
+        return row
+
+    def log_z(
+        self, rows: NDArray[np.int32], field: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """Of rows (N, V) that have one field at most (1, sum S); minus infinity: impossible."""
+        out = np.full(len(rows), -np.inf)
+        able = self.agrees(rows)
+        if able.any():
+            some = None if field is None else np.repeat(field, int(able.sum()), axis=0)
+            out[able] = self.run(rows[able], some)[1]
+        return out
 
     # ------------------------------------------------------------ several targets
 
