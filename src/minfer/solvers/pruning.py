@@ -38,7 +38,6 @@ class Structure(NamedTuple):
     child: list[int]  # of each factor: the variable it can be summed out with, or -1
     zeros: list[bool]  # of each factor: whether it forbids something, or may
     touched: list[bool]  # of each variable: whether the graph's own field says anything of it
-    decides: set[int]  # factors that leave the one variable they are over a single state at most
     flat: Flat | None  # all tables end to end, if the model is of tables over variables only
 
 
@@ -77,13 +76,10 @@ class Part:
 
     @cached_property
     def flat(self) -> Flat | None:
-        """Its tables end to end, if all factors are tables and neither they nor evidence decides
-        a variable on its own; else the model has to be conditioned first."""
-        structure = structure_of(self.of)
-        flat = structure.flat
-        if flat is None or not structure.decides.isdisjoint(self.factors.tolist()):
-            return None
-        if self.of._field is not None and np.isneginf(self.of._field).any():
+        """Its tables end to end, if all factors are tables and the model has no evidence of its
+        own; else it has to be conditioned first."""
+        flat = structure_of(self.of).flat
+        if flat is None or (self.of._field is not None and np.isneginf(self.of._field).any()):
             return None
         kept = np.zeros(len(flat.ids), dtype=bool)
         kept[self.factors] = True
@@ -138,12 +134,7 @@ def _structure(graph: FactorGraph) -> Structure:
     if graph._field is not None and n:
         said = graph._field != 0.0
         touched = (np.add.reduceat(said, graph._offsets[:-1], dtype=np.int64) > 0).tolist()
-    decides: set[int] = set()
-    for g in tables:
-        if g.arity == 1 and g.shape[0] > 1:
-            few = np.broadcast_to((g.stored_tables() > -np.inf).sum(axis=1) < 2, len(g))
-            decides.update(g._ids[few].tolist())
-    return Structure(lists, factors, child.tolist(), zeros.tolist(), touched, decides, flat)
+    return Structure(lists, factors, child.tolist(), zeros.tolist(), touched, flat)
 
 
 def _summed_out(
