@@ -18,7 +18,7 @@ from minfer.elimination import clique_tree, tree_over
 from minfer.kernels.rows import INPUTS, INPUTS_END, MOST_INPUTS
 from minfer.layout import cells, scopes
 from minfer.solvers.clique_passes import Flat, flatten, links, pass_messages
-from minfer.solvers.rows import OneRow, RowPlan, Rows
+from minfer.solvers.rows import OneRow, RowPlan, SolvedRows
 
 MAX_ASSIGNMENTS = 2000
 MILD = st.one_of(st.floats(-3, 3), st.sampled_from([0.0, 0.0, 1.0, -math.inf]))
@@ -85,7 +85,7 @@ def prepared(graph: FactorGraph) -> tuple[Conditioned, RowPlan]:
     return model, plan
 
 
-def check(found: Rows, case: Case, field: bool, all_safe: bool) -> None:
+def check(found: SolvedRows, case: Case, field: bool, all_safe: bool) -> None:
     for r in range(len(case.evidence)):
         if found.unsafe[r]:
             assert not all_safe

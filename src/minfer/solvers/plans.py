@@ -42,7 +42,7 @@ from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS
 from minfer.graph import FactorGraph
 from minfer.solvers.clique_passes import check_tree, flatten, links, pass_messages
-from minfer.solvers.pruning import Part, prune
+from minfer.solvers.pruning import PrunedPart, prune
 from minfer.solvers.rows import (
     MAX_CELLS,
     NS_PER_CELL,
@@ -52,7 +52,7 @@ from minfer.solvers.rows import (
     observed_sets,
     spread,
 )
-from minfer.solvers.small import MOST_VARIABLES, Tabled
+from minfer.solvers.small import MOST_VARIABLES, AnswerTable
 
 #: Cells of all rows of one question, beyond which its joint comes from one wider tree.
 MOST_ROW_CELLS = 2.0**28
@@ -79,7 +79,7 @@ class CliquePlan:
 
     def __init__(
         self,
-        part: Part,
+        part: PrunedPart,
         observed: Iterable[int],
         soft: Iterable[int] = (),
         target: int | None = None,
@@ -314,7 +314,7 @@ def plan_for(
     part = prune(graph, targets, observed, soft, whole=whole, check=check)
     if small and len(part.variables) <= MOST_VARIABLES:  # of all that P(evidence) depends on
         wide = part if part.whole else prune(graph, targets, observed, whole=True)
-        plan = Tabled.of(wide, targets[0], observed)
+        plan = AnswerTable.of(wide, targets[0], observed)
     if plan is None:
         known = set(observed)
         free = in_order(graph, [t for t in targets if t not in known])
@@ -342,7 +342,7 @@ def _forget(graph: FactorGraph, plans: OrderedDict[Any, Any]) -> None:
 # ---------------------------------------------------------------- tables of cases
 
 
-class Answers(NamedTuple):
+class RowAnswers(NamedTuple):
     """One line a row; in impossible rows probabilities are NaN and log P(e) is minus infinity."""
 
     probs: NDArray[np.float64]  # (N, states of the targets end to end)
@@ -377,7 +377,7 @@ class Network:
         workers: int = 1,
         *,
         check: bool = True,
-    ) -> Answers:
+    ) -> RowAnswers:
         """Posteriors of ``targets`` for rows of states (N, V), -1 where nothing is known.
 
         Without ``check`` what evidence cuts off from the targets is left out: log P(e) is NaN,
@@ -399,12 +399,12 @@ class Network:
         workers: int = 1,
         *,
         check: bool = True,
-    ) -> Answers:
+    ) -> RowAnswers:
         """The same with log Z of what was planned for in place of log P(e)."""
         known = np.ascontiguousarray(evidence, dtype=np.int32)
         asked = tuple(targets)
         width = int(self.graph._n_states[list(asked)].sum())
-        out = Answers(np.empty((len(known), width)), np.empty(len(known)))
+        out = RowAnswers(np.empty((len(known), width)), np.empty(len(known)))
         if len(known):
             for plan, rows in self._grouped(known, asked, check):
                 self._answer(plan, known, rows, asked, out, workers)
@@ -464,7 +464,7 @@ class Network:
         known: NDArray[np.int32],
         rows: NDArray[np.int64] | None,
         targets: tuple[int, ...],
-        out: Answers,
+        out: RowAnswers,
         workers: int,
     ) -> None:
         """Fill the lines of some rows, or of all."""

@@ -30,7 +30,7 @@ from minfer.solvers.clique_passes import Flat
 _ROW_SUM = 1e-12
 
 
-class Structure(NamedTuple):
+class PruningLists(NamedTuple):
     """What pruning needs to know of a graph, as lists."""
 
     scopes: list[list[int]]  # of each factor
@@ -41,7 +41,7 @@ class Structure(NamedTuple):
     flat: Flat | None  # all tables end to end, if the model is of tables over variables only
 
 
-class Part:
+class PrunedPart:
     """The part of a model that a question is about; to be used as long as the model is there.
 
     Attributes
@@ -86,10 +86,10 @@ class Part:
         return flat.part(self.variables, kept[flat.ids])
 
 
-_STRUCTURES: WeakKeyDictionary[FactorGraph, Structure] = WeakKeyDictionary()
+_STRUCTURES: WeakKeyDictionary[FactorGraph, PruningLists] = WeakKeyDictionary()
 
 
-def structure_of(graph: FactorGraph) -> Structure:
+def structure_of(graph: FactorGraph) -> PruningLists:
     """Made once for each graph."""
     found = _STRUCTURES.get(graph)
     if found is None:
@@ -97,7 +97,7 @@ def structure_of(graph: FactorGraph) -> Structure:
     return found
 
 
-def _structure(graph: FactorGraph) -> Structure:
+def _structure(graph: FactorGraph) -> PruningLists:
     n, n_factors = graph.n_variables, graph.n_factors
     tables = [g for g in graph.groups if g.form == "table"]
     where = scopes(tables)
@@ -134,7 +134,7 @@ def _structure(graph: FactorGraph) -> Structure:
     if graph._field is not None and n:
         said = graph._field != 0.0
         touched = (np.add.reduceat(said, graph._offsets[:-1], dtype=np.int64) > 0).tolist()
-    return Structure(lists, factors, child.tolist(), zeros.tolist(), touched, flat)
+    return PruningLists(lists, factors, child.tolist(), zeros.tolist(), touched, flat)
 
 
 def _summed_out(
@@ -178,7 +178,7 @@ def prune(
     *,
     whole: bool = False,
     check: bool = True,
-) -> Part:
+) -> PrunedPart:
     """The part that P(targets | evidence on observed and soft) depends on.
 
     Parameters
@@ -215,7 +215,7 @@ def prune(
             inside[v] = whole
             complete = complete and whole
     variables = np.array([v for v, k in enumerate(inside) if k], dtype=np.int64)
-    return Part(graph, np.array(factors, dtype=np.int64), variables, complete)
+    return PrunedPart(graph, np.array(factors, dtype=np.int64), variables, complete)
 
 
 def _restricted(
@@ -251,7 +251,7 @@ def _restricted(
     )  # fmt: skip
 
 
-def _without_barren(s: Structure, wanted: list[bool]) -> list[bool]:
+def _without_barren(s: PruningLists, wanted: list[bool]) -> list[bool]:
     """Which factors are left when barren variables are gone."""
     kept = [True] * len(s.scopes)
     count = [len(f) for f in s.factors]
@@ -270,7 +270,7 @@ def _without_barren(s: Structure, wanted: list[bool]) -> list[bool]:
 
 
 def _connected(
-    s: Structure, kept: list[bool], targets: list[int], known: set[int], may: list[bool] | None
+    s: PruningLists, kept: list[bool], targets: list[int], known: set[int], may: list[bool] | None
 ) -> tuple[list[int], bool]:
     """Factors that the targets reach without passing a known variable, and parts with one that
     ``may`` forbid the evidence; whether these are all that were left."""

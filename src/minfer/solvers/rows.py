@@ -42,7 +42,7 @@ _CHUNK = 128  # rows, whole vectors of them: fewer are not worth a thread
 _NO_NUMBERS, _NO_STATES = np.empty((0, 0)), np.empty((0, 0), dtype=np.int32)
 
 
-class Rows(NamedTuple):
+class SolvedRows(NamedTuple):
     """Answers, one line a row. Where ``unsafe`` they are NaN and another solver has to be asked."""
 
     probs: NDArray[np.float64]  # (N, sum S); NaN where impossible
@@ -51,7 +51,7 @@ class Rows(NamedTuple):
     joints: NDArray[np.float64] | None  # (N, cells of all tables end to end), if asked for
 
 
-class Layout(NamedTuple):
+class PackedTree(NamedTuple):
     """A clique tree as the kernels read it; the columns are named in :mod:`minfer.kernels.rows`."""
 
     nodes: NDArray[np.int64]
@@ -64,10 +64,10 @@ class Layout(NamedTuple):
     answer: int  # the node whose message is the answer, or -1, or BOTH_PASSES
 
 
-class Numbers(NamedTuple):
+class SharedNumbers(NamedTuple):
     """What all rows share. ``layout`` and ``psi`` without the cells that no row can reach."""
 
-    layout: Layout
+    layout: PackedTree
     psi: NDArray[np.float64]
     shared: NDArray[np.float64]
     field: NDArray[np.float64]
@@ -97,9 +97,9 @@ class RowPlan:
 
     flat: Flat  # its structure; its numbers are not read
     tree: CliqueTree
-    layout: Layout | None  # None: too wide without evidence
+    layout: PackedTree | None  # None: too wide without evidence
     n_table_cells: int
-    numbers: Numbers | None = None
+    numbers: SharedNumbers | None = None
     given: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
 
     @classmethod
@@ -167,7 +167,7 @@ class RowPlan:
         *,
         joints: bool = False,
         workers: int = 1,
-    ) -> Rows:
+    ) -> SolvedRows:
         """Marginals of every variable for each row, and log Z.
 
         Parameters
@@ -185,17 +185,19 @@ class RowPlan:
         """
         n, field, evidence, own = self._checked(field, evidence, log_psi)
         n_states = int(self.flat.off[-1])
-        rows = Rows(
+        rows = SolvedRows(
             np.empty((n, n_states)), np.empty(n), np.zeros(n, dtype=bool),
             np.empty((n, self.n_table_cells)) if joints else None,
         )  # fmt: skip
         self._run(field, evidence, own, rows, workers)
         return rows
 
-    def answer(self, evidence: NDArray[np.int32], field: NDArray[np.float64] | None = None) -> Rows:
+    def answer(
+        self, evidence: NDArray[np.int32], field: NDArray[np.float64] | None = None
+    ) -> SolvedRows:
         """Rows of this plan's observed set, with what each adds to the field."""
         n = len(evidence)
-        rows = Rows(np.empty((n, self.width)), np.empty(n), np.zeros(n, dtype=bool), None)
+        rows = SolvedRows(np.empty((n, self.width)), np.empty(n), np.zeros(n, dtype=bool), None)
         given = _NO_NUMBERS if field is None else field
         self._run(given, _plain(evidence, np.int32), _NO_NUMBERS, rows, 1)
         return rows
@@ -238,7 +240,7 @@ class RowPlan:
         field: NDArray[np.float64],
         evidence: NDArray[np.int32],
         own: NDArray[np.float64],
-        rows: Rows,
+        rows: SolvedRows,
         workers: int,
     ) -> None:
         """Fill ``rows`` by this very plan."""
@@ -375,7 +377,7 @@ def lay_out(
     observed: NDArray[np.bool_],
     entering: NDArray[np.bool_] | None = None,
     answer: bool = True,
-) -> Layout:
+) -> PackedTree:
     """Nodes, their inputs and all maps; ``observed`` variables are not in the tree.
 
     ``entering`` (V,) lays out the first pass alone: the variables whose fields are inputs, all
@@ -431,10 +433,9 @@ def lay_out(
                 bound.append(n_variables + slice_number[k])
         in_ptr.append(len(which))
     n_inputs = len(which)
-    # whole tables go to the clique where the first of their variables is eliminated
-    position, home = tree.position.tolist(), tree.home.tolist()
     whole = [t for t in range(len(scopes)) if t not in is_cut]
-    table_node = [of_clique[home[min(scopes[t], key=position.__getitem__)]] for t in whole]
+    homes = tree.homes(*_ragged([scopes[t] for t in whole])).tolist()
+    table_node = [of_clique[c] for c in homes]
     which += table_node
     over += [scopes[t] for t in whole]
     start = list(accumulate([cells[c] for c in which], initial=ends[-1]))
@@ -458,7 +459,7 @@ def lay_out(
     if not (toff[1:] > toff[:-1]).all():  # some tables are several factors'
         _, where, which_of = np.unique(toff, return_index=True, return_inverse=True)
         same = where[which_of]
-    return Layout(
+    return PackedTree(
         _columns(cells, entries, first, ends[:-1], message[:-1], in_ptr[:-1], in_ptr[1:], is_root),
         _columns(source, start[:n_inputs], bound),
         _columns(table_node, start[n_inputs:], toff, sizes[whole], same),
@@ -632,8 +633,8 @@ def _meet(
 
 
 def _numbers(
-    flat: Flat, layout: Layout, log_psi: NDArray, log_field: NDArray, constant: float
-) -> Numbers:
+    flat: Flat, layout: PackedTree, log_psi: NDArray, log_field: NDArray, constant: float
+) -> SharedNumbers:
     """Products of tables over the nodes, and what bounds need to know of them."""
     from minfer.kernels.rows import (
         CELLS,
@@ -673,7 +674,7 @@ def _numbers(
         entered = np.concatenate([log_field > -np.inf, reached]).astype(np.uint8)
         n_live = live_cells(layout.nodes, layout.inputs, layout.maps, entered, live)
     if n_live > 0.9 * n_cells:
-        return Numbers(layout, psi, shared, field, table, constant, psi)
+        return SharedNumbers(layout, psi, shared, field, table, constant, psi)
     nodes, inputs = np.empty_like(layout.nodes), np.empty_like(layout.inputs)
     n_inputs = layout.nodes[:, INPUTS_END] - layout.nodes[:, INPUTS]
     room = int(layout.nodes[:, ENTRIES].sum() + (layout.nodes[:, CELLS] * n_inputs).sum())
@@ -685,4 +686,4 @@ def _numbers(
     small = layout._replace(
         nodes=nodes, inputs=inputs, tables=layout.tables[:0], slices=slices, maps=maps
     )
-    return Numbers(small, kept, shared, field, table, constant, psi)
+    return SharedNumbers(small, kept, shared, field, table, constant, psi)

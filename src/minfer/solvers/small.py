@@ -2,7 +2,7 @@
 
 Of a question about one target the table has an axis for what is observed, one for the target and
 one for the rest, which is summed out: what is left is the answer to every evidence on these
-variables (:class:`Tabled`). Questions without evidence about a small model are a matter of
+variables (:class:`AnswerTable`). Questions without evidence about a small model are a matter of
 :class:`~minfer.solvers.joint_table.JointTable`.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from minfer.solvers.joint_table import LOWEST, MOST_CELLS, MOST_VARIABLES, joint_logs
 
 if TYPE_CHECKING:
-    from minfer.solvers.pruning import Part
+    from minfer.solvers.pruning import PrunedPart
 
 #: Cells of the table: more than for one answer, since a question comes with all the work of a plan.
 MOST_ASKED = 8 * MOST_CELLS
@@ -26,7 +26,7 @@ MOST_ASKED = 8 * MOST_CELLS
 SURE = 1e-200
 
 
-class Tabled:
+class AnswerTable:
     """P(target | observed) for every state of what is observed: answers are looked up.
 
     A stand-in for a :class:`~minfer.solvers.plans.CliquePlan` of one target and hard evidence.
@@ -36,7 +36,7 @@ class Tabled:
     target = 0
 
     def __init__(
-        self, total: NDArray[np.float64], constant: float, order: Sequence[int], part: Part
+        self, total: NDArray[np.float64], constant: float, order: Sequence[int], part: PrunedPart
     ) -> None:
         """``total`` has an axis for each variable of ``order``, then the target's, then others.
 
@@ -62,7 +62,7 @@ class Tabled:
         self._found = found
 
     @classmethod
-    def of(cls, part: Part, target: int, observed: Sequence[int]) -> Tabled | None:
+    def of(cls, part: PrunedPart, target: int, observed: Sequence[int]) -> AnswerTable | None:
         """None where the question is not small, or the model has more than tables, or numbers so
         large that they lose digits."""
         graph, inside = part.of, part.variables.tolist()
