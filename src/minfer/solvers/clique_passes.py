@@ -285,8 +285,7 @@ def _balanced(
 def _scaled(flat: Flat, model: Conditioned) -> tuple[Flat, float]:
     """Fields and tables scaled to maximum 0, if some are large; what that takes off all, and the
     model's constant."""
-    possible = [x[x > -np.inf] for x in (flat.field, flat.log_psi)]
-    if not any(len(x) and np.abs(x).max() > _LARGE for x in possible):
+    if not _is_large(flat.field) and not _is_large(flat.log_psi):
         return flat, model.constant
     tables, which = np.unique(flat.toff, return_inverse=True)  # some share one
     field, own = _at_most_zero(flat.field, flat.off[:-1])
@@ -295,6 +294,13 @@ def _scaled(flat: Flat, model: Conditioned) -> tuple[Flat, float]:
         return flat, model.constant
     taken = float(own[model.fixed < 0].sum() + tops[which].sum())
     return flat._replace(field=field, log_psi=log_psi), model.constant + taken
+
+
+def _is_large(x: NDArray[np.float64]) -> bool:
+    least = x.min(initial=0.0)
+    if least == -np.inf:
+        least = x[x > -np.inf].min(initial=0.0)
+    return bool(max(x.max(initial=0.0), -least) > _LARGE)
 
 
 def _at_most_zero(
