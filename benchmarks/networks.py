@@ -49,7 +49,7 @@ import minfer
 import networks_agree
 import networks_page
 from minfer import Exact
-from minfer.solvers.targets import Network
+from minfer.solvers.plans import Network
 from minfer_experiments import measure
 from minfer_experiments.measure import Stopwatch, cpu_seconds, in_turn, medians
 from minfer_experiments.pages import write_sections

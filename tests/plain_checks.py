@@ -37,10 +37,11 @@ from minfer.kernels import cliques, general, gibbs, ranked, spanning, whole
 from minfer.learn import ChainCRF
 from minfer.parsing import Inference, marginals, tree_marginals
 from minfer.prediction import predict
+from minfer.solvers.clique_passes import flatten
 from minfer.solvers.exact import assignments
 from minfer.solvers.gradients import pull_back
 from minfer.solvers.recorded import record
-from minfer.solvers.rows import RowPlan, flatten
+from minfer.solvers.rows import RowPlan
 from minfer.support import possible
 from oracle import truth as naive
 from test_trees import total

@@ -19,8 +19,8 @@ from draws import draws
 from minfer import EvidenceError, FactorGraph, FormatError, Predictor, SettingsError, predict
 from minfer.prediction import files
 from minfer.prediction.answers import IMPOSSIBLE
-from minfer.solvers import targets as engine
-from minfer.solvers.targets import Network
+from minfer.solvers import plans as engine
+from minfer.solvers.plans import Network, plan_for
 from oracle import models
 from oracle import truth as naive
 from test_cli import call
@@ -152,12 +152,9 @@ def test_barren_and_separated_parts_are_left_out() -> None:
             **{y: (x, rng.dirichlet([1, 1], 2)) for x, y in itertools.pairwise("abcdef")},
         },
     )
-    network = Network(graph)
-    seen = np.array([True, False, False, False, False, False])
-    wanted = seen.copy()
-    wanted[2] = True
-    assert network.relevant(wanted).tolist() == [True, True, True, False, False, False]
-    assert network._plan(seen, ~seen & False, [2]).rows.cells == 4
+    plan = plan_for(graph, (2,), (0,), whole=True)
+    assert plan.part.variables.tolist() == [0, 1, 2]
+    assert plan.cells == 4
 
 
 def test_contradictions_away_from_the_target_are_found() -> None:

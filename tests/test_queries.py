@@ -21,8 +21,8 @@ from minfer import (
     ModelError,
     RefusedError,
 )
-from minfer.queries import plans, small
-from minfer.queries.pruning import prune
+from minfer.solvers import plans, small
+from minfer.solvers.pruning import prune
 from oracle import models
 from oracle import truth as naive
 from test_states import sprinkler
@@ -32,15 +32,15 @@ from test_states import sprinkler
 def how(request, monkeypatch):
     """Small questions are looked up in whole joint tables; here they go to clique trees as well."""
     if request.param == "trees":
-        monkeypatch.setattr(small.Tabled, "of", lambda *_: None)
+        monkeypatch.setattr(small.AnswerTable, "of", lambda *_: None)
 
 
 def test_one_small_question_needs_no_plan(monkeypatch):
     """Nor does the probability of its evidence, in a network and in a model of another kind."""
-    if small.Tabled.of(sprinkler(), 0, ()) is None:
-        pytest.skip("tables are switched off")
-    monkeypatch.setattr(plans.Plan, "__init__", lambda *_: pytest.fail("a plan was made"))
     garden = sprinkler()
+    if small.AnswerTable.of(prune(garden, (0,), ()), 0, ()) is None:
+        pytest.skip("tables are switched off")
+    monkeypatch.setattr(plans.CliquePlan, "__init__", lambda *_: pytest.fail("a plan was made"))
     undirected = minfer.FactorGraph.pairwise([0.5, -1.0, 0.2], [[0, 1], [1, 2]], [1.5, -0.7])
     for graph in (garden, undirected):
         seen = {graph.n_variables - 1: 1}
@@ -301,23 +301,22 @@ def test_another_solver():
 
 def test_plans_that_are_kept_have_a_limit_of_cells(monkeypatch):
     """A few large plans count as much as many small ones; the newest always stays."""
-    module = import_module("minfer.queries.query")
+    module = import_module("minfer.solvers.plans")
     for most, kept in ((2.0**40, 4), (0.0, 1)):
         monkeypatch.setattr(module, "MOST_CELLS", most)
         g = FactorGraph.grid(np.zeros((3, 3)), 1.0)
         for v in range(4):
             minfer.query(g, None, {v: 0})
-        assert len(module._PLANS[g]) == kept
-        assert len(module._READERS[g]) == kept
+        assert len(module.KEPT[g].plans) == kept
+        assert len(module.KEPT[g].asked) == kept
 
 
 def test_plans_are_kept_as_long_as_the_model():
-    from minfer.queries import query as _  # noqa: F401
-    from minfer.queries.query import _PLANS
+    from minfer.solvers.plans import KEPT
 
     g = sprinkler()
     minfer.query(g, "rain", {"wet": "yes"})
-    plans = _PLANS[g]
+    plans = KEPT[g].plans
     n = len(plans)
     minfer.query(g, "rain", {"wet": "no"})
     assert len(plans) == n

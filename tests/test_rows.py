@@ -18,9 +18,8 @@ from minfer.elimination import clique_tree, tree_over
 from minfer.graph import grid_edges
 from minfer.kernels.rows import INPUTS, INPUTS_END, MOST_INPUTS
 from minfer.layout import cells, scopes
-from minfer.solvers import rows as engine
-from minfer.solvers.clique_passes import pass_messages
-from minfer.solvers.rows import Flat, OneRow, RowPlan, Rows, flatten, links
+from minfer.solvers.clique_passes import Flat, flatten, links, pass_messages
+from minfer.solvers.rows import OneRow, RowPlan, SolvedRows
 from oracle import models
 from oracle import truth as naive
 
@@ -69,7 +68,7 @@ def prepared(graph: FactorGraph) -> tuple[Conditioned, RowPlan]:
     return model, plan
 
 
-def check(found: Rows, case: Case, field: bool, all_safe: bool) -> None:
+def check(found: SolvedRows, case: Case, field: bool, all_safe: bool) -> None:
     for r in range(len(case.evidence)):
         if found.unsafe[r]:
             assert not all_safe
@@ -119,9 +118,9 @@ def test_planning_for_observed_sets_changes_nothing(case: Case) -> None:
     for seen in np.unique(case.evidence >= 0, axis=0):
         chosen = ((case.evidence >= 0) == seen).all(axis=1)
         some = Case(case.graph, case.evidence[chosen], case.field[chosen])
-        links = engine.links(plan.flat, ~seen & (plan.tree.home >= 0))
-        tree = engine.tree_over(links, case.graph.n_variables)
-        narrow = RowPlan._make(plan.flat, tree, seen)
+        free = links(plan.flat, ~seen & (plan.tree.home >= 0))
+        tree = tree_over(free, case.graph.n_variables)
+        narrow = RowPlan.make(plan.flat, tree, seen)
         narrow.load(plan.flat.log_psi, plan.flat.field, model.constant)
         check(narrow.run(evidence=some.evidence), some, False, True)
         check(narrow.run(some.field, some.evidence), some, True, False)
@@ -218,21 +217,21 @@ def test_one_row_is_what_the_lanes_say(case: Case, target: int) -> None:
         seen[target] = False
         evidence[0, ~seen] = -1
         field = case.field[0] if len(case.field) else np.zeros(int(graph._offsets[-1]))
+        field = np.where(np.repeat(seen, graph.n_states), 0.0, field)  # that is for lanes
         flat = Flat(
             graph._n_states, graph._offsets, field, *scopes(graph.groups), *cells(graph.groups)
         )
         tree = tree_over(links(flat, ~seen), graph.n_variables)
-        plan = RowPlan.one_pass(flat, tree, seen, np.ones_like(seen), target)
+        plan = RowPlan.make(flat, tree, seen, target, np.ones_like(seen))
         plan.load(flat.log_psi, field, 0.25)
-        lanes = Rows(np.empty((1, plan.width)), np.empty(1), np.zeros(1, dtype=bool), None)
-        plan.fill(evidence, lanes)
+        lanes = plan.answer(evidence)
         observed = np.flatnonzero(seen)
         found, unsafe = OneRow(plan, observed)(evidence[0, observed].tolist())
         assert unsafe == lanes.unsafe[0]
         if not unsafe:
-            np.testing.assert_allclose(found[-1], lanes.log_z[0], rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(found[-2], lanes.log_z[0], rtol=1e-12, atol=1e-12)
             if lanes.log_z[0] > -np.inf:
-                np.testing.assert_allclose(found[:-1], lanes.probs[0], rtol=1e-12)
+                np.testing.assert_allclose(found[:-2], lanes.probs[0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("zeros", [0.0, 0.3])
@@ -293,43 +292,6 @@ def grid(side: int, seed: int) -> FactorGraph:
     edges = grid_edges(side, side)
     rng = np.random.default_rng(seed)
     return FactorGraph.pairwise(rng.normal(size=side * side), edges, rng.normal(size=len(edges)))
-
-
-def test_rows_of_one_observed_set_get_a_narrower_tree_where_that_pays() -> None:
-    graph = grid(9, 1)
-    _, plan = prepared(graph)
-    evidence = evidence_for(graph, 3000, 1.0, 2)
-    evidence[:, np.arange(81) % 9 != 4] = -1  # a column in the middle is observed
-    evidence[2000:, 0] = 0  # a second set, and rows with sets of their own
-    for r in range(2900, 3000):
-        evidence[r, 1 + r % 70] = 1
-    found = plan.run(evidence=evidence)
-    assert sum(p is not None for p in plan.narrow.values()) == 2
-    assert len(plan.narrow) == 2
-    assert all(p.cells <= plan.cells / 2 for p in plan.narrow.values() if p is not None)
-    wide = RowPlan.make(plan.flat, plan.tree)
-    assert plan.given is not None
-    wide.load(*plan.given)
-    wide.narrow = dict.fromkeys(plan.narrow)  # known not to pay
-    np.testing.assert_allclose(found.probs, wide.run(evidence=evidence).probs, atol=1e-12)
-    np.testing.assert_allclose(found.log_z, wide.run(evidence=evidence).log_z, rtol=1e-12)
-    assert 100 < plan._enough() < 900
-
-
-def test_a_model_too_wide_without_evidence_is_solved_with_it_or_reported(monkeypatch) -> None:
-    graph = grid(7, 3)
-    _, plan = prepared(graph)
-    evidence = evidence_for(graph, 40, 1.0, 2)
-    evidence[:20, np.arange(49) % 7 != 3] = -1
-    evidence[20:] = -1
-    expected = plan.run(evidence=evidence)
-    monkeypatch.setattr(engine, "MAX_CELLS", plan.cells / 2)
-    _, narrow = prepared(graph)
-    assert narrow.layout is None
-    found = narrow.run(evidence=evidence)
-    np.testing.assert_array_equal(found.unsafe, np.arange(40) >= 20)
-    np.testing.assert_allclose(found.probs[:20], expected.probs[:20], atol=1e-12)
-    assert np.isnan(found.probs[20:]).all()
 
 
 def star(leaves: int, strength: float) -> FactorGraph:

@@ -95,6 +95,15 @@ class CliqueTree:
         totals = np.bincount(self.parent[child], self.separator_cells[child])
         return float(totals.max(initial=0.0))
 
+    def homes(self, fptr: NDArray[np.int64], scope: NDArray[np.int32]) -> NDArray[np.int64]:
+        """The clique of each table: where the first of its variables is eliminated."""
+        if len(fptr) < 2:
+            return np.zeros(0, dtype=np.int64)
+        free = np.flatnonzero(self.position >= 0)
+        at = np.zeros(len(free), dtype=np.int64)
+        at[self.position[free]] = self.home[free]
+        return at[np.minimum.reduceat(self.position[scope], fptr[:-1])]
+
     @property
     def memory(self) -> float:
         """Bytes the two passes need beside the model."""

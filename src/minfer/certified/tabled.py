@@ -57,7 +57,7 @@ class CertifiedTables:
         graph = model.graph
         card, off = graph._n_states, graph._offsets
         flat, (toff, log_psi) = model.arrays.scopes, model.arrays.cells
-        size = table_sizes(card, flat)
+        size = table_sizes(card, flat.fptr, flat.scope)
         opaque = np.zeros(len(card), dtype=bool)
         for g in left_out:
             opaque[g._scope.ravel()] = True

@@ -30,7 +30,6 @@ wide. Planning is put off until the budget is worth it, unless the pack is nearl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,10 +39,10 @@ from minfer.certified.local import Local
 from minfer.certified.monotone import find_grid
 from minfer.certified.rounding import EXP, U, down, gamma, up
 from minfer.certified.tabled import CertifiedTables
-from minfer.elimination import CliqueTree, linked, tree_over
+from minfer.elimination import CliqueTree, tree_over
 from minfer.errors import ContradictionError
 from minfer.factors.group import components
-from minfer.layout import Scopes
+from minfer.solvers.clique_passes import Flat, lay_out_inputs, links, slices_of
 from minfer.wiring import ranges
 
 #: Cells of a tree (some seconds) and of its messages (a GiB), at most.
@@ -77,17 +76,6 @@ class Pack:
     tree: CliqueTree | None = None
     tried: float = 0.0  # cells up to which no tree was found
     over: bool = False  # solved, or hopeless
-
-
-class PackArrays(NamedTuple):
-    """The variables and tables of a pack under numbers of their own."""
-
-    card: NDArray[np.int32]
-    off: NDArray[np.int64]
-    flat: Scopes
-    toff: NDArray[np.int64]
-    field: NDArray[np.float64]
-    log_psi: NDArray[np.float64]
 
 
 class Whole:
@@ -168,7 +156,8 @@ class Whole:
             if allowed < min(2 * pack.tried, MOST_CELLS):
                 return []
             part = _part(self._tabled, pack)
-            tree = _plan(part, _SLACK * allowed)
+            n = len(part.card)
+            tree = tree_over(links(part, np.ones(n, dtype=bool)), n, _SLACK * allowed)
             meter.spend(cost)
             if len(pack.components) > 1 and not (tree.complete and tree.cells <= allowed):
                 middle = len(pack.components) // 2
@@ -238,7 +227,8 @@ def _members(
     return order[ranges(ptr[labels], ptr[labels + 1] - ptr[labels])]
 
 
-def _part(t: CertifiedTables, pack: Pack) -> PackArrays:
+def _part(t: CertifiedTables, pack: Pack) -> Flat:
+    """The variables and tables of a pack under numbers of their own."""
     variables, tables = pack.variables, pack.tables
     number = np.full(int(variables[-1]) + 1, -1, dtype=np.int32)
     number[variables] = np.arange(len(variables), dtype=np.int32)
@@ -250,21 +240,14 @@ def _part(t: CertifiedTables, pack: Pack) -> PackArrays:
     # tables that share their numbers share them here
     begin, first, inverse = np.unique(t.toff[tables], return_index=True, return_inverse=True)
     size = t.size[tables][first]
-    return PackArrays(
-        card, off, Scopes(tables, fptr, scope),
-        (np.cumsum(size) - size)[inverse.ravel()],
-        t.field[ranges(t.off[variables], card.astype(np.int64))],
-        t.log_psi[ranges(begin, size)],
+    return Flat(
+        card, off, t.field[ranges(t.off[variables], card.astype(np.int64))], tables, fptr, scope,
+        (np.cumsum(size) - size)[inverse.ravel()], t.log_psi[ranges(begin, size)],
     )  # fmt: skip
 
 
-def _plan(part: PackArrays, most: float) -> CliqueTree:
-    n, (_, fptr, scope) = len(part.card), part.flat
-    return tree_over(linked(scope, fptr, np.ones(n, dtype=bool), part.card), n, most)
-
-
 def _marginals(
-    part: PackArrays, tree: CliqueTree, meter: Meter
+    part: Flat, tree: CliqueTree, meter: Meter
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Marginals (sum S,) and, where a variable is eliminated, its clique's share of roundings.
 
@@ -272,16 +255,15 @@ def _marginals(
     """
     from minfer.kernels.ranged import exponentials
     from minfer.kernels.whole import collect, distribute
-    from minfer.solvers.clique_passes import lay_out_inputs
 
-    n_states, n_psi = len(part.field), len(part.log_psi)
-    inputs = lay_out_inputs(part.card, part.off, part.flat, part.toff, n_psi, tree, None)
+    n_states = len(part.field)
+    inputs = lay_out_inputs(part, tree)
     inputs = inputs._replace(in_out=np.where(inputs.in_child >= 0, inputs.in_src, inputs.in_out))
     total = int(inputs.message[-1])
     m, e = np.zeros(total), np.zeros(total, dtype=np.int64)
     for begin, logs in ((0, part.field), (n_states, part.log_psi)):
         exponentials(logs, m[begin : begin + len(logs)], e[begin : begin + len(logs)])
-    slices = _slices(tree)
+    slices = slices_of(tree, _SLICE)
     for first, stop in slices:
         if not meter.go_on():
             return None
@@ -309,10 +291,3 @@ def _marginals(
     roundings = np.zeros(len(part.card))
     roundings[tree.variables[tree.ptr[:-1]]] = count
     return p, roundings
-
-
-def _slices(tree: CliqueTree) -> list[tuple[int, int]]:
-    """Ranges of cliques between two looks at the clock."""
-    which = (np.cumsum(tree.clique_cells) / _SLICE).astype(np.int64)
-    stops = [*(np.flatnonzero(np.diff(which)) + 1).tolist(), len(which)]
-    return list(zip([0, *stops[:-1]], stops))

@@ -1,5 +1,7 @@
 """Both passes over a clique tree for many rows at once, a row in each of L = 8 lanes of a vector.
 
+A single row of a first pass, where a call counts microseconds, is the same in one lane.
+
 A *node* is a clique, or a place where some inputs of a clique meet before they meet the clique. Its
 cells x have a product psi(x) of tables and *inputs* m_i: the messages of its children and the
 fields of some of its variables. With the separator s outermost and the rest r innermost,
@@ -26,7 +28,8 @@ Where one variable is asked for, the tree is rooted in a clique that has it, the
 root is over the variable, and the first pass is all there is: ``answer`` names the node.
 
 Arrays: ``nodes`` i8 (C, 8) and ``inputs`` i8 (I, 3) with the columns named below; ``maps`` i4 has
-the maps of inputs and, for each separator entry of a node, where its cells end.
+the maps of inputs and, for each separator entry of a node, where its cells end. ``work`` holds,
+in vectors, the values (fields, slices, messages) and what is at :func:`_places`.
 """
 
 from __future__ import annotations
@@ -39,7 +42,19 @@ from numba.extending import intrinsic
 from minfer.kernels import _plain
 from minfer.kernels._jit import jit
 from minfer.kernels._plain import instead
-from minfer.kernels.lanes import aligned, choose, exp, larger, load, smaller, splat, store
+from minfer.kernels.lanes import (
+    aligned,
+    choose,
+    exp,
+    lanes_of,
+    larger,
+    load,
+    load_as,
+    lone,
+    smaller,
+    splat,
+    store,
+)
 from minfer.kernels.vexp import exp_in_place
 
 L = 8  # lanes of a vector of doubles
@@ -156,24 +171,32 @@ def shared_products(nodes, tables, maps, log_psi, psi, live, top, low, most):
 
 
 @jit
+def _linear(logs, lo, hi, out):
+    """exp(logs - top) from lo to hi, top their maximum.
+
+    Returns top, the smallest positive entry, and LOST where one is too small to be there.
+    """
+    top = -np.inf
+    for k in range(lo, hi):
+        top = max(top, logs[k])
+    low, lost = 1.0, 0.0
+    for k in range(lo, hi):
+        out[k] = 0.0
+        if logs[k] > -np.inf:
+            x = logs[k] - top
+            if x >= SMALLEST:
+                out[k] = np.exp(x)
+                low = min(low, out[k])
+            else:
+                lost = LOST
+    return top, low, lost
+
+
+@jit
 def shared_fields(off, log_field, field, top, low, lost):
     """The same for fields; ``lost``: LOST where an entry is."""
     for v in range(off.size - 1):
-        lo, hi = off[v], off[v + 1]
-        top[v] = -np.inf
-        for k in range(lo, hi):
-            top[v] = max(top[v], log_field[k])
-        low[v] = 1.0
-        lost[v] = 0.0
-        for k in range(lo, hi):
-            field[k] = 0.0
-            if log_field[k] > -np.inf:
-                x = log_field[k] - top[v]
-                if x >= SMALLEST:
-                    field[k] = np.exp(x)
-                    low[v] = min(low[v], field[k])
-                else:
-                    lost[v] = LOST
+        top[v], low[v], lost[v] = _linear(log_field, off[v], off[v + 1], field)
 
 
 @jit
@@ -182,20 +205,8 @@ def shared_slices(slices, log_psi, table, low, lost):
     total = 0.0
     for t in range(slices.shape[0]):
         lo = slices[t, S_FIRST]
-        hi = lo + slices[t, S_WHOLE]
-        top = log_psi[lo:hi].max()
+        top, low[t], lost[t] = _linear(log_psi, lo, lo + slices[t, S_WHOLE], table)
         total += top
-        low[t] = 1.0
-        lost[t] = 0.0
-        for k in range(lo, hi):
-            table[k] = 0.0
-            if log_psi[k] > -np.inf:
-                x = log_psi[k] - top
-                if x >= SMALLEST:
-                    table[k] = np.exp(x)
-                    low[t] = min(low[t], table[k])
-                else:
-                    lost[t] = LOST
     return total
 
 
@@ -312,35 +323,64 @@ def observed_keys(evidence, keys):
 
 
 @jit
-def _enter_states(
-    off, evidence, r0, log_field, field, cut, low, lost, values, top, small, miss, constant
-):
+def _places(n_values, n_bounds, n):
+    """Where in ``work``, behind the values, parts begin, and its end.
+
+    Of all inputs and nodes M, mu and r; of nodes the logs of their scales, the scales, their
+    smallest positive psi, and R.
+    """
+    b, c = n_values, n_values + 3 * n_bounds
+    return b, b + n_bounds, b + 2 * n_bounds, c, c + n, c + 2 * n, c + 3 * n, c + 4 * n
+
+
+@jit
+def _enter_shared(nodes, n_slices, n_variables, shared, own, work, place, like):
+    """Bounds of slices and nodes that do not depend on the row."""
+    lanes = lanes_of(like)
+    largest, small, miss, _, _, low, most, end = place
+    for k in range(largest * lanes, end * lanes):
+        work[k] = 1.0
+    for t in range(n_slices):
+        store(work, (small + n_variables + t) * lanes, splat(like, shared[5, t]))
+        store(work, (miss + n_variables + t) * lanes, splat(like, shared[6, t]))
+    for c in range(nodes.shape[0]):
+        bound = shared[1, c]
+        if own:  # what psi <= 1 allows
+            bound = np.float64(nodes[c, CELLS] // nodes[c, ENTRIES])
+        store(work, (low + c) * lanes, splat(like, shared[0, c]))
+        store(work, (most + c) * lanes, splat(like, bound))
+
+
+@jit
+def _enter_states(off, evidence, r0, log_field, field, cut, shared, work, place, constant):
     """Fields of a block of rows that bring evidence at most: an observed state alone has 1."""
     last = evidence.shape[0] - 1
+    small, miss = place[1], place[2]
     for v in range(off.size - 1):
         if cut[v] == UNUSED:
             continue
         lo, hi = off[v], off[v + 1]
         for k in range(lo, hi):
-            store(values, k * L, splat(values, field[k]))
-        store(small, v * L, splat(values, low[v]))
-        store(miss, v * L, splat(values, lost[v]))
+            store(work, k * L, splat(work, field[k]))
+        store(work, (small + v) * L, splat(work, shared[2, v]))
+        store(work, (miss + v) * L, splat(work, shared[3, v]))
         for lane in range(L):
             x = evidence[min(r0 + lane, last), v]
             if x >= 0:
-                small[v * L + lane] = 1.0
-                miss[v * L + lane] = 0.0
-                if top[v] > -np.inf:
-                    constant[lane] += log_field[lo + x] - top[v]
+                work[(small + v) * L + lane] = 1.0
+                work[(miss + v) * L + lane] = 0.0
+                if shared[4, v] > -np.inf:
+                    constant[lane] += log_field[lo + x] - shared[4, v]
                 for k in range(lo, hi):
-                    values[k * L + lane] = 0.0
-                values[(lo + x) * L + lane] = 1.0
+                    work[k * L + lane] = 0.0
+                work[(lo + x) * L + lane] = 1.0
 
 
 @jit
-def _enter_fields(off, evidence, given, r0, log_field, values, small, miss, constant):
+def _enter_fields(off, evidence, given, r0, log_field, work, place, constant):
     """Fields of a block of rows that bring fields of their own, and perhaps evidence."""
     last = given.shape[0] - 1
+    small, miss = place[1], place[2]
     for v in range(off.size - 1):
         lo, hi = off[v], off[v + 1]
         for lane in range(L):
@@ -349,19 +389,19 @@ def _enter_fields(off, evidence, given, r0, log_field, values, small, miss, cons
             most, least = -np.inf, np.inf
             for k in range(lo, hi):
                 y = log_field[k] + given[r, k] if x < 0 or k == lo + x else -np.inf
-                values[k * L + lane] = y
+                work[k * L + lane] = y
                 most = max(most, y)
                 if y > -np.inf:
                     least = min(least, y)
             constant[lane] += most
             lost = least - most < SMALLEST
-            small[v * L + lane] = 0.0 if lost else np.exp(least - most)
-            miss[v * L + lane] = LOST if lost else 0.0
+            work[(small + v) * L + lane] = 0.0 if lost else np.exp(least - most)
+            work[(miss + v) * L + lane] = LOST if lost else 0.0
             for k in range(lo, hi):
-                y = values[k * L + lane] - most
-                values[k * L + lane] = y if y >= SMALLEST else -np.inf
+                y = work[k * L + lane] - most
+                work[k * L + lane] = y if y >= SMALLEST else -np.inf
         for k in range(lo, hi):
-            store(values, k * L, exp(load(values, k * L)))
+            store(work, k * L, exp(load(work, k * L)))
 
 
 @jit
@@ -380,7 +420,7 @@ def _enter_slices(slices, picks, maps, table, evidence, r0, values):
 
 
 @jit
-def _enter_weights(nodes, tables, maps, log_psi, r0, linear, bounds, belief, low, constant):
+def _enter_weights(nodes, tables, maps, log_psi, r0, linear, bounds, belief, work, low, constant):
     """psi of rows that bring tables of their own, into ``belief``, with the bounds of nodes.
 
     ``linear``: the tables' entries, each table with maximum 1; ``bounds``: by table, the log of its
@@ -394,7 +434,7 @@ def _enter_weights(nodes, tables, maps, log_psi, r0, linear, bounds, belief, low
     nothing = splat(belief, -np.inf)
     one, zero, limit = splat(belief, 1.0), splat(belief, 0.0), splat(belief, SMALLEST)
     for c in range(nodes.shape[0]):
-        store(low, c * L, one)
+        store(work, (low + c) * L, one)
     for j in range(belief.size // L):
         store(belief, j * L, one)
     total = load(constant, 0)
@@ -413,7 +453,8 @@ def _enter_weights(nodes, tables, maps, log_psi, r0, linear, bounds, belief, low
             store(bounds, 2 * t * L, top)
             store(bounds, (2 * t + 1) * L, least)
         total = total + load(bounds, 2 * same * L)
-        store(low, node * L, load(low, node * L) * load(bounds, (2 * same + 1) * L))
+        least = load(work, (low + node) * L) * load(bounds, (2 * same + 1) * L)
+        store(work, (low + node) * L, least)
         at, to = tables[t, T_MAP], nodes[node, FIRST]
         for j in range(nodes[node, CELLS]):
             x = load(linear, (first + _at(maps, at + j)) * L)
@@ -425,14 +466,22 @@ def _enter_weights(nodes, tables, maps, log_psi, r0, linear, bounds, belief, low
 
 
 @jit
-def _up(nodes, inputs, maps, psi, own, keep, todo, low, most, values, belief, scale, biggest, small,
-        miss, logs, tmp, bound0):  # fmt: skip
-    """Messages of all nodes in ``todo`` u1, children first; ``keep``: cells, for the way back."""
-    zero, one = splat(values, 0.0), splat(values, 1.0)
-    floor, huge, nothing = splat(values, FLOOR), splat(values, 1e300), splat(values, NOTHING)
-    for c in range(nodes.shape[0]):
-        if not todo[c]:
-            continue
+def _cell(psi, belief, j, own, like):
+    """psi of a cell, in all lanes; ``own``: each row's."""
+    if own:
+        return load_as(like, belief, j * lanes_of(like))
+    return splat(like, _at(psi, j))
+
+
+@jit
+def _up(nodes, inputs, maps, psi, own, keep, todo, work, place, belief, like):
+    """Messages of the nodes ``todo``, children first; ``keep``: cells, for the way back."""
+    lanes = lanes_of(like)
+    largest, small, miss, logs, scale, low, most, _ = place
+    bound0 = small - largest - nodes.shape[0]
+    zero, one = splat(like, 0.0), splat(like, 1.0)
+    floor, huge, nothing = splat(like, FLOOR), splat(like, 1e300), splat(like, NOTHING)
+    for c in todo:
         first, ends, message = nodes[c, FIRST], nodes[c, ENDS], nodes[c, MESSAGE]
         i0, i1 = nodes[c, INPUTS], nodes[c, INPUTS_END]
         s0, a0, s1, a1, s2, a2 = 0, 0, 0, 0, 0, 0
@@ -449,91 +498,108 @@ def _up(nodes, inputs, maps, psi, own, keep, todo, low, most, values, belief, sc
             end = _at(maps, ends + s)
             if i1 - i0 > 3 or i1 == i0:
                 while j < end:
-                    v = load(belief, (first + j) * L) if own else splat(values, _at(psi, first + j))
+                    x = _cell(psi, belief, first + j, own, like)
                     for i in range(i0, i1):
-                        v = v * load(
-                            values, (inputs[i, SOURCE] + _at(maps, inputs[i, MAP] + j)) * L
-                        )
+                        k = inputs[i, SOURCE] + _at(maps, inputs[i, MAP] + j)
+                        x = x * load_as(like, work, k * lanes)
                     if keep:
-                        store(belief, (first + j) * L, v)
-                    total = total + v
+                        store(belief, (first + j) * lanes, x)
+                    total = total + x
                     j += 1
             elif i1 - i0 == 1:
                 while j < end:
-                    v = load(belief, (first + j) * L) if own else splat(values, _at(psi, first + j))
-                    v = v * load(values, (s0 + _at(maps, a0 + j)) * L)
+                    x = _cell(psi, belief, first + j, own, like)
+                    x = x * load_as(like, work, (s0 + _at(maps, a0 + j)) * lanes)
                     if keep:
-                        store(belief, (first + j) * L, v)
-                    total = total + v
+                        store(belief, (first + j) * lanes, x)
+                    total = total + x
                     j += 1
             elif i1 - i0 == 2:
                 while j < end:
-                    v = load(belief, (first + j) * L) if own else splat(values, _at(psi, first + j))
-                    v = v * load(values, (s0 + _at(maps, a0 + j)) * L)
-                    v = v * load(values, (s1 + _at(maps, a1 + j)) * L)
+                    x = _cell(psi, belief, first + j, own, like)
+                    x = x * load_as(like, work, (s0 + _at(maps, a0 + j)) * lanes)
+                    x = x * load_as(like, work, (s1 + _at(maps, a1 + j)) * lanes)
                     if keep:
-                        store(belief, (first + j) * L, v)
-                    total = total + v
+                        store(belief, (first + j) * lanes, x)
+                    total = total + x
                     j += 1
             else:
                 while j < end:
-                    v = load(belief, (first + j) * L) if own else splat(values, _at(psi, first + j))
-                    v = v * load(values, (s0 + _at(maps, a0 + j)) * L)
-                    v = v * load(values, (s1 + _at(maps, a1 + j)) * L)
-                    v = v * load(values, (s2 + _at(maps, a2 + j)) * L)
+                    x = _cell(psi, belief, first + j, own, like)
+                    x = x * load_as(like, work, (s0 + _at(maps, a0 + j)) * lanes)
+                    x = x * load_as(like, work, (s1 + _at(maps, a1 + j)) * lanes)
+                    x = x * load_as(like, work, (s2 + _at(maps, a2 + j)) * lanes)
                     if keep:
-                        store(belief, (first + j) * L, v)
-                    total = total + v
+                        store(belief, (first + j) * lanes, x)
+                    total = total + x
                     j += 1
-            store(values, (message + s) * L, choose(total, nothing, total, zero))
+            store(work, (message + s) * lanes, choose(total, nothing, total, zero))
             top = larger(top, total)
             least = smaller(least, choose(total, zero, total, huge))
         # what may be lost
-        least_cell = load(low, c * L)
+        least_cell = load_as(like, work, (low + c) * lanes)
         product, above = one, one
         missing = zero
         for i in range(i0, i1):
-            b = inputs[i, BOUND] * L
-            x = load(biggest, b)
+            b = inputs[i, BOUND]
+            x = load_as(like, work, (largest + b) * lanes)
             product = product * x
             above = above * larger(x, one)
-            least_cell = least_cell * smaller(load(small, b), one)
-            missing = missing + load(miss, b)
+            least_cell = least_cell * smaller(load_as(like, work, (small + b) * lanes), one)
+            missing = missing + load_as(like, work, (miss + b) * lanes)
         fresh = choose(floor, least_cell, above * (LOST * nodes[c, CELLS]), zero)
-        missing = load(most, c * L) * product * missing * 2.0 + fresh
+        missing = load_as(like, work, (most + c) * lanes) * product * missing * 2.0 + fresh
         missing = choose(missing, zero, missing / top, zero)
         # into the range of numbers
-        store(tmp, 0, top)
+        at = (scale + c) * lanes
+        store(work, at, top)
         bad = False
-        for lane in range(L):
-            bad = bad or (tmp[lane] < SMALL and tmp[lane] > 0.0) or tmp[lane] > LARGE
+        for k in range(at, at + lanes):
+            bad = bad or (work[k] < SMALL and work[k] > 0.0) or work[k] > LARGE
         factor = one
+        store(work, (logs + c) * lanes, zero)
         if bad:
-            for lane in range(L):
-                x = tmp[lane]
-                tmp[lane] = 1.0
-                logs[c * L + lane] = 0.0
-                if (x < SMALL and x > 0.0) or x > LARGE:
-                    power = np.floor(np.log2(x))
-                    tmp[lane] = 2.0**-power
-                    logs[c * L + lane] = power * np.log(2.0)
-            factor = load(tmp, 0)
+            for lane in range(lanes):
+                height = work[at + lane]
+                work[at + lane] = 1.0
+                if (height < SMALL and height > 0.0) or height > LARGE:
+                    power = np.floor(np.log2(height))
+                    work[at + lane] = 2.0**-power
+                    work[(logs + c) * lanes + lane] = power * np.log(2.0)
+            factor = load_as(like, work, at)
             for s in range(nodes[c, ENTRIES]):
-                total = load(values, (message + s) * L) * factor
-                store(values, (message + s) * L, choose(total, nothing, total, zero))
-        else:
-            store(logs, c * L, zero)
-        b = (bound0 + c) * L
-        store(scale, c * L, factor)
-        store(biggest, b, top * factor)
-        store(small, b, least * factor)
-        store(miss, b, missing)
+                total = load_as(like, work, (message + s) * lanes) * factor
+                store(work, (message + s) * lanes, choose(total, nothing, total, zero))
+        store(work, at, factor)
+        store(work, (largest + bound0 + c) * lanes, top * factor)
+        store(work, (small + bound0 + c) * lanes, least * factor)
+        store(work, (miss + bound0 + c) * lanes, missing)
 
 
 @jit
-def _down(nodes, inputs, maps, values, belief, scale, out, keep):
+def _sum_up(nodes, work, place, found, at, like):
+    """What a first pass found is added to found[at:], log Z by lane; behind that, the largest r."""
+    lanes = lanes_of(like)
+    miss, logs = place[3] - nodes.shape[0], place[3]
+    lacking = splat(like, 0.0)
+    for c in range(nodes.shape[0]):
+        log_z = load_as(like, found, at) + load_as(like, work, (logs + c) * lanes)
+        store(found, at, log_z)
+        lacking = larger(load_as(like, work, (miss + c) * lanes), lacking)  # the roots' unless NaN
+        if nodes[c, ROOT]:
+            total = splat(like, 0.0)
+            for s in range(nodes[c, MESSAGE], nodes[c, MESSAGE] + nodes[c, ENTRIES]):
+                total = total + load_as(like, work, s * lanes)
+            store(found, at + lanes, total)
+            for k in range(at, at + lanes):
+                found[k] += np.log(found[k + lanes])
+    store(found, at + lanes, lacking)
+
+
+@jit
+def _down(nodes, inputs, maps, work, belief, scale, out, keep):
     """Marginals of all separators and variables, parents first; ``keep``: of nodes, as beliefs."""
-    zero, one = splat(values, 0.0), splat(values, 1.0)
+    zero, one = splat(work, 0.0), splat(work, 1.0)
     for c in range(nodes.shape[0] - 1, -1, -1):
         first, ends, message = nodes[c, FIRST], nodes[c, ENDS], nodes[c, MESSAGE]
         i0, i1 = nodes[c, INPUTS], nodes[c, INPUTS_END]
@@ -544,10 +610,10 @@ def _down(nodes, inputs, maps, values, belief, scale, out, keep):
             s0, a0 = inputs[i0, SOURCE], inputs[i0, MAP]
         if i1 > i0 + 1:
             s1, a1 = inputs[i0 + 1, SOURCE], inputs[i0 + 1, MAP]
-        factor = load(scale, c * L)
+        factor = load(work, (scale + c) * L)
         j = 0
         for s in range(nodes[c, ENTRIES]):
-            up = load(values, (message + s) * L)
+            up = load(work, (message + s) * L)
             top = one if nodes[c, ROOT] else load(out, (message + s) * L)
             ratio = choose(up, zero, factor / up * top, zero)
             end = _at(maps, ends + s)
@@ -615,29 +681,20 @@ def _observed(card, evidence, seen):
 
 
 @jit
-def _touched(nodes, inputs, off, slices, seen, todo):
-    """Nodes whose message depends on the row: below them some variable is observed in some row."""
-    owner = np.zeros(off[-1], np.int64)
-    for v in range(off.size - 1):
-        owner[off[v] : off[v + 1]] = v
-    n_fields, n_first = owner.size, owner.size
-    for t in range(slices.shape[0]):
-        n_first += slices[t, S_SIZE]
-    of_message = np.zeros(0, np.int64)
-    if nodes.shape[0]:
-        last = nodes.shape[0] - 1
-        of_message = np.zeros(nodes[last, MESSAGE] + nodes[last, ENTRIES] - n_first, np.int64)
+def _touched(nodes, inputs, n_slices, seen):
+    """Nodes whose message depends on the row: below them is a slice, or a variable in ``seen``."""
+    n_variables = seen.size
+    touched = np.zeros(nodes.shape[0], np.bool_)
     for c in range(nodes.shape[0]):
-        todo[c] = 0
-        of_message[nodes[c, MESSAGE] - n_first] = c
         for i in range(nodes[c, INPUTS], nodes[c, INPUTS_END]):
-            source = inputs[i, SOURCE]
-            if source < n_fields:
-                todo[c] |= seen[owner[source]]
-            elif source < n_first:
-                todo[c] = 1
+            b = inputs[i, BOUND]
+            if b < n_variables:
+                touched[c] |= seen[b] > 0
+            elif b < n_variables + n_slices:
+                touched[c] = True
             else:
-                todo[c] |= todo[of_message[source - n_first]]
+                touched[c] |= touched[b - n_variables - n_slices]
+    return touched
 
 
 @jit
@@ -670,92 +727,63 @@ def run_rows(
     for t in range(tables.shape[0]):
         largest = max(largest, tables[t, T_SIZE])
     like = np.zeros(L)
+    zero, one = splat(like, 0.0), splat(like, 1.0)
     own = log_psi.shape[0] > 0
-    bound0 = n_variables + n_slices
-    values = aligned(n_values * L, like)
+    place = _places(n_values, n_variables + n_slices + n, n)
+    work = aligned(place[7] * L, like)
     out = aligned(n_values * L if keep else 0, like)
     belief = aligned(n_cells * L if keep else 0, like)
-    scale = aligned(n * L, like)
-    logs = aligned(n * L, like)
-    biggest = aligned((bound0 + n) * L, like)
-    small = aligned((bound0 + n) * L, like)
-    miss = aligned((bound0 + n) * L, like)
-    low = aligned(n * L, like)
-    most = aligned(n * L, like)
     sums = aligned(largest * L if joints.shape[0] else 0, like)
     linear = aligned(log_psi.shape[1] * L if own else 0, like)
     tops = aligned(2 * tables.shape[0] * L if own else 0, like)
-    biggest[:] = 1.0
-    tmp = np.empty(L)
-    const = np.empty(L)
-    field_low, field_lost, field_top = shared[2], shared[3], shared[4]
-    zero, one = splat(like, 0.0), splat(like, 1.0)
-    for c in range(n):
-        for lane in range(L):
-            low[c * L + lane] = shared[0, c]
-            most[c * L + lane] = shared[1, c]
-            if own:  # what psi <= 1 allows
-                most[c * L + lane] = nodes[c, CELLS] // nodes[c, ENTRIES]
-    for t in range(n_slices):
-        for lane in range(L):
-            small[(n_variables + t) * L + lane] = shared[5, t]
-            miss[(n_variables + t) * L + lane] = shared[6, t]
-    todo = np.ones(n, np.uint8)
-    again = np.ones(n, np.uint8)
+    found = np.empty(2 * L)  # log Z, and what it may lack
+    _enter_shared(nodes, n_slices, n_variables, shared, own, work, place, zero)
+    todo = np.arange(n)
+    again = todo
     if not own and not given.shape[0] and not joints.shape[0]:
-        _touched(nodes, inputs, off, slices, seen, again)
+        again = np.flatnonzero(_touched(nodes, inputs, n_slices, seen))
     if not given.shape[0]:
         for v in range(n_variables):
-            constant += field_top[v]
+            constant += shared[4, v]
     steady = not evidence.shape[0] and not given.shape[0]
     nobody = np.full((1, n_variables), -1, np.int32)
     for r0 in range(0, n_rows, L):
-        const[:] = constant
+        found[:] = constant
         if given.shape[0]:
-            _enter_fields(off, evidence, given, r0, log_field, values, small, miss, const)
+            _enter_fields(off, evidence, given, r0, log_field, work, place, found)
         elif r0 == 0 or not steady:
             _enter_states(
                 off, nobody if steady else evidence, 0 if steady else r0, log_field, field, cut,
-                field_low, field_lost, values, field_top, small, miss, const,
+                shared, work, place, found,
             )  # fmt: skip
         if n_slices:
-            _enter_slices(slices, picks, maps, table, evidence, r0, values)
+            _enter_slices(slices, picks, maps, table, evidence, r0, work)
         if own:
-            _enter_weights(nodes, tables, maps, log_psi, r0, linear, tops, belief, low, const)
-        _up(nodes, inputs, maps, psi, own, keep, todo, low, most, values, belief, scale, biggest,
-            small, miss, logs, tmp, bound0)  # fmt: skip
+            _enter_weights(
+                nodes, tables, maps, log_psi, r0, linear, tops, belief, work, place[5], found
+            )
+        _up(nodes, inputs, maps, psi, own, keep, todo, work, place, belief, zero)
         todo = again
-        lacking = zero
-        for c in range(n):
-            store(const, 0, load(const, 0) + load(logs, c * L))
-            lacking = larger(load(miss, (bound0 + c) * L), lacking)  # the roots' unless NaN
-            if nodes[c, ROOT]:
-                total = load(values, nodes[c, MESSAGE] * L)
-                for s in range(1, nodes[c, ENTRIES]):
-                    total = total + load(values, (nodes[c, MESSAGE] + s) * L)
-                store(tmp, 0, total)
-                for lane in range(L):
-                    const[lane] += np.log(tmp[lane])
-        store(tmp, 0, lacking)
+        _sum_up(nodes, work, place, found, 0, zero)
         if not keep:
             first = nodes[answer, MESSAGE] if answer >= 0 else 0
             for lane in range(min(L, n_rows - r0)):
                 r = r0 + lane
-                log_z[r] = const[lane]
-                unsafe[r] = not (tmp[lane] < NEGLIGIBLE and const[lane] < np.inf)
+                log_z[r] = found[lane]
+                unsafe[r] = not (found[L + lane] < NEGLIGIBLE and found[lane] < np.inf)
                 if unsafe[r]:
                     log_z[r] = np.nan
                 mass = 0.0
                 for k in range(probs.shape[1]):
-                    mass += values[(first + k) * L + lane]
+                    mass += work[(first + k) * L + lane]
                 if not log_z[r] > -np.inf:
                     mass = np.nan
                 for k in range(probs.shape[1]):
-                    probs[r, k] = values[(first + k) * L + lane] / mass
+                    probs[r, k] = work[(first + k) * L + lane] / mass
             continue
         for k in range(n_values):
             store(out, k * L, zero)
-        _down(nodes, inputs, maps, values, belief, scale, out, joints.shape[0] > 0)
+        _down(nodes, inputs, maps, work, belief, place[4], out, joints.shape[0] > 0)
         for v in range(n_variables):
             if not cut[v]:
                 total = zero
@@ -766,14 +794,14 @@ def run_rows(
                     store(out, k * L, load(out, k * L) * total)
             else:
                 for k in range(off[v], off[v + 1]):
-                    store(out, k * L, load(values, k * L))
+                    store(out, k * L, load(work, k * L))
         if joints.shape[0]:
             _table_marginals(nodes, tables, maps, belief, sums, joints, r0)
         for lane in range(min(L, n_rows - r0)):
             r = r0 + lane
-            log_z[r] = const[lane]
-            unsafe[r] = not (tmp[lane] < NEGLIGIBLE and const[lane] < np.inf)
-            if unsafe[r] or const[lane] == -np.inf:
+            log_z[r] = found[lane]
+            unsafe[r] = not (found[L + lane] < NEGLIGIBLE and found[lane] < np.inf)
+            if unsafe[r] or found[lane] == -np.inf:
                 probs[r] = np.nan
                 if joints.shape[0]:
                     joints[r] = np.nan
@@ -788,173 +816,58 @@ def run_rows(
 # ---------------------------------------------------------------- one row
 
 
-#: The head of ``ints`` of one row: how many there are, and where each begins.
-(
-    H_NODES, H_TOUCHED, H_SLICES, H_FIELDS, H_STATES, H_ANSWER, H_WIDTH, H_BOUNDS, AT_NODES,
-    AT_INPUTS, AT_SLICES, AT_PICKS, AT_TOUCHED, AT_FIELDS, H_SIZE,
-) = range(15)  # fmt: skip
-
-
 @jit
-def _up_one(ints, c, maps, psi, low, most, work, bound0, n_bounds, n_values):
-    """A node's message, as :func:`_up` makes it, of one row; returns the log of its scale.
-
-    ``work``: values, then of all bounds the largest, the smallest and the share that is missing.
-    """
-    at = ints[AT_NODES] + 8 * c
-    entries, first, ends = ints[at + ENTRIES], ints[at + FIRST], ints[at + ENDS]
-    message, cells = ints[at + MESSAGE], ints[at + CELLS]
-    i0 = ints[AT_INPUTS] + 3 * ints[at + INPUTS]
-    i1 = ints[AT_INPUTS] + 3 * ints[at + INPUTS_END]
-    n_inputs = (i1 - i0) // 3
-    s0, a0, s1, a1, s2, a2 = 0, 0, 0, 0, 0, 0
-    if n_inputs > 0:
-        s0, a0 = ints[i0 + SOURCE], ints[i0 + MAP]
-    if n_inputs > 1:
-        s1, a1 = ints[i0 + 3 + SOURCE], ints[i0 + 3 + MAP]
-    if n_inputs > 2:
-        s2, a2 = ints[i0 + 6 + SOURCE], ints[i0 + 6 + MAP]
-    top, least = 0.0, np.inf
-    j = 0
-    for s in range(entries):
-        total = 0.0
-        end = _at(maps, ends + s)
-        if n_inputs == 1:
-            while j < end:
-                total += _at(psi, first + j) * _at(work, s0 + _at(maps, a0 + j))
-                j += 1
-        elif n_inputs == 2:
-            while j < end:
-                x = _at(psi, first + j) * _at(work, s0 + _at(maps, a0 + j))
-                total += x * _at(work, s1 + _at(maps, a1 + j))
-                j += 1
-        else:
-            while j < end:
-                x = _at(psi, first + j)
-                if n_inputs > 2:
-                    x = x * _at(work, s0 + _at(maps, a0 + j))
-                    x = x * _at(work, s1 + _at(maps, a1 + j))
-                    x = x * _at(work, s2 + _at(maps, a2 + j))
-                    for i in range(i0 + 9, i1, 3):
-                        x = x * _at(work, ints[i + SOURCE] + _at(maps, ints[i + MAP] + j))
-                total += x
-                j += 1
-        work[message + s] = total if total > NOTHING else 0.0
-        top = max(top, total)
-        if total > 0.0:
-            least = min(least, total)
-    largest, smallest = n_values, n_values + n_bounds
-    lacking = smallest + n_bounds
-    least_cell = low[c]
-    product, above, missing = 1.0, 1.0, 0.0
-    for i in range(i0, i1, 3):
-        b = ints[i + BOUND]
-        x = work[largest + b]
-        product *= x
-        above *= max(x, 1.0)
-        least_cell *= min(work[smallest + b], 1.0)
-        missing += work[lacking + b]
-    fresh = 0.0 if least_cell > FLOOR else above * (LOST * cells)
-    missing = most[c] * product * missing * 2.0 + fresh
-    missing = missing / top if missing > 0.0 else 0.0
-    log, factor = 0.0, 1.0
-    if (top < SMALL and top > 0.0) or top > LARGE:
-        power = np.floor(np.log2(top))
-        factor = 2.0**-power
-        log = power * np.log(2.0)
-        for s in range(entries):
-            x = work[message + s] * factor
-            work[message + s] = x if x > NOTHING else 0.0
-    b = bound0 + c
-    work[largest + b] = top * factor
-    work[smallest + b] = least * factor
-    work[lacking + b] = missing
-    return log
-
-
-@jit
-def start_one(ints, maps, psi, shared, field, base, touched):
-    """What all single rows have in common: fills ``base``, as ``work`` above, with two more: log Z
-    and the missing share of what no row touches. ``touched`` u1: nodes below which there is a slice
-    (1); those are left to the row."""
-    n, n_slices, n_bounds = ints[H_NODES], ints[H_SLICES], ints[H_BOUNDS]
-    n_values = base.size - 2 - 3 * n_bounds
-    n_variables = n_bounds - n - n_slices
-    bound0 = n_variables + n_slices
-    base[:] = 1.0
-    for v in range(field.size):  # a slice would compile 3 s of error texts
-        base[v] = field[v]
-    for v in range(n_variables):
-        base[n_values + n_bounds + v] = shared[2, v]
-        base[n_values + 2 * n_bounds + v] = shared[3, v]
+def start_one(nodes, inputs, slices, maps, psi, shared, field, n_variables):
+    """What all single rows of a first pass have in common: ``work``, with room for a constant
+    behind it; and the nodes that are left to the row, those below which there is a slice."""
+    n, n_slices = nodes.shape[0], slices.shape[0]
+    n_values = field.size
     for t in range(n_slices):
-        base[n_values + n_bounds + n_variables + t] = shared[5, t]
-        base[n_values + 2 * n_bounds + n_variables + t] = shared[6, t]
-    log_z, lacking = 0.0, 0.0
+        n_values += slices[t, S_SIZE]
     for c in range(n):
-        at = ints[AT_NODES] + 8 * c
-        touched[c] = 0
-        for i in range(ints[at + INPUTS], ints[at + INPUTS_END]):
-            b = ints[ints[AT_INPUTS] + 3 * i + BOUND]
-            if b >= bound0:
-                touched[c] |= touched[b - bound0]
-            elif b >= n_variables:
-                touched[c] = 1
-        if touched[c]:
-            continue
-        log_z += _up_one(ints, c, maps, psi, shared[0], shared[1], base, bound0, n_bounds, n_values)
-        missing = base[n_values + 2 * n_bounds + bound0 + c]
-        lacking = missing if missing > lacking or missing != missing else lacking
-        if ints[at + ROOT]:
-            total = 0.0
-            for s in range(ints[at + ENTRIES]):
-                total += base[ints[at + MESSAGE] + s]
-            log_z += np.log(total)
-    base[base.size - 2] = log_z
-    base[base.size - 1] = lacking
+        n_values += nodes[c, ENTRIES]
+    place = _places(n_values, n_variables + n_slices + n, n)
+    base = np.zeros(place[7] + 1)
+    like = lone(base)
+    for k in range(field.size):  # a slice would compile 3 s of error texts
+        base[k] = field[k]
+    _enter_shared(nodes, n_slices, n_variables, shared, False, base, place, like)
+    for v in range(n_variables):
+        base[place[1] + v] = shared[2, v]
+        base[place[2] + v] = shared[3, v]
+    touched = _touched(nodes, inputs, n_slices, np.zeros(n_variables, np.uint8))
+    alike = np.flatnonzero(~touched)
+    _up(nodes, inputs, maps, psi, False, False, alike, base, place, base, like)
+    return base, np.flatnonzero(touched)
 
 
 @jit
-def one_row(ints, maps, psi, shared, table, log_field, base, states, out):
-    """One row of a first pass: the answer's probabilities and log Z into ``out``.
+def one_row(nodes, inputs, slices, picks, maps, psi, table, todo, base, answer, states, out):
+    """One row of a first pass into ``out``: probabilities of the answer, log Z, and its r.
 
-    ``states`` are those of the observed variables, in the order that ``ints`` has them in. Returns
-    whether the row is unsafe. Logarithms of constants are the caller's to add.
+    ``states`` are those of the observed variables, in the order that ``picks`` has them in.
+    Returns whether the row is unsafe.
     """
-    n_slices, n_bounds = ints[H_SLICES], ints[H_BOUNDS]
-    n_values = base.size - 2 - 3 * n_bounds
-    bound0 = n_bounds - ints[H_NODES]
+    n, width = nodes.shape[0], out.size - 2
+    out[width], out[width + 1] = base[base.size - 1], 0.0
+    if n == 0:
+        return False
     work = base.copy()
-    log_z, lacking = base[base.size - 2], base[base.size - 1]
-    for k in range(ints[H_FIELDS]):
-        at = ints[AT_FIELDS] + 2 * k
-        log_z += log_field[ints[at + 1] + states[ints[at]]]
-    for t in range(n_slices):
-        at = ints[AT_SLICES] + 7 * t
-        first, into, map0 = ints[at + S_FIRST], ints[at + S_INTO], ints[at + S_MAP]
-        for p in range(ints[at + S_PICKS], ints[at + S_PICKS_END]):
-            pick = ints[AT_PICKS] + 2 * p
-            first += states[ints[pick]] * ints[pick + 1]
-        for k in range(ints[at + S_SIZE]):
-            work[into + k] = table[first + maps[map0 + k]]
-    for k in range(ints[H_TOUCHED]):
-        c = ints[ints[AT_TOUCHED] + k]
-        at = ints[AT_NODES] + 8 * c
-        log_z += _up_one(ints, c, maps, psi, shared[0], shared[1], work, bound0, n_bounds, n_values)
-        missing = work[n_values + 2 * n_bounds + bound0 + c]
-        lacking = missing if missing > lacking or missing != missing else lacking
-        if ints[at + ROOT]:
-            total = 0.0
-            for s in range(ints[at + ENTRIES]):
-                total += work[ints[at + MESSAGE] + s]
-            log_z += np.log(total)
-    width = ints[H_WIDTH]
+    for t in range(slices.shape[0]):
+        first, into, at = slices[t, S_FIRST], slices[t, S_INTO], slices[t, S_MAP]
+        for p in range(slices[t, S_PICKS], slices[t, S_PICKS_END]):
+            first += states[picks[p, 0]] * picks[p, 1]
+        for k in range(slices[t, S_SIZE]):
+            work[into + k] = table[first + maps[at + k]]
+    n_values = nodes[n - 1, MESSAGE] + nodes[n - 1, ENTRIES]
+    place = _places(n_values, (base.size - 1 - n_values - 4 * n) // 3, n)
+    like = lone(base)
+    _up(nodes, inputs, maps, psi, False, False, todo, work, place, work, like)
+    _sum_up(nodes, work, place, out, width, like)
     if width:
-        first = ints[ints[AT_NODES] + 8 * ints[H_ANSWER] + MESSAGE]
-        mass = 0.0
+        first, mass = nodes[answer, MESSAGE], 0.0
         for k in range(width):
             mass += work[first + k]
         for k in range(width):
             out[k] = work[first + k] / mass
-    out[width] = log_z
-    return not (lacking < NEGLIGIBLE and log_z < np.inf)
+    return not (out[width + 1] < NEGLIGIBLE and out[width] < np.inf)

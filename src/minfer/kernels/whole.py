@@ -214,6 +214,9 @@ def _plain_clique(tree, c, place, down, m, e, om, oe):
 
     On the way back top(s) / up(s) is so scaled that the products are the probabilities themselves.
     Those of less than 2^-800 may be lost: LOSSY.
+
+    Without it both passes over a 14x14 grid take 2.8 times as long. The passes of rows in linear
+    numbers add logs of tables before they begin, which the count of roundings does not allow for.
     """
     dims, n_sep, order, ptr, who, step, at = _levels(tree, c, place)
     k = dims.size

@@ -351,7 +351,7 @@ class BayesianNetwork(Estimator):
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """log P of what each row knows, (N,); minus infinity where it is impossible."""
-        from minfer.solvers.targets import Network
+        from minfer.solvers.plans import Network
 
         self._check_fitted("score_samples")
         with _source(self, X, False) as (names, tables):
@@ -559,7 +559,8 @@ class _Posteriors:
         first: NDArray[np.int64],
     ) -> None:
         from minfer.elimination import tree_over
-        from minfer.solvers.rows import MAX_CELLS, Flat, RowPlan, links
+        from minfer.solvers.clique_passes import Flat, links
+        from minfer.solvers.rows import MAX_CELLS, RowPlan
 
         graph, scopes, ends = families.graph, families.scopes, families.ends
         self.families, self.rows, self.weight, self.first = families, rows, weight, first

@@ -29,7 +29,7 @@ from minfer.prediction.answers import (
     check_names,
     taken,
 )
-from minfer.solvers.targets import Network
+from minfer.solvers.plans import Network
 from minfer.states import is_slip, near_names
 from minfer.words import counted
 

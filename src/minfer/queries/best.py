@@ -39,7 +39,7 @@ from minfer.notebook import Face, card
 from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
 from minfer.queries.conflicts import locates
 from minfer.queries.map.search import search
-from minfer.queries.pruning import prune
+from minfer.solvers.pruning import prune
 from minfer.words import counted, duration, plain
 
 _SHOWN = 12

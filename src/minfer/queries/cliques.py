@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 
 from minfer.conditioning import Conditioned
 from minfer.elimination import CliqueTree
-from minfer.errors import ContradictionError, RefusedError
-from minfer.layout import Scopes
+from minfer.errors import RefusedError
 from minfer.limits import clock
-from minfer.solvers.clique_passes import lay_out_inputs, slices_of
+from minfer.solvers.clique_passes import Flat, collect_messages
 from minfer.solvers.exact import Exact
 
 _JUDGED = 0.05  # of the time there is: then its pace tells whether a pass will end in time,
@@ -116,36 +115,13 @@ class Cliques:
         Raises ContradictionError where nothing is possible, unless that is ``impossible`` by
         intention: then messages of minus infinity go on.
         """
-        from minfer.kernels.cliques import SPARE, collect
-
-        chosen = set(maximise)
+        chosen, began = set(maximise), clock()
         self.maximal = np.array([rest[0] in chosen for rest in self.rest], dtype=np.bool_)
-        scopes, tables = [f[0] for f in self.factors], [f[1] for f in self.factors]
-        card = np.array(self.card, dtype=np.int32)
-        off = np.zeros(len(card) + 1, dtype=np.int64)  # no fields: they are among the tables
-        np.cumsum(card, out=off[1:])
-        flat = Scopes(
-            np.arange(len(scopes)),
-            np.cumsum([0, *map(len, scopes)], dtype=np.int64),
-            np.array([v for scope in scopes for v in scope], dtype=np.int32),
-        )
-        toff = np.cumsum([0, *(t.size for t in tables)], dtype=np.int64)
-        n_psi = int(toff[-1])
-        inputs = lay_out_inputs(card, off, flat, toff[:-1], n_psi, self.tree, None)
-        values = np.zeros(int(inputs.message[-1]) + SPARE)
-        for first, table in zip(toff.tolist(), tables):
-            values[off[-1] + first : off[-1] + first + table.size] = table.ravel()
-        scale = np.zeros(self.n)
-        began, done = clock(), 0.0
-        for begin, stop in slices_of(self.tree):
-            self.check_pace(began, done)
-            empty = collect(inputs, begin, stop, values, scale, self.maximal)
-            if empty >= 0 and not impossible:
-                raise ContradictionError(
-                    "every assignment has probability zero: the model's zeros, or the model's "
-                    "zeros and the evidence, contradict each other"
-                )
-            done = float(self.tree.clique_cells[:stop].sum()) / max(self.tree.cells, 1.0)
+        done = np.cumsum([0.0, *self.tree.clique_cells]) / max(self.tree.cells, 1.0)
+        inputs, values, scale, _ = collect_messages(
+            self._flat(), self.tree, lambda c: self.check_pace(began, float(done[c])),
+            self.maximal, impossible=impossible,
+        )  # fmt: skip
         ends = inputs.message.tolist()
         for c in range(self.n):  # children come first
             if self.parent[c] >= 0:
@@ -153,6 +129,20 @@ class Cliques:
             shape = [self.card[v] for v in self.separator[c]]
             self.up[c] = values[ends[c] : ends[c + 1]].reshape(shape) + scale[c]
         return sum(float(self.up[c]) for c in range(self.n) if self.parent[c] < 0)
+
+    def _flat(self) -> Flat:
+        """The factors end to end; fields are among them."""
+        scopes, tables = [f[0] for f in self.factors], [f[1].ravel() for f in self.factors]
+        off, fptr, toff = (
+            np.cumsum([0, *sizes], dtype=np.int64)
+            for sizes in (self.card, map(len, scopes), map(len, tables))
+        )
+        return Flat(
+            np.array(self.card, dtype=np.int32), off, np.zeros(int(off[-1])),
+            np.arange(len(scopes)), fptr,
+            np.array([v for scope in scopes for v in scope], dtype=np.int32), toff[:-1],
+            np.concatenate([np.zeros(0), *tables]),
+        )  # fmt: skip
 
     def _inputs(self, c: int) -> list[Factor]:
         return [

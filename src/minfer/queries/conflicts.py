@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from minfer.errors import ContradictionError, RefusedError, visible
 from minfer.evidence import Evidence, log_field, numbered
 from minfer.graph import FactorGraph
-from minfer.queries.plans import plan_for
+from minfer.solvers.plans import plan_for
 from minfer.words import listed
 
 #: Seconds after which what has not been left out yet is named too.
@@ -121,13 +121,7 @@ def possible(graph: FactorGraph, given: Mapping[int, int | NDArray[np.float64]])
     soft = {v: x for v, x in given.items() if isinstance(x, np.ndarray)}
     try:
         plan = plan_for(graph, (), tuple(sorted(hard)), tuple(sorted(soft)))
-        row = plan.nothing_known.copy()
-        for v, state in hard.items():
-            if v in plan.place:
-                row[0, plan.place[v]] = state
-        if not plan.check_known(row[0]):
-            return False
         field = log_field(plan.graph, plan.place, soft)[None] if soft else None
-        return bool(plan.run(row, field).log_z[0] > -np.inf)
+        return bool(plan.log_z(plan.row(hard), field)[0] > -np.inf)
     except ContradictionError:
         return False

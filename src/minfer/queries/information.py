@@ -20,7 +20,7 @@ from minfer.evidence import Evidence, log_field, numbered
 from minfer.graph import FactorGraph
 from minfer.joint import mutual_information
 from minfer.queries.conflicts import locates
-from minfer.queries.plans import IMPOSSIBLE, plan_for
+from minfer.solvers.plans import IMPOSSIBLE, plan_for
 
 
 class Told(NamedTuple):
@@ -119,14 +119,13 @@ def information(
     candidates = [v for v in asked if v != t and v not in hard]
     every = tuple(range(model.n_variables))
     plan = plan_for(
-        model, every, tuple(sorted([*hard, t])), tuple(sorted(soft)), whole=True, check=True
-    )
+        model, every, tuple(sorted([*hard, t])), tuple(sorted(soft)), each=True,
+        whole=True,
+    )  # fmt: skip
     n = int(model._n_states[t])
-    rows = np.repeat(plan.nothing_known, n, axis=0)
-    for v, state in hard.items():
-        rows[:, plan.place[v]] = state
+    rows = np.repeat(plan.row(hard), n, axis=0)
     rows[:, plan.place[t]] = np.arange(n)
-    able = np.array([plan.check_known(row) for row in rows])
+    able = plan.agrees(rows)
     weight = np.full(n, -np.inf)
     if soft:
         like = np.log(soft[t], where=soft[t] > 0.0, out=np.full(n, -np.inf)) if t in soft else None
@@ -137,9 +136,8 @@ def information(
         if soft:
             one = log_field(plan.graph, plan.place, soft)[None]
             fields = np.repeat(one, int(able.sum()), axis=0)
-        found = plan.run(rows[able], fields)
-        weight[able] = found.log_z
-        probs[able] = found.probs[:, : plan.n_states]
+        found, weight[able] = plan.run(rows[able], fields)
+        probs[able] = found[:, : plan.n_states]
     top = weight.max()
     if top == -np.inf:
         raise ContradictionError(IMPOSSIBLE)

@@ -1,6 +1,6 @@
 """``query``: P(targets | evidence), and the prepared question behind it.
 
-A question is planned once (:mod:`minfer.queries.plans`) for its targets and the variables that are
+A question is planned once (:mod:`minfer.solvers.plans`) for its targets and the variables that are
 observed; the next evidence on the same variables only moves numbers. ``query`` keeps the last plans
 of each model by itself; :func:`prepare` hands one out.
 """
@@ -8,13 +8,11 @@ of each model by itself; :func:`prepare` hands one out.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from threading import Lock
 from types import NoneType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,43 +23,36 @@ from minfer.evidence import Evidence, log_field, numbered
 from minfer.graph import FactorGraph
 from minfer.joint import Joint
 from minfer.queries.conflicts import located
-from minfer.queries.plans import (
-    IMPOSSIBLE,
-    MOST_ROW_CELLS,
-    Plan,
-    check_size,
-    in_order,
-    plan_for,
-)
-from minfer.queries.pruning import prune
-from minfer.queries.small import Tabled
 from minfer.solvers.base import Marginals, Solver, in_parts
 from minfer.solvers.exact import Exact
 from minfer.solvers.joint_table import JointTable
+from minfer.solvers.plans import (
+    IMPOSSIBLE,
+    KEPT,
+    MOST_PLANS,
+    MOST_ROW_CELLS,
+    check_size,
+    in_order,
+    kept_of,
+    plan_for,
+)
+from minfer.solvers.pruning import prune
 from minfer.solvers.status import LogZ, Status
 from minfer.states import Probabilities, is_plain_number
 
 _EXACTLY = Exact()
-#: Plans kept for each model, and cells of all of them: some 30 bytes each.
-MOST_PLANS = 64
-MOST_CELLS = 2.0**24
-_PLANS: WeakKeyDictionary[FactorGraph, OrderedDict[Any, Any]] = WeakKeyDictionary()
-#: Questions that were asked before, by target and the names of what was observed.
-_READERS: WeakKeyDictionary[FactorGraph, dict[Any, _Reader]] = WeakKeyDictionary()
-
-
-#: Held while plans are kept or forgotten: questions may come from several threads.
-_LOCK = Lock()
 
 
 class Posterior(Probabilities):
     """P(target | evidence), shape (S,); also by the states' names, as in ``p["yes"]``."""
 
-    _ask: Callable[[], float] | None
+    variable: str = ""
+    states: tuple[str, ...] | None = None
+    _ask: Callable[[], float] | None = None
 
     def __array_finalize__(self, other: Any) -> None:
-        super().__array_finalize__(other)
-        self._ask = getattr(other, "_ask", None)
+        if isinstance(other, Posterior):
+            self.__dict__.update(other.__dict__)
 
     @property
     def log_evidence(self) -> float:
@@ -136,32 +127,30 @@ def query(
     >>> float(minfer.query(g, ["rain", "wet"])["yes", "yes"].round(4))
     0.16
     """
-    key: Any = None
+    key = asked = hard = None
     if solver is None and check is True and targets.__class__ in (str, int, NoneType):
-        known = _READERS.get(model) if isinstance(model, FactorGraph) else None
         given = {} if evidence is None else evidence
-        reader = hard = None
         try:
             key = (targets, *given)
-            reader = None if known is None else known.get(key)
-            hard = None if reader is None else reader.states(given, model)
-        except TypeError:  # something that is not a variable, or no evidence
-            key = hard = None
-        if reader is not None and hard is not None:
-            return _Question(model, *reader.about).answer(hard, {})
+            known = KEPT.get(model)
+            asked = None if known is None else known.asked.get(key)
+            hard = None if asked is None else asked.states(given)
+        except TypeError:  # something that is not a model or a variable, or no evidence
+            key = asked = None
+        if asked is not None and hard is not None:
+            return asked.answer(hard, {})
     check_graph(model, "query")
     _check_some(targets)
     check_flag("check", check)
     hard, soft = numbered(model, {} if evidence is None else evidence)
     if targets is None and solver is None and not hard and not soft:
         return Posteriors.of(Exact()(model), None)  # nothing a plan could be used for again
-    asked = _Question.of(model, targets, tuple(sorted(hard)), tuple(sorted(soft)), solver, check)
+    asked = _Question(model, targets, hard, soft, solver, check)
     if key is not None and not soft:
-        with _LOCK:
-            known = _READERS.setdefault(model, {})
-            if len(known) >= MOST_PLANS:
-                known.clear()
-            known[key] = _Reader(asked)
+        known = kept_of(model)
+        if len(known.asked) >= MOST_PLANS:
+            known.asked.clear()
+        known.asked[key] = asked
     return asked.answer(hard, soft)
 
 
@@ -216,10 +205,7 @@ class Query:
                 "evidence; give it one likelihood for each state"
             )
         self.model = model
-        self._asked = _Question.of(
-            model, targets, tuple(sorted(hard)), tuple(sorted(softly)), solver, check
-        )
-        self._reader = _Reader(self._asked)
+        self._asked = _Question(model, targets, hard, softly, solver, check)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -234,11 +220,11 @@ class Query:
     @property
     def n_variables(self) -> int:
         """How many variables are left after pruning."""
-        return self._asked.plan.n_variables
+        return len(self._asked.part.variables)
 
     def __call__(self, evidence: Evidence | None = None) -> Posterior | Joint | Marginals:
         """The answer for evidence on the variables that were prepared for."""
-        found = self._reader.states({} if evidence is None else evidence, self.model)
+        found = self._asked.states({} if evidence is None else evidence)
         if found is not None:
             return self._asked.answer(found, {})
         hard, soft = numbered(self.model, {} if evidence is None else evidence)
@@ -260,19 +246,61 @@ class Query:
         return f"Query(P({what}{given}), {self.n_variables} variables left)"
 
 
-class _Reader:
-    """Evidence on the variables of a question, if it is given as it mostly is."""
+class _Question:
+    """Targets and evidence's variables by number, and how they are answered.
 
-    def __init__(self, asked: _Question) -> None:
-        self.about = (
-            asked.targets, asked.form, asked.hard, asked.soft, asked.solver, asked.check, asked.plan
-        )  # fmt: skip
-        self.hard, self.n, self.soft = asked.hard, len(asked.hard), bool(asked.soft)
+    Kept by the model, which has to be there as long as it is used.
+    """
+
+    def __init__(
+        self,
+        graph: FactorGraph,
+        targets: Any,
+        hard: Iterable[int],
+        soft: Iterable[int],
+        solver: Solver | None,
+        check: bool,
+    ) -> None:
+        check_flag("check", check)
+        self._of = ref(graph)
+        self.hard, self.soft = tuple(sorted(hard)), tuple(sorted(soft))
+        self.solver, self.check = solver, check
+        self.targets, self.form = _targets(graph, targets)
+        if self.form == "joint":
+            check_size(graph, self.targets)
+        every = self.form == "all"
+        self.plan: Any = None
+        if solver is None:
+            self.plan = plan_for(
+                graph, self.targets, self.hard, self.soft, each=every and bool(self.targets),
+                whole=every, check=check, small=self.form == "one" and check and not self.soft,
+            )  # fmt: skip
+            self.part = self.plan.part
+        else:
+            self.part = prune(graph, self.targets, self.hard, self.soft, whole=every, check=check)
+        self.place = {v: k for k, v in enumerate(self.part.variables.tolist())}
+        self.decided: dict[int, int] = {} if self.plan is None else self.plan.decided
+        self.single = self.plan.single if self.form == "one" and self.plan and not soft else None
+        self.careful = graph._field is not None or bool(self.soft or self.decided)
+        self.title: tuple[str, tuple[str, ...] | None] = "", None
+        if self.form == "one":
+            (t,) = self.targets
+            self.title = graph.name(t), graph._states[t] if graph._states else None
         #: Of each observed variable, by name and number: its number, and that of its states.
-        self.known: dict[Any, tuple[int, dict[Any, int]]] | None = None
+        self._known: dict[Any, tuple[int, dict[Any, int]]] | None = None
 
-    def _known(self, graph: FactorGraph) -> dict[Any, tuple[int, dict[Any, int]]]:
-        """Made by the second question. ``graph`` is not kept: readers are, as long as it is."""
+    @property
+    def graph(self) -> FactorGraph:
+        """The model."""
+        found = self._of()
+        assert found is not None
+        return found
+
+    # ------------------------------------------------------------ evidence as it mostly is given
+
+    def _names(self) -> dict[Any, tuple[int, dict[Any, int]]]:
+        """Made by the second question."""
+        graph = self.graph
         found: dict[Any, tuple[int, dict[Any, int]]] = {}
         for v in self.hard:
             states = graph.states(v)
@@ -283,14 +311,14 @@ class _Reader:
             found[v] = v, known | {k: k for k in range(len(states))}
         return found
 
-    def states(self, evidence: Any, graph: FactorGraph) -> dict[int, int] | None:
+    def states(self, evidence: Any) -> dict[int, int] | None:
         """The observed states, or None where it takes a closer look."""
         if self.soft or evidence.__class__ is not dict:
             return None
         hard: dict[int, int] = {}
-        known = self.known
+        known = self._known
         if known is None:
-            known = self.known = self._known(graph)
+            known = self._known = self._names()
         try:
             for name, state in evidence.items():
                 if state.__class__ is not str and state.__class__ is not int:
@@ -301,108 +329,39 @@ class _Reader:
                 hard[v] = states[state]
         except (KeyError, TypeError):
             return None
-        return hard if len(hard) == self.n == len(evidence) else None
+        return hard if len(hard) == len(self.hard) == len(evidence) else None
 
-
-# ---------------------------------------------------------------- one question
-
-
-@dataclass(eq=False)
-class _Question:
-    """Targets and evidence's variables by number, and how they are answered."""
-
-    graph: FactorGraph
-    targets: tuple[int, ...]
-    form: str  # "one", "joint" or "all"
-    hard: tuple[int, ...]
-    soft: tuple[int, ...]
-    solver: Solver | None
-    check: bool
-    plan: Plan
-
-    @classmethod
-    def of(
-        cls,
-        graph: FactorGraph,
-        targets: Any,
-        hard: tuple[int, ...],
-        soft: tuple[int, ...],
-        solver: Solver | None,
-        check: bool,
-    ) -> _Question:
-        with _LOCK:
-            kept = _PLANS.setdefault(graph, OrderedDict())
-        key: Any = None  # no bools, which equal numbers
-        if targets.__class__ in (str, int, NoneType):
-            key = targets, hard, soft, check, solver is None
-        elif isinstance(targets, (list, tuple)) and bool not in map(type, targets):
-            key = tuple(targets), hard, soft, check, solver is None
-        try:
-            found = None if key is None else kept.get(key)
-        except TypeError:  # something that is not a variable
-            key = found = None
-        if found is None:
-            check_flag("check", check)
-            which, form = _targets(graph, targets)
-            if form == "joint":
-                check_size(graph, which)
-            plan: Any = None
-            if solver is not None:
-                plan = Unplanned(graph, which, hard, soft, form == "all", check)
-            elif form == "one" and check and not soft:
-                plan = Tabled.of(graph, which[0], hard)
-            if plan is None:
-                plan = plan_for(graph, which, hard, soft, whole=form == "all", check=check)
-            found = which, form, plan
-            with _LOCK:
-                if key is not None:
-                    kept[key] = found
-                _forget(graph, kept)
-        which, form, plan = found
-        return cls(graph, which, form, hard, soft, solver, check, plan)
+    # ------------------------------------------------------------ answers
 
     def answer(
         self, hard: Mapping[int, int], soft: Mapping[int, NDArray[np.float64]]
     ) -> Posterior | Joint | Marginals:
-        if self.graph._field is not None or soft:
-            self._check_field(hard, soft)
+        graph = self.graph
         try:
-            return self._answer(hard, soft)
+            if self.careful:
+                self._check(hard, soft)
+            if self.solver is not None:
+                return self._solve(self.solver, hard, soft)
+            if self.single is not None:
+                p, unsafe = self.single([hard[v] for v in self.plan.order])
+                if not unsafe:
+                    log_z = p.item(-2)
+                    if log_z == -math.inf:
+                        raise ContradictionError(IMPOSSIBLE)
+                    p = p[:-2] if self.plan.target >= 0 else self._of_target(p, hard)
+                    return self._posterior(graph, p, hard, soft, log_z)
+            row, field = self.plan.row(hard), self._field(soft)
+            if self.form == "joint":
+                return self._joint(hard, soft, row, field)
+            probs, log_zs = self.plan.run(row, field)
+            log_z = float(log_zs[0])
+            if log_z == -math.inf:
+                raise ContradictionError(IMPOSSIBLE)
+            if self.form == "all":
+                return self._all(hard, soft, probs[0], log_z)
+            return self._posterior(graph, self._of_target(probs[0], hard), hard, soft, log_z)
         except ContradictionError as error:
-            raise located(error, self.graph, hard, soft) from None
-
-    def _answer(
-        self, hard: Mapping[int, int], soft: Mapping[int, NDArray[np.float64]]
-    ) -> Posterior | Joint | Marginals:
-        if self.solver is not None:
-            return self._solve(self.solver, hard, soft)
-        plan = self.plan
-        place = plan.place
-        if plan.known_states:
-            for v, state in hard.items():
-                if plan.known_states.get(place.get(v, -1), state) != state:
-                    raise ContradictionError(IMPOSSIBLE)
-        if self.form == "one" and not soft and plan.single is not None:
-            p, unsafe = plan.single([hard[v] for v in plan.order])
-            if not unsafe:
-                log_z = p.item(-1)
-                if log_z == -math.inf:
-                    raise ContradictionError(IMPOSSIBLE)
-                return self._posterior(self._of_target(p[:-1], hard), hard, soft, log_z)
-        row = plan.nothing_known.copy()
-        for v, state in hard.items():
-            if v in place:
-                row[0, place[v]] = state
-        field = self._field(soft)
-        if self.form == "joint":
-            return self._joint(hard, soft, row, field)
-        found = plan.run(row, field)
-        log_z = float(found.log_z[0])
-        if log_z == -math.inf:
-            raise ContradictionError(IMPOSSIBLE)
-        if self.form == "all":
-            return self._all(hard, soft, found.probs[0], log_z)
-        return self._posterior(self._of_target(found.probs[0], hard), hard, soft, log_z)
+            raise located(error, graph, hard, soft) from None
 
     def _of_target(self, p: NDArray, hard: Mapping[int, int]) -> NDArray[np.float64]:
         """The one target's among a row's probabilities."""
@@ -413,20 +372,23 @@ class _Question:
             p = np.zeros(int(self.graph._n_states[t]))
             p[hard[t]] = 1.0
             return p
-        v = plan.place[t]
+        v = self.place[t]
         return p[plan.offsets[v] : plan.offsets[v + 1]]
 
     # ------------------------------------------------------------ forms of answers
 
     def _posterior(
-        self, p: NDArray, hard: Mapping[int, int], soft: Mapping[int, NDArray], log_z: float
+        self,
+        graph: FactorGraph,
+        p: NDArray,
+        hard: Mapping[int, int],
+        soft: Mapping[int, NDArray],
+        log_z: float,
     ) -> Posterior:
-        graph, t = self.graph, self.targets[0]
         out = p.view(Posterior)
-        out.variable = graph.names[t] if graph.names else f"x{t}"
-        out.states = graph._states[t] if graph._states else None
-        out._ask = lambda: self.log_evidence(hard, soft, log_z)
-        out.flags.writeable = False
+        out.variable, out.states = self.title
+        out._ask = lambda: self.log_evidence(graph, hard, soft, log_z)
+        out.setflags(write=False)
         return out
 
     def _joint(
@@ -438,20 +400,18 @@ class _Question:
     ) -> Joint:
         graph, plan = self.graph, self.plan
         free = [t for t in self.targets if t not in hard]
-        order = in_order(graph, free) if free else []
+        order = in_order(graph, free)
         if not free:
-            log_z = float(plan.run(row, field).log_z[0])
+            log_z = float(plan.run(row, field)[1][0])
             if log_z == -math.inf:
                 raise ContradictionError(IMPOSSIBLE)
             table: NDArray[np.float64] = np.ones(())
         elif math.prod(int(graph._n_states[t]) for t in order[1:]) * plan.cells > MOST_ROW_CELLS:
-            known = row.copy()
-            whole = plan.with_evidence(known[0], None if field is None else field[0])
-            answer = Exact()(whole)
-            table = answer.joint(*(plan.place[t] for t in free)).table
+            answer = Exact()(plan.with_evidence(row[0], None if field is None else field[0]))
+            table = answer.joint(*(self.place[t] for t in free)).table
             log_z = answer.log_z
         else:
-            table, log_z = plan.joint([plan.place[t] for t in order], row, field)
+            table, log_z = plan.joint([self.place[t] for t in order], row, field)
             now = [*order[1:], order[0]]
             table = table.transpose([now.index(t) for t in free])
         return self._named(_expanded(graph, self.targets, hard, table), hard, soft, log_z)
@@ -465,14 +425,14 @@ class _Question:
             tuple(graph.name(t) for t in self.targets),
             tuple(graph.states(t) for t in self.targets),
             (),
-            lambda: self.log_evidence(hard, soft, log_z),
-            lambda cells: self.logs(cells, hard, soft),
+            lambda: self.log_evidence(graph, hard, soft, log_z),
+            lambda cells: self.logs(graph, cells, hard, soft),
         )
 
     def _all(
         self, hard: Mapping[int, int], soft: Mapping[int, NDArray], probs: NDArray, log_z: float
     ) -> Marginals:
-        graph = self._with(hard, soft)
+        graph = self.graph._observing(hard, soft)
         own = probs[: int(graph._offsets[-1])].copy()
         return Posteriors(
             graph, own, _EXACTLY, Status.EXACT, LogZ.EXACT, state=_Later(graph, log_z)
@@ -482,32 +442,33 @@ class _Question:
         self, solver: Solver, hard: Mapping[int, int], soft: Mapping[int, NDArray]
     ) -> Posterior | Joint | Marginals:
         if self.form == "all":
-            answer = solver(self._with(hard, soft))
+            answer = solver(self.graph._observing(hard, soft))
             return Posteriors.of(answer, solver) if type(answer) is Marginals else answer
-        part = self.plan.part
-        place = self.plan.place
-        graph = part.graph.tilt(log_field(part.graph, place, soft)) if soft else part.graph
-        (solver,) = in_parts(solver, self.graph, [part])
-        answer = solver(graph.with_evidence({place[v]: s for v, s in hard.items() if v in place}))
-        where = [place[t] for t in self.targets]
+        answer = self._of_part(solver, hard, soft)
+        where = [self.place[t] for t in self.targets]
         if self.form == "one":
-            return self._posterior(np.array(answer[where[0]]), hard, soft, answer.log_z)
+            p = np.array(answer[where[0]])
+            return self._posterior(self.graph, p, hard, soft, answer.log_z)
         joint = answer.joint(*where)
         return replace(self._named(joint.table, hard, soft, answer.log_z), _logs=joint._logs)
 
+    def _of_part(
+        self, solver: Solver, hard: Mapping[int, int], soft: Mapping[int, NDArray]
+    ) -> Marginals:
+        """What a solver of the caller's says of the part."""
+        graph, place = self.part.graph, self.place
+        graph = graph.tilt(log_field(graph, place, soft)) if soft else graph
+        (solver,) = in_parts(solver, self.graph, [self.part])
+        return solver(graph.with_evidence({place[v]: s for v, s in hard.items() if v in place}))
+
     # ------------------------------------------------------------ evidence
 
-    def _with(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> FactorGraph:
-        return self.graph._observing(hard, soft)
-
     def _field(self, soft: Mapping[int, NDArray]) -> NDArray[np.float64] | None:
-        if not self.soft:
-            return None
-        plan = self.plan
-        return log_field(plan.graph, plan.place, soft)[None]
+        return log_field(self.part.graph, self.place, soft)[None] if self.soft else None
 
-    def _check_field(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> None:
-        """A variable with no state left, by the model's own field, evidence and soft evidence."""
+    def _check(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> None:
+        """A variable with no state left: by the model's zeros alone and evidence, or by the
+        model's own field, evidence and soft evidence."""
         graph = self.graph
         if self.check and graph._field is not None and graph.n_variables:
             nothing = np.maximum.reduceat(graph._field, graph._offsets[:-1]) == -np.inf
@@ -523,94 +484,47 @@ class _Question:
                 raise ContradictionError(
                     f"evidence on {graph.name(v)} contradicts earlier evidence, which excludes it"
                 )
+        if any(hard.get(v, state) != state for v, state in self.decided.items()):
+            raise ContradictionError(IMPOSSIBLE)
 
     def log_evidence(
-        self, hard: Mapping[int, int], soft: Mapping[int, NDArray], log_z: float
+        self,
+        graph: FactorGraph,
+        hard: Mapping[int, int],
+        soft: Mapping[int, NDArray],
+        log_z: float,
     ) -> float:
         """log P(evidence): of all of it, the model's own field included."""
-        base = log_z_without_evidence(self.graph, self.solver)
-        if self.plan.part.whole:
+        base = log_z_without_evidence(graph, self.solver)
+        if self.part.whole:
             return log_z - base
-        asked = _Question.of(self.graph, (), self.hard, self.soft, self.solver, self.check)
+        asked = _Question(graph, (), hard, soft, self.solver, self.check)
         return asked.log_z(hard, soft) - base
 
     def logs(
-        self, cells: NDArray[np.int64], hard: Mapping[int, int], soft: Mapping[int, NDArray]
+        self,
+        graph: FactorGraph,
+        cells: NDArray[np.int64],
+        hard: Mapping[int, int],
+        soft: Mapping[int, NDArray],
     ) -> NDArray[np.float64]:
         """log P(targets, evidence) of states of the targets (n, k), less a constant, (n,)."""
-        observed = tuple(sorted({*hard, *self.targets}))
-        plan = _Question.of(self.graph, (), observed, self.soft, None, self.check).plan
-        rows = np.repeat(plan.nothing_known, len(cells), axis=0)
-        for v, state in hard.items():
-            rows[:, plan.place[v]] = state
+        asked = _Question(graph, (), {*hard, *self.targets}, soft, None, self.check)
+        rows = np.repeat(asked.plan.row(hard), len(cells), axis=0)
         able = np.ones(len(cells), dtype=bool)
         for a, t in enumerate(self.targets):
             if t in hard:
                 able &= cells[:, a] == hard[t]
-            rows[:, plan.place[t]] = cells[:, a]
-        able[able] = [plan.check_known(row) for row in rows[able]]
-        field = None
-        if soft:
-            field = np.repeat(log_field(plan.graph, plan.place, soft)[None], able.sum(), axis=0)
+            rows[:, asked.place[t]] = cells[:, a]
         out = np.full(len(cells), -np.inf)
-        if able.any():
-            out[able] = plan.run(rows[able], field).log_z
+        out[able] = asked.plan.log_z(rows[able], asked._field(soft))
         return out
 
     def log_z(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> float:
         """log Z of the part that has a say in it."""
-        plan = self.plan
         if self.solver is not None:
-            place, graph = plan.place, plan.part.graph
-            graph = graph.tilt(log_field(graph, place, soft)) if soft else graph
-            (solver,) = in_parts(self.solver, self.graph, [plan.part])
-            return solver(graph.with_evidence({place[v]: s for v, s in hard.items()})).log_z
-        row = plan.nothing_known.copy()
-        for v, state in hard.items():
-            row[0, plan.place[v]] = state
-        if not plan.check_known(row[0]):
-            return -math.inf
-        return float(plan.run(row, self._field(soft)).log_z[0])
-
-
-def _cells(found: Any) -> float:
-    """Of a plan that is kept; none where the model is solved anew each time."""
-    plan = found[-1] if isinstance(found, tuple) else None  # log Z is kept among them, a number
-    return plan.cells if plan is not None and plan.cells < math.inf else 0.0
-
-
-def _forget(graph: FactorGraph, kept: OrderedDict[Any, Any]) -> None:
-    """Drop the oldest plans where there are too many, or too many cells; the newest stays.
-
-    Questions by name, which hold plans too, are forgotten with them.
-    """
-    sizes = [_cells(found) for found in kept.values()]
-    cells = sum(sizes)
-    for size in sizes[:-1]:
-        if len(kept) <= MOST_PLANS and cells <= MOST_CELLS:
-            return
-        kept.popitem(last=False)
-        _READERS.pop(graph, None)
-        cells -= size
-
-
-class Unplanned:
-    """The pruned part alone, for a solver of the caller's."""
-
-    cells = math.inf
-
-    def __init__(
-        self,
-        graph: FactorGraph,
-        targets: tuple[int, ...],
-        hard: tuple[int, ...],
-        soft: tuple[int, ...],
-        whole: bool,
-        check: bool,
-    ) -> None:
-        self.part = prune(graph, targets, hard, soft, whole=whole, check=check)
-        self.n_variables = len(self.part.variables)
-        self.place = {v: k for k, v in enumerate(self.part.variables.tolist())}
+            return self._of_part(self.solver, hard, soft).log_z
+        return float(self.plan.log_z(self.plan.row(hard), self._field(soft))[0])
 
 
 @dataclass(eq=False)
@@ -642,10 +556,8 @@ class _Later:
 
 def log_z_without_evidence(graph: FactorGraph, solver: Solver | None = None) -> float:
     """log Z of the factors alone: 0 of a Bayesian network, without any work."""
-    with _LOCK:
-        kept = _PLANS.setdefault(graph, OrderedDict())
-    key = ("log Z", repr(solver))
-    found: float | None = kept.get(key)
+    known, key = kept_of(graph).asked, ("log Z", repr(solver))
+    found: float | None = known.get(key)
     if found is None:
         bare = graph if graph._field is None else graph._renumbered(_field=None)
         part = prune(bare, (), (), whole=True)
@@ -654,9 +566,8 @@ def log_z_without_evidence(graph: FactorGraph, solver: Solver | None = None) -> 
         elif solver is None and (small := JointTable.of(bare)) is not None:
             found = small.log_z()
         else:
-            found = _Question.of(bare, (), (), (), solver, True).log_z({}, {})
-        with _LOCK:
-            kept[key] = found
+            found = _Question(bare, (), (), (), solver, True).log_z({}, {})
+        known[key] = found
     return found
 
 

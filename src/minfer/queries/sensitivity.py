@@ -30,7 +30,7 @@ from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
 from minfer.queries.cliques import Cliques, Factor, check_fits
 from minfer.queries.conflicts import locates
-from minfer.queries.plans import IMPOSSIBLE
+from minfer.solvers.plans import IMPOSSIBLE
 from minfer.words import plain, power
 
 #: Cells of a clique beyond which its tables are not held.

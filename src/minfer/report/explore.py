@@ -19,20 +19,19 @@ from numpy.typing import NDArray
 from minfer.checks import check_flag, check_graph, check_type, told
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
-from minfer.elimination import CliqueTree, clique_tree
+from minfer.elimination import clique_tree
 from minfer.errors import ContradictionError, RefusedError, SettingsError
 from minfer.evidence import Evidence
 from minfer.graph import FactorGraph, with_any_evidence
 from minfer.io.text import PathLike, write_bytes
 from minfer.joint import Joint
-from minfer.layout import Scopes
 from minfer.queries.conflicts import located
-from minfer.queries.plans import plan_for
-from minfer.queries.pruning import prune
 from minfer.queries.query import query
 from minfer.report.cards import layered, spread
 from minfer.report.page import page
 from minfer.solvers.clique_passes import pass_messages
+from minfer.solvers.plans import plan_for
+from minfer.solvers.pruning import prune
 from minfer.words import counted
 
 __all__ = ["Explorer", "explore"]
@@ -271,7 +270,7 @@ def _engine(graph: FactorGraph, fixed: bool = False, part: bool = False) -> dict
         "eliminated": tree.n_eliminated.tolist(),
         "parent": tree.parent.tolist(),
         "scopes": _lists(flat.scope, flat.fptr),
-        "clique_of": _home(flat, tree).tolist(),
+        "clique_of": tree.homes(flat.fptr, flat.scope).tolist(),
         "at": at.tolist(),
         "tables": _numbers(log_psi),
     }
@@ -286,16 +285,6 @@ def _smaller(fixed: bool, part: bool) -> str:
         ways.append("build evidence in for good (fix=True)")
     ways.append("join states")
     return f"{', '.join(ways)}, or use `minfer run --evidence`, which also answers approximately"
-
-
-def _home(flat: Scopes, tree: CliqueTree) -> NDArray[np.int64]:
-    """The clique of each table: where the first of its variables is eliminated."""
-    if not len(flat.ids):
-        return np.zeros(0, dtype=np.int64)
-    at = np.zeros(int((tree.position >= 0).sum()), dtype=np.int64)
-    free = np.flatnonzero(tree.position >= 0)
-    at[tree.position[free]] = tree.home[free]
-    return at[np.minimum.reduceat(tree.position[flat.scope], flat.fptr[:-1])]
 
 
 def _lists(values: NDArray, ptr: NDArray[np.int64]) -> list[list[int]]:

@@ -13,17 +13,17 @@ would lose digits.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.elimination import CliqueTree, clique_tree
+from minfer.elimination import Adjacency, CliqueTree, clique_tree, linked
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS, n_entries
 from minfer.factors.tables import Tables
-from minfer.layout import Scopes
 from minfer.limits import clock
 from minfer.words import power
 
@@ -90,6 +90,54 @@ def _duration(seconds: float) -> str:
     return f"{days:,.0f} days" if days < 1e5 else f"{days / 365.25:.0e} years"
 
 
+class Flat(NamedTuple):
+    """A model in tables, end to end. F factors."""
+
+    card: NDArray[np.int32]  # (V,) number of states
+    off: NDArray[np.int64]  # (V+1,) where a variable's states begin
+    field: NDArray[np.float64]  # (sum S,)
+    ids: NDArray[np.int64]  # (F,) the factors' numbers in the graph
+    fptr: NDArray[np.int64]  # (F+1,) where a factor's scope begins
+    scope: NDArray[np.int32]
+    toff: NDArray[np.int64]  # (F,) where its table begins; shared tables share it
+    log_psi: NDArray[np.float64]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Cells of each table, (F,)."""
+        return table_sizes(self.card, self.fptr, self.scope)
+
+    def part(self, variables: NDArray[np.int64], kept: NDArray[np.bool_]) -> Flat:
+        """Some tables (F,) over some of the variables, these numbered anew."""
+        if len(variables) == len(self.card) and kept.all():
+            return self
+        used = np.zeros(len(self.card), dtype=bool)
+        used[variables] = True
+        card = self.card[variables]
+        off = np.zeros(len(variables) + 1, dtype=np.int64)
+        np.cumsum(card, out=off[1:])
+        arity = np.diff(self.fptr)
+        fptr = np.zeros(int(np.count_nonzero(kept)) + 1, dtype=np.int64)
+        np.cumsum(arity[kept], out=fptr[1:])
+        place = np.cumsum(used, dtype=np.int32) - 1
+        return Flat(
+            card, off, self.field[np.repeat(used, self.card)], self.ids[kept], fptr,
+            place[self.scope[np.repeat(kept, arity)]].astype(np.int32), self.toff[kept],
+            self.log_psi,
+        )  # fmt: skip
+
+
+def flatten(model: Conditioned) -> Flat:
+    """A model of tables only, end to end."""
+    graph, arrays = model.graph, model.arrays
+    return Flat(graph._n_states, graph._offsets, model.field, *arrays.scopes, *arrays.cells)
+
+
+def links(flat: Flat, keep: NDArray[np.bool_]) -> Adjacency:
+    """Which of the variables to keep share a table."""
+    return linked(flat.scope, flat.fptr, keep, flat.card)
+
+
 class Inputs(NamedTuple):
     """The clique tree as the kernels read it. C cliques, I inputs (fields, tables, messages)."""
 
@@ -121,42 +169,54 @@ class Collected(NamedTuple):
     inputs: Inputs
     values: NDArray[np.float64]  # fields, tables, messages, and room for bundles
     scale: NDArray[np.float64]  # (C,)
-    constant: float  # log Z is this and the sum of the scales
-    sizes: NDArray[np.int64]  # of the tables, if their marginals are wanted
     room: int  # entries of a result, with its scratch
 
 
 def collect_messages(
-    model: Conditioned, tree: CliqueTree, joints: bool = False, deadline: float = math.inf
+    flat: Flat,
+    tree: CliqueTree,
+    look: Callable[[int], None],
+    maximal: NDArray[np.bool_] | None = None,
+    *,
+    joints: bool = False,
+    impossible: bool = False,
 ) -> Collected:
-    """The first pass; ``joints`` as in :func:`pass_messages`."""
+    """The first pass; ``look`` is called with the cliques that are done, now and then.
+
+    ``maximal`` (C,): cliques whose own variables are maximised. ``joints``: marginals of tables
+    will be wanted. ``impossible``: nothing may be left, by intention.
+    """
     from minfer.kernels.cliques import SPARE, collect
 
-    graph, flat, (toff, log_psi) = model.graph, model.arrays.scopes, model.arrays.cells
-    sizes = table_sizes(graph._n_states, flat) if joints else np.zeros(0, dtype=np.int64)
-    inputs = lay_out_inputs(
-        graph._n_states, graph._offsets, flat, toff, len(log_psi), tree, sizes if joints else None
-    )
-    n_states = len(model.field)
-    n_given = n_states + len(log_psi)
+    inputs = lay_out_inputs(flat, tree, joints)
+    n_states = len(flat.field)
     spare = SPARE if tree.largest > 11.0 else 0  # small cliques have nothing to bundle
     values = np.empty(int(inputs.message[-1]) + spare)
-    values[:n_states] = model.field
-    values[n_states:n_given] = log_psi
-    constant = model.constant + _scale_large(model, toff, values[:n_given])
-    if model.has_fixed:
-        known = np.flatnonzero(model.fixed >= 0)
-        constant += float(model.field[graph._offsets[known] + model.fixed[known]].sum())
-    scale, sums = np.zeros(len(tree.parent)), np.zeros(len(tree.parent), dtype=np.bool_)
+    values[:n_states] = flat.field
+    values[n_states : n_states + len(flat.log_psi)] = flat.log_psi
+    scale = np.zeros(len(tree.parent))
+    if maximal is None:
+        maximal = np.zeros(len(tree.parent), dtype=np.bool_)
     for first, stop in slices_of(tree):
-        check_clock(deadline)
-        if collect(inputs, first, stop, values, scale, sums) >= 0:
+        look(first)
+        if collect(inputs, first, stop, values, scale, maximal) >= 0 and not impossible:
             raise ContradictionError(
                 "every assignment has probability zero: the model's zeros, or the model's zeros "
                 "and the evidence, contradict each other"
             )
-    room = inputs.n_out + int(tree.scratch_cells) + spare
-    return Collected(inputs, values, scale, constant, sizes, room)
+    return Collected(inputs, values, scale, inputs.n_out + int(tree.scratch_cells) + spare)
+
+
+def _collected(
+    model: Conditioned, tree: CliqueTree, joints: bool, deadline: float = math.inf
+) -> tuple[Collected, float, NDArray[np.int64]]:
+    """The first pass of a model; log Z; the tables' sizes, if their marginals are wanted."""
+    flat, constant = _scaled(flatten(model), model)
+    if model.has_fixed:
+        known = np.flatnonzero(model.fixed >= 0)
+        constant += float(model.field[flat.off[known] + model.fixed[known]].sum())
+    found = collect_messages(flat, tree, lambda _: check_clock(deadline), joints=joints)
+    return found, constant + float(found.scale.sum()), flat.sizes if joints else _NO_SIZES
 
 
 def pass_messages(
@@ -165,15 +225,15 @@ def pass_messages(
     """Run both passes; with ``joints`` also the marginals of the tables, ordered as flattened."""
     from minfer.kernels.cliques import distribute
 
-    found = collect_messages(model, tree, joints, deadline)
+    found, log_z, sizes = _collected(model, tree, joints, deadline)
     out = np.zeros(found.room)
     for first, stop in reversed(slices_of(tree)):
         check_clock(deadline)
         distribute(found.inputs, first, stop, found.values, found.scale, out)
     n_states = len(model.field)
     probs = _normalise(model, out[:n_states])
-    joint = _normalise_joints(out[n_states : found.inputs.n_out].copy(), found.sizes)
-    return Passed(probs, found.constant + float(found.scale.sum()), joint)
+    joint = _normalise_joints(out[n_states : found.inputs.n_out].copy(), sizes)
+    return Passed(probs, log_z, joint)
 
 
 class Moved(NamedTuple):
@@ -189,7 +249,7 @@ def pass_means(
     """How the marginals move when the field moves along a direction (sum S,), centred by them."""
     from minfer.kernels.tangents import collect_means, distribute_means
 
-    found = collect_messages(model, tree, joints)
+    found, _, sizes = _collected(model, tree, joints)
     inputs, values, scale = found.inputs, found.values, found.scale
     means = np.zeros(len(values))
     means[: len(direction)] = direction
@@ -201,7 +261,7 @@ def pass_means(
     n_states = len(model.field)
     starts = model.graph._offsets
     probs = _balanced(moments[:n_states], out[:n_states], starts)
-    ends = np.concatenate([[0], np.cumsum(found.sizes)])
+    ends = np.concatenate([[0], np.cumsum(sizes)])
     cut = slice(n_states, inputs.n_out)
     return Moved(probs, _balanced(moments[cut], out[cut], ends))
 
@@ -219,78 +279,72 @@ def _balanced(
     return (moments - mass * shift) / np.repeat(total, sizes)
 
 
-def _scale_large(model: Conditioned, toff: NDArray[np.int64], values: NDArray[np.float64]) -> float:
-    """If some are large, scale fields and tables to maximum 0, in place; what that takes off all.
+def _scaled(flat: Flat, model: Conditioned) -> tuple[Flat, float]:
+    """Fields and tables scaled to maximum 0, if some are large; what that takes off all, and the
+    model's constant."""
+    if not _is_large(flat.field) and not _is_large(flat.log_psi):
+        return flat, model.constant
+    tables, which = np.unique(flat.toff, return_inverse=True)  # some share one
+    field, own = _at_most_zero(flat.field, flat.off[:-1])
+    log_psi, tops = _at_most_zero(flat.log_psi, tables)
+    if max(np.abs(own).max(initial=0.0), np.abs(tops).max(initial=0.0)) <= _LARGE:
+        return flat, model.constant
+    taken = float(own[model.fixed < 0].sum() + tops[which].sum())
+    return flat._replace(field=field, log_psi=log_psi), model.constant + taken
 
-    ``values`` are the fields of all variables, then the tables, which begin at ``toff`` (F,) there.
-    """
-    possible = values[values > -np.inf]
-    if not len(possible) or np.abs(possible).max() <= _LARGE:
-        return 0.0
-    n_variables = len(model.fixed)
-    tables, which = np.unique(toff, return_inverse=True)  # some share one
-    starts = np.concatenate([model.graph._offsets[:-1], len(model.field) + tables])
+
+def _is_large(x: NDArray[np.float64]) -> bool:
+    least = x.min(initial=0.0)
+    if least == -np.inf:
+        least = x[x > -np.inf].min(initial=0.0)
+    return bool(max(x.max(initial=0.0), -least) > _LARGE)
+
+
+def _at_most_zero(
+    values: NDArray[np.float64], starts: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Parts less their maxima, and these, 0 of parts without any."""
+    if not len(starts):
+        return values, np.zeros(0)
     tops = np.maximum.reduceat(values, starts)
     tops[tops == -np.inf] = 0.0
-    if np.abs(tops).max() <= _LARGE:
-        return 0.0
-    values -= np.repeat(tops, np.diff(starts, append=len(values)))
-    free = model.fixed < 0
-    return float(tops[:n_variables][free].sum() + tops[n_variables:][which].sum())
+    return values - np.repeat(tops, np.diff(starts, append=len(values))), tops
 
 
-def table_sizes(n_states: NDArray[np.int32], flat: Scopes) -> NDArray[np.int64]:
+def table_sizes(
+    n_states: NDArray[np.int32], fptr: NDArray[np.int64], scope: NDArray[np.int32]
+) -> NDArray[np.int64]:
     """Cells of each table, shape (F,)."""
-    if len(flat.ids) == 0:
+    if len(fptr) < 2:
         return np.zeros(0, dtype=np.int64)
-    return np.multiply.reduceat(n_states[flat.scope].astype(np.int64), flat.fptr[:-1])
+    return np.multiply.reduceat(n_states[scope].astype(np.int64), fptr[:-1])
 
 
-def lay_out_inputs(
-    card: NDArray[np.int32],
-    off: NDArray[np.int64],
-    flat: Scopes,
-    toff: NDArray[np.int64],
-    n_psi: int,
-    tree: CliqueTree,
-    sizes: NDArray[np.int64] | None,
-) -> Inputs:
-    """Lay out inputs by clique. ``sizes``: of the tables, if their marginals are wanted."""
+def lay_out_inputs(flat: Flat, tree: CliqueTree, joints: bool = False) -> Inputs:
+    """Lay out inputs by clique. ``joints``: marginals of the tables are wanted."""
     from minfer.kernels.cliques import place_inputs
 
     message = np.empty(len(tree.parent) + 1, dtype=np.int64)
-    message[0] = int(off[-1]) + n_psi
+    message[0] = len(flat.field) + len(flat.log_psi)
     message[1:] = tree.separator_cells
     np.cumsum(message, out=message)
     scope = np.concatenate([flat.scope, tree.variables])
     in_ptr, source, out, child, where, arity, n_out = place_inputs(
-        off, flat.fptr, toff, tree.ptr, tree.variables, tree.n_eliminated, tree.parent, tree.home,
-        tree.position, scope, message, n_psi, _NO_SIZES if sizes is None else sizes,
-        sizes is not None,
+        flat.off, flat.fptr, flat.toff, tree.ptr, tree.variables, tree.n_eliminated, tree.parent,
+        tree.home, tree.position, scope, message, len(flat.log_psi),
+        flat.sizes if joints else _NO_SIZES, joints,
     )  # fmt: skip
     return Inputs(
-        card=card,
-        clique_ptr=tree.ptr,
-        clique_var=tree.variables,
-        n_res=tree.n_eliminated,
-        message=message,
-        in_ptr=in_ptr,
-        in_src=source,
-        in_out=out,
-        in_child=child,
-        in_scope=where,
-        in_arity=arity,
-        scope=scope,
-        n_scope=len(flat.scope),
-        n_out=n_out,
-    )
+        flat.card, tree.ptr, tree.variables, tree.n_eliminated, message, in_ptr, source, out,
+        child, where, arity, scope, len(flat.scope), n_out,
+    )  # fmt: skip
 
 
-def slices_of(tree: CliqueTree) -> list[tuple[int, int]]:
-    """Ranges of cliques between two looks at the clock."""
-    if tree.cells <= _SLICE_CELLS:
+def slices_of(tree: CliqueTree, most: float = _SLICE_CELLS) -> list[tuple[int, int]]:
+    """Ranges of cliques, of so many cells, between two looks at the clock."""
+    if tree.cells <= most:
         return [(0, len(tree.parent))]
-    which = (np.cumsum(tree.clique_cells) / _SLICE_CELLS).astype(np.int64)
+    which = (np.cumsum(tree.clique_cells) / most).astype(np.int64)
     stops = [*(np.flatnonzero(np.diff(which)) + 1).tolist(), len(which)]
     return list(zip([0, *stops[:-1]], stops))
 
@@ -405,7 +459,7 @@ def _check_cells(n_variables: int, n_cells: int) -> None:
 def joint_starts(model: Conditioned) -> NDArray[np.int64]:
     """Where each factor's joint marginal begins (F,) among those of all tables; -1: nowhere."""
     flat = model.arrays.scopes
-    sizes = table_sizes(model.graph._n_states, flat)
+    sizes = table_sizes(model.graph._n_states, flat.fptr, flat.scope)
     first = np.full(max(model.graph.n_factors, int(flat.ids.max(initial=-1)) + 1), -1)
     own = flat.ids >= 0  # not those of chains
     first[flat.ids[own]] = (np.cumsum(sizes) - sizes)[own]

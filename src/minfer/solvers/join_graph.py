@@ -275,7 +275,7 @@ class Links:
 
         flat, (toff, log_psi), off = model.arrays.scopes, model.arrays.cells, graph._offsets
         begin, scope = flat.fptr, flat.scope.astype(np.int64)
-        size = table_sizes(graph._n_states, flat)
+        size = table_sizes(graph._n_states, flat.fptr, flat.scope)
         for c, factors in enumerate(joined.factors):
             for f in factors:
                 add(c, scope[begin[f] : begin[f + 1]], log_psi[toff[f] : toff[f] + size[f]])

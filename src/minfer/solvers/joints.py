@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from minfer.conditioning import condition
 from minfer.decomposition import only_tables
 from minfer.elimination import clique_tree
-from minfer.errors import ContradictionError, ModelError, RefusedError
+from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS, components
 from minfer.graph import FactorGraph
 from minfer.joint import Joint
 from minfer.message_state import MessageState
 from minfer.solvers.clique_passes import CliqueTreeState, check_tree, pass_messages
-from minfer.solvers.rows import RowPlan, flatten
+from minfer.solvers.plans import plan_for
 from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
@@ -52,32 +52,10 @@ def joint(m: Marginals, which: list[int]) -> Joint:
 
 def _logs(graph: FactorGraph, which: list[int], cells: NDArray[np.int64]) -> NDArray[np.float64]:
     """log Z with some variables observed in given states (n, k), (n,)."""
-    model = only_tables(condition(graph))
-    tree = clique_tree(model)
-    check_tree(tree)
-    flat = flatten(model)
-    plan = RowPlan.make(flat, tree)
-    plan.load(flat.log_psi, flat.field, model.constant)
-    fixed = model.fixed[which]
-    able = np.flatnonzero(((fixed < 0) | (cells == fixed)).all(axis=1))
-    out = np.full(len(cells), -np.inf)
-    if len(able):
-        rows = np.full((len(able), len(model.fixed)), -1, dtype=np.int32)
-        rows[:, which] = cells[able]
-        found = plan.run(evidence=rows)
-        out[able] = found.log_z
-        for k in able[found.unsafe].tolist():
-            out[k] = _log_z(graph.with_evidence(dict(zip(which, cells[k].tolist()))))
-    return out
-
-
-def _log_z(graph: FactorGraph) -> float:
-    """In logarithms; minus infinity where nothing is possible."""
-    try:
-        model = only_tables(condition(graph))
-        return pass_messages(model, clique_tree(model)).log_z
-    except ContradictionError:
-        return -math.inf
+    plan = plan_for(graph, (), tuple(which), whole=True)
+    rows = np.repeat(plan.nothing_known, len(cells), axis=0)
+    rows[:, [plan.place[v] for v in which]] = cells
+    return plan.log_z(rows)
 
 
 def joint_table(m: Marginals, variables: list[int]) -> NDArray[np.float64]:

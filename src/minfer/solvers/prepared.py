@@ -34,7 +34,7 @@ from minfer.evidence import observed_states
 from minfer.limits import clock
 from minfer.message_state import gives_all
 from minfer.solvers.base import Marginals, Solver, check_start
-from minfer.solvers.clique_passes import CliqueTreeState, pass_messages
+from minfer.solvers.clique_passes import CliqueTreeState, flatten, pass_messages
 from minfer.solvers.status import LogZ, Status
 from minfer.wiring import Mesh, refill
 
@@ -407,11 +407,21 @@ class PreparedExact(Prepared):
     ) -> Batch | None:
         """Rows on one plan of the clique tree; those that plain numbers cannot hold singly."""
         from minfer.solvers.batch import Batch, Fields, code, expected, weights_of, with_singles
+        from minfer.solvers.plans import Network
 
         began = clock()
         if self.tree is None or self.tree.cells > MAX_CELLS:
             return None
         graph, n = self.graph, rows.n
+        own = rows.weights is not None or rows.field is not None or statistics
+        if rows.evidence is not None and not own:  # planned by what rows observe
+            every = range(graph.n_variables)
+            probs, values = Network(graph).solve(rows.evidence, every, workers)
+            codes = np.where(values > -np.inf, code(Status.EXACT), code(None)).astype(np.int8)
+            return Batch(
+                graph, probs, values, LogZ.EXACT, codes, np.zeros(n, dtype=np.int64), np.zeros(n),
+                self.solver, clock() - began,
+            )  # fmt: skip
         if rows.weights is not None and any(g.form != "table" or g.shared for g in graph.groups):
             return None
         fields = Fields.of(self.model, graph, rows, statistics)
@@ -462,7 +472,7 @@ class PreparedExact(Prepared):
     @cached_property
     def plan(self) -> RowPlan:
         """The clique tree laid out for rows, when first asked for."""
-        from minfer.solvers.rows import RowPlan, flatten
+        from minfer.solvers.rows import RowPlan
 
         assert self.tree is not None
         flat = flatten(self.model)

@@ -4,12 +4,9 @@ A *row* is what differs between questions to one model: observed states, a field
 numbers. :meth:`RowPlan.make` lays a clique tree out as flat arrays, :meth:`RowPlan.load` enters the
 numbers all rows share, :meth:`RowPlan.run` answers (:mod:`minfer.kernels.rows` has the formulas).
 
-**Evidence enters as zeros**: one plan serves every pattern of observed variables. Where many rows
-observe the same variables, a tree of what is left may be much narrower; then observed states select
-slices of the tables instead. The rule: a set is planned for if planning takes less time than half
-of the cells would in all its rows (``NS_PER_CELL``, ``NS_PER_VARIABLE``); the plan is used, and
-kept for later rows, if it does save half of them. Rows with marginals of tables, or with tables of
-their own, always use the plan for all sets.
+**Evidence enters as zeros**: one plan serves every pattern of observed variables. A plan for one
+set takes them out of the tree, which may be much narrower; observed states select slices of the
+tables then (:mod:`minfer.solvers.plans` chooses).
 
 **Small inputs meet first.** In a clique much larger than two of its inputs (messages of children,
 fields), these are multiplied in a node of their own, over their variables only, and come in as one;
@@ -24,77 +21,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
-from minfer.elimination import Adjacency, CliqueTree, linked, rooted_at, tree_over
+from minfer.elimination import CliqueTree, rooted_at
 from minfer.errors import EvidenceError, SettingsError
-from minfer.layout import Scopes
 from minfer.parallel import in_threads
+from minfer.solvers.clique_passes import Flat
 
 #: A plan with more cells is not made: eight rows' beliefs would fill 128 MiB.
 MAX_CELLS = float(1 << 21)
 NS_PER_CELL = 3.0  # both passes, one row, measured: 2 to 4
 NS_PER_VARIABLE = 45_000.0  # planning for an observed set, measured: 33 to 55 thousand
-MUCH_NARROWER = 0.5
-MOST_PLANS = 64  # of observed sets, kept
 _NODE_CELLS = 12  # what a node costs beside its cells, in cells
 _CHUNK = 128  # rows, whole vectors of them: fewer are not worth a thread
 _NO_NUMBERS, _NO_STATES = np.empty((0, 0)), np.empty((0, 0), dtype=np.int32)
 
 
-class Flat(NamedTuple):
-    """A model in tables, end to end. F factors."""
-
-    card: NDArray[np.int32]  # (V,) number of states
-    off: NDArray[np.int64]  # (V+1,) where a variable's states begin
-    field: NDArray[np.float64]  # (sum S,)
-    ids: NDArray[np.int64]  # (F,) the factors' numbers in the graph
-    fptr: NDArray[np.int64]  # (F+1,) where a factor's scope begins
-    scope: NDArray[np.int32]
-    toff: NDArray[np.int64]  # (F,) where its table begins; shared tables share it
-    log_psi: NDArray[np.float64]
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Cells of each table, (F,)."""
-        from minfer.solvers.clique_passes import table_sizes
-
-        return table_sizes(self.card, Scopes(self.ids, self.fptr, self.scope))
-
-    def part(self, variables: NDArray[np.int64], kept: NDArray[np.bool_]) -> Flat:
-        """Some tables (F,) over some of the variables, these numbered anew."""
-        if len(variables) == len(self.card) and kept.all():
-            return self
-        used = np.zeros(len(self.card), dtype=bool)
-        used[variables] = True
-        card = self.card[variables]
-        off = np.zeros(len(variables) + 1, dtype=np.int64)
-        np.cumsum(card, out=off[1:])
-        arity = np.diff(self.fptr)
-        fptr = np.zeros(int(np.count_nonzero(kept)) + 1, dtype=np.int64)
-        np.cumsum(arity[kept], out=fptr[1:])
-        place = np.cumsum(used, dtype=np.int32) - 1
-        return Flat(
-            card, off, self.field[np.repeat(used, self.card)], self.ids[kept], fptr,
-            place[self.scope[np.repeat(kept, arity)]].astype(np.int32), self.toff[kept],
-            self.log_psi,
-        )  # fmt: skip
-
-
-def flatten(model: Conditioned) -> Flat:
-    """A model of tables only, end to end."""
-    graph = model.graph
-    arrays = model.arrays
-    return Flat(graph._n_states, graph._offsets, model.field, *arrays.scopes, *arrays.cells)
-
-
-class Rows(NamedTuple):
+class SolvedRows(NamedTuple):
     """Answers, one line a row. Where ``unsafe`` they are NaN and another solver has to be asked."""
 
     probs: NDArray[np.float64]  # (N, sum S); NaN where impossible
@@ -103,7 +51,7 @@ class Rows(NamedTuple):
     joints: NDArray[np.float64] | None  # (N, cells of all tables end to end), if asked for
 
 
-class Layout(NamedTuple):
+class PackedTree(NamedTuple):
     """A clique tree as the kernels read it; the columns are named in :mod:`minfer.kernels.rows`."""
 
     nodes: NDArray[np.int64]
@@ -116,10 +64,10 @@ class Layout(NamedTuple):
     answer: int  # the node whose message is the answer, or -1, or BOTH_PASSES
 
 
-class Numbers(NamedTuple):
+class SharedNumbers(NamedTuple):
     """What all rows share. ``layout`` and ``psi`` without the cells that no row can reach."""
 
-    layout: Layout
+    layout: PackedTree
     psi: NDArray[np.float64]
     shared: NDArray[np.float64]
     field: NDArray[np.float64]
@@ -138,6 +86,7 @@ class RowPlan:
     >>> from minfer import FactorGraph
     >>> from minfer.conditioning import condition
     >>> from minfer.elimination import clique_tree
+    >>> from minfer.solvers.clique_passes import flatten
     >>> model = condition(FactorGraph.pairwise([0.0, 0.0], [[0, 1]], [1.0]))
     >>> flat = flatten(model)
     >>> plan = RowPlan.make(flat, clique_tree(model))
@@ -148,49 +97,34 @@ class RowPlan:
 
     flat: Flat  # its structure; its numbers are not read
     tree: CliqueTree
-    layout: Layout | None  # None: too wide without evidence
+    layout: PackedTree | None  # None: too wide without evidence
     n_table_cells: int
-    numbers: Numbers | None = None
+    numbers: SharedNumbers | None = None
     given: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
-    narrow: dict[bytes, RowPlan | None] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, flat: Flat, tree: CliqueTree) -> RowPlan:
-        """Plan for all observed sets. ``flat``: the model conditioned without evidence."""
-        return cls._make(flat, tree, np.zeros(len(flat.card), dtype=bool))
-
-    @classmethod
-    def _make(cls, flat: Flat, tree: CliqueTree, observed: NDArray[np.bool_]) -> RowPlan:
-        fits = tree.complete and tree.cells <= MAX_CELLS
-        sizes = flat.sizes
-        layout = lay_out(flat, tree, sizes, observed) if fits else None
-        return cls(flat, tree, layout, int(sizes.sum()))
-
-    @classmethod
-    def both_passes(cls, flat: Flat, tree: CliqueTree, observed: NDArray[np.bool_]) -> RowPlan:
-        """Plan for one observed set, whose variables are not in the tree: all marginals."""
-        sizes = flat.sizes
-        layout = lay_out(flat, tree, sizes, observed) if tree.complete else None
-        return cls(flat, tree, layout, int(sizes.sum()))
-
-    @classmethod
-    def one_pass(
+    def make(
         cls,
         flat: Flat,
         tree: CliqueTree,
-        observed: NDArray[np.bool_],
-        entering: NDArray[np.bool_],
-        target: int,
+        observed: NDArray[np.bool_] | None = None,
+        target: int | None = None,
+        entering: NDArray[np.bool_] | None = None,
+        most: float | None = None,
     ) -> RowPlan:
-        """The same for one target, or none at all (-1), which is not observed.
+        """Plan for all observed sets, or for one, whose variables are not in the tree.
 
-        ``entering``: variables that some rows observe, and those that have a field.
+        ``flat``: the model conditioned without evidence. With a ``target`` that is not observed,
+        or none at all (-1), a first pass is laid out alone; ``entering`` are the variables that
+        some rows observe, and those that have a field.
         """
-        sizes = flat.sizes
-        layout = None
-        if tree.complete:
-            tree = rooted_at(tree, target) if target >= 0 else tree
-            layout = lay_out(flat, tree, sizes, observed, entering, target >= 0)
+        sizes, layout = flat.sizes, None
+        if tree.complete and tree.cells <= (MAX_CELLS if most is None else most):
+            if target is not None and target >= 0:
+                tree = rooted_at(tree, target)
+            nobody = np.zeros(len(flat.card), dtype=bool)
+            cut = nobody if observed is None else observed
+            layout = lay_out(flat, tree, sizes, cut, entering, target != -1)
         return cls(flat, tree, layout, int(sizes.sum()))
 
     @property
@@ -233,7 +167,7 @@ class RowPlan:
         *,
         joints: bool = False,
         workers: int = 1,
-    ) -> Rows:
+    ) -> SolvedRows:
         """Marginals of every variable for each row, and log Z.
 
         Parameters
@@ -251,28 +185,22 @@ class RowPlan:
         """
         n, field, evidence, own = self._checked(field, evidence, log_psi)
         n_states = int(self.flat.off[-1])
-        rows = Rows(
+        rows = SolvedRows(
             np.empty((n, n_states)), np.empty(n), np.zeros(n, dtype=bool),
             np.empty((n, self.n_table_cells)) if joints else None,
         )  # fmt: skip
-        work: list[tuple[RowPlan, NDArray[np.int64] | None]]
-        work = [(self, None)]
-        if not joints and not len(own) and 0 < len(evidence) >= self._enough():
-            work = self._grouped(evidence)
-        for plan, chosen in work:
-            if chosen is None:
-                plan._run(field, evidence, own, rows, workers)
-                continue
-            part = Rows(*(None if x is None else np.empty_like(x[: len(chosen)]) for x in rows))  # type: ignore[arg-type]
-            plan._run(field[chosen] if len(field) else field, evidence[chosen], own, part, workers)
-            for whole, some in zip(rows, part):
-                if whole is not None:
-                    whole[chosen] = some
+        self._run(field, evidence, own, rows, workers)
         return rows
 
-    def fill(self, evidence: NDArray[np.int32], rows: Rows, workers: int = 1) -> None:
-        """Answer rows of this plan's observed set into arrays that are there already."""
-        self._run(_NO_NUMBERS, _plain(evidence, np.int32), _NO_NUMBERS, rows, workers)
+    def answer(
+        self, evidence: NDArray[np.int32], field: NDArray[np.float64] | None = None
+    ) -> SolvedRows:
+        """Rows of this plan's observed set, with what each adds to the field."""
+        n = len(evidence)
+        rows = SolvedRows(np.empty((n, self.width)), np.empty(n), np.zeros(n, dtype=bool), None)
+        given = _NO_NUMBERS if field is None else field
+        self._run(given, _plain(evidence, np.int32), _NO_NUMBERS, rows, 1)
+        return rows
 
     def _checked(
         self,
@@ -312,7 +240,7 @@ class RowPlan:
         field: NDArray[np.float64],
         evidence: NDArray[np.int32],
         own: NDArray[np.float64],
-        rows: Rows,
+        rows: SolvedRows,
         workers: int,
     ) -> None:
         """Fill ``rows`` by this very plan."""
@@ -356,109 +284,58 @@ class RowPlan:
 
         spread(some, n, workers)
 
-    # ------------------------------------------------------------ observed sets
 
-    def _enough(self) -> int:
-        """How many rows of one observed set may be worth a plan of their own."""
-        if self.layout is None:
-            return 1
-        saved = NS_PER_CELL * self.cells * (1.0 - MUCH_NARROWER)
-        return 1 + int(NS_PER_VARIABLE * len(self.flat.card) / max(saved, 1.0))
+def observed_sets(evidence: NDArray[np.int32], few: int) -> list[NDArray[np.int64]]:
+    """The rows of each observed set that more than ``few`` rows have."""
+    from minfer.kernels.rows import observed_keys
 
-    def _grouped(
-        self, evidence: NDArray[np.int32]
-    ) -> list[tuple[RowPlan, NDArray[np.int64] | None]]:
-        """Rows by the plan that answers them."""
-        from minfer.kernels.rows import observed_keys
-
-        keys = np.empty(len(evidence), dtype=np.uint64)
-        observed_keys(evidence, keys)
-        ordered, few = np.sort(keys), self._enough() - 1
-        if not (ordered[few:] == ordered[: len(keys) - few]).any():
-            return [(self, None)]
-        by_key = np.argsort(keys, kind="stable")
-        groups = np.split(by_key, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
-        rest = np.ones(len(keys), dtype=bool)
-        out: list[tuple[RowPlan, NDArray[np.int64] | None]] = []
-        for mine in groups:
-            if len(mine) <= few:
-                continue
-            observed = evidence[mine[0]] >= 0
-            plan = self._narrow_plan(observed)
-            if plan is not None:
-                mine = mine[((evidence[mine] >= 0) == observed).all(axis=1)]  # not by its key alone
-                rest[mine] = False
-                out.append((plan, mine))
-        if rest.all():
-            return [(self, None)]
-        if rest.any():
-            out.append((self, np.flatnonzero(rest)))
-        return out
-
-    def _narrow_plan(self, observed: NDArray[np.bool_]) -> RowPlan | None:
-        """A plan for one observed set, if it is much narrower."""
-        key = observed.tobytes()
-        if key not in self.narrow:
-            if len(self.narrow) >= MOST_PLANS:
-                self.narrow.pop(next(iter(self.narrow)))
-            bar = min(MAX_CELLS, self.cells * MUCH_NARROWER)
-            keep = ~observed & (self.tree.home >= 0) if self.tree.complete else ~observed
-            tree = tree_over(links(self.flat, keep), len(observed), bar)
-            found = tree.complete and tree.cells <= bar
-            self.narrow[key] = RowPlan._make(self.flat, tree, observed) if found else None
-        plan = self.narrow[key]
-        if plan is not None and plan.given is not self.given:
-            assert self.given is not None
-            plan.load(*self.given)
-            plan.given = self.given
-        return plan
+    keys = np.empty(len(evidence), dtype=np.uint64)
+    observed_keys(evidence, keys)
+    ordered = np.sort(keys)
+    if not (ordered[few:] == ordered[: max(len(keys) - few, 0)]).any():
+        return []
+    groups = np.split(
+        np.argsort(keys, kind="stable"), np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    )
+    out = []
+    for mine in groups:
+        if len(mine) > few:
+            seen = evidence[mine] >= 0
+            out.append(mine[(seen == seen[0]).all(axis=1)])  # not by its key alone
+    return out
 
 
 class OneRow:
-    """A first pass over a loaded plan for one row at a time: no lanes, and next to no overhead.
+    """A first pass over a loaded plan for one row at a time: one lane, and next to no overhead.
 
     Messages that no evidence touches are made once. What rows bring are the states of ``observed``,
-    in that order, which the plan has taken out of its tree.
+    in that order, which the plan has taken out of its tree and which have no field.
     """
 
     def __init__(self, plan: RowPlan, observed: Sequence[int]) -> None:
-        from minfer.kernels import rows as k
+        from minfer.kernels.rows import one_row, start_one
 
-        assert plan.given is not None
-        assert plan.numbers is not None
-        numbers, log_field, flat = plan.numbers, plan.given[1], plan.flat
+        numbers, flat = plan.numbers, plan.flat
+        assert numbers is not None
         layout = numbers.layout
         place = np.full(len(flat.card), -1, dtype=np.int64)
         place[observed] = np.arange(len(observed))
         picks = layout.picks.copy()
         picks[:, 0] = place[picks[:, 0]]
-        has_field = [v for v in observed if log_field[flat.off[v] : flat.off[v + 1]].any()]
-        fields = np.array([(place[v], flat.off[v]) for v in has_field], dtype=np.int64)
-        n, n_slices = len(layout.nodes), len(layout.slices)
-        n_bounds = len(flat.card) + n_slices + n
-        parts = [layout.nodes, layout.inputs, layout.slices, picks, np.zeros(n, np.int64), fields]
-        at = np.cumsum([k.H_SIZE, *(part.size for part in parts)])
-        answer = max(layout.answer, 0)
-        head = [n, 0, n_slices, len(fields), len(observed), answer, plan.width, n_bounds]
-        ints = np.concatenate([head, at[:-1], *(part.ravel() for part in parts)])
-        n_values = len(log_field) + int(layout.slices[:, k.S_SIZE].sum())
-        n_values += int(layout.nodes[:, k.ENTRIES].sum())
-        base, touched = np.empty(n_values + 3 * n_bounds + 2), np.empty(n, dtype=np.uint8)
-        k.start_one(ints, layout.maps, numbers.psi, numbers.shared, numbers.field, base, touched)
-        which = np.flatnonzero(touched)
-        ints[k.H_TOUCHED] = len(which)
-        ints[ints[k.AT_TOUCHED] : ints[k.AT_TOUCHED] + len(which)] = which
-        free = place < 0
-        base[-2] += numbers.constant + numbers.shared[4, : len(place)][free].sum()
-        self.arguments = (
-            ints, layout.maps, numbers.psi, numbers.shared, numbers.table, log_field, base
+        base, todo = start_one(
+            layout.nodes, layout.inputs, layout.slices, layout.maps, numbers.psi, numbers.shared,
+            numbers.field, len(place),
         )  # fmt: skip
-        self.width = plan.width
-        self.kernel = k.one_row
+        base[-1] = numbers.constant + numbers.shared[4, : len(place)].sum()
+        self.kernel, self.room = one_row, plan.width + 2
+        self.arguments = (
+            layout.nodes, layout.inputs, layout.slices, picks, layout.maps, numbers.psi,
+            numbers.table, todo, base, layout.answer,
+        )  # fmt: skip
 
     def __call__(self, states: list[int]) -> tuple[NDArray[np.float64], bool]:
-        """Probabilities and, behind them, log Z; and whether the row is unsafe."""
-        out = np.empty(self.width + 1)
+        """Probabilities and, behind them, log Z and what it may lack; whether the row is unsafe."""
+        out = np.empty(self.room)
         return out, self.kernel(*self.arguments, np.array(states, dtype=np.int64), out)
 
 
@@ -476,11 +353,6 @@ def spread(work: Callable[[int, int], None], n: int, workers: int) -> None:
         return
     size = _CHUNK * -(-n // (4 * workers * _CHUNK))
     in_threads(lambda first: work(first, min(first + size, n)), range(0, n, size), workers)
-
-
-def links(flat: Flat, keep: NDArray[np.bool_]) -> Adjacency:
-    """Which of the variables to keep share a table."""
-    return linked(flat.scope, flat.fptr, keep, flat.card)
 
 
 # ---------------------------------------------------------------- layout
@@ -504,7 +376,7 @@ def lay_out(
     observed: NDArray[np.bool_],
     entering: NDArray[np.bool_] | None = None,
     answer: bool = True,
-) -> Layout:
+) -> PackedTree:
     """Nodes, their inputs and all maps; ``observed`` variables are not in the tree.
 
     ``entering`` (V,) lays out the first pass alone: the variables whose fields are inputs, all
@@ -560,10 +432,9 @@ def lay_out(
                 bound.append(n_variables + slice_number[k])
         in_ptr.append(len(which))
     n_inputs = len(which)
-    # whole tables go to the clique where the first of their variables is eliminated
-    position, home = tree.position.tolist(), tree.home.tolist()
     whole = [t for t in range(len(scopes)) if t not in is_cut]
-    table_node = [of_clique[home[min(scopes[t], key=position.__getitem__)]] for t in whole]
+    homes = tree.homes(*_ragged([scopes[t] for t in whole])).tolist()
+    table_node = [of_clique[c] for c in homes]
     which += table_node
     over += [scopes[t] for t in whole]
     start = list(accumulate([cells[c] for c in which], initial=ends[-1]))
@@ -587,7 +458,7 @@ def lay_out(
     if not (toff[1:] > toff[:-1]).all():  # some tables are several factors'
         _, where, which_of = np.unique(toff, return_index=True, return_inverse=True)
         same = where[which_of]
-    return Layout(
+    return PackedTree(
         _columns(cells, entries, first, ends[:-1], message[:-1], in_ptr[:-1], in_ptr[1:], is_root),
         _columns(source, start[:n_inputs], bound),
         _columns(table_node, start[n_inputs:], toff, sizes[whole], same),
@@ -761,8 +632,8 @@ def _meet(
 
 
 def _numbers(
-    flat: Flat, layout: Layout, log_psi: NDArray, log_field: NDArray, constant: float
-) -> Numbers:
+    flat: Flat, layout: PackedTree, log_psi: NDArray, log_field: NDArray, constant: float
+) -> SharedNumbers:
     """Products of tables over the nodes, and what bounds need to know of them."""
     from minfer.kernels.rows import (
         CELLS,
@@ -802,7 +673,7 @@ def _numbers(
         entered = np.concatenate([log_field > -np.inf, reached]).astype(np.uint8)
         n_live = live_cells(layout.nodes, layout.inputs, layout.maps, entered, live)
     if n_live > 0.9 * n_cells:
-        return Numbers(layout, psi, shared, field, table, constant, psi)
+        return SharedNumbers(layout, psi, shared, field, table, constant, psi)
     nodes, inputs = np.empty_like(layout.nodes), np.empty_like(layout.inputs)
     n_inputs = layout.nodes[:, INPUTS_END] - layout.nodes[:, INPUTS]
     room = int(layout.nodes[:, ENTRIES].sum() + (layout.nodes[:, CELLS] * n_inputs).sum())
@@ -814,4 +685,4 @@ def _numbers(
     small = layout._replace(
         nodes=nodes, inputs=inputs, tables=layout.tables[:0], slices=slices, maps=maps
     )
-    return Numbers(small, kept, shared, field, table, constant, psi)
+    return SharedNumbers(small, kept, shared, field, table, constant, psi)

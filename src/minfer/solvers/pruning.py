@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 
 from minfer.graph import FactorGraph
 from minfer.layout import Scopes, cells, scopes
-from minfer.solvers.rows import Flat
+from minfer.solvers.clique_passes import Flat
 
 #: How far a row of a conditional table may be from one to be summed out unseen.
 _ROW_SUM = 1e-12
 
 
-class Structure(NamedTuple):
+class PruningLists(NamedTuple):
     """What pruning needs to know of a graph, as lists."""
 
     scopes: list[list[int]]  # of each factor
@@ -38,11 +38,10 @@ class Structure(NamedTuple):
     child: list[int]  # of each factor: the variable it can be summed out with, or -1
     zeros: list[bool]  # of each factor: whether it forbids something, or may
     touched: list[bool]  # of each variable: whether the graph's own field says anything of it
-    decides: set[int]  # factors that leave the one variable they are over a single state at most
     flat: Flat | None  # all tables end to end, if the model is of tables over variables only
 
 
-class Part:
+class PrunedPart:
     """The part of a model that a question is about; to be used as long as the model is there.
 
     Attributes
@@ -77,23 +76,20 @@ class Part:
 
     @cached_property
     def flat(self) -> Flat | None:
-        """Its tables end to end, if all factors are tables and neither they nor evidence decides
-        a variable on its own; else the model has to be conditioned first."""
-        structure = structure_of(self.of)
-        flat = structure.flat
-        if flat is None or not structure.decides.isdisjoint(self.factors.tolist()):
-            return None
-        if self.of._field is not None and np.isneginf(self.of._field).any():
+        """Its tables end to end, if all factors are tables and the model has no evidence of its
+        own; else it has to be conditioned first."""
+        flat = structure_of(self.of).flat
+        if flat is None or (self.of._field is not None and np.isneginf(self.of._field).any()):
             return None
         kept = np.zeros(len(flat.ids), dtype=bool)
         kept[self.factors] = True
         return flat.part(self.variables, kept[flat.ids])
 
 
-_STRUCTURES: WeakKeyDictionary[FactorGraph, Structure] = WeakKeyDictionary()
+_STRUCTURES: WeakKeyDictionary[FactorGraph, PruningLists] = WeakKeyDictionary()
 
 
-def structure_of(graph: FactorGraph) -> Structure:
+def structure_of(graph: FactorGraph) -> PruningLists:
     """Made once for each graph."""
     found = _STRUCTURES.get(graph)
     if found is None:
@@ -101,7 +97,7 @@ def structure_of(graph: FactorGraph) -> Structure:
     return found
 
 
-def _structure(graph: FactorGraph) -> Structure:
+def _structure(graph: FactorGraph) -> PruningLists:
     n, n_factors = graph.n_variables, graph.n_factors
     tables = [g for g in graph.groups if g.form == "table"]
     where = scopes(tables)
@@ -138,12 +134,7 @@ def _structure(graph: FactorGraph) -> Structure:
     if graph._field is not None and n:
         said = graph._field != 0.0
         touched = (np.add.reduceat(said, graph._offsets[:-1], dtype=np.int64) > 0).tolist()
-    decides: set[int] = set()
-    for g in tables:
-        if g.arity == 1 and g.shape[0] > 1:
-            few = np.broadcast_to((g.stored_tables() > -np.inf).sum(axis=1) < 2, len(g))
-            decides.update(g._ids[few].tolist())
-    return Structure(lists, factors, child.tolist(), zeros.tolist(), touched, decides, flat)
+    return PruningLists(lists, factors, child.tolist(), zeros.tolist(), touched, flat)
 
 
 def _summed_out(
@@ -187,7 +178,7 @@ def prune(
     *,
     whole: bool = False,
     check: bool = True,
-) -> Part:
+) -> PrunedPart:
     """The part that P(targets | evidence on observed and soft) depends on.
 
     Parameters
@@ -224,7 +215,7 @@ def prune(
             inside[v] = whole
             complete = complete and whole
     variables = np.array([v for v, k in enumerate(inside) if k], dtype=np.int64)
-    return Part(graph, np.array(factors, dtype=np.int64), variables, complete)
+    return PrunedPart(graph, np.array(factors, dtype=np.int64), variables, complete)
 
 
 def _restricted(
@@ -260,7 +251,7 @@ def _restricted(
     )  # fmt: skip
 
 
-def _without_barren(s: Structure, wanted: list[bool]) -> list[bool]:
+def _without_barren(s: PruningLists, wanted: list[bool]) -> list[bool]:
     """Which factors are left when barren variables are gone."""
     kept = [True] * len(s.scopes)
     count = [len(f) for f in s.factors]
@@ -279,7 +270,7 @@ def _without_barren(s: Structure, wanted: list[bool]) -> list[bool]:
 
 
 def _connected(
-    s: Structure, kept: list[bool], targets: list[int], known: set[int], may: list[bool] | None
+    s: PruningLists, kept: list[bool], targets: list[int], known: set[int], may: list[bool] | None
 ) -> tuple[list[int], bool]:
     """Factors that the targets reach without passing a known variable, and parts with one that
     ``may`` forbid the evidence; whether these are all that were left."""
