@@ -298,8 +298,8 @@ def sweep_pairs(
                 complete(w, m, bel, control, weights)
                 for e in range(m.shape[0]):  # it writes those of variables that are awake
                     before[e] = m[e]
-            else:
-                read_pairs(w, m, weights, bel, 0)
+            elif damping is not None:
+                read_pairs(w, m, weights, bel, np.int64(0))
         at_once = watching and room
         out, beliefs = before if at_once else m, seen if at_once else bel
         if other is not None:
@@ -367,7 +367,7 @@ def sweep_pairs(
         if room:
             exchange(m, before, weights)
         if worst <= tol:
-            worst = max(worst, read_pairs(w, m, weights, seen if room else bel, 1 if room else 0))
+            worst = max(worst, read_pairs(w, m, weights, seen if room else bel, np.int64(room)))
             control[WORST] = worst
             residuals[it] = -worst
             if worst <= tol:
