@@ -55,7 +55,7 @@ def test_features_equal_their_tables(graph):
 def test_log_space_agrees_with_linear(graph):
     """The same sweeps in linear numbers and in logs, sweep by sweep."""
     from minfer.kernels import bp
-    from minfer.message_state import fresh_messages, refresh_cavities, watch_for
+    from minfer.message_state import NO_WAKE, fresh_messages, refresh_cavities, watch_for
 
     try:
         runs = []
@@ -65,7 +65,7 @@ def test_log_space_agrees_with_linear(graph):
             refresh_cavities(mesh, s)
             bp.sweeps(
                 mesh.wiring, None, s, watch_for(-1.0), bp.SEQUENTIAL, 7, np.zeros(7),
-                *mesh.kinds(), None,
+                *mesh.kinds(), NO_WAKE,
             )  # fmt: skip
             if s.flag.any():
                 return  # contradiction, or a range that asks for logs: covered elsewhere

@@ -520,6 +520,10 @@ def _given(model: Conditioned) -> tuple[float, int]:
     return total, int(degree.max(initial=0))
 
 
+#: What schedules other than the residual one have for :func:`minfer.kernels.bp.sweeps` to wake.
+NO_WAKE = np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0)
+
+
 def refresh_cavities(mesh: Mesh, s: Messages) -> Messages:
     """Cavities of all general variables from the messages as they are; beliefs stay.
 
@@ -531,7 +535,9 @@ def refresh_cavities(mesh: Mesh, s: Messages) -> Messages:
         s = s._replace(gq=np.empty_like(s.gm))
     ma = mesh.machines if len(mesh.machines.code) else None
     room = s._replace(bel=s.bel.copy())
-    bp.sweeps(mesh.wiring, ma, room, watch_for(-1.0), bp.START, 1, np.zeros(1), *mesh.kinds(), None)
+    bp.sweeps(
+        mesh.wiring, ma, room, watch_for(-1.0), bp.START, 1, np.zeros(1), *mesh.kinds(), NO_WAKE
+    )
     return s
 
 

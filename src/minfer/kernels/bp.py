@@ -253,10 +253,9 @@ def _exchange_pairs(w, s, watch):
 
 
 @jit
-def wake_neighbours(w, wake, v, change, moved, tol):
+def wake_neighbours(w, owner, gowner, active, v, change, moved, tol):
     """Wake whom a visit of general variable v, which moved its belief or cavities, concerns."""
     ptr, rev, gptr, gslot, fac, fslot = w.ptr, w.rev, w.gptr, w.gslot, w.fac, w.fslot
-    owner, gowner, active, _ = wake
     if change > tol:
         for e in range(ptr[v], ptr[v + 1]):
             active[owner[rev[e]]] = 1
@@ -278,11 +277,13 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
     largest changes of beliefs, and with a minus sign what confirming sweeps moved. ``ma`` are the
     automata, or None; ``weighted`` says whether messages are tree-reweighted.
 
-    Markers: numbers of general variables are logs (``log``), and sweeps may be ``lean``. ``wake``,
-    None or (owners of pair slots, owners of general slots, active, room for beliefs): the residual
-    schedule, as in :func:`minfer.kernels.odds.sweep_pairs`; automata are passed over in every
-    sweep.
+    Markers: numbers of general variables are logs (``log``), and sweeps may be ``lean``. ``wake``
+    (owners of pair slots, owners of general slots, active, room for beliefs; all empty for other
+    schedules): the residual one, as in :func:`minfer.kernels.odds.sweep_pairs`; automata are passed
+    over in every sweep.
     """
+    owner, gowner, active, room = wake
+    awake = active.shape[0] > 0
     n, cls, order, control, flag = w.card.shape[0], w.cls, watch.order, watch.control, s.flag
     odds = w.off, cls, w.prior, w.ptr, w.rev, w.W
     damping, send = control[DAMPING], np.int64(ALL)
@@ -306,11 +307,11 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
         # general variables send ahead after an undamped sweep in the other direction
         turned = damping == 0.0 and control[SENT] == (-1.0 if forward else 1.0)
         turned = turned and mode == SEQUENTIAL and not at_once
-        if wake is not None:
+        if awake:
             turned = False
             control[SKIPPED] = 0.0
             if watching:
-                wake_all(wake[2])
+                wake_all(active)
         ahead = turned and not watching
         by_lean = False
         if lean is not None:
@@ -357,13 +358,13 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
                 else:
                     end, rich = k + 1, True
                     lo = k if forward else n - 1 - k
-                    if wake is not None and cls[lo] == GENERAL and not watching:  # one at a time
+                    if awake and cls[lo] == GENERAL and not watching:  # one at a time
                         look = True
-                        if wake[2][lo] == 0:
+                        if active[lo] == 0:
                             control[SKIPPED] += 1.0
                             k = end
                             continue
-                        wake[2][lo] = 0
+                        active[lo] = 0
                     else:
                         end, rich = run_end(k, n, forward, cls)
                     lo, hi = (k, end) if forward else (n - end, n - k)
@@ -378,11 +379,11 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
                             w, s, write, lo, hi, forward, phase, share, look, ahead
                         )
                     shift = max(x, y)
-                    if wake is not None and not watching:
-                        wake_neighbours(w, wake, lo, change, x, control[TRIGGER])
+                    if awake and not watching:
+                        wake_neighbours(w, owner, gowner, active, lo, change, x, control[TRIGGER])
                 elif phase in (BOTH, UPDATE):
-                    if wake is not None:
-                        own = wake[0], wake[2], control
+                    if awake:
+                        own = owner, active, control
                         change, shift = visit_pairs(
                             odds, s.m, s.bel, write, lo, hi, forward, send, share, None, None, own
                         )
@@ -411,9 +412,9 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
                     machine_beliefs(w, ma, s, logs)
                     control[FRESH] = _AFRESH
                 control[FRESH] -= 1.0  # for so many sweeps the running beliefs still serve
-                if wake is not None:
+                if awake:
                     for i in range(s.bel.shape[0]):
-                        wake[3][i] = s.bel[i]
+                        room[i] = s.bel[i]
                 change, shift = machines.visit(
                     ma, s, ma.mine, np.int64(0), ma.mine.shape[0], forward, np.bool_(True), share,
                     watching, logs,
@@ -422,11 +423,11 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
                     change = normalise_logs(ma, s, w.off)
                 biggest = max(biggest, change)
                 moved = max(moved, shift)
-                if wake is not None:
+                if awake:
                     for v in ma.vars:
                         for i in range(w.off[v], w.off[v + 1]):
-                            if abs(s.bel[i] - wake[3][i]) > control[TRIGGER]:
-                                wake[2][v] = 1
+                            if abs(s.bel[i] - room[i]) > control[TRIGGER]:
+                                active[v] = 1
             elif automata:
                 control[FRESH] = 0.0
         if mode == SEQUENTIAL and not at_once and control[SENT] <= 1.0:
@@ -447,17 +448,17 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
                 return it + 1
         else:
             control[DONE] += 1.0
-            if wake is not None:
+            if awake:
                 quiet = residuals[it] <= control[TRIGGER]
                 if quiet and control[SKIPPED] > 0.0:
                     quiet = False
-                    wake_all(wake[2])
+                    wake_all(active)
             else:
                 quiet = is_quiet(control, max(residuals[it], moved if damping > 0.0 else 0.0))
             if quiet:
                 control[PHASE] = -1.0
-        if wake is not None and watching:
-            wake_all(wake[2])
+        if awake and watching:
+            wake_all(active)
         if lean is not None and by_lean and control[BLANK] != 0.0:
             if it + 1 == n_sweeps or control[PHASE] != 0.0:
                 greet(w, watch.ways, s.gm, watch.work)  # the next to look is no such sweep

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from minfer.graph import FactorGraph
 
 NS_PER_CELL, NS_PER_CLIQUE = 14.0, 5000.0  # both passes, measured; 8 to 20 ns a cell
-_SLICE_CELLS = float(1 << 24)  # cells between two looks at the clock
+_SLICE_CELLS = float(1 << 21)  # cells between two looks at the clock: about 30 ms
 _LARGE = 1e4  # sums with larger numbers have fewer than 12 digits after the point
 _NO_SIZES = np.zeros(0, dtype=np.int64)
 

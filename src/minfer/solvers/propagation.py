@@ -24,7 +24,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.message_state import MessageState, refresh_cavities, start_messages, watch_for
+from minfer.message_state import (
+    NO_WAKE,
+    MessageState,
+    refresh_cavities,
+    start_messages,
+    watch_for,
+)
 from minfer.solvers.iteration import drifts, iterate, still_to_move
 from minfer.solvers.status import LOST_RANGE, Status
 from minfer.support import LEAST, lift, possible
@@ -248,7 +254,7 @@ class Propagation:
         mode = bp.FLOODING if self.schedule == "flooding" else bp.SEQUENTIAL
         made = bp.sweeps(
             self.core, self._machines, s, self.watch, mode, n, residuals, *self.mesh.kinds(),
-            self.wake,
+            self.wake or NO_WAKE,
         )  # fmt: skip
         if self.wake is not None and self.speakers:
             self.wake[2][:] = 1
@@ -271,7 +277,7 @@ class Propagation:
 
         bp.sweeps(
             self.core, self._machines, self.messages, watch_for(-1.0), bp.START, 1, np.zeros(1),
-            *self.mesh.kinds(), None,
+            *self.mesh.kinds(), NO_WAKE,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ trees
@@ -305,7 +311,7 @@ class Propagation:
                 w, watch = self.mesh.wiring, self.watch._replace(order=piece)
                 ma = self.mesh.machines if len(every.code) else None
                 mode = bp.UP if up else bp.DOWN
-                bp.sweeps(w, ma, s, watch, mode, 1, np.zeros(1), *self.mesh.kinds(), None)
+                bp.sweeps(w, ma, s, watch, mode, 1, np.zeros(1), *self.mesh.kinds(), NO_WAKE)
                 self._look_at_flags()
             at = at + 1 if self.mesh.log == log else 0
 
