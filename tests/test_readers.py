@@ -185,7 +185,8 @@ def test_xml_takes_so_much_memory_for_each_byte(name, start, unit, end, tmp_path
     try:
         with suppress(FormatError):
             minfer.read(path)
-        assert tracemalloc.get_traced_memory()[1] < 25 * path.stat().st_size
+        # and what does not grow with the file
+        assert tracemalloc.get_traced_memory()[1] < 25 * path.stat().st_size + (4 << 20)
     finally:
         tracemalloc.stop()
 
