@@ -332,6 +332,7 @@ def test_refuted_estimates_are_counted_in_every_face() -> None:
 # ---------------------------------------------------------------------- whose answer it is
 
 
+@pytest.mark.slow
 def test_a_note_begins_with_whose_answer_it_is() -> None:
     """One that converged does not stand beside "did not converge" as if that were its own."""
     note = Auto(time_limit=2.0, exact_cells=1000)(WILD).note
@@ -608,6 +609,7 @@ def test_the_papers_experiments_may_be_absent(
     assert "(minfer_experiments) are not installed" in found.stderr
 
 
+@pytest.mark.slow
 def test_a_portfolio_takes_global_factors() -> None:
     class Flat:
         def messages(self, incoming: np.ndarray, out: np.ndarray) -> np.ndarray:

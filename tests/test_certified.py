@@ -437,6 +437,7 @@ print([m for m in {*sys.modules} - before if m.split(".")[0] in ("minfer", "scip
 """
 
 
+@pytest.mark.slow
 def test_what_is_imported_is_not_on_the_clock() -> None:
     words = [sys.executable, "-c", IMPORTED]
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"

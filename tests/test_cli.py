@@ -168,6 +168,7 @@ def test_options_are_the_fields_of_the_solvers() -> None:
         assert {CALLED.get(f, f) for f in fields} <= options, name
 
 
+@pytest.mark.slow
 def test_without_docstrings_there_is_no_help_but_all_commands(tmp_path):
     """``python -OO`` removes them, and texts of options are in them."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
@@ -681,6 +682,7 @@ def test_a_closed_pipe_is_no_error(grid: Path) -> None:
     assert process.wait(timeout=60) == 141
 
 
+@pytest.mark.slow
 def test_a_pipe_changes_nothing_but_the_colours(chain: Path) -> None:
     process = start("run", chain, "--solver", "exact")
     out, _ = process.communicate(timeout=120)

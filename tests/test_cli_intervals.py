@@ -139,6 +139,7 @@ def test_csv_is_as_rigorous_as_the_numbers(model: Path, tmp_path: Path) -> None:
     assert "variable" in out.stderr
 
 
+@pytest.mark.slow
 def test_picture(model: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "a.png"

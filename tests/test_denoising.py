@@ -273,6 +273,7 @@ def test_pictures_that_tell_nothing():
     assert denoise(single).clean.sum() <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 def test_a_large_picture_is_judged_by_tiles():
     clean = np.kron(night(96), np.ones((3, 4), dtype=bool))  # 288x384
@@ -638,6 +639,7 @@ def test_command_smooths_a_grey_picture(run):
     assert read_picture("c-certain.png").values.shape == (32, 32)
 
 
+@pytest.mark.slow
 def test_command_maps_certain_pixels(run, pil):
     answer = run("denoise", "noisy.png", "-o", "clean.png", "--intervals", 20)
     assert answer.exit_code == 0, answer.output

@@ -24,6 +24,8 @@ from oracle import models
 from oracle import truth as naive
 from test_report import EVIL
 
+pytestmark = pytest.mark.slow  # a browser's minute; CI has one
+
 if find_chromium() is None and os.environ.get("MINFER_BROWSER_TESTS") != "1":
     pytest.skip("there is no Chromium here", allow_module_level=True)
 

@@ -921,6 +921,7 @@ def test_any_bytes_are_refused_or_read(data):
         assert message.startswith("m: ")
 
 
+@pytest.mark.slow
 def test_large_files_are_quick():
     """14 MB would take about a second; a quarter of it within ten even on a busy machine."""
     rng = np.random.default_rng(0)

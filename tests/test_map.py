@@ -149,6 +149,7 @@ def test_no_assignment_is_below_the_floor():
     assert problem.floor / problem.scale == pytest.approx(-1.0 - 2.0 - 2.0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_frustrated_grid_has_score_bound_and_status():
     g = frustrated()
     best = minfer.mpe(g, max_gib=1e-6)

@@ -45,6 +45,7 @@ def test_order_state_and_a_stream_of_any_length(workers):
     assert sum(max(n for p, n, _ in answers if p == process) for process in processes) == len(big)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_errors_come_in_their_turn(workers):
     results = ordered_map(work, [1, 2, "refuse", 3], workers)

@@ -202,6 +202,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 @pytest.mark.parametrize("kind", ["xmlbif", "uai"])
 def test_a_file_too_large_for_memory_ends_the_command(kind, tmp_path):

@@ -22,6 +22,8 @@ from minfer.pictures import base_pictures, gaussian
 from minfer.report import denoise_report, report, scores_report, write_report
 from test_report import EVIL, small_grid
 
+pytestmark = pytest.mark.slow  # a browser's minute; CI has one
+
 if find_chromium() is None and os.environ.get("MINFER_BROWSER_TESTS") != "1":
     pytest.skip("there is no Chromium here", allow_module_level=True)
 

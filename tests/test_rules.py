@@ -382,6 +382,7 @@ def test_an_interrupt_within_a_query_is_one():
     assert con.one("select 1") == (1,)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_fork_ends_as_any_process_does():
     """It closes no database of its parent, whose threads it does not have, and has its own."""

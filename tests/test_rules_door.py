@@ -326,6 +326,7 @@ def test_sql_is_one_statement_that_reads(tmp_path, hostile, secret):
             asked(bad)
 
 
+@pytest.mark.slow
 def test_values_of_sql_are_those_of_the_table(tmp_path):
     """They come over as columns: all kinds of numbers, times, missing ones, texts."""
     path = tmp_path / "t.duckdb"

@@ -167,7 +167,8 @@ def test_long_sentences_agree_with_logs(projective, single_root, spread):
 def test_the_inverse_is_right_or_says_so(single_root):
     rng = np.random.default_rng(12)
     answered = 0
-    draws = list(itertools.product((1, 2, 3, 8, 25, 60), (0.0, 1.0, 4.0, 12.0, 40.0), (0.0, 0.7)))
+    sizes = (1, 2, 3, 8, 25, 60) if thorough() else (1, 2, 3, 8, 25)
+    draws = list(itertools.product(sizes, (0.0, 1.0, 4.0, 12.0, 40.0), (0.0, 0.7)))
     for n, spread, holes in draws:
         scores = clean(draw(rng, n, spread))
         scores[rng.random(scores.shape) < holes] = -np.inf

@@ -143,6 +143,7 @@ def function(module, cases, plain):
     return names["body"] if plain else numba.njit(names["body"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(OFF, reason="needs the compiler")
 @pytest.mark.parametrize(("module", "dtype"), [
     ("lanes", np.float64), ("lanes", np.float32), ("rows", np.float64), ("vexp", np.float64),

@@ -251,8 +251,9 @@ def _use_rows() -> None:
     from minfer.decomposition import only_tables
     from minfer.elimination import clique_tree
     from minfer.solvers.clique_passes import flatten
-    from minfer.solvers.rows import RowPlan
+    from minfer.solvers.rows import RowPlan, observed_sets
 
+    observed_sets(np.array([[0, -1], [-1, 1], [0, -1]], dtype=np.int32), 1)
     for graph in small_graphs():
         model = only_tables(condition(graph))
         flat = flatten(model)
