@@ -202,6 +202,7 @@ def test_many_states_cost_no_more_than_they_can_tell():
     assert (bounds.width < 1).tolist() == [True, True, False, True]
 
 
+@pytest.mark.slow
 def test_scratch_has_room_for_a_variable_of_many_states():
     """In plain Python, where a write beyond the end is an error and not a damaged heap."""
     code = """

@@ -463,6 +463,7 @@ def test_eval_scores_compares_and_calibrates(files, tmp_path):
     fails(call("parse", "eval", tiny, short), 3, "more sentences")
 
 
+@pytest.mark.slow
 def test_the_calibration_plot(files, tmp_path):
     pytest.importorskip("matplotlib")
     model, tiny = files

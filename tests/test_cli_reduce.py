@@ -273,6 +273,7 @@ def test_log_z_of_the_full_model_is_not_guessed(model: Path, tmp_path: Path) -> 
     assert not pr.exists()
 
 
+@pytest.mark.slow
 def test_compare_where_the_full_inference_refuses(tmp_path: Path) -> None:
     path = tmp_path / "picture.minfer"
     assert call("example", "picture", "-o", path).exit_code == 0

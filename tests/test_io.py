@@ -516,6 +516,7 @@ def test_a_small_file_asks_for_little_memory(tmp_path):
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_states_without_a_table_are_legal_up_to_a_size(tmp_path):
     for suffix in ("uai", "fg", "minfer"):
         path = tmp_path / f"m.{suffix}"

@@ -159,6 +159,7 @@ KINDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("kind", KINDS)

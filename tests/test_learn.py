@@ -377,6 +377,7 @@ def test_models_are_saved_without_pickle(tmp_path):
         fitted.predict(data)
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 def test_any_number_of_workers_gives_the_same_weights():
     _, data = chain_data(6)

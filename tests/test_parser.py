@@ -76,6 +76,7 @@ def arc_matrix(answer, n):
 # ------------------------------------------------------------------ inference for given scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("no_arcs", [0.0, 0.3])
 def test_fixed_point_is_that_of_the_general_engine(kind, no_arcs):

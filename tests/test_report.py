@@ -219,6 +219,7 @@ def test_picture_pairs_and_answers() -> None:
     assert found["rows"][0]["name"].startswith("row ")
 
 
+@pytest.mark.slow
 def test_large_pictures_are_shown_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("minfer.report.drawings.MOST_BLOCKS", 70)
     noisy = gaussian(base_pictures(132)["rings"], 0.4, np.random.default_rng(3))[:, :129]

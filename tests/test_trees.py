@@ -163,12 +163,12 @@ def test_long_sentences_agree_with_logs(projective, single_root, spread):
     np.testing.assert_allclose(mu, np.exp(scaled + d - in_logs), atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("single_root", [True, False])
 def test_the_inverse_is_right_or_says_so(single_root):
     rng = np.random.default_rng(12)
     answered = 0
-    sizes = (1, 2, 3, 8, 25, 60) if thorough() else (1, 2, 3, 8, 25)
-    draws = list(itertools.product(sizes, (0.0, 1.0, 4.0, 12.0, 40.0), (0.0, 0.7)))
+    draws = list(itertools.product((1, 2, 3, 8, 25, 60), (0.0, 1.0, 4.0, 12.0, 40.0), (0.0, 0.7)))
     for n, spread, holes in draws:
         scores = clean(draw(rng, n, spread))
         scores[rng.random(scores.shape) < holes] = -np.inf
