@@ -350,6 +350,12 @@ def test_gains_and_their_two_roots(w):
     assert np.isfinite(gains([0.0, 1.0], w)).all()
 
 
+def test_what_cannot_be_false_is_in_no_interval():
+    for w in (-720.0, -5000.0, -1e8):
+        low, _ = roots(1e-6, w)
+        assert low > 0 == gains(0.0, w)
+
+
 def test_hard_rules_are_judged_by_the_reverse_divergence():
     assert gains(0.25, math.inf) == pytest.approx(-math.log(0.75))
     low, high = roots(1e-3, math.inf)

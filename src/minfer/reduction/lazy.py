@@ -59,7 +59,7 @@ def _rising_root(gamma: float, theta: float) -> float:
     high = _peak(theta)
     if feature_gain(high, 1 - high, theta) < gamma:
         return math.inf
-    low = 0.0
+    low = math.ulp(0.0)  # at a mean of 0 the gain is 0, however large the weight
     low_log, high_log = -745.0, math.log(high)
     while high_log - low_log > 1e-12:
         middle = (low_log + high_log) / 2
