@@ -329,7 +329,7 @@ def warm_up() -> None:
 def kept_alone(graph: FactorGraph, keep: np.ndarray, tol: float) -> Intervals:
     """What the kept part says for itself: the first half of ``minfer.intervals(kept=...)``."""
     asked = np.ones(graph.n_variables, dtype=bool)
-    search = Search(condition(graph), asked, tol, False, _bounds.Meter(1.0, None, 1))
+    search = Search(condition(graph), asked, tol, False, _bounds.Effort(1.0, None, 1))
     search.begin()
     known = all_methods()
     search.kept_part(~keep, [make() for n in ("walks", "monotone") for make in known[n]])

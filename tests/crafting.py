@@ -38,7 +38,7 @@ from minfer.parsing.model import (
     _HEADER,
     FORMAT,
     TABLES,
-    Model,
+    ParserModel,
     Settings,
     _packed,
     features_digest,
@@ -47,7 +47,7 @@ from minfer.parsing.model import (
     read_tensors,
 )
 from minfer.parsing.parser import Parser
-from minfer.pictures import Loaded, encode_picture, read_picture
+from minfer.pictures import LoadedPicture, encode_picture, read_picture
 from oracle import lists
 
 Arrays = dict[str, NDArray]
@@ -72,7 +72,7 @@ def sentences() -> list[Sentence]:
 
 
 @cache
-def parser_model() -> Model:
+def parser_model() -> ParserModel:
     """Random weights, small enough that a wrong index soon leaves a table."""
     rng = np.random.default_rng(5)
     used = sentences()
@@ -84,7 +84,7 @@ def parser_model() -> Model:
         name: rng.normal(size=size).astype(np.float32) for name, size in sizes.items()
     }
     upos = tuple(sorted({u for u, _ in classes}))
-    return Model(Settings(), upos, classes, relations, **tables, info={"sentences": 4})
+    return ParserModel(Settings(), upos, classes, relations, **tables, info={"sentences": 4})
 
 
 def parser_parts() -> Parts:
@@ -435,7 +435,7 @@ def _answer(graph: minfer.FactorGraph) -> None:
     answered(graph, graph.n_factors + int(graph.offsets[-1]))
 
 
-def _denoise(picture: Loaded) -> None:
+def _denoise(picture: LoadedPicture) -> None:
     if picture.values.size <= 4096:
         denoise(picture.values)
 

@@ -186,14 +186,14 @@ def _checkpoint() -> bytes:
 
 @cache
 def _plan() -> bytes:
-    from minfer.batch.manifest import PLAN, Plan
-    from minfer.batch.shards import Input, Shard
+    from minfer.batch.manifest import PLAN, BatchPlan
+    from minfer.batch.shards import InputFile, Shard
 
     with tempfile.TemporaryDirectory() as folder:
         shard = Shard(0, "jsonl", "/data/x.jsonl", 0, None, 120)
         settings = {"format": "jsonl", "minfer": "1.0.0"}
-        inputs = [Input("/data/x.jsonl", "jsonl", "x", 120, 7)]
-        Plan(settings, inputs, [shard]).save(Path(folder))
+        inputs = [InputFile("/data/x.jsonl", "jsonl", "x", 120, 7)]
+        BatchPlan(settings, inputs, [shard]).save(Path(folder))
         return (Path(folder) / PLAN).read_bytes()
 
 
@@ -234,14 +234,14 @@ def _shards(path: Path) -> Any:
 
     job = RunModels("m.uai")
     kind = {"jsonl": "jsonl", "csv": "csv", "parquet": "parquet"}[path.name.split(".")[1]]
-    item = shards.Input(str(path), kind, "records", path.stat().st_size, 0)
+    item = shards.InputFile(str(path), kind, "records", path.stat().st_size, 0)
     return [list(shards.read(shard, job)) for shard in shards.cut([item], job, 64)]
 
 
 def _read_plan(path: Path) -> Any:
-    from minfer.batch.manifest import Plan
+    from minfer.batch.manifest import BatchPlan
 
-    return Plan.load(path.parent)
+    return BatchPlan.load(path.parent)
 
 
 def _read_units(path: Path) -> Any:

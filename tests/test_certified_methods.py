@@ -18,9 +18,9 @@ import pytest
 
 from draws import draws
 from minfer import ContradictionError, Exact, FactorGraph, intervals
-from minfer.certified.bounds import BoundMethod, Bounds, Meter
+from minfer.certified.bounds import BoundMethod, Bounds, Effort
 from minfer.certified.boxes import Boxes
-from minfer.certified.local import Local, odds_ranges, ratios
+from minfer.certified.local import LocalBounds, odds_ranges, ratios
 from minfer.certified.monotone import Grid, Monotone, Region, find_grid, rectangle_plan, run
 from minfer.certified.walks import Walks
 from minfer.certified.whole import Whole
@@ -42,13 +42,13 @@ def alone(
 ) -> list[Bounds]:
     """The bounds after each call, from nothing; known variables are the caller's."""
     model = condition(graph)
-    local, bounds = Local.of(model, ignored), Bounds.vacuous(graph)
+    local, bounds = LocalBounds.of(model, ignored), Bounds.vacuous(graph)
     for v in np.flatnonzero(model.fixed >= 0):
         mine = slice(graph.offsets[v], graph.offsets[v + 1])
         bounds.lo[mine] = bounds.hi[mine] = np.arange(graph.n_states[v]) == model.fixed[v]
     found = []
     for budget in budgets:
-        method.refine(local, bounds, bounds.width > 1e-13, budget, Meter(None, None))
+        method.refine(local, bounds, bounds.width > 1e-13, budget, Effort(None, None))
         found.append(Bounds(graph, bounds.lo.copy(), bounds.hi.copy(), bounds.codes.copy()))
     return found
 
@@ -178,10 +178,10 @@ def test_more_work_is_narrower_and_the_same_each_time(method, graph, share):
     ids=["boxes", "walks", "exact"],
 )
 def test_what_was_followed_to_its_end_is_not_tried_again(method, graph):
-    local, bounds, one = Local.of(condition(graph)), Bounds.vacuous(graph), method()
+    local, bounds, one = LocalBounds.of(condition(graph)), Bounds.vacuous(graph), method()
     spent = []
     for budget in (1e7, 1e8):
-        meter = Meter(None, None)
+        meter = Effort(None, None)
         one.refine(local, bounds, np.ones(graph.n_variables, dtype=bool), budget, meter)
         spent.append(meter.work)
     assert spent[0] > 0
@@ -224,12 +224,12 @@ def test_a_preparation_that_takes_long_ends_with_the_time():
     ticks = iter(range(10**6))
     pairs = [[i, i + 1] for i in range(5)]
     graph = FactorGraph.empty([40] * 6).add_truncated_linear(pairs, 0.5, 3.0)
-    local, bounds = Local.of(condition(graph)), Bounds.vacuous(graph)
-    boxes, meter = Boxes(), Meter(20.0, None, clock=lambda: float(next(ticks)))
+    local, bounds = LocalBounds.of(condition(graph)), Bounds.vacuous(graph)
+    boxes, meter = Boxes(), Effort(20.0, None, clock=lambda: float(next(ticks)))
     assert boxes.refine(local, bounds, np.ones(6, dtype=bool), 1e4, meter)
     assert meter.stopped == "time"
     assert next(ticks) < 30  # a look at the clock for each label
-    later = Meter(None, None)
+    later = Effort(None, None)
     assert boxes.refine(local, bounds, np.ones(6, dtype=bool), 1e4, later)
     assert not later.stopped
     assert later.work > 0
@@ -262,8 +262,8 @@ def test_ignored_pairs_are_ranges():
 
 def test_only_the_wanted_are_touched_and_work_is_counted():
     graph = sparse(60, np.random.default_rng(3))
-    local = Local.of(condition(graph))
-    bounds, meter = Bounds.vacuous(graph), Meter(None, None)
+    local = LocalBounds.of(condition(graph))
+    bounds, meter = Bounds.vacuous(graph), Effort(None, None)
     wanted = np.zeros(60, dtype=bool)
     wanted[[3, 17]] = True
     Walks().refine(local, bounds, wanted, 1e4, meter)
@@ -358,8 +358,8 @@ def test_components_wait_for_their_budget():
     dense = [[i, j] for i in range(10) for j in range(i)]
     graph = FactorGraph.pairwise(np.zeros(14), [*dense, [10, 11], [12, 13]],
                                  rng.normal(size=len(dense) + 2))  # fmt: skip
-    local, whole = Local.of(condition(graph)), Whole()
-    bounds, meter = Bounds.vacuous(graph), Meter(None, None)
+    local, whole = LocalBounds.of(condition(graph)), Whole()
+    bounds, meter = Bounds.vacuous(graph), Effort(None, None)
     whole.refine(local, bounds, np.ones(14, dtype=bool), 64.0, meter)
     assert bounds.width[10:].max() < 1e-10
     assert bounds.width[:10].min() == 1.0
@@ -374,14 +374,14 @@ def test_components_wait_for_their_budget():
 
 def test_only_what_is_wanted():
     graph = FactorGraph.pairwise(np.zeros(4), [[0, 1], [2, 3]], [1.0, 1.0])
-    local, bounds = Local.of(condition(graph)), Bounds.vacuous(graph)
-    whole, meter = Whole(), Meter(None, None)
+    local, bounds = LocalBounds.of(condition(graph)), Bounds.vacuous(graph)
+    whole, meter = Whole(), Effort(None, None)
     for budget in (1.0, 2.0):
         whole.refine(local, bounds, np.array([True, False, False, False]), budget, meter)
         assert bounds.width.tolist() == [1.0] * 4
     whole.refine(local, bounds, np.array([True, False, False, False]), 64.0, meter)
     assert bounds.width[0] < 1e-12
-    stopped = Meter(None, 0)
+    stopped = Effort(None, 0)
     fresh = Bounds.vacuous(graph)
     Whole().refine(local, fresh, np.ones(4, dtype=bool), 64.0, stopped)
     assert fresh.width.tolist() == [1.0] * 4
@@ -459,7 +459,7 @@ def test_whole_regions_of_any_sign_are_exact():
 
 def test_grids_are_found_by_their_numbers():
     def found(graph):
-        return find_grid(Local.of(condition(graph)))
+        return find_grid(LocalBounds.of(condition(graph)))
 
     assert found(FactorGraph.grid(np.zeros((3, 5)))) == Grid(3, 5, False)
     assert found(FactorGraph.pairwise(np.zeros(9), [[k, k + 1] for k in range(8)], 1.0)) is None
@@ -495,7 +495,7 @@ def test_strong_fields_are_cut_outward():
 def test_four_regions_abreast_say_what_each_says_alone():
     rng = np.random.default_rng(0)
     graph = FactorGraph.grid(rng.normal(size=(6, 8)), coupling=0.7)
-    local = Local.of(condition(graph))
+    local = LocalBounds.of(condition(graph))
     at = np.arange(48).reshape(6, 8)
     plan = rectangle_plan(3, 5, False)
     regions = [

@@ -11,7 +11,7 @@ import pytest
 from scipy.optimize import minimize
 
 from minfer.learn.lbfgs import Descent, dot, minimise, subgradient
-from minfer.learn.optimise import State
+from minfer.learn.optimise import OptimiserState
 
 
 def logistic(seed: int, n: int = 60, d: int = 12, order: int | None = None):
@@ -84,14 +84,14 @@ def test_a_descent_goes_on_to_the_last_bit(l1):
     seen = []
 
     def keep(now: Descent) -> None:
-        header, arrays = State(now.x, descent=now).pack()
+        header, arrays = OptimiserState(now.x, descent=now).pack()
         seen.append(copy.deepcopy((header, arrays)))
 
     how = {"l1": np.full(d, l1), "epsilon": 1e-9, "delta": 0.0}
     whole = minimise(objective, np.zeros(d), watch=keep, **how)
     assert len(seen) > 15
     for header, arrays in seen:
-        begun = State.unpack(header, arrays, d).descent
+        begun = OptimiserState.unpack(header, arrays, d).descent
         again = minimise(objective, begun, **how)
         assert again.x.tobytes() == whole.x.tobytes()
         assert again.trace == whole.trace

@@ -382,9 +382,9 @@ def test_models_are_saved_without_pickle(tmp_path):
 def test_any_number_of_workers_gives_the_same_weights():
     _, data = chain_data(6)
     for how in few([{}, {"method": "adam", "epochs": 3, "batch_size": 2, "accumulate": 2}], 1):
-        from minfer.learn.team import Given
+        from minfer.learn.team import GivenShards
 
-        portions = [Given(tuple(data[k : k + 2])) for k in (0, 2, 4)]
+        portions = [GivenShards(tuple(data[k : k + 2])) for k in (0, 2, 4)]
         one = fit(portions, "trw", l2=1e-2, **how)
         two = fit(portions, "trw", l2=1e-2, workers=2, **how)
         assert one.weights.tobytes() == two.weights.tobytes()
@@ -511,12 +511,12 @@ def test_batches_without_labels_change_nothing():
 
 
 def test_portions_of_different_widths_are_refused():
-    from minfer.learn.team import Given
+    from minfer.learn.team import GivenShards
 
     _, data = chain_data(2)
     wide = Instance(data[1].graph, np.zeros((len(data[1].graph.weights), 7)), data[1].labels)
     with pytest.raises(ModelError, match="7 weights"):
-        fit([Given((data[0],)), Given((wide,))])
+        fit([GivenShards((data[0],)), GivenShards((wide,))])
 
 
 def test_a_checkpoint_of_another_structure_is_refused(tmp_path):

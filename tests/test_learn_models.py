@@ -306,12 +306,12 @@ def test_shards_of_samples(tmp_path):
 def test_ray_gives_the_same_weights(tmp_path):
     """Of instances in memory, and of files that its actors load themselves."""
     pytest.importorskip("ray")
-    from minfer.learn.team import Given
+    from minfer.learn.team import GivenShards
 
     _, data = chain_data(4)
     for k in range(2):
         write_instances(data[2 * k : 2 * k + 2], tmp_path / f"part-{k}.parquet")
-    given = [Given(tuple(data[:2])), Given(tuple(data[2:]))]
+    given = [GivenShards(tuple(data[:2])), GivenShards(tuple(data[2:]))]
     for portions in (given, shards(str(tmp_path / "part-*"))):
         one = fit(portions, "trw", l2=1e-2)
         two = fit(portions, "trw", l2=1e-2, workers=2, engine="ray")

@@ -13,7 +13,7 @@ from draws import draws
 from minfer import BeliefPropagation, Exact, FactorGraph, MinferError, infer
 from minfer.reduction import objectives, seeds
 from minfer.reduction.calibrate import calibrate
-from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize, Objective
+from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize, SelectionObjective
 from minfer.reduction.recipes import Compensated
 
 GAINS = st.one_of(st.integers(0, 8).map(lambda k: k / 4), st.just(np.inf))
@@ -281,7 +281,7 @@ def test_budget_stops_at_the_first_limit(gains, divergence, factors, cost, price
 
 def test_objectives_follow_the_protocol():
     for objective in (MinSize(1.0), MinDivergence(1), MinJoint(0.1), Budget(max_factors=1)):
-        assert isinstance(objective, Objective)
+        assert isinstance(objective, SelectionObjective)
         assert objective([]).shape == (0,)
         assert objective([1.0, 2.0], [1.0, 3.0]).shape == (2,)
 

@@ -29,7 +29,7 @@ from minfer.io.npz import read_npz
 from minfer.learn import ChainCRF, fit
 from minfer.learn.save import write_arrays
 from minfer.parsing.conllu import read_conllu
-from minfer.parsing.model import Model
+from minfer.parsing.model import ParserModel
 from minfer.prediction import files
 from minfer.rules.parse import parse_rule
 from sources import parsed
@@ -252,7 +252,7 @@ def test_devices_are_not_read(device, tmp_path):
             call()
     if crafting_possible():
         with pytest.raises(FormatError, match="device"):
-            Model.load(device)
+            ParserModel.load(device)
         with pytest.raises(FormatError, match="device"):
             crafting.train(Path(device))
     assert time.process_time() - began < 20

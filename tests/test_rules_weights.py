@@ -193,7 +193,7 @@ def people(n: int = 12, seed: int = 0):
 def test_the_gradient_of_the_pseudolikelihood():
     program, labels = people()
     data, weights = data_of(program, labels)
-    objective = w_.Pseudolikelihood(data)
+    objective = w_.RulePseudolikelihood(data)
     rng = np.random.default_rng(1)
     w = rng.normal(size=len(weights.columns))
     value, gradient = objective(w)
@@ -209,7 +209,7 @@ def test_the_pseudolikelihood_is_that_of_the_model():
     """Each atom, or key, given all others as evidence: asked of the grounded graph."""
     program, labels = people(6)
     data, weights = data_of(program, labels)
-    objective = w_.Pseudolikelihood(data)
+    objective = w_.RulePseudolikelihood(data)
     found = np.random.default_rng(2).normal(size=len(weights.columns))
     other = program.with_weights(dict(zip(w_._named(program.rules), weights.by_rule(found))))
     graph, y, total = other.to_graph(), data.y, 0.0

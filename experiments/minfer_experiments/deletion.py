@@ -23,7 +23,7 @@ from minfer.reduction.steps import Clock, Seed, edge_weights, seed_mask, with_ed
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.reduction.objectives import Objective
+    from minfer.reduction.objectives import SelectionObjective
     from minfer.solvers.base import Marginals, Solver
 
 _PASSES = 5  # of the deleted factors' messages towards those of the full model
@@ -48,7 +48,7 @@ def deletion_costs(model: FactorGraph, full: Marginals, seed: np.ndarray) -> np.
 def delete(
     model: FactorGraph,
     full: Marginals,
-    objective: Objective,
+    objective: SelectionObjective,
     solver: Solver,
     seed: Seed = seeds.unary_and_globals,
     compensate: bool = False,

@@ -33,7 +33,7 @@ from minfer.pictures import Collection, base_pictures, collection, write_figure
 from minfer.plots import pyplot
 from minfer.reduction.calibrate import calibrate
 from minfer.reduction.infer import PAPER, infer
-from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, Objective
+from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, SelectionObjective
 from minfer.reduction.recipes import AnyRecipe, Compensated
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import Exact
@@ -267,7 +267,7 @@ def _full(solver: Solver) -> Callable[[FactorGraph], Answer]:
 
 
 def _reduced(
-    objective: Objective, solver: Solver, recipe: AnyRecipe = PAPER
+    objective: SelectionObjective, solver: Solver, recipe: AnyRecipe = PAPER
 ) -> Callable[[FactorGraph], Answer]:
     def run(graph: FactorGraph) -> Answer:
         result: Result = infer(graph, objective, solver, recipe=recipe)
@@ -276,7 +276,7 @@ def _reduced(
     return run
 
 
-def _sorted(objective: MinSize | MinDivergence) -> Objective:
+def _sorted(objective: MinSize | MinDivergence) -> SelectionObjective:
     """The same choice by sorting, as the paper makes it."""
 
     def choose(gains: NDArray, costs: NDArray | None = None) -> NDArray[np.bool_]:

@@ -38,7 +38,7 @@ from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph, grid_edges
 from minfer.reduction import seeds
 from minfer.reduction.infer import infer
-from minfer.reduction.objectives import MinJoint, Objective
+from minfer.reduction.objectives import MinJoint, SelectionObjective
 from minfer.reduction.recipes import AnyRecipe, Compensated, takes_recipe
 from minfer.reduction.result import Result
 from minfer.reduction.steps import check_callable, check_certify
@@ -70,7 +70,7 @@ def denoise(
     *,
     alpha: float | None = None,
     coupling: float = COUPLING,
-    objective: Objective | None = None,
+    objective: SelectionObjective | None = None,
     solver: Solver | None = None,
     level: float | None = None,
     labels: int | None = None,
@@ -181,7 +181,7 @@ def whole(model: FactorGraph, solver: Solver) -> Result:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class DenoisingSettings:
     """What the model of a picture depends on besides its pixels; see :func:`denoise`."""
 
     alpha: float | None = None
@@ -270,7 +270,7 @@ def shaded_model(
     Variable ``r * W + c`` is a pixel; factors are one per pixel, then the pairs, those in a row
     before those in a column. Pairs of classes are Potts, truncated linear or truncated quadratic.
     """
-    asked, x = Settings(**settings), grey_values(image)
+    asked, x = DenoisingSettings(**settings), grey_values(image)
     alpha, coupling, smooth = asked.alpha, asked.coupling, asked.smooth
     shades, truncation = asked.shades(x), asked.truncated()
     if shades is not None:

@@ -168,7 +168,7 @@ def with_flat_conditionals(
     return graph._append(*groups, child=scopes[np.cumsum(arity) - 1])
 
 
-def network_of(bare: G, scopes: Sequence[list[int]], p: NDArray[np.float64]) -> G | Fault:
+def network_of(bare: G, scopes: Sequence[list[int]], p: NDArray[np.float64]) -> G | TableFault:
     """The network of one conditional distribution for each variable of a graph without factors.
 
     As :func:`find_fault` and :func:`with_flat_conditionals`, with as few calls as a small file
@@ -238,7 +238,7 @@ def are_conditional(
     return ~np.logical_or.reduceat(wrong, rows_before)
 
 
-class Fault(NamedTuple):
+class TableFault(NamedTuple):
     """What is wrong with a table of probabilities, and where: its number, and a row of it."""
 
     table: int
@@ -252,7 +252,7 @@ def find_fault(
     scopes: NDArray[np.int64],
     p: NDArray[np.float64],
     row_sum: float = ROW_SUM,
-) -> Fault | None:
+) -> TableFault | None:
     """The first row that has a negative number or does not sum to one; arguments as above."""
     row_sizes, first, rows_before = _rows(graph, arity, scopes)
     bad_cell = ~(np.isfinite(p) & (p >= 0))
@@ -270,7 +270,7 @@ def find_fault(
         what = f"the table of {name}{given} has a number that is negative or not finite"
     else:
         what = f"the probabilities of {name}{given} sum to {total[at]:.6g}, not 1"
-    return Fault(table, row, what)
+    return TableFault(table, row, what)
 
 
 def given_text(graph: Variables, parents: Sequence[int], row: int) -> str:

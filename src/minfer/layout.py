@@ -34,7 +34,7 @@ _NO_MACHINES: _Machines = (
 )
 
 
-class Pairs(NamedTuple):
+class BinaryPairs(NamedTuple):
     """Factors over two binary variables that go on as quadratic forms."""
 
     group: FactorGroup
@@ -61,19 +61,19 @@ class Places(NamedTuple):
 
 def split_pairs(
     groups: Sequence[FactorGroup],
-    fits: Callable[[Pairs], NDArray[np.bool_]],
-) -> tuple[list[Pairs], list[FactorGroup]]:
+    fits: Callable[[BinaryPairs], NDArray[np.bool_]],
+) -> tuple[list[BinaryPairs], list[FactorGroup]]:
     """Tables over two binary variables that fit a quadratic form, and everything else.
 
     ``fits(pairs)`` says it of each factor of a group, (F,) or (1,) for all.
     """
-    pairs: list[Pairs] = []
+    pairs: list[BinaryPairs] = []
     others: list[FactorGroup] = []
     for g in groups:
         if g.form != "table" or g.shape != (2, 2):
             others.append(g)
             continue
-        found = Pairs(g, *g.pair_values())
+        found = BinaryPairs(g, *g.pair_values())
         which = fits(found)
         if which.all():
             pairs.append(found)
@@ -81,7 +81,7 @@ def split_pairs(
         which = np.broadcast_to(which, len(g))
         if which.any():
             some = part(g, which)
-            pairs.append(Pairs(some, *some.pair_values()))
+            pairs.append(BinaryPairs(some, *some.pair_values()))
         others.append(part(g, ~which))
     return pairs, others
 
@@ -142,7 +142,7 @@ class FactorArrays:
         return cells(self.groups)
 
     @cached_property
-    def pairs(self) -> tuple[list[Pairs], list[FactorGroup]]:
+    def pairs(self) -> tuple[list[BinaryPairs], list[FactorGroup]]:
         """Binary pairs of moderate size, which quadratic forms hold, and everything else."""
         return split_pairs(self.groups, _moderate)
 
@@ -202,7 +202,7 @@ def lay_out(model: Conditioned) -> SiteLayout:
     return s._replace(constant=s.constant + idle)
 
 
-def _moderate(pairs: Pairs) -> NDArray[np.bool_]:
+def _moderate(pairs: BinaryPairs) -> NDArray[np.bool_]:
     """Numbers that a float can still tell apart in sums; no zeros."""
     _, values, basis = pairs
     tables = values if len(basis) == 4 else values * np.abs(basis).max()

@@ -23,7 +23,7 @@ from minfer.wiring import (
     SOME,
     SPEAKS,
     TABLE,
-    Mesh,
+    Wired,
     ranges,
     refill,
     to_log,
@@ -31,7 +31,7 @@ from minfer.wiring import (
 
 if TYPE_CHECKING:
     from minfer.conditioning import Conditioned
-    from minfer.kernels.wiring import Messages, Watch, Wiring
+    from minfer.kernels.wiring import Confirmation, WiredMessages, Wiring
     from minfer.solvers.base import Marginals
 
 _NONE = np.zeros(0)
@@ -39,7 +39,7 @@ _NO_ORDER = np.zeros(0, dtype=np.int64)
 _NO_WAYS = np.zeros((0, 4), dtype=np.int64)
 
 
-def gives_all(start: Marginals | None, mesh: Mesh) -> bool:
+def gives_all(start: Marginals | None, mesh: Wired) -> bool:
     """Whether every pair message is taken over from an earlier run on the same wiring."""
     old = start.state if start is not None else None
     return (
@@ -51,7 +51,7 @@ def gives_all(start: Marginals | None, mesh: Mesh) -> bool:
     )
 
 
-def rewire(model: Conditioned, start: Marginals | None, reweighted: bool) -> Mesh | None:
+def rewire(model: Conditioned, start: Marginals | None, reweighted: bool) -> Wired | None:
     """The wiring of an earlier run where it fits this model, which shares its lineage, too."""
     old = start.state if start is not None else None
     if not isinstance(old, MessageState) or old.mesh.reweighted != reweighted or start is None:
@@ -62,21 +62,21 @@ def rewire(model: Conditioned, start: Marginals | None, reweighted: bool) -> Mes
     return None if mesh is None else mesh.for_a_run(old.mesh)
 
 
-def fresh_messages(mesh: Mesh, blank: bool = False) -> Messages:
+def fresh_messages(mesh: Wired, blank: bool = False) -> WiredMessages:
     """Messages that say nothing yet: uniform, seen from the tables as they were given.
 
     ``blank``: the caller writes general ones, and beliefs, before anybody reads them, and makes
     room for cavities if it needs them.
-    A mesh serves one run: pair messages are ``mesh.first`` itself (:meth:`Mesh.for_a_run`). What
+    A mesh serves one run: pair messages are ``mesh.first`` itself (:meth:`Wired.for_a_run`). What
     tree-reweighted runs keep beside them is the caller's.
     """
-    from minfer.kernels.wiring import Messages
+    from minfer.kernels.wiring import WiredMessages
 
     w = mesh.wiring
     states, flag = int(w.off[-1]), np.zeros(2, dtype=np.int64)
     bel = np.empty(states) if blank else np.full(states, 0.5)
     if not w.field.size:  # pairs alone need no room but this
-        return Messages(
+        return WiredMessages(
             mesh.first, np.empty(len(w.rho)), _NONE, _NONE, bel, np.zeros(2), np.zeros(2), flag
         )
     size = int(w.gslot[:, 3].sum())
@@ -87,7 +87,7 @@ def fresh_messages(mesh: Mesh, blank: bool = False) -> Messages:
     most = max(_largest_table(w), widest)
     if w.fac[:, 3].any():  # room for messages by distance
         most = max(most, 3 * widest, 2 * widest + 2 * int(w.fac[:, 4].max()) + 24)
-    return Messages(
+    return WiredMessages(
         mesh.first, np.empty(len(w.rho)), gm, gq, bel,
         np.zeros(max(widest, 2)), np.zeros(most), flag,
     )  # fmt: skip
@@ -100,7 +100,7 @@ def _largest_table(w: Wiring) -> int:
     return int(np.diff(starts).max(initial=1))
 
 
-def start_messages(mesh: Mesh, start: Marginals | None, blank: bool = False) -> Messages:
+def start_messages(mesh: Wired, start: Marginals | None, blank: bool = False) -> WiredMessages:
     """Messages of an earlier run where its factors are still there, fresh ones elsewhere.
 
     A message with a zero is not taken over: the factor or evidence behind it may be gone.
@@ -127,7 +127,7 @@ def start_messages(mesh: Mesh, start: Marginals | None, blank: bool = False) -> 
     return s
 
 
-def _speak_of_known(mesh: Mesh, m: NDArray[np.float64]) -> None:
+def _speak_of_known(mesh: Wired, m: NDArray[np.float64]) -> None:
     """What known variables of pairs tell the others: 1 or W, from the beginning."""
     assert mesh.known is not None
     w = mesh.wiring
@@ -143,14 +143,18 @@ def _match(new: NDArray, old: NDArray) -> tuple[NDArray[np.int64], NDArray[np.in
     return i, j
 
 
-def _copy_pairs(mesh: Mesh, s: Messages, old: MessageState, now: NDArray, then: NDArray) -> None:
+def _copy_pairs(
+    mesh: Wired, s: WiredMessages, old: MessageState, now: NDArray, then: NDArray
+) -> None:
     i, j = _match(now[mesh.pair_ids], then[old.mesh.pair_ids])
     s.m[mesh.slot[i].ravel()] = old.messages.m[old.mesh.slot[j].ravel()]
     W = mesh.wiring.W
     np.clip(s.m, np.minimum(W, 1.0), np.maximum(W, 1.0), out=s.m)
 
 
-def _copy_general(mesh: Mesh, s: Messages, old: MessageState, now: NDArray, then: NDArray) -> None:
+def _copy_general(
+    mesh: Wired, s: WiredMessages, old: MessageState, now: NDArray, then: NDArray
+) -> None:
     new, before = mesh.wiring.gslot, old.mesh.wiring.gslot
     if not len(new) or not len(before):
         return
@@ -190,7 +194,7 @@ class Vectors:
     cavity: dict[tuple[int, int], NDArray[np.float64]]
 
 
-class Told(NamedTuple):
+class FactorMessages(NamedTuple):
     """What factors tell variables, M messages, end to end in logs; only differences count."""
 
     factor: NDArray[np.int64]  # (M,) its number
@@ -208,9 +212,9 @@ class MessageState:
     by more than ``tol``. Models of more than a million messages keep neither these nor cavities.
     """
 
-    mesh: Mesh
-    messages: Messages
-    before: Watch | None = None
+    mesh: Wired
+    messages: WiredMessages
+    before: Confirmation | None = None
     bound: bool = False  # tree-reweighted: log Z is an upper bound
     damping: float = 0.0  # of the run that left them
 
@@ -240,7 +244,7 @@ class MessageState:
                 kind[int(mesh.general_ids[f]), v] = _normalised(x)
         return out
 
-    def told(self) -> Told:
+    def told(self) -> FactorMessages:
         """All messages into variables, as the model's own tables define them; not reweighted."""
         mesh, w, s = self.mesh, self.mesh.wiring, self.messages
         pairs = self._pair_odds(s.m).ravel()
@@ -248,7 +252,7 @@ class MessageState:
         general = s.gm[ranges(w.gslot[:, 2].astype(np.int64), size)]
         if not mesh.log:
             general = to_log(general)
-        return Told(
+        return FactorMessages(
             np.concatenate([np.repeat(mesh.pair_ids, 2), mesh.general_ids[w.gslot[:, 0]]]),
             np.concatenate([mesh.pair_scope.ravel(), mesh.gowner]).astype(np.int64),
             np.concatenate([[0], np.cumsum(np.append(np.full(len(pairs), 2), size))]),
@@ -524,7 +528,7 @@ def _given(model: Conditioned) -> tuple[float, int]:
 NO_WAKE = np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0)
 
 
-def refresh_cavities(mesh: Mesh, s: Messages) -> Messages:
+def refresh_cavities(mesh: Wired, s: WiredMessages) -> WiredMessages:
     """Cavities of all general variables from the messages as they are; beliefs stay.
 
     Runs that need none have no room for them; what is returned has.
@@ -548,7 +552,7 @@ def watch_for(
     work: NDArray[np.float64] = _NONE,
     ways: NDArray[np.int64] = _NO_WAYS,
     other: NDArray[np.float64] = _NONE,
-) -> Watch:
+) -> Confirmation:
     """A watch over a run to come, with room for messages and beliefs before its last update."""
     from minfer.kernels import odds, wiring
 
@@ -556,7 +560,7 @@ def watch_for(
     control[odds.TRIGGER] = control[odds.TOL] = tol
     control[odds.LAST], control[odds.DAMPING] = np.inf, damping
     m, gm, gq, bel = kept or (_NONE, _NONE, _NONE, _NONE)
-    return wiring.Watch(_NO_ORDER, control, m, gm, gq, bel, work, ways, other)
+    return wiring.Confirmation(_NO_ORDER, control, m, gm, gq, bel, work, ways, other)
 
 
 def _normalised(log_table: NDArray) -> NDArray[np.float64]:

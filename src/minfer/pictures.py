@@ -187,14 +187,14 @@ def collection(
 # ---------------------------------------------------------------------- files
 
 
-class Loaded(NamedTuple):
+class LoadedPicture(NamedTuple):
     """A picture file as grey values, and what was done to get them."""
 
     values: NDArray[np.float64]  # (H, W), 0 black to 1 white
     notes: tuple[str, ...]
 
 
-def read_picture(path: str | Path) -> Loaded:
+def read_picture(path: str | Path) -> LoadedPicture:
     """Read a picture file as grey values between 0 (black) and 1 (white).
 
     Any format that Pillow reads, of 1 to 16 bits a channel. Colours become their luminance.
@@ -239,7 +239,7 @@ def _check_size(image: Any, path: str | Path) -> None:
         )
 
 
-def _grey(image: Any, pillow: Any) -> Loaded:
+def _grey(image: Any, pillow: Any) -> LoadedPicture:
     notes, mode = [], image.mode
     if image.mode in ("PA", "La") or "transparency" in image.info:
         image = image.convert("RGBA")
@@ -262,7 +262,7 @@ def _grey(image: Any, pillow: Any) -> Loaded:
         if mode not in ("1", "L", "LA", "La", "P", "PA"):
             notes.append(f"colours ({mode}) became their luminance")
         values = np.asarray(image.convert("L")).astype(np.float64) / 255
-    return Loaded(values, tuple(notes))
+    return LoadedPicture(values, tuple(notes))
 
 
 def _stretch(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from minfer.errors import ContradictionError
 from minfer.factors.group import FactorGroup, interaction
 from minfer.layout import (
-    Pairs,
+    BinaryPairs,
     Places,
     Scopes,
     automata,
@@ -52,7 +52,7 @@ MAX_RANGE = 345.0
 
 
 @dataclass(eq=False)  # nobody changes it; frozen ones take 5 us longer to make
-class Mesh:
+class Wired:
     """A wired model: the kernels' arrays and what maps them back to factors."""
 
     model: Conditioned
@@ -68,7 +68,7 @@ class Mesh:
     gowner: NDArray[np.int32]  # (G,) variable of each general slot
     speakers: tuple[Speakers, ...]  # groups that compute their own messages
     machines: Machines  # factors that are automata, all of them in the core
-    weighed: Weighed
+    weighed: PairNumbers
     left_over: float  # of the constant, what the factors contributed
     trees: Trees | None  # None: no part of the model is a tree
     roles: Roles
@@ -80,14 +80,14 @@ class Mesh:
     bottom: float = 0.0  # the same of the field of general variables, zeros apart
     meets: int = 0  # most general factors of a variable, where they are pairs all; else 0
 
-    def changed(self, **changes: Any) -> Mesh:
+    def changed(self, **changes: Any) -> Wired:
         """The same with other fields; ``dataclasses.replace`` would take ten times as long."""
-        new = object.__new__(Mesh)
+        new = object.__new__(Wired)
         new.__dict__.update(self.__dict__)
         new.__dict__.update(changes)
         return new
 
-    def for_a_run(self, kept: Mesh) -> Mesh:
+    def for_a_run(self, kept: Wired) -> Wired:
         """The mesh with messages and scratch of its own, so that ``kept`` stays as it is."""
         ma = self.machines
         if len(ma.code):
@@ -261,7 +261,7 @@ def find_trees(w: Wiring, slot: NDArray, scope: NDArray, gowner: NDArray) -> Tre
     return Trees(order[:count].copy(), asleep.astype(bool), slots == 0) if count else None
 
 
-def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool = False) -> Mesh:
+def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool = False) -> Wired:
     """Lay a conditioned model out for message passing.
 
     Parameters
@@ -305,7 +305,7 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
         graph._n_states, graph._offsets, seen.cls, seen.prior, seen.field, ptr, rev, weighed.W,
         parts.gptr, parts.gslot, parts.fac, parts.fslot, tab, slot_rho, parts.grho,
     )  # fmt: skip
-    return Mesh(
+    return Wired(
         model, wiring, seen.log, rho is not None, seen.constant, pair_ids, pair_scope, slot,
         weighed.first, parts.ids, parts.gowner, parts.speakers, machines, weighed, left_over,
         find_trees(wiring, slot, pair_scope, parts.gowner),
@@ -322,14 +322,14 @@ class _Wired(NamedTuple):
     field: NDArray[np.float64]
 
 
-def wired(model: Conditioned) -> Mesh:
+def wired(model: Conditioned) -> Wired:
     """The model laid out for a run of belief propagation.
 
     A graph and its copies with other fields (:attr:`FactorGraph._conditioning`) are wired once,
     unless that would keep more than a million numbers.
     """
     known = model.graph._conditioning
-    kept: Mesh | None = known.get("wired")
+    kept: Wired | None = known.get("wired")
     mesh = None if kept is None else refill(kept, model)
     if mesh is None or kept is None:
         mesh = wire(model)
@@ -341,12 +341,12 @@ def wired(model: Conditioned) -> Mesh:
 
 
 def refill(
-    mesh: Mesh,
+    mesh: Wired,
     model: Conditioned,
     known: NDArray[np.int32] | None = None,
     first: bool = True,
     rho: NDArray[np.float64] | None = None,
-) -> Mesh | None:
+) -> Wired | None:
     """The same wiring with other numbers: weights, field, evidence. None where it does not fit.
 
     It fits if the model has the same groups over the same variables, and each is in the form it
@@ -389,7 +389,7 @@ def refill(
     if any(moved) or slot_rho is not w.rho:
         from minfer.kernels.wiring import MAX_PAIR_WEIGHT
 
-        pairs = [Pairs(model.groups[i], *model.groups[i].pair_values()) for i in mesh.odds]
+        pairs = [BinaryPairs(model.groups[i], *model.groups[i].pair_values()) for i in mesh.odds]
         if not all((np.abs(pair_weight(p, rho)) <= MAX_PAIR_WEIGHT).all() for p in pairs):
             return None
         tables = _retabled(mesh, model, rho)
@@ -412,7 +412,7 @@ def refill(
     )  # fmt: skip
 
 
-def _rho_by_factor(mesh: Mesh) -> NDArray[np.float64]:
+def _rho_by_factor(mesh: Wired) -> NDArray[np.float64]:
     """Edge appearance probabilities by factor number (1 where there is no edge)."""
     w = mesh.wiring
     rho = np.ones(mesh.model.graph.n_factors)
@@ -421,7 +421,7 @@ def _rho_by_factor(mesh: Mesh) -> NDArray[np.float64]:
     return rho
 
 
-class Weighed(NamedTuple):
+class PairNumbers(NamedTuple):
     """The numbers of pair factors in odds form. E slots, V variables."""
 
     W: NDArray[np.float64]  # (E,)
@@ -431,7 +431,7 @@ class Weighed(NamedTuple):
     constant: float
 
 
-class _Seen(NamedTuple):
+class _Fields(NamedTuple):
     """What the field says of variables, in the form sweeps read."""
 
     cls: NDArray[np.uint8]
@@ -443,8 +443,8 @@ class _Seen(NamedTuple):
 
 
 def _weigh(
-    pairs: list[Pairs], slot: NDArray, n: int, rho: NDArray | None, first: bool = True
-) -> Weighed:
+    pairs: list[BinaryPairs], slot: NDArray, n: int, rho: NDArray | None, first: bool = True
+) -> PairNumbers:
     """W, unary parts and, if wanted, ``first`` messages of pair factors with slots (P, 2)."""
     from minfer.kernels.wiring import pair_fill
 
@@ -456,11 +456,11 @@ def _weigh(
         here = slot[done : done + len(g)]
         constant += pair_fill(g._scope, values, basis, weights, here, W, messages, lean, load)
         done += len(g)
-    return Weighed(W, messages, lean, load, constant)
+    return PairNumbers(W, messages, lean, load, constant)
 
 
 def _retabled(
-    mesh: Mesh, model: Conditioned, rho: NDArray | None
+    mesh: Wired, model: Conditioned, rho: NDArray | None
 ) -> tuple[NDArray, Machines, tuple[Speakers, ...], bool, float, float] | None:
     """The numbers of general factors: tables, automata, those that speak, whether in logs, the
     constant left over, and the lowest entry; None if tables lie differently."""
@@ -504,13 +504,13 @@ def _in_space(
 
 def _absorb(
     model: Conditioned,
-    weighed: Weighed,
+    weighed: PairNumbers,
     left_over: float,
     gptr: NDArray,
     reweighted: bool,
     log: bool,
     known: NDArray[np.int32] | None,
-) -> _Seen:
+) -> _Fields:
     """The model's field (and evidence of this run) as classes and priors."""
     from minfer.kernels import wiring as k
 
@@ -535,9 +535,9 @@ def _absorb(
         prior[pair] = np.where(up, 1.0, -1.0) * (_CERTAIN + weighed.load[pair])
         constant += float(weighed.lean[pair[up]].sum())
     if not n_general:
-        return _Seen(cls, prior, _NONE, constant, log, 0.0)
+        return _Fields(cls, prior, _NONE, constant, log, 0.0)
     field, top, in_log, bottom = _scaled_field(log_field, off, cls, log)
-    return _Seen(cls, prior, field, constant + top, in_log, bottom)
+    return _Fields(cls, prior, field, constant + top, in_log, bottom)
 
 
 def _with_known(
@@ -570,7 +570,7 @@ def _with_known(
     return out
 
 
-def pair_weight(pairs: Pairs, rho: NDArray | None) -> NDArray[np.float64]:
+def pair_weight(pairs: BinaryPairs, rho: NDArray | None) -> NDArray[np.float64]:
     """w (over rho) of 2x2 tables, shape (F,) or (1,); NaN or infinite where there are zeros."""
     group, values, basis = pairs
     with np.errstate(invalid="ignore"):
@@ -583,11 +583,11 @@ def pair_weight(pairs: Pairs, rho: NDArray | None) -> NDArray[np.float64]:
 
 def _fits_odds(
     rho: NDArray | None,
-) -> Callable[[Pairs], NDArray[np.bool_]]:
+) -> Callable[[BinaryPairs], NDArray[np.bool_]]:
     """Whether a 2x2 table may be in odds form: no zeros, and |w| not too large."""
     from minfer.kernels.wiring import MAX_PAIR_WEIGHT
 
-    def fits(pairs: Pairs) -> NDArray[np.bool_]:
+    def fits(pairs: BinaryPairs) -> NDArray[np.bool_]:
         return np.abs(pair_weight(pairs, rho)) <= MAX_PAIR_WEIGHT  # not where NaN: zeros
 
     return fits
@@ -609,7 +609,7 @@ class _General(NamedTuple):
     constant: float
     log: bool
     lowest: float
-    meets: int  # see :class:`Mesh`
+    meets: int  # see :class:`Wired`
 
 
 def _general(

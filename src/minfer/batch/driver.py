@@ -235,13 +235,13 @@ def _go_on(
 def status(out: str | os.PathLike[str]) -> tuple[Progress, bool, dict[str, Any]]:
     """How far a run has got, whether it is running, and its settings."""
     folder = Path(out)
-    plan = files.Plan.load(folder)
+    plan = files.BatchPlan.load(folder)
     manifest = files.Manifest(folder, len(plan.shards))
     state = replace(_sum(plan, manifest), missing=len(manifest.lines) - len(manifest.done))
     return state, files.is_locked(folder), plan.settings
 
 
-def _sum(plan: files.Plan, manifest: files.Manifest) -> Progress:
+def _sum(plan: files.BatchPlan, manifest: files.Manifest) -> Progress:
     state = Progress(len(plan.shards), bytes=sum(shard.size for shard in plan.shards))
     for line in manifest.done.values():
         state = state.after(line)

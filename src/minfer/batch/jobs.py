@@ -34,8 +34,8 @@ from minfer.solvers.bp import BeliefPropagation
 from minfer.words import plain
 
 if TYPE_CHECKING:
-    from minfer.parsing.parser import Batch, Parser
-    from minfer.reduction.objectives import Objective
+    from minfer.parsing.parser import Parser, SentenceBatch
+    from minfer.reduction.objectives import SelectionObjective
     from minfer.solvers.base import Solver
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -216,7 +216,7 @@ def _conllu_sentence(row: dict[str, Any]) -> Sentence:
 
 
 def _parse_rows(
-    parser: Parser, sentences: Sequence[Sentence], batch: Batch
+    parser: Parser, sentences: Sequence[Sentence], batch: SentenceBatch
 ) -> Iterator[dict[str, Any]]:
     """The parses as columns of lists."""
     model, start = parser.model, batch.data.start.tolist()
@@ -260,7 +260,7 @@ class RunModels(Job):
     model: str | None = None
     _: KW_ONLY
     solver: Solver = field(default_factory=BeliefPropagation)
-    objective: Objective | None = None
+    objective: SelectionObjective | None = None
     recipe: AnyRecipe = field(default_factory=Paper)
     query: tuple[str, ...] = ()
 
@@ -488,7 +488,7 @@ class DenoisePictures(Job):
 
     alpha: float | None = None
     coupling: float = 1.0
-    objective: Objective | None = None
+    objective: SelectionObjective | None = None
     solver: Solver | None = None
     level: float | None = None
     labels: int | None = None

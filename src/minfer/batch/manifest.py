@@ -33,7 +33,7 @@ from minfer.batch.folder import (
     inside,
     sweep,
 )
-from minfer.batch.shards import KINDS, Input, Shard, digest
+from minfer.batch.shards import KINDS, InputFile, Shard, digest
 from minfer.batch.sinks import names_of
 from minfer.errors import FormatError, RefusedError
 from minfer.io.owned import Lines, appended, json_line, look
@@ -41,11 +41,11 @@ from minfer.io.text import atomic_write, cannot_write, check_path
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """Settings, inputs and shards of a run."""
 
     settings: dict[str, Any]
-    inputs: list[Input]
+    inputs: list[InputFile]
     shards: list[Shard]
 
     def save(self, folder: Path) -> None:
@@ -55,7 +55,7 @@ class Plan:
             file.write(b"".join(lines))
 
     @classmethod
-    def load(cls, folder: Path) -> Plan:
+    def load(cls, folder: Path) -> BatchPlan:
         path = folder / PLAN
         check_path(path)
         try:
@@ -68,7 +68,7 @@ class Plan:
         number, shards = 1, list[Shard]()
         try:
             head = json.loads(lines[0] if lines else b"")
-            settings, inputs = dict(head["settings"]), [Input(*item) for item in head["inputs"]]
+            settings, inputs = dict(head["settings"]), [InputFile(*item) for item in head["inputs"]]
             for line in lines[1:]:
                 number += 1
                 shards.append(_shard(json.loads(line), len(shards)))
@@ -209,7 +209,7 @@ class Start:
     """
 
     folder: Path
-    plan: Plan
+    plan: BatchPlan
     manifest: Manifest | None
     old: Contents | None
 
@@ -242,7 +242,7 @@ class Start:
 def prepare(
     folder: Path,
     settings: dict[str, Any],
-    inputs: list[Input],
+    inputs: list[InputFile],
     cut: Callable[[], list[Shard]],
     fresh: bool = False,
 ) -> Start:
@@ -256,8 +256,8 @@ def prepare(
     if fresh or not begun:
         old = Contents(folder, Manifest(folder).names if begun else ())
         _check_apart(folder, old, inputs)
-        return Start(folder, Plan(settings, inputs, cut()), None, old)
-    plan = Plan.load(folder)
+        return Start(folder, BatchPlan(settings, inputs, cut()), None, old)
+    plan = BatchPlan.load(folder)
     manifest = Manifest(folder, len(plan.shards))
     _compare(folder, plan, settings, inputs, manifest)
     start = Start(folder, plan, manifest, None)
@@ -266,7 +266,7 @@ def prepare(
     return start
 
 
-def _check_apart(folder: Path, old: Contents, inputs: list[Input]) -> None:
+def _check_apart(folder: Path, old: Contents, inputs: list[InputFile]) -> None:
     """Refuse inputs that would be removed before they are read."""
     top = folder.resolve()
     going = {str(top.joinpath(*parts)) for parts in old.files}
@@ -279,7 +279,11 @@ def _check_apart(folder: Path, old: Contents, inputs: list[Input]) -> None:
 
 
 def _compare(
-    folder: Path, plan: Plan, settings: dict[str, Any], inputs: list[Input], manifest: Manifest
+    folder: Path,
+    plan: BatchPlan,
+    settings: dict[str, Any],
+    inputs: list[InputFile],
+    manifest: Manifest,
 ) -> None:
     """Refuse to go on if anything that the answers depend on has changed."""
     advice = "name another folder, or start over with fresh=True"

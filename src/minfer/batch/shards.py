@@ -52,7 +52,7 @@ TABLES = {
 KINDS = {*TABLES.values(), "file"}
 
 
-class Input(NamedTuple):
+class InputFile(NamedTuple):
     """One file to read: its size and time of change tell whether it is still the same."""
 
     file: str
@@ -103,14 +103,14 @@ def find_inputs(
     job: Job,
     out: str | None = None,
     note: Callable[[str], None] | None = None,
-) -> list[Input]:
+) -> list[InputFile]:
     """The files that paths stand for; a folder stands for those below it that fit the job.
 
     The folder of the output may lie among them, and those of earlier runs: what is below them is
     not taken for input. ``note`` is told of what is left out and might have been expected.
     """
     own = None if out is None else Path(out).resolve()
-    found: list[Input] = []
+    found: list[InputFile] = []
     runs: list[str] = []
     unread: list[str] = []
     for path in map(os.fspath, paths):
@@ -140,7 +140,7 @@ def find_inputs(
                 facts = os.stat(file)
             except OSError as error:
                 raise FormatError(f"cannot read {file}: {error.strerror}") from None
-            found.append(Input(file, kind, name, facts.st_size, facts.st_mtime_ns))
+            found.append(InputFile(file, kind, name, facts.st_size, facts.st_mtime_ns))
     seen: set[str] = set()
     for item in found:
         if item.file in seen:
@@ -196,10 +196,10 @@ def _known(job: Job) -> str:
     return f"{', '.join(known[:-1])} or {known[-1]}"
 
 
-def cut(inputs: Sequence[Input], job: Job, shard_bytes: int = SHARD_BYTES) -> list[Shard]:
+def cut(inputs: Sequence[InputFile], job: Job, shard_bytes: int = SHARD_BYTES) -> list[Shard]:
     """The shards of the inputs, in order."""
     shards: list[Shard] = []
-    waiting: list[Input] = []
+    waiting: list[InputFile] = []
 
     def add(*fields: Any) -> None:
         shards.append(Shard(len(shards), *fields))
@@ -224,7 +224,9 @@ def cut(inputs: Sequence[Input], job: Job, shard_bytes: int = SHARD_BYTES) -> li
     return shards
 
 
-def _byte_ranges(item: Input, job: Job, shard_bytes: int) -> Iterator[tuple[int, int | None, int]]:
+def _byte_ranges(
+    item: InputFile, job: Job, shard_bytes: int
+) -> Iterator[tuple[int, int | None, int]]:
     size, most = item.size, item.size
     if is_compressed(item.file):
         try:
@@ -238,7 +240,9 @@ def _byte_ranges(item: Input, job: Job, shard_bytes: int) -> Iterator[tuple[int,
         yield k * step, None if last else (k + 1) * step, (size - k * step if last else step)
 
 
-def _row_groups(item: Input, job: Job, shard_bytes: int) -> Iterator[tuple[int, int | None, int]]:
+def _row_groups(
+    item: InputFile, job: Job, shard_bytes: int
+) -> Iterator[tuple[int, int | None, int]]:
     with _parquet(item.file) as file:
         names = file.schema_arrow.names
         job.check_columns(item.file, names)

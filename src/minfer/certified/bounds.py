@@ -3,7 +3,7 @@
 :class:`Bounds` holds the best interval of every state so far. Methods *offer* intervals; what is
 offered is intersected with what is known, so that no offer ever widens one.
 
-:class:`Meter` counts work (nodes and cells, the same on every machine) and looks at the clock and
+:class:`Effort` counts work (nodes and cells, the same on every machine) and looks at the clock and
 at Ctrl-C. A method works in portions, in an order that depends on the model alone, and asks
 ``meter.go_on()`` before each.
 """
@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.local import Local
+from minfer.certified.local import LocalBounds
 from minfer.certified.result import METHODS
 from minfer.certified.rounding import down, probability_from_odds, up
 from minfer.errors import ContradictionError
@@ -134,7 +134,7 @@ class OutOfWork(Exception):
     """The meter stopped in the middle of a method's preparation."""
 
 
-class Meter:
+class Effort:
     """What is spent and what is left. Compiling kernels is not counted."""
 
     def __init__(
@@ -227,7 +227,12 @@ class BoundMethod(Protocol):
     gradual: bool
 
     def refine(
-        self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
+        self,
+        local: LocalBounds,
+        bounds: Bounds,
+        wanted: NDArray[np.bool_],
+        budget: float,
+        meter: Effort,
     ) -> bool:
         """Offer better intervals for the ``wanted`` (V,) variables, where it can.
 

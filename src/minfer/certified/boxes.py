@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Meter, OutOfWork, Scratch
-from minfer.certified.local import Local, odds_ranges, ratios
+from minfer.certified.bounds import Bounds, Effort, OutOfWork, Scratch
+from minfer.certified.local import LocalBounds, odds_ranges, ratios
 from minfer.certified.rounding import EXP, U, gamma, up
 from minfer.factors.group import FactorGroup
 from minfer.layout import join
@@ -65,10 +65,15 @@ class Boxes:
     gradual = True
 
     def __init__(self) -> None:
-        self._of: Local | None = None
+        self._of: LocalBounds | None = None
 
     def refine(
-        self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
+        self,
+        local: LocalBounds,
+        bounds: Bounds,
+        wanted: NDArray[np.bool_],
+        budget: float,
+        meter: Effort,
     ) -> bool:
         if local.pairs_only and local.n_variables > MOST_VARIABLES:
             return False
@@ -104,7 +109,7 @@ class Boxes:
             bounds.offer(self.name, part, low, high)
         return bool((wanted & ~self._done).any())
 
-    def _prepare(self, local: Local, check: Callable[[], None]) -> None:
+    def _prepare(self, local: LocalBounds, check: Callable[[], None]) -> None:
         n = local.n_variables
         self._arrays, self._joint = prepare(local, check)
         card, offset, own = self._arrays[-3:]
@@ -134,7 +139,7 @@ class Boxes:
 
 
 def prepare(
-    local: Local, check: Callable[[], None] = lambda: None
+    local: LocalBounds, check: Callable[[], None] = lambda: None
 ) -> tuple[tuple[NDArray, ...], int]:
     """The arrays of the kernel, and the most joint states; ``check`` may raise in between."""
     from minfer.kernels.boxes import prepare as leaves_of
@@ -197,7 +202,7 @@ def _box(logs: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _fields(
-    local: Local, card: NDArray[np.int64], offset: NDArray[np.int64]
+    local: LocalBounds, card: NDArray[np.int64], offset: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Logarithms of the fields' ratios (sum S^2,), outward, and the largest of each variable."""
     graph = local.model.graph

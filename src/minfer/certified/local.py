@@ -86,7 +86,7 @@ def odds_ranges(group: FactorGroup) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, eq=False)
-class Local:
+class LocalBounds:
     """See the module. V variables; E pairs, each from both ends, by variable and neighbour.
 
     ``theta``, ``weight`` and ``other`` have a lower and an upper number in their last axis.
@@ -106,7 +106,7 @@ class Local:
     weight: NDArray[np.float64]  # (2E, 2)
 
     @classmethod
-    def of(cls, model: Conditioned, ignored: NDArray[np.bool_] | None = None) -> Local:
+    def of(cls, model: Conditioned, ignored: NDArray[np.bool_] | None = None) -> LocalBounds:
         """From a conditioned model; ``ignored`` (n_factors,) marks factors known by ranges only."""
         graph = model.graph
         n = graph.n_variables

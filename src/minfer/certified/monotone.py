@@ -36,8 +36,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Meter
-from minfer.certified.local import Local
+from minfer.certified.bounds import Bounds, Effort
+from minfer.certified.local import LocalBounds
 from minfer.certified.rounding import EXP, down, gamma, up
 
 #: Log-odds up to which fields are taken as they are: beyond, outward (e^-40 is 4e-18).
@@ -109,7 +109,7 @@ class RegionOdds(NamedTuple):
     whole: bool
 
 
-def run(local: Local, regions: list[Region], stop: NDArray[np.uint8]) -> list[RegionOdds]:
+def run(local: LocalBounds, regions: list[Region], stop: NDArray[np.uint8]) -> list[RegionOdds]:
     """Up to four regions of one plan, abreast; given up where ``stop[0]`` becomes 1."""
     from minfer.kernels.frontier import MOST, L, frontier_sizes, sweep
     from minfer.kernels.regions import region_numbers
@@ -181,7 +181,7 @@ class Grid(NamedTuple):
     diagonal: bool
 
 
-def find_grid(local: Local) -> Grid | None:
+def find_grid(local: LocalBounds) -> Grid | None:
     """The grid that the pairs' numbers show, if they do."""
     ahead = local.nbr > local.row
     i, j = local.row[ahead], local.nbr[ahead]
@@ -235,7 +235,12 @@ class Monotone:
     _sizes: dict[int, int] = field(default_factory=dict)  # of the last ball around each variable
 
     def refine(
-        self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
+        self,
+        local: LocalBounds,
+        bounds: Bounds,
+        wanted: NDArray[np.bool_],
+        budget: float,
+        meter: Effort,
     ) -> bool:
         wanted = wanted & local.binary
         if not wanted.any():
@@ -255,11 +260,11 @@ class Monotone:
     def _strips(
         self,
         grid: Grid,
-        local: Local,
+        local: LocalBounds,
         bounds: Bounds,
         wanted: NDArray[np.bool_],
         budget: float,
-        meter: Meter,
+        meter: Effort,
     ) -> bool:
         height = 2
         extra = int(grid.diagonal)
@@ -288,7 +293,7 @@ class Monotone:
         return PASSES * 2.0 ** (height + extra) * 2 * height / CORE
 
     def _rectangles(
-        self, grid: Grid, local: Local, wanted: NDArray[np.bool_], height: int, upright: bool
+        self, grid: Grid, local: LocalBounds, wanted: NDArray[np.bool_], height: int, upright: bool
     ) -> Iterator[list[Region]]:
         """Rectangles around wanted variables, four of one size at a time."""
         cells = grid.rows * grid.columns
@@ -336,7 +341,12 @@ class Monotone:
     # ------------------------------------------------------------------ balls
 
     def _balls(
-        self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
+        self,
+        local: LocalBounds,
+        bounds: Bounds,
+        wanted: NDArray[np.bool_],
+        budget: float,
+        meter: Effort,
     ) -> bool:
         """Balls around wanted variables; those in the core of one need none of their own."""
         from minfer.kernels.frontier import MOST
@@ -388,7 +398,7 @@ class Monotone:
 
 
 def region_of(
-    local: Local, vertices: NDArray[np.int64], where: NDArray[np.int64], whole: bool
+    local: LocalBounds, vertices: NDArray[np.int64], where: NDArray[np.int64], whole: bool
 ) -> Region:
     """A region of any graph, in a narrow order; ``where`` (V,) is scratch, all -1."""
     from minfer.kernels.regions import inside, narrow_order

@@ -31,7 +31,7 @@ METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "range")
 VACUOUS = 0.999
 
 
-class Step(NamedTuple):
+class SearchStep(NamedTuple):
     """A line of the trace: what was tried, and where the intervals stood after it."""
 
     method: str
@@ -82,7 +82,7 @@ class Intervals:
     codes: NDArray[np.uint8]
     tol: float
     stopped: str
-    trace: list[Step] = field(default_factory=list)
+    trace: list[SearchStep] = field(default_factory=list)
     work: int = 0
     seconds: float = 0.0
     satisfiable: bool = True

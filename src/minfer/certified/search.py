@@ -20,9 +20,9 @@ from importlib import import_module
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.certified.bounds import CODE, BoundMethod, Bounds, Meter
-from minfer.certified.local import Local
-from minfer.certified.result import Intervals, Step
+from minfer.certified.bounds import CODE, BoundMethod, Bounds, Effort
+from minfer.certified.local import LocalBounds
+from minfer.certified.result import Intervals, SearchStep
 from minfer.certified.rounding import odds_from_log
 from minfer.checks import (
     as_list,
@@ -63,7 +63,7 @@ LOADED = (
 )
 
 #: Progress: called with a step of the trace as it happens.
-Watcher = Callable[[Step], None]
+Watcher = Callable[[SearchStep], None]
 
 
 def all_methods() -> dict[str, tuple[Callable[[], BoundMethod], ...]]:
@@ -172,7 +172,7 @@ def intervals(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     for name in LOADED:
         import_module(name)  # not on the clock
-    meter = Meter(time_limit, work, workers or cores or 1)
+    meter = Effort(time_limit, work, workers or cores or 1)
     search = Search(condition(model), asked, tol, undecided, meter, watch)
     try:
         search.begin()
@@ -206,14 +206,14 @@ class Search:
         asked: NDArray[np.bool_],
         tol: float,
         undecided: bool,
-        meter: Meter,
+        meter: Effort,
         watch: Watcher | None = None,
     ) -> None:
         self.model, self.asked, self.tol, self.undecided = model, asked, tol, undecided
         self.meter, self.watch = meter, watch
-        self.local = Local.of(model)
+        self.local = LocalBounds.of(model)
         self.bounds = Bounds.vacuous(model.graph)
-        self.trace: list[Step] = []
+        self.trace: list[SearchStep] = []
 
     def begin(self) -> None:
         """What is plain: fixed variables, forbidden states, what log-odds can be at all."""
@@ -285,7 +285,7 @@ class Search:
 
     def kept_part(self, ignored: NDArray[np.bool_], methods: Sequence[BoundMethod]) -> None:
         """Bounds from a reduced model: ignored factors are ranges. Budgets up to the seventh."""
-        whole, self.local = self.local, Local.of(self.model, ignored)
+        whole, self.local = self.local, LocalBounds.of(self.model, ignored)
         turns = [Turn(m) for m in methods]
         for level in range(7):
             if not self._level(level, turns):
@@ -297,7 +297,7 @@ class Search:
     def _note(self, name: str, level: int, before: NDArray[np.float64]) -> None:
         width = self.bounds.width
         asked = width[self.asked]
-        step = Step(
+        step = SearchStep(
             name,
             level,
             self.meter.work,

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Meter
-from minfer.certified.local import Local
+from minfer.certified.bounds import Bounds, Effort
+from minfer.certified.local import LocalBounds
 from minfer.certified.monotone import PASSES, WIDEST, Grid, Region, find_grid, rectangle_plan, run
 from minfer.factors.group import components
 
@@ -40,10 +40,15 @@ class Swept:
     gradual = False
 
     def __init__(self) -> None:
-        self._of: Local | None = None
+        self._of: LocalBounds | None = None
 
     def refine(
-        self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
+        self,
+        local: LocalBounds,
+        bounds: Bounds,
+        wanted: NDArray[np.bool_],
+        budget: float,
+        meter: Effort,
     ) -> bool:
         if local is not self._of:
             self._prepare(local, meter)
@@ -65,7 +70,7 @@ class Swept:
                 bounds.offer_odds(self.name, a.variables, a.lo, a.hi)
         return any(not c.over for c in self._components)
 
-    def _prepare(self, local: Local, meter: Meter) -> None:
+    def _prepare(self, local: LocalBounds, meter: Effort) -> None:
         from minfer.kernels.frontier import frontier_sizes
         from minfer.kernels.regions import inside, narrow_order
 
@@ -97,7 +102,7 @@ class Swept:
             if widest <= WIDEST:
                 self._components.append(PureComponent(vertices, PASSES * cells))
 
-    def _region(self, local: Local, c: PureComponent) -> Region:
+    def _region(self, local: LocalBounds, c: PureComponent) -> Region:
         from minfer.certified.monotone import region_of
 
         if isinstance(self._grid, Grid) and len(c.vertices) == local.n_variables:

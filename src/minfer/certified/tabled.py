@@ -1,4 +1,4 @@
-"""The model of a :class:`Local` in tables end to end: what exact elimination works on.
+"""The model of a :class:`LocalBounds` in tables end to end: what exact elimination works on.
 
 Logical factors become tables, or chains of them over auxiliary variables behind the model's own;
 global factors are written out where that fits. What cannot be is left out, and its variables are
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.local import Local
+from minfer.certified.local import LocalBounds
 from minfer.certified.rounding import U
 from minfer.conditioning import Conditioned
 from minfer.decomposition import only_tables, written
@@ -49,7 +49,7 @@ class CertifiedTables:
         return np.diff(self.fptr)
 
     @classmethod
-    def of(cls, local: Local) -> CertifiedTables:
+    def of(cls, local: LocalBounds) -> CertifiedTables:
         from minfer.solvers.clique_passes import table_sizes
 
         n = local.n_variables

@@ -38,8 +38,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Meter, Scratch
-from minfer.certified.local import Local
+from minfer.certified.bounds import Bounds, Effort, Scratch
+from minfer.certified.local import LocalBounds
 from minfer.certified.rounding import EXP, U, gamma, odds_from_log
 
 #: Work of one visit to an edge; a node with four of them counts as 64.
@@ -62,10 +62,15 @@ class Walks:
     gradual = True
 
     def __init__(self) -> None:
-        self._of: Local | None = None
+        self._of: LocalBounds | None = None
 
     def refine(
-        self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
+        self,
+        local: LocalBounds,
+        bounds: Bounds,
+        wanted: NDArray[np.bool_],
+        budget: float,
+        meter: Effort,
     ) -> bool:
         if local is not self._of:
             self._prepare(local)
@@ -91,7 +96,7 @@ class Walks:
             bounds.offer_odds(self.name, part, lo, hi)
         return bool((wanted & ~self._done).any())
 
-    def _prepare(self, local: Local) -> None:
+    def _prepare(self, local: LocalBounds) -> None:
         n = local.n_variables
         fields, edges = prepare(local)
         at = local.row * n + local.nbr
@@ -111,7 +116,7 @@ class Walks:
         return np.zeros(n, np.uint32), np.empty(depth, np.uint64), np.empty((depth, 3))
 
 
-def prepare(local: Local) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def prepare(local: LocalBounds) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Odds of all fields (V, 2), with a node's rounding in them, and the edges of the kernel."""
     from minfer.kernels.walks import EDGE, FAR, HUGE, LEAF_HI, LEAF_LO, LEAST, NEAR, NEGATIVE
     from minfer.kernels.walks import SLOPE, SPAN, TINY  # isort: skip

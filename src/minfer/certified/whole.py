@@ -34,8 +34,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Meter
-from minfer.certified.local import Local
+from minfer.certified.bounds import Bounds, Effort
+from minfer.certified.local import LocalBounds
 from minfer.certified.monotone import find_grid
 from minfer.certified.rounding import EXP, U, down, gamma, up
 from minfer.certified.tabled import CertifiedTables
@@ -85,11 +85,16 @@ class Whole:
     gradual = False
 
     def __init__(self) -> None:
-        self._local: Local | None = None
+        self._local: LocalBounds | None = None
         self._packs: list[Pack] = []
 
     def refine(
-        self, local: Local, bounds: Bounds, wanted: NDArray[np.bool_], budget: float, meter: Meter
+        self,
+        local: LocalBounds,
+        bounds: Bounds,
+        wanted: NDArray[np.bool_],
+        budget: float,
+        meter: Effort,
     ) -> bool:
         if self._local is not local:
             self._prepare(local, meter)
@@ -109,7 +114,7 @@ class Whole:
 
     # ------------------------------------------------------------------ packs
 
-    def _prepare(self, local: Local, meter: Meter) -> None:
+    def _prepare(self, local: LocalBounds, meter: Effort) -> None:
         self._local = local
         grid = find_grid(local)
         full = 2 * len(local.nbr) > 7 * local.n_variables  # nearly all pairs are there
@@ -142,7 +147,7 @@ class Whole:
         return Pack(chosen, variables, tables, cycles <= 8 + len(variables) // 64)
 
     def _visit(
-        self, pack: Pack, bounds: Bounds, n_wanted: int, budget: float, meter: Meter
+        self, pack: Pack, bounds: Bounds, n_wanted: int, budget: float, meter: Effort
     ) -> list[Pack]:
         """Plan and solve a pack if it is time; returns its halves where these are to be tried."""
         allowed = min(budget * n_wanted, MOST_CELLS)
@@ -175,7 +180,7 @@ class Whole:
         self._solve(pack, bounds, meter)
         return []
 
-    def _solve(self, pack: Pack, bounds: Bounds, meter: Meter) -> None:
+    def _solve(self, pack: Pack, bounds: Bounds, meter: Effort) -> None:
         t = self._tabled
         part = _part(t, pack)
         assert pack.tree is not None
@@ -247,7 +252,7 @@ def _part(t: CertifiedTables, pack: Pack) -> Flat:
 
 
 def _marginals(
-    part: Flat, tree: CliqueTree, meter: Meter
+    part: Flat, tree: CliqueTree, meter: Effort
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Marginals (sum S,) and, where a variable is eliminated, its clique's share of roundings.
 

@@ -21,7 +21,7 @@ from minfer.cli import reduce, render
 from minfer.cli.failures import note
 from minfer.cli.generate import Given, Options, Words, argument, group, option, output, taken
 from minfer.cli.options import JSON, MISSING, PROBABILITIES, PictureSolving, Solving, member
-from minfer.cli.parse import PARSER, PARSING, Pairs
+from minfer.cli.parse import PARSER, PARSING, PairsGiven
 from minfer.cli.progress import Meter
 from minfer.errors import FormatError, RefusedError, SettingsError
 from minfer.typed import listed
@@ -73,7 +73,7 @@ def parse(
     out: str = OUT,
     parsing: Given = PARSING,
     *,
-    pairs: Pairs,
+    pairs: PairsGiven,
     how: How,
 ) -> None:
     """Parse sentences: CoNLL-U (.gz), JSON lines or Parquet with a column `words`.

@@ -11,7 +11,7 @@ from minfer.limits import load_compiler
 from minfer.say.intervals import judged, sentence
 
 if TYPE_CHECKING:
-    from minfer.certified.result import Intervals, Step
+    from minfer.certified.result import Intervals, SearchStep
     from minfer.graph import FactorGraph
     from minfer.reduction.result import Result
     from minfer.solvers.base import Marginals
@@ -29,7 +29,7 @@ def find(
 
 
 @contextmanager
-def live(n: int) -> Iterator[Callable[[Step], None]]:
+def live(n: int) -> Iterator[Callable[[SearchStep], None]]:
     """A bar on stderr for the ``watch`` of a search of n variables."""
     with bar(max(n, 1)) as draw:
         yield lambda step: draw(n - step.open, f"intervals: {step.told(n)}")

@@ -34,7 +34,7 @@ from minfer.parsing.conllu import BrokenSentence, sentence_meant
 from minfer.parsing.drawing import Drawn
 from minfer.parsing.drawing import svg as picture_of
 from minfer.parsing.inference import Inference
-from minfer.parsing.learn import Progress, Recipe
+from minfer.parsing.learn import Recipe, TrainingProgress
 from minfer.parsing.parser import Parser
 from minfer.reduction.objectives import Budget
 from minfer.words import counted, listed
@@ -49,7 +49,7 @@ PARSING = taken("minfer.parsing:Parser.parse", "tags marginals")
 
 
 @dataclass(frozen=True)
-class Pairs(Options):
+class PairsGiven(Options):
     """Which pairs of arcs are scored."""
 
     panel = "Reduction: factors are pairs (default: all that can matter, scored lazily)"
@@ -105,7 +105,7 @@ def train(
 
     with bar(1.0) as draw, skipping("left out") as broken:
 
-        def show(p: Progress) -> None:
+        def show(p: TrainingProgress) -> None:
             draw(p.done, str(p))
             if p.ends and not sys.stderr.isatty():
                 note(f"{p}, {p.seconds:.0f} s")
@@ -129,7 +129,7 @@ def run(
     parsing: Given = PARSING,
     json: bool = SUMMARY,
     *,
-    pairs: Pairs,
+    pairs: PairsGiven,
 ) -> None:
     """Parse a file of any size, in order.
 
@@ -182,7 +182,7 @@ def evaluate(
     rng: int = option("N  Seed of the bootstrap.", 0),
     json: bool = JSON,
     *,
-    pairs: Pairs,
+    pairs: PairsGiven,
 ) -> None:
     """Score a parse, or a parser, against a treebank.
 
@@ -234,7 +234,7 @@ def show(
     tags: Given = TAGS,
     json: bool = JSON,
     *,
-    pairs: Pairs,
+    pairs: PairsGiven,
 ) -> None:
     """Show the parse of one sentence: its tree, probabilities and runner-up heads.
 

@@ -16,7 +16,7 @@ from minfer.reduction.recipes import AnyRecipe, Paper
 from minfer.words import duration
 
 if TYPE_CHECKING:
-    from minfer.reduction.objectives import Objective
+    from minfer.reduction.objectives import SelectionObjective
     from minfer.reduction.request import Request
     from minfer.solvers.base import Solver
 
@@ -80,7 +80,7 @@ class JobLimits(Limits):
     )
 
     @property
-    def choice(self) -> tuple[Objective | None, AnyRecipe]:
+    def choice(self) -> tuple[SelectionObjective | None, AnyRecipe]:
         """The objective, if one is asked for, and the recipe."""
         request = make_request(self)
         return (None, Paper()) if request is None else (request.objective, request.recipe)

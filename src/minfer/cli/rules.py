@@ -33,7 +33,7 @@ rules = group("rules", __doc__)
 
 
 @dataclass(frozen=True)
-class Asked(Options):
+class RulesAsked(Options):
     """A program, its evidence, what is asked, and how formulas are read."""
 
     program: str = argument("PROGRAM  Rules: an .mln file of Alchemy or Tuffy (.gz).", file=IN)
@@ -59,7 +59,7 @@ class Asked(Options):
 
 
 @dataclass(frozen=True)
-class Database(Asked):
+class DatabaseGiven(RulesAsked):
     """The same, and what grounding may take."""
 
     max_groundings: float = option(
@@ -73,7 +73,7 @@ class Database(Asked):
 
 
 @dataclass(frozen=True)
-class Grounding(Options):
+class GroundingGiven(Options):
     """Which groundings are built, as :meth:`minfer.Rules.infer` takes it."""
 
     panel = "Grounding"
@@ -129,7 +129,7 @@ class WholeSolving(Solving):
 
 @member(rules)
 def run(
-    database: Database,
+    database: DatabaseGiven,
     out: str = output(
         "-o OUT  Atoms and probabilities: .csv, .tsv (.gz), .parquet; - is CSV.",
         "-",
@@ -139,7 +139,7 @@ def run(
     json: bool = JSON,
     strict: bool = STRICT,
     *,
-    grounding: Grounding,
+    grounding: GroundingGiven,
     where: Where,
     limits: RuleLimits,
     solving: Solving,
@@ -195,7 +195,7 @@ def run(
 
 
 @member(rules)
-def plan(asked: Asked, json: bool = JSON) -> None:
+def plan(asked: RulesAsked, json: bool = JSON) -> None:
     """How many groundings each rule has, counted before anything is built.
 
     \b
@@ -212,10 +212,10 @@ def plan(asked: Asked, json: bool = JSON) -> None:
 def explain(
     atom: str = option('-a ATOM  The atom to explain, such as "smokes(Anna)".', ...),
     *,
-    database: Database,
+    database: DatabaseGiven,
     rows: int = output("N  Groundings to show, strongest first.", 10, min=1),
     json: bool = JSON,
-    grounding: Grounding,
+    grounding: GroundingGiven,
     solving: WholeSolving,
 ) -> None:
     """Why an atom has its probability, in the words of the rules.

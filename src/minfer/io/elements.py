@@ -77,7 +77,7 @@ class Element:
         return (child for child in self.children if child.tag in tags)
 
 
-class Tree:
+class ElementTree:
     """A parsed file: the root, and errors that know their place.
 
     Parameters

@@ -105,7 +105,7 @@ def read_native(path: PathLike) -> FactorGraph:
 def parse_native(name: str, data: bytes) -> FactorGraph:
     """The model in ``data``; ``name`` is the file for messages."""
     try:
-        graph = _Reader(*_unseal(data), len(data)).graph()
+        graph = _ArrayReader(*_unseal(data), len(data)).graph()
         _check_conditional(graph)
         return graph
     except (FormatError, ModelError) as error:
@@ -167,7 +167,7 @@ def _unseal(data: bytes) -> tuple[Any, memoryview]:
         raise FormatError(f"the header is not JSON: {error}") from None
 
 
-class _Reader:
+class _ArrayReader:
     """Takes a header apart, believing nothing."""
 
     def __init__(self, header: Any, arrays: memoryview, n_bytes: int) -> None:

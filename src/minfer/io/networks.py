@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.checks import check_graph, concatenate, first_twice
-from minfer.directed import Fault, cycle_text, network_of, order_or_cycle, parents_first
+from minfer.directed import TableFault, cycle_text, network_of, order_or_cycle, parents_first
 from minfer.errors import RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.io.tables import MAX_ARITY, most_declared, states_complaint, to_linear
 from minfer.words import counted
 
 
-class _Table(NamedTuple):
+class _NodeTable(NamedTuple):
     scope: list[int]  # (parents..., child)
     values: NDArray[np.float64]
     at: Any
@@ -45,7 +45,7 @@ class Draft:
         self.numbers: dict[str, int] = {}  # of the variables, by name
         self.states: list[tuple[str, ...]] = []
         self._places: list[Any] = []
-        self._tables: dict[int, _Table] = {}
+        self._tables: dict[int, _NodeTable] = {}
         self._expanded = 0
 
     def variable(self, name: str, states: Sequence[str], at: Any) -> None:
@@ -128,7 +128,7 @@ class Draft:
         """
         if values.size != prod(self.shape(scope)):
             self.fail(at, self.size_complaint(scope, values.size))
-        self._tables[scope[-1]] = _Table(scope, values.ravel(), at, row_at or (lambda _: at))
+        self._tables[scope[-1]] = _NodeTable(scope, values.ravel(), at, row_at or (lambda _: at))
 
     def graph(self) -> FactorGraph:
         """The model."""
@@ -167,7 +167,7 @@ class Draft:
             if loop:
                 self.fail(at(of[loop[0]]), cycle_text(graph, loop))
         found = network_of(graph, scopes, values)
-        if isinstance(found, Fault):
+        if isinstance(found, TableFault):
             self.fail(row_at(found.table, found.row), found.message)
         return found
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from minfer.errors import visible
 from minfer.graph import FactorGraph
-from minfer.io.elements import Element, Tree
+from minfer.io.elements import Element, ElementTree
 from minfer.io.networks import Draft
 from minfer.io.opening import parsed
 from minfer.io.text import PathLike
@@ -68,7 +68,7 @@ def read_xdsl(path: PathLike) -> FactorGraph:
 
 def parse_xdsl(name: str, data: bytes) -> FactorGraph:
     """The network in the XML ``data``; ``name`` is the file for messages."""
-    tree = Tree(name, data, _TAGS, all_in="nodes")
+    tree = ElementTree(name, data, _TAGS, all_in="nodes")
     root = tree.root
     assert root is not None  # expat refuses a file without one
     if root.tag != "smile":
@@ -107,20 +107,20 @@ def parse_xdsl(name: str, data: bytes) -> FactorGraph:
     return draft.graph()
 
 
-def _refuse(tree: Tree, node: Element) -> NoReturn:
+def _refuse(tree: ElementTree, node: Element) -> NoReturn:
     name = node.attributes.get("id", "")
     what = _REFUSED.get(node.tag, "of a kind that is not known")
     tree.fail(node, f"{visible(name)!r} is {what}; only chance nodes with tables are read")
 
 
-def _id(tree: Tree, node: Element) -> str:
+def _id(tree: ElementTree, node: Element) -> str:
     found = node.attributes.get("id")
     if found is None:
         tree.fail(node, "it has no id")
     return found
 
 
-def _deterministic(tree: Tree, draft: Draft, node: Element, scope: list[int]) -> None:
+def _deterministic(tree: ElementTree, draft: Draft, node: Element, scope: list[int]) -> None:
     """Ones at the resulting states, one for each row."""
     listed = tree.one(node, "resultingstates")
     results, states = listed.text.split(), draft.states[scope[-1]]
@@ -138,7 +138,7 @@ def _deterministic(tree: Tree, draft: Draft, node: Element, scope: list[int]) ->
     draft.table(scope, table, node)
 
 
-def _noisy_max(tree: Tree, draft: Draft, node: Element, scope: list[int]) -> None:
+def _noisy_max(tree: ElementTree, draft: Draft, node: Element, scope: list[int]) -> None:
     *shape, size = draft.shape(scope)
     listed = tree.one(node, "parameters")
     q = tree.numbers(listed)
@@ -175,7 +175,7 @@ def _noisy_max(tree: Tree, draft: Draft, node: Element, scope: list[int]) -> Non
     draft.table(scope, np.maximum(table, 0.0), node)
 
 
-def _strengths(tree: Tree, node: Element, shape: list[int]) -> list[NDArray[np.int64]]:
+def _strengths(tree: ElementTree, node: Element, shape: list[int]) -> list[NDArray[np.int64]]:
     """Each parent's states from the strongest to the one without effect."""
     if not any(True for _ in node.all("strengths")):
         return [np.arange(n) for n in shape]

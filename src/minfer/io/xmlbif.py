@@ -20,7 +20,7 @@ from html import escape
 
 from minfer.errors import RefusedError, visible
 from minfer.graph import FactorGraph
-from minfer.io.elements import Element, Tree
+from minfer.io.elements import Element, ElementTree
 from minfer.io.networks import Draft, conditionals, in_words, names_of
 from minfer.io.opening import parsed
 from minfer.io.text import PathLike, write_bytes
@@ -42,7 +42,7 @@ def read_xmlbif(path: PathLike) -> FactorGraph:
 
 def parse_xmlbif(name: str, data: bytes) -> FactorGraph:
     """The network in the XML ``data``; ``name`` is the file for messages."""
-    tree = Tree(name, data, _TAGS)
+    tree = ElementTree(name, data, _TAGS)
     root = tree.root
     assert root is not None  # expat refuses a file without one
     if root.tag != "BIF":
@@ -64,7 +64,7 @@ def parse_xmlbif(name: str, data: bytes) -> FactorGraph:
     return draft.graph()
 
 
-def _definition(tree: Tree, draft: Draft, definition: Element) -> None:
+def _definition(tree: ElementTree, draft: Draft, definition: Element) -> None:
     child = tree.one(definition, "FOR")
     given = list(definition.all("GIVEN"))
     scope = draft.scope(child.text, [g.text for g in given], child, given)

@@ -23,7 +23,7 @@ sequential or damped sweeps hold. Trees never need this: walked in the order of
 Few layers, on purpose: a kernel is compiled again into every kernel that calls it, once for every
 literal it is called with (hence ``np.int64(BOTH)``), and these are large. And a run compiles only
 what it needs: *markers* are True, or None where there is nothing of a kind
-(:meth:`minfer.wiring.Mesh.kinds`); numba leaves out a branch under ``if marker is not None`` before
+(:meth:`minfer.wiring.Wired.kinds`); numba leaves out a branch under ``if marker is not None`` before
 it looks at what is called there.
 """
 

@@ -1,7 +1,7 @@
 """Lean sweeps of models of pairs with positive tables, most of all of variables of many states.
 
 What :mod:`minfer.kernels.general` does for everything is done here for less: with positive tables
-that are moderate (:attr:`minfer.wiring.Mesh.lean_room`) no number comes near underflow, no
+that are moderate (:attr:`minfer.wiring.Wired.lean_room`) no number comes near underflow, no
 message has a zero, and a cavity is the product of the field and the *other* messages, without a
 division. And nothing is kept but the messages:
 
@@ -393,7 +393,7 @@ def sweep_lean(w, ways, gm, bel, work, begin, end, forward, watching, fresh):
 
     ``fresh``: the first sweep of a run, forwards, which needs neither messages nor beliefs. What it
     hears from later variables stays unwritten where the next sweep, which writes it anew, is the
-    first to look; :func:`greet` is for others. ``work`` (:attr:`minfer.wiring.Mesh.lean_room`): in
+    first to look; :func:`greet` is for others. ``work`` (:attr:`minfer.wiring.Wired.lean_room`): in
     its first half two cavities between zeros, in the other products.
     """
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w

@@ -61,7 +61,7 @@ class Wiring(NamedTuple):
         return self.off, self.cls, self.prior, self.ptr, self.rev, self.W
 
 
-class Messages(NamedTuple):
+class WiredMessages(NamedTuple):
     """What message passing changes. Pair messages are odds, general ones scaled to maximum 1."""
 
     m: np.ndarray  # f8 (E,) into the slot's variable
@@ -75,7 +75,7 @@ class Messages(NamedTuple):
     # or -1 - contradicted machine]
 
 
-class Watch(NamedTuple):
+class Confirmation(NamedTuple):
     """The trees of a run, and how its sweeps over the core prove that they have converged.
 
     See :mod:`minfer.kernels.bp`.

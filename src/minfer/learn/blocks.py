@@ -47,7 +47,7 @@ class Evaluation(NamedTuple):
     seconds: float = 0.0
 
 
-class Block:
+class JoinedBlock:
     """Several instances as one graph.
 
     Attributes
@@ -257,7 +257,7 @@ def union(graphs: Sequence[FactorGraph]) -> FactorGraph:
     return FactorGraph(n_states, tuple(g[0]._joined(g) for g in alike.values()), _field=field)
 
 
-class Inference:
+class JoinedInference:
     """A solver on one structure, with other numbers at every call.
 
     Edge weights of a tree-reweighted solver are those it would have on each instance alone: a

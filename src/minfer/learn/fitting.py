@@ -41,9 +41,9 @@ from minfer.learn.objectives import (
     Perceptron,
     objective_of,
 )
-from minfer.learn.optimise import Penalty, Row, State, Stop, Watch, adam, lbfgs
+from minfer.learn.optimise import OptimiserState, OptimiserWatch, Penalty, Row, Stop, adam, lbfgs
 from minfer.learn.save import digest, read_arrays, saved_weights, write_arrays
-from minfer.learn.team import Data, Given, portions_of
+from minfer.learn.team import Data, GivenShards, portions_of
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -369,10 +369,10 @@ def _fit(
             repr(objective), repr({k: v for k, v in s.items() if k in _MARKED}), data.labels,
             penalty.l1, penalty.l2, begin, *_contents(portions),
         )  # fmt: skip
-        state = State(begin, stop=Stop(s["patience"]))
+        state = OptimiserState(begin, stop=Stop(s["patience"]))
         if checkpoint is not None and os.path.exists(checkpoint):
             state = _resumed(checkpoint, mark, s["patience"], n)
-        watch = Watch(
+        watch = OptimiserWatch(
             _dev_loss(objective, dev, batch_size), _printer(s["progress"], objective),
             None if checkpoint is None else lambda now: _save(checkpoint, mark, now),
             checkpoint_every,
@@ -406,7 +406,7 @@ def _fit(
         ))  # fmt: skip
 
 
-def _allowed_more(state: State, max_iters: int) -> bool:
+def _allowed_more(state: OptimiserState, max_iters: int) -> bool:
     """Whether a run that a checkpoint says is over may go on by now."""
     if state.done == "early stopping":
         return not state.stop.over
@@ -455,7 +455,9 @@ def _unbounded(data: Data, w: NDArray, penalty: Penalty, loss: float) -> bool:
     return top > LARGE or value < loss
 
 
-def _em(data: Data, state: State, penalty: Penalty, s: dict[str, Any], watch: Watch) -> str:
+def _em(
+    data: Data, state: OptimiserState, penalty: Penalty, s: dict[str, Any], watch: OptimiserWatch
+) -> str:
     """Expectation of the hidden, then maximisation, until the whole gradient is small."""
     begin = data.seconds - (state.trace[-1].seconds if state.trace else 0.0)
     while state.step < s["max_iters"]:
@@ -478,9 +480,9 @@ def _em(data: Data, state: State, penalty: Penalty, s: dict[str, Any], watch: Wa
         if largest <= s["tol"]:
             return "converged"
         data.freeze(w)
-        inner = State(w)
+        inner = OptimiserState(w)
         ended = lbfgs(
-            data, inner, penalty, tol=0.1 * min(largest, 1.0), max_iters=25, watch=Watch()
+            data, inner, penalty, tol=0.1 * min(largest, 1.0), max_iters=25, watch=OptimiserWatch()
         )
         data.freeze(None)
         if ended == "diverging":
@@ -573,7 +575,7 @@ def _contents(portions: list[Any]) -> list[Any]:
     """What tells data in memory from other data; files are told by their names."""
     out: list[Any] = []
     for portion in portions:
-        if not isinstance(portion, Given):
+        if not isinstance(portion, GivenShards):
             out.append(repr(portion))
             continue
         for one in portion.instances:
@@ -609,12 +611,12 @@ def _printer(progress: bool, objective: Objective) -> Any:
     return tell
 
 
-def _save(path: PathLike, mark: str, state: State) -> None:
+def _save(path: PathLike, mark: str, state: OptimiserState) -> None:
     header, arrays = state.pack()
     write_arrays(path, "checkpoint", {"mark": mark, "state": header}, arrays)
 
 
-def _resumed(path: PathLike, mark: str, patience: int | None, n: int) -> State:
+def _resumed(path: PathLike, mark: str, patience: int | None, n: int) -> OptimiserState:
     header, arrays = read_arrays(path, "checkpoint")
     if header.get("mark") != mark:
         raise SettingsError(
@@ -622,6 +624,6 @@ def _resumed(path: PathLike, mark: str, patience: int | None, n: int) -> State:
             "another file"
         )
     with reading(path, "a checkpoint is needed"):
-        state = State.unpack(header["state"], arrays, n)
+        state = OptimiserState.unpack(header["state"], arrays, n)
     state.stop.patience = patience
     return state

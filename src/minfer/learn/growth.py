@@ -38,7 +38,7 @@ from minfer.learn.model import Instance
 
 if TYPE_CHECKING:
     from minfer.learn.objectives import Objective
-    from minfer.reduction.objectives import Objective as Choice
+    from minfer.reduction.objectives import SelectionObjective as Choice
 
 #: Candidates that are scored together, drawn from a source.
 AT_ONCE = 1 << 16

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from minfer.checks import check_choice, check_solver, check_type, told
 from minfer.errors import ContradictionError, RefusedError, SettingsError
-from minfer.learn.blocks import Block, Evaluation, Inference, clamped
+from minfer.learn.blocks import Evaluation, JoinedBlock, JoinedInference, clamped
 from minfer.learn.lbfgs import dot
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import Exact
@@ -65,7 +65,7 @@ class Objective:
 
     def evaluator(self, instances: Sequence[Instance]) -> Evaluator:
         """Value and gradient over some instances, prepared."""
-        block = Block(instances)
+        block = JoinedBlock(instances)
         if block.hidden and not self.hidden:
             raise RefusedError(
                 f"{self.name} needs the labels of all variables; a likelihood sums hidden ones out"
@@ -74,14 +74,14 @@ class Objective:
             block.check_labels()
         return self._evaluator(block)
 
-    def _evaluator(self, block: Block) -> Evaluator:
+    def _evaluator(self, block: JoinedBlock) -> Evaluator:
         raise NotImplementedError
 
 
 class Evaluator:
     """Value and gradient of an objective on one block; keeps the messages of its last run."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: JoinedBlock) -> None:
         self.block = block
         self.last: Marginals | None = None
 
@@ -131,7 +131,7 @@ class Likelihood(Objective):
     def __post_init__(self) -> None:
         check_solver(self.solver)
 
-    def _evaluator(self, block: Block) -> Evaluator:
+    def _evaluator(self, block: JoinedBlock) -> Evaluator:
         return _LikelihoodEvaluator(block, self.solver)
 
 
@@ -157,16 +157,16 @@ class BetheLikelihood(Likelihood):
 
 
 class _LikelihoodEvaluator(Evaluator):
-    def __init__(self, block: Block, solver: Any) -> None:
+    def __init__(self, block: JoinedBlock, solver: Any) -> None:
         super().__init__(block)
-        self.free = Inference(solver, block.graph, [one.graph for one in block.instances])
-        self.clamped: Inference | None = None
+        self.free = JoinedInference(solver, block.graph, [one.graph for one in block.instances])
+        self.clamped: JoinedInference | None = None
         self._frozen: tuple[float, NDArray[np.float64]] | None = None
         if block.hidden:
             if len(block.labels) == 1:
                 graph = clamped(block.graph, block.labels[0])
                 parts = [clamped(one.graph, one.labels[0]) for one in block.instances]
-                self.clamped = Inference(solver, graph, parts)
+                self.clamped = JoinedInference(solver, graph, parts)
         else:
             self.base, self.target = block.at_labels()
 
@@ -220,14 +220,14 @@ class Pseudolikelihood(Objective):
     name = "pseudolikelihood"
     hidden = False
 
-    def _evaluator(self, block: Block) -> Evaluator:
+    def _evaluator(self, block: JoinedBlock) -> Evaluator:
         return _PseudoEvaluator(block)
 
 
 class _PseudoEvaluator(Evaluator):
     """Logistic regression on scores that are computed once."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: JoinedBlock) -> None:
         super().__init__(block)
         graph, n = block.graph, len(block.labels)
         self.base, self.x = block.conditionals()
@@ -279,14 +279,14 @@ class MarginalLoss(Objective):
         check_solver(self.solver)
         check_choice("loss", self.loss, ("log", "squared"))
 
-    def _evaluator(self, block: Block) -> Evaluator:
+    def _evaluator(self, block: JoinedBlock) -> Evaluator:
         return _MarginalEvaluator(block, self.solver, self.loss)
 
 
 class _MarginalEvaluator(Evaluator):
-    def __init__(self, block: Block, solver: Any, loss: str) -> None:
+    def __init__(self, block: JoinedBlock, solver: Any, loss: str) -> None:
         super().__init__(block)
-        self.free = Inference(solver, block.graph, [one.graph for one in block.instances])
+        self.free = JoinedInference(solver, block.graph, [one.graph for one in block.instances])
         self.loss = loss
         self.counts = block.counts()
         if not block.hidden:
@@ -340,7 +340,7 @@ class Perceptron(Objective):
     def predictor(self) -> Any:
         return Exact()
 
-    def _evaluator(self, block: Block) -> Evaluator:
+    def _evaluator(self, block: JoinedBlock) -> Evaluator:
         return _BestEvaluator(block, self.margin)
 
 
@@ -355,11 +355,11 @@ class MaxMargin(Perceptron):
 class _BestEvaluator(Evaluator):
     """A subgradient: X' (phi(best) - phi(labels))."""
 
-    def __init__(self, block: Block, margin: float) -> None:
+    def __init__(self, block: JoinedBlock, margin: float) -> None:
         super().__init__(block)
         self.margin = margin
         self.hidden = (block.labels < 0).any(axis=1)
-        self.known = Block(block.instances) if self.hidden.any() else block
+        self.known = JoinedBlock(block.instances) if self.hidden.any() else block
 
     def evaluate(
         self, w: NDArray[np.float64], start: Marginals | None, sweeps: int | None

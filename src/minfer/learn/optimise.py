@@ -94,7 +94,7 @@ class Stop:
 
 
 @dataclass
-class State:
+class OptimiserState:
     """What a minimiser needs to go on; a checkpoint holds it."""
 
     weights: Weights
@@ -130,7 +130,7 @@ class State:
         return header, arrays
 
     @classmethod
-    def unpack(cls, header: dict[str, Any], arrays: dict[str, NDArray], n: int) -> State:
+    def unpack(cls, header: dict[str, Any], arrays: dict[str, NDArray], n: int) -> OptimiserState:
         """What :meth:`pack` packed, of n weights; what is odd raises: a file may say anything."""
         for name in ("weights", "first", "second", "best"):
             if arrays[name].shape != (n,) or arrays[name].dtype != np.float64:
@@ -172,12 +172,12 @@ def _reals(values: Any) -> list[float]:
 
 
 @dataclass
-class Watch:
+class OptimiserWatch:
     """What happens beside minimising: dev data, progress, checkpoints."""
 
     dev: Callable[[Weights], float] | None = None
     progress: Callable[[Row], None] | None = None
-    save: Callable[[State], None] | None = None
+    save: Callable[[OptimiserState], None] | None = None
     save_every: int = 10
 
     def loss(self, w: Weights) -> float:
@@ -187,19 +187,19 @@ class Watch:
         if self.progress is not None:
             self.progress(row)
 
-    def keep(self, state: State, now: bool = False) -> None:
+    def keep(self, state: OptimiserState, now: bool = False) -> None:
         if self.save is not None and (now or state.step % self.save_every == 0):
             self.save(state)
 
 
 def lbfgs(
     data: Data,
-    state: State,
+    state: OptimiserState,
     penalty: Penalty,
     *,
     tol: float,
     max_iters: int,
-    watch: Watch,
+    watch: OptimiserWatch,
 ) -> str:
     """Minimise; ``state.weights`` are the result. Says how it ended."""
     n = len(state.weights)
@@ -249,7 +249,7 @@ _ENDED = {
 
 def adam(
     data: Data,
-    state: State,
+    state: OptimiserState,
     penalty: Penalty,
     *,
     tol: float,
@@ -261,7 +261,7 @@ def adam(
     warm: bool,
     sweeps: int | None,
     evaluate_every: int,
-    watch: Watch,
+    watch: OptimiserWatch,
 ) -> str:
     """Minimise; ``state.weights`` are the result. Says how it ended.
 

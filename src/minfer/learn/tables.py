@@ -260,7 +260,7 @@ class BayesianNetwork(Estimator):
             theta = _normalised(counts + alpha, starts)
             likelihood = _dot_logs(counts, theta)
             objective = likelihood + _dot_logs(alpha, theta)
-            found = _Found(theta, counts, likelihood, [objective], "counted")
+            found = _FoundTables(theta, counts, likelihood, [objective], "counted")
         else:
             found = self._by_em(families, known, alpha, starts, given)
         self._keep(families, found)
@@ -273,14 +273,14 @@ class BayesianNetwork(Estimator):
         alpha: NDArray[np.float64],
         starts: NDArray[np.int64],
         given: FactorGraph | None,
-    ) -> _Found:
+    ) -> _FoundTables:
         rng = np.random.default_rng(self.random_state)
         rows, weight, first = _different(known)
         complete = (rows >= 0).all(axis=1)
         sure = families.counts(np.ascontiguousarray(rows[complete].T), weight[complete])
         available = families.counts(np.ascontiguousarray(rows.T), weight)
         engine = _Posteriors(families, rows[~complete], weight[~complete], first[~complete])
-        best: _Found | None = None
+        best: _FoundTables | None = None
         for k in range(self.restarts):
             if k or self.start == "random":
                 theta = _normalised(rng.gamma(1.0, size=len(alpha)) + 1e-3, starts)
@@ -301,7 +301,7 @@ class BayesianNetwork(Estimator):
         sure: NDArray[np.float64],
         alpha: NDArray[np.float64],
         starts: NDArray[np.int64],
-    ) -> _Found:
+    ) -> _FoundTables:
         """EM from some tables."""
         trace: list[float] = []
         while True:
@@ -319,14 +319,14 @@ class BayesianNetwork(Estimator):
             if len(trace) > 1:
                 gain = value - trace[-2]
                 if gain < -_ROUNDING * size:
-                    return _Found(theta, counts, likelihood, trace, "fell")
+                    return _FoundTables(theta, counts, likelihood, trace, "fell")
                 if gain <= self.tol * size:
-                    return _Found(theta, counts, likelihood, trace, "converged")
+                    return _FoundTables(theta, counts, likelihood, trace, "converged")
                 if len(trace) > self.max_iterations:
-                    return _Found(theta, counts, likelihood, trace, "out of iterations")
+                    return _FoundTables(theta, counts, likelihood, trace, "out of iterations")
             theta = _normalised(counts + alpha, starts)
 
-    def _keep(self, families: _Families, found: _Found) -> None:
+    def _keep(self, families: _Families, found: _FoundTables) -> None:
         graph, ends = families.graph, families.ends.tolist()
         model = network_of(graph, families.scopes, found.theta)
         assert isinstance(model, FactorGraph)  # rows sum to one
@@ -540,7 +540,7 @@ class BayesianNetwork(Estimator):
         return out
 
 
-class _Found(NamedTuple):
+class _FoundTables(NamedTuple):
     theta: NDArray[np.float64]
     counts: NDArray[np.float64]
     likelihood: float

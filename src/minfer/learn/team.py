@@ -29,7 +29,7 @@ Portion = Callable[[], Sequence[Instance]]
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenShards:
     """A portion that is in memory."""
 
     instances: tuple[Instance, ...]
@@ -45,10 +45,10 @@ def portions_of(data: Any, batch_size: int | None) -> list[Portion]:
     if isinstance(data, (list, tuple)) and data and all(callable(one) for one in data):
         return list(data)
     some = check_instances(data)
-    return [Given(tuple(part)) for part in blocks_of(some, batch_size)]
+    return [GivenShards(tuple(part)) for part in blocks_of(some, batch_size)]
 
 
-class Part:
+class ShardPart:
     """A portion where it is evaluated: loaded, in blocks, prepared."""
 
     def __init__(self, portion: Portion, objective: Objective, batch_size: int | None) -> None:
@@ -82,7 +82,7 @@ class Team(Protocol):
 class Here:
     """This process."""
 
-    def __init__(self, make: Callable[[Portion], Part], portions: Sequence[Portion]) -> None:
+    def __init__(self, make: Callable[[Portion], ShardPart], portions: Sequence[Portion]) -> None:
         self.parts = [make(portion) for portion in portions]
 
     def call(self, method: str, jobs: Sequence[tuple[int, tuple[Any, ...]]]) -> list[Any]:
@@ -95,9 +95,9 @@ class Here:
 class _Host:
     """A worker's parts, by the number of their portion; each made when first asked for."""
 
-    def __init__(self, make: Callable[[Portion], Part], portions: dict[int, Portion]) -> None:
+    def __init__(self, make: Callable[[Portion], ShardPart], portions: dict[int, Portion]) -> None:
         self.make, self.portions = make, portions
-        self.parts: dict[int, Part] = {}
+        self.parts: dict[int, ShardPart] = {}
 
     def __call__(self, job: tuple[int, str, tuple[Any, ...]]) -> Any:
         number, method, args = job
@@ -110,7 +110,7 @@ class Pool:
     """Processes of this machine; portion k belongs to worker k modulo their number."""
 
     def __init__(
-        self, make: Callable[[Portion], Part], portions: Sequence[Portion], workers: int
+        self, make: Callable[[Portion], ShardPart], portions: Sequence[Portion], workers: int
     ) -> None:
         self.workers = []
         n = min(workers, len(portions))
@@ -142,7 +142,7 @@ class Actors:
     """Ray's actors, on this machine or a cluster; files must be under the same paths everywhere."""
 
     def __init__(
-        self, make: Callable[[Portion], Part], portions: Sequence[Portion], workers: int
+        self, make: Callable[[Portion], ShardPart], portions: Sequence[Portion], workers: int
     ) -> None:
         self.ray = ray = load("ray", "the engine ray needs Ray", "ray")
         self.ours = not ray.is_initialized()
@@ -187,7 +187,7 @@ class Data:
         workers: int = 1,
         engine: str = "local",
     ) -> None:
-        make = partial(Part, objective=objective, batch_size=batch_size)
+        make = partial(ShardPart, objective=objective, batch_size=batch_size)
         if engine == "ray":
             self.team: Team = Actors(make, portions, workers)
         elif workers > 1 and len(portions) > 1:

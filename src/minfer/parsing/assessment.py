@@ -13,9 +13,9 @@ from minfer.notebook import Face
 from minfer.parsing.calibration import Calibration, treebank_calibration
 from minfer.parsing.conllu import Sentence, read_conllu, read_treebank
 from minfer.parsing.evaluation import (
-    Difference,
     Measure,
     Punctuation,
+    ScoreDifference,
     Scores,
     bootstrap_difference,
     evaluate,
@@ -34,7 +34,7 @@ class Assessment(NamedTuple):
     scores: Scores
     calibration: Calibration | None
     other: Scores | None = None
-    differences: Mapping[str, Difference] = {}
+    differences: Mapping[str, ScoreDifference] = {}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON."""

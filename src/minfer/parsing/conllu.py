@@ -30,7 +30,7 @@ from minfer.checks import check_choice, check_type, told, warn
 from minfer.errors import FormatError, MinferError, ModelError, SettingsError
 from minfer.io.text import PathLike, atomic_write
 from minfer.parsing.projective import tree_fault
-from minfer.parsing.treebank import Block, Source, read_blocks, read_units, source_name
+from minfer.parsing.treebank import SentenceLines, Source, read_blocks, read_units, source_name
 from minfer.words import counted
 
 Dialect = Literal["conllu", "conllx"]
@@ -581,7 +581,7 @@ def sentence_at(source: str, number: int, *, heads: bool = True) -> Sentence:
 
 
 def parse_block(
-    block: Block,
+    block: SentenceLines,
     source: str,
     dialect: Dialect | None = None,
     multi_root: bool = False,
@@ -596,7 +596,7 @@ def parse_block(
     )  # fmt: skip
 
 
-def parse_line(block: Block, source: str) -> Sentence:
+def parse_line(block: SentenceLines, source: str) -> Sentence:
     """The sentence of a line of text."""
     return Sentence.from_text(_decoded(block.data, block.line, source), block.line)
 

@@ -116,7 +116,9 @@ class Scores:
         """Plain Python values, ready for JSON."""
         return {"words": self.n, **{name: self.of(name) for name in get_args(Measure)}}
 
-    def face(self, other: Scores | None = None, differences: Mapping[str, Difference] = {}) -> Face:
+    def face(
+        self, other: Scores | None = None, differences: Mapping[str, ScoreDifference] = {}
+    ) -> Face:
         """Every measure; beside it another parse's, and the difference."""
         titles = {
             "uas": f"UAS ({counted(self.n, 'word')})",
@@ -243,7 +245,7 @@ def _difference(k: int, gold: Sentence, predicted: Sentence) -> str:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ScoreDifference:
     """Score of a minus score of b, in points, and its paired bootstrap interval.
 
     Attributes
@@ -271,7 +273,7 @@ def bootstrap_difference(
     *,
     measure: Measure = "uas",
     level: float = 0.95,
-) -> Difference:
+) -> ScoreDifference:
     """Interval of the difference of two parsers on the same sentences (percentile bootstrap).
 
     Parameters
@@ -299,4 +301,4 @@ def bootstrap_difference(
         draws[k] = 100 * (times @ better) / total if total else np.nan
     tail = (1 - level) / 2
     low, high = np.nanquantile(draws, [tail, 1 - tail]).tolist()
-    return Difference(a.of(measure) - b.of(measure), low, high, level)
+    return ScoreDifference(a.of(measure) - b.of(measure), low, high, level)

@@ -189,8 +189,8 @@ class Encoder:
         self.tags, self._most = tuple(tags), most
         self._numbers = {tag: 1 + k % 63 for k, tag in enumerate(self.tags)}
         self._root = np.array([hashed(f"{name}:<root>") for name in ATOMS], dtype=np.uint64)
-        self._upos, self._xpos = _Table(_tag_atoms("u")), _Table(_tag_atoms("x"))
-        self._forms = _Table(form_atoms)
+        self._upos, self._xpos = _FeatureTable(_tag_atoms("u")), _FeatureTable(_tag_atoms("x"))
+        self._forms = _FeatureTable(form_atoms)
 
     def encode(self, sentences: Sequence[Sentence]) -> Encoded:
         """Sentences with the tags they have."""
@@ -206,7 +206,7 @@ class Encoder:
     ) -> Encoded:
         """One sequence of strings per sentence and column."""
         if len(self._forms) > self._most:
-            self._forms = _Table(form_atoms)
+            self._forms = _FeatureTable(form_atoms)
         start = np.zeros(len(forms) + 1, dtype=np.int64)
         np.cumsum([len(f) for f in forms], out=start[1:])
         tags = list(chain.from_iterable(upos))
@@ -257,7 +257,7 @@ class Encoder:
         return self._forms.atoms(), upos, xpos, self._root, numbers
 
 
-class _Table(dict[str, int]):
+class _FeatureTable(dict[str, int]):
     """Strings by number in order of appearance, and an array of their atoms."""
 
     def __init__(self, atoms_of) -> None:  # type: ignore[no-untyped-def]

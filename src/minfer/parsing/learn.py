@@ -43,7 +43,7 @@ from minfer.parsing.features import (
 )
 from minfer.parsing.inference import Inference
 from minfer.parsing.model import (
-    Model,
+    ParserModel,
     Settings,
     check_table,
     empty_table,
@@ -118,7 +118,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """What a callback is told.
 
     Attributes
@@ -151,7 +151,7 @@ class Progress:
 
 #: What each stage learns.
 STAGES = {"tags": "tagger", "arcs": "arcs", "pairs": "arcs and pairs", "labels": "relations"}
-Report = Callable[[Progress], object]
+Report = Callable[[TrainingProgress], object]
 
 
 def train_model(
@@ -159,18 +159,18 @@ def train_model(
     settings: Settings,
     recipe: Recipe,
     rng: int,
-    dev_uas: Callable[[Model], float] | None = None,
+    dev_uas: Callable[[ParserModel], float] | None = None,
     report: Report | None = None,
     checkpoint: PathLike | None = None,
     source: str = "",
-) -> Model:
+) -> ParserModel:
     """A model from a treebank; see :meth:`minfer.parsing.parser.Parser.train`."""
     begin = clock()
 
     def tell(stage: str, epoch: int, epochs: int, done: float, loss: float,
              uas: float | None = None) -> None:  # fmt: skip
         if report is not None:
-            report(Progress(stage, epoch, epochs, done, loss, clock() - begin, uas))
+            report(TrainingProgress(stage, epoch, epochs, done, loss, clock() - begin, uas))
 
     used, heads, skipped = _trees(sentences, settings)
     info = _info(used, skipped, settings, recipe, rng, source)
@@ -186,7 +186,7 @@ def train_model(
         kept.classifiers = _learn_classifiers(
             used, classes, relations, encoder, data, settings.tags == "predicted", recipe, rng, tell
         )
-    model = Model(
+    model = ParserModel(
         settings, upos, classes, relations,
         empty_table(16 << recipe.bits), empty_table(16 << recipe.bits),
         **unpack(kept.classifiers, ("tagger", "labels")), info=info,
@@ -397,10 +397,10 @@ def _n_epochs(settings: Settings, recipe: Recipe) -> int:
 
 
 def _learn_trees(
-    model: Model, encoder: Encoder, data: Encoded, gold: NDArray[np.int32], recipe: Recipe,
-    rng: int, dev_uas: Callable[[Model], float] | None, tell: Callable[..., None],
+    model: ParserModel, encoder: Encoder, data: Encoded, gold: NDArray[np.int32], recipe: Recipe,
+    rng: int, dev_uas: Callable[[ParserModel], float] | None, tell: Callable[..., None],
     kept: _Checkpoint,
-) -> Model:  # fmt: skip
+) -> ParserModel:  # fmt: skip
     from minfer.parsing.kernels.parser import learn
 
     s = model.settings

@@ -87,7 +87,7 @@ class Settings:
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class ParserModel:
     """Weights and what they belong to; :func:`validate` says what they must satisfy.
 
     Attributes
@@ -114,7 +114,7 @@ class Model:
     def __post_init__(self) -> None:
         validate(self)
 
-    def rounded(self) -> Model:
+    def rounded(self) -> ParserModel:
         """The same with weights as a file holds them."""
         tables: dict[str, Any] = {n: _unpacked(n, _packed(getattr(self, n))) for n in TABLES}
         return replace(self, **tables)
@@ -132,7 +132,7 @@ class Model:
         write_tensors(path, _HEADER, pack({name: getattr(self, name) for name in TABLES}), header)
 
     @classmethod
-    def load(cls, path: PathLike) -> Model:
+    def load(cls, path: PathLike) -> ParserModel:
         name, remedy = shown(path), "copy it again, or train again"
         tables, header = read_tensors(path, _HEADER, "parser", remedy)
         if header.get("format") != FORMAT or header.get("features") != features_digest():
@@ -170,7 +170,7 @@ def _version(header: dict[str, Any]) -> str:
     return str(version) if known else "of another version"
 
 
-def validate(model: Model) -> None:
+def validate(model: ParserModel) -> None:
     """Raise ModelError unless a model is as the kernels take it to be.
 
     They look at none of this, and read and write wherever it leads them:

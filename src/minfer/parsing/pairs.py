@@ -46,7 +46,7 @@ def _pair_scores(name: str, values: ArrayLike | None, n: int) -> NDArray[np.floa
     return array
 
 
-class Pairs(NamedTuple):
+class ParserPairs(NamedTuple):
     """Pairs of arcs, grandparents first.
 
     Attributes
@@ -66,7 +66,7 @@ class Pairs(NamedTuple):
 
 def list_pairs(
     arc_scores: NDArray[np.float64], gp: bool, sib: bool, projective: bool, single_root: bool
-) -> Pairs:
+) -> ParserPairs:
     """All candidate arcs and all pairs that a tree may contain, in the order of the graph."""
     check_flag("projective", projective)
     check_flag("single_root", single_root)
@@ -76,7 +76,7 @@ def list_pairs(
     (heads, modifiers, _), (arcs, nodes, n_gp) = candidates(
         settings, arc_scores, np.ones_like(arc_scores)
     )
-    return Pairs(heads, modifiers, arcs, nodes, int(n_gp))
+    return ParserPairs(heads, modifiers, arcs, nodes, int(n_gp))
 
 
 def count_pairs(
@@ -100,7 +100,7 @@ def count_pairs(
     return pairs
 
 
-def pair_weights(scores: ArcScores, pairs: Pairs) -> NDArray[np.float64]:
+def pair_weights(scores: ArcScores, pairs: ParserPairs) -> NDArray[np.float64]:
     """theta (P,) of the pairs."""
     chains, fans = pairs.nodes[: pairs.n_gp], pairs.nodes[pairs.n_gp :]
     return np.concatenate([scores.gp[tuple(chains.T)], scores.sib[tuple(fans.T)]])

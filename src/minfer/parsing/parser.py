@@ -32,7 +32,7 @@ from minfer.parsing.learn import (
     train_model,
     with_heads,
 )
-from minfer.parsing.model import Model, Settings
+from minfer.parsing.model import ParserModel, Settings
 from minfer.parsing.pairs import ArcScores, list_pairs
 from minfer.words import counted
 
@@ -51,7 +51,7 @@ Input = Sentence | Sequence[str]
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class SentenceBatch:
     """Parses of some sentences, one word after the other.
 
     Attributes
@@ -96,8 +96,8 @@ class Parser:
     ([2, 0], ('nsubj', 'root'))
     """
 
-    def __init__(self, model: Model) -> None:
-        if not isinstance(model, Model):
+    def __init__(self, model: ParserModel) -> None:
+        if not isinstance(model, ParserModel):
             raise ModelError(
                 f"Parser takes a Model, not {type(model).__name__}: use "
                 "Parser.load(path) or Parser.train(sentences)"
@@ -106,7 +106,7 @@ class Parser:
         self._local = threading.local()
         self._templates = compiled_templates()
 
-    def __reduce__(self) -> tuple[type[Parser], tuple[Model]]:
+    def __reduce__(self) -> tuple[type[Parser], tuple[ParserModel]]:
         return type(self), (self.model,)
 
     @property
@@ -150,7 +150,7 @@ class Parser:
             Train on the tags of the parser's own tagger, or on those in the file.
         rng : seed of the random generator; the same gives the same parser
         recipe : everything else, see :class:`minfer.parsing.learn.Recipe`
-        report : called with a :class:`minfer.parsing.learn.Progress`
+        report : called with a :class:`minfer.parsing.learn.TrainingProgress`
         checkpoint : a file in which training is saved after each epoch and from which it continues
         source : what the data are, kept in the model
         """
@@ -166,7 +166,7 @@ class Parser:
         if dev is not None:
             held_out = [s for s, _ in with_heads(dev, "to judge by (dev)")]
 
-        def dev_uas(model: Model) -> float:
+        def dev_uas(model: ParserModel) -> float:
             assert held_out is not None
             parser = cls(model)
             right = [p.heads == s.heads for p, s in zip(parser.parse(held_out), held_out)]
@@ -201,7 +201,7 @@ class Parser:
     @classmethod
     def load(cls, path: PathLike) -> Parser:
         """A parser that was saved."""
-        return cls(Model.load(path))
+        return cls(ParserModel.load(path))
 
     def save(self, path: PathLike) -> None:
         """Write it to one file, in the safetensors format."""
@@ -263,7 +263,7 @@ class Parser:
         inference: Inference | None = None,
         all_marginals: bool = False,
         phase: int = 6,
-    ) -> Batch:
+    ) -> SentenceBatch:
         """Parse some sentences at once, into arrays.
 
         For timing: ``phase`` as for the kernel, 6 with relations, and a batch's ``data`` instead of
@@ -299,7 +299,7 @@ class Parser:
             labels = predict_labels(
                 self.model.labels, self.model.relations, self._encoder, data, heads
             )
-        return Batch(
+        return SentenceBatch(
             data, classes, heads, labels, probs, second, second_probs, log_z, log_p, counts,
             residuals, every,
         )  # fmt: skip
@@ -411,7 +411,7 @@ class Parser:
         return retagged(data, self._encoder, self.model.classes, classes), classes
 
     def sentences(
-        self, sentences: Sequence[Sentence], batch: Batch, *, marginals: bool = False
+        self, sentences: Sequence[Sentence], batch: SentenceBatch, *, marginals: bool = False
     ) -> Iterator[Sentence]:
         """The sentences of a batch with their parses; MISC as in :meth:`parse`."""
         relations = _names(self.model.relations, batch.labels)
@@ -439,7 +439,7 @@ def _names(names: Sequence[str], numbers: NDArray[np.int32]) -> tuple[str, ...]:
     return tuple([names[k] for k in numbers.tolist()])
 
 
-def _misc_items(batch: Batch) -> list[str]:
+def _misc_items(batch: SentenceBatch) -> list[str]:
     """For each word its probabilities as MISC has them."""
     probs = [f"ArcProb={p:.4f}" for p in batch.probs.tolist()]
     others = [

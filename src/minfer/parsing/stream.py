@@ -22,8 +22,8 @@ from minfer.parallel import cores, ordered_map
 from minfer.parsing.conllu import Dialect, Sentence, parse_block, parse_line
 from minfer.parsing.inference import Inference
 from minfer.parsing.pairs import count_pairs
-from minfer.parsing.parser import Batch, Parser
-from minfer.parsing.treebank import Block, Layout, Source, read_units, source_name
+from minfer.parsing.parser import Parser, SentenceBatch
+from minfer.parsing.treebank import Layout, SentenceLines, Source, read_units, source_name
 from minfer.words import counted
 
 PART = 1 << 18  # bytes of input parsed at a time, with some bytes more for each sentence
@@ -87,7 +87,7 @@ class ParseJob:
     on_error: str
 
 
-class Part(NamedTuple):
+class StreamPart(NamedTuple):
     """A parsed part: lines to write, sums, and what was wrong with sentences skipped."""
 
     data: bytes
@@ -150,7 +150,7 @@ def parse_file(
     totals = Totals()
     problem = ""
     with atomic_write(target) as file:
-        for part in ordered_map(parse_part, parts, workers, setup=partial(Worker, job)):
+        for part in ordered_map(parse_part, parts, workers, setup=partial(StreamWorker, job)):
             file.write(part.data)
             totals += part.totals
             for problem in part.problems:
@@ -164,8 +164,8 @@ def parse_file(
 
 
 def _first_sentence(
-    blocks: Iterator[Block], layout: Layout, name: str
-) -> tuple[Sentence | None, Iterator[Block]]:
+    blocks: Iterator[SentenceLines], layout: Layout, name: str
+) -> tuple[Sentence | None, Iterator[SentenceLines]]:
     """The first sentence that can be read, which tells the dialect of all; and all blocks."""
     seen = []
     for block in islice(blocks, 100 if layout == "conll" else 0):
@@ -177,8 +177,8 @@ def _first_sentence(
     return None, chain(seen, blocks)
 
 
-def _parts(blocks: Iterable[Block]) -> Iterator[list[Block]]:
-    part: list[Block] = []
+def _parts(blocks: Iterable[SentenceLines]) -> Iterator[list[SentenceLines]]:
+    part: list[SentenceLines] = []
     size = 0
     for block in blocks:
         part.append(block)
@@ -193,13 +193,13 @@ def _parts(blocks: Iterable[Block]) -> Iterator[list[Block]]:
 # ---------------------------------------------------------------------- in a worker
 
 
-class Worker:
+class StreamWorker:
     """A loaded parser and what to do with it."""
 
     def __init__(self, job: ParseJob) -> None:
         self.job, self.parser = job, Parser.load(job.model)
 
-    def sentence(self, block: Block) -> Sentence:
+    def sentence(self, block: SentenceLines) -> Sentence:
         """A sentence that the parser will take; MinferError if it is none."""
         job = self.job
         if job.layout == "text":
@@ -215,7 +215,7 @@ class Worker:
         return sentence
 
 
-def parse_part(worker: Worker, blocks: list[Block]) -> Part:
+def parse_part(worker: StreamWorker, blocks: list[SentenceLines]) -> StreamPart:
     """Parse some blocks."""
     job, parser = worker.job, worker.parser
     sentences: list[Sentence] = []
@@ -235,10 +235,10 @@ def parse_part(worker: Worker, blocks: list[Block]) -> Part:
     batch = parser.parse_batch(sentences, job.tags, inference=job.inference)
     for place, sentence in zip(places, parser.sentences(sentences, batch, marginals=job.marginals)):
         texts[place] = f"{sentence}\n\n".encode()
-    return Part(b"".join(texts), _totals(parser, batch, job, len(problems)), problems)
+    return StreamPart(b"".join(texts), _totals(parser, batch, job, len(problems)), problems)
 
 
-def _totals(parser: Parser, batch: Batch, job: ParseJob, skipped: int) -> Totals:
+def _totals(parser: Parser, batch: SentenceBatch, job: ParseJob, skipped: int) -> Totals:
     s = parser.model.settings
     pairs = count_pairs(np.diff(batch.data.start), s.gp, s.sib, s.projective, s.single_root)
     kept = batch.counts[:, 2]

@@ -33,7 +33,7 @@ _SUFFIXES: dict[str, Layout] = {
 }
 
 
-class Block(NamedTuple):
+class SentenceLines(NamedTuple):
     """The bytes of one sentence: its first line, its lines, whether the file ends inside one.
 
     A last row that has all its columns is taken to be complete, with or without a line end.
@@ -44,7 +44,7 @@ class Block(NamedTuple):
     cut: bool = False
 
 
-def read_blocks(source: Source) -> Iterator[Block]:
+def read_blocks(source: Source) -> Iterator[SentenceLines]:
     """The sentences of a file, unparsed: what ``parse_sentence`` takes.
 
     Line ends are ``\\n`` and empty lines are gone. Blocks are small to send to another process.
@@ -52,7 +52,9 @@ def read_blocks(source: Source) -> Iterator[Block]:
     return read_units(source, "conll")[1]
 
 
-def read_units(source: Source, layout: Layout | None = None) -> tuple[Layout, Iterator[Block]]:
+def read_units(
+    source: Source, layout: Layout | None = None
+) -> tuple[Layout, Iterator[SentenceLines]]:
     """The layout of a file and its sentences, unparsed.
 
     layout : None tells it from the suffix, or else from the first line
@@ -83,7 +85,7 @@ def _layout(start: bytes) -> Layout | None:
     return None
 
 
-def _blocks(chunks: Iterable[bytes], name: str) -> Iterator[Block]:
+def _blocks(chunks: Iterable[bytes], name: str) -> Iterator[SentenceLines]:
     line, rest = 1, b""
     for data in chunks:
         *parts, rest = (rest + data).split(b"\n\n")
@@ -91,7 +93,7 @@ def _blocks(chunks: Iterable[bytes], name: str) -> Iterator[Block]:
             body = part.lstrip(b"\n")
             line += len(part) - len(body)
             if body:
-                yield Block(line, body)
+                yield SentenceLines(line, body)
                 line += body.count(b"\n")
             line += 2
         if len(rest) > MAX_SENTENCE:
@@ -101,7 +103,7 @@ def _blocks(chunks: Iterable[bytes], name: str) -> Iterator[Block]:
     body = rest.lstrip(b"\n")
     if body:
         cut = not body.endswith(b"\n") and not _is_whole(body.rpartition(b"\n")[2])
-        yield Block(line + len(rest) - len(body), body.rstrip(b"\n"), cut)
+        yield SentenceLines(line + len(rest) - len(body), body.rstrip(b"\n"), cut)
 
 
 def _is_whole(row: bytes) -> bool:
@@ -109,20 +111,20 @@ def _is_whole(row: bytes) -> bool:
     return row.count(b"\t") >= 9 and not row.endswith(b"\t")
 
 
-def _lines(chunks: Iterable[bytes], name: str) -> Iterator[Block]:
+def _lines(chunks: Iterable[bytes], name: str) -> Iterator[SentenceLines]:
     line, rest = 1, b""
     for data in chunks:
         *parts, rest = (rest + data).split(b"\n")
         for part in parts:
             if part.strip():
-                yield Block(line, part)
+                yield SentenceLines(line, part)
             line += 1
         if len(rest) > MAX_SENTENCE:
             raise FormatError(
                 f"{name}: line {line}: no line end in {MAX_SENTENCE:,} bytes: a sentence per line?"
             )
     if rest.strip():
-        yield Block(line, rest)
+        yield SentenceLines(line, rest)
 
 
 def source_name(source: Source) -> str:

@@ -74,7 +74,7 @@ class Summary:
         return text if self.out == "-" else f"{text}; wrote {self.out}"
 
 
-class _Part(NamedTuple):
+class _RowPart(NamedTuple):
     """The answer to a table."""
 
     columns: dict[str, Column]
@@ -259,7 +259,7 @@ class Predictor:
         evidence: Sequence[str],
         where: str = "",
         first: int = 0,
-    ) -> _Part:
+    ) -> _RowPart:
         """Columns of the answer to a table."""
         known, problems = self.states_of(table, evidence, where, first)
         bad = problems.places >= 0
@@ -290,7 +290,7 @@ class Predictor:
         columns |= answer_columns(
             self.graph, targets, probs, log_pe if self.check else None, marks, self.probabilities
         )
-        return _Part(columns, rows, n_impossible, n_bad)
+        return _RowPart(columns, rows, n_impossible, n_bad)
 
     # ------------------------------------------------------------ files
 

@@ -21,7 +21,7 @@ from minfer.queries.query import Posterior, query
 from minfer.words import plain
 
 
-class Moved(NamedTuple):
+class MovedPosterior(NamedTuple):
     """One piece of evidence and what it did."""
 
     variable: str
@@ -50,7 +50,7 @@ class Influence:
     state: str
     probability: float
     prior: float
-    rows: tuple[Moved, ...]
+    rows: tuple[MovedPosterior, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON; infinite log-odds become None."""
@@ -59,7 +59,7 @@ class Influence:
     def to_pandas(self) -> Any:
         """A DataFrame of the rows."""
         pd = load("pandas")
-        return pd.DataFrame(list(self.rows), columns=list(Moved._fields))
+        return pd.DataFrame(list(self.rows), columns=list(MovedPosterior._fields))
 
     def __repr__(self) -> str:
         what = f"P({visible(self.target)}={visible(self.state)})"
@@ -120,7 +120,7 @@ def influence(
         without = _ask(model, t, {u: x for u, x in known.items() if u != v})
         alone = _ask(model, t, {v: value})
         rows.append(
-            Moved(
+            MovedPosterior(
                 model.name(v),
                 model.states(v)[hard[v]] if v in hard else "likelihoods",
                 float(without[s]),

@@ -20,7 +20,7 @@ from minfer.errors import SettingsError
 from minfer.graph import FactorGraph
 from minfer.reduction import seeds
 from minfer.reduction.infer import PAPER, infer
-from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, Objective
+from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, SelectionObjective
 from minfer.reduction.recipes import AnyRecipe, Paper, takes_recipe
 from minfer.reduction.steps import Seed
 from minfer.solvers.base import Solver
@@ -93,7 +93,7 @@ def calibrate(
         return cast(T, ladder.nearest(kept * sum(ladder.free)))
     full = [solver(g).probs for g in graphs]
 
-    def measured(choice: Objective) -> float:
+    def measured(choice: SelectionObjective) -> float:
         answers = (infer(g, choice, solver, seed=seed, recipe=recipe) for g in graphs)
         return float(np.mean([np.abs(a.marginals.probs - f).mean() for a, f in zip(answers, full)]))
 
@@ -124,19 +124,19 @@ class _Ladder:
         high = max((float(reach(f)) for f in positive), default=1.0)
         self.ends = math.log(max(low / 2, _TINY)), math.log(2 * high)
 
-    def __call__(self, step: float) -> Objective:
+    def __call__(self, step: float) -> SelectionObjective:
         if self.objective is MinDivergence:
             return MinDivergence(round((1 - step) * max(self.free)))
         low, high = self.ends
         parameter = 0.0 if step == 0 else math.exp(low * (1 - step) + high * step)
-        return cast(Objective, self.objective(parameter))
+        return cast(SelectionObjective, self.objective(parameter))
 
     def counts(self, step: float) -> Counts:
         """How many factors are added in each graph; on one graph the number names the set."""
         choice = self(step)
         return tuple(int((choice(s) & np.isfinite(s)).sum()) for s in self.scores)
 
-    def nearest(self, target: float) -> Objective:
+    def nearest(self, target: float) -> SelectionObjective:
         """The objective whose number of added factors comes closest to a target."""
         more, fewer = 0.0, 1.0
         added = {step: sum(self.counts(step)) for step in (more, fewer)}
@@ -151,7 +151,9 @@ class _Ladder:
                 fewer = middle
         return self(min(added, key=lambda step: abs(added[step] - target)))
 
-    def last_within(self, target: float, measured: Callable[[Objective], float]) -> Objective:
+    def last_within(
+        self, target: float, measured: Callable[[SelectionObjective], float]
+    ) -> SelectionObjective:
         """The objective of the largest reduction whose measured error is within a target."""
         errors: dict[Counts, float] = {}
 

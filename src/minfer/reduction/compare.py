@@ -31,7 +31,7 @@ from minfer.errors import ModelError, RefusedError
 from minfer.limits import compiled
 from minfer.notebook import Face, Faced, Right
 from minfer.reduction import seeds
-from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, Objective
+from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, SelectionObjective
 from minfer.reduction.recipes import AnyRecipe, Compensated, Paper, check_recipe
 from minfer.reduction.steps import Seed, seed_mask
 from minfer.say.intervals import REFUTED
@@ -398,7 +398,7 @@ class Measurement:
         assert self.reference is not None
         self.points.append(measured(trial, self.reference, self.repeats)[0])
 
-    def _run(self, goal: Objective, recipe: AnyRecipe, *solver: Solver) -> Outcome:
+    def _run(self, goal: SelectionObjective, recipe: AnyRecipe, *solver: Solver) -> Outcome:
         from minfer.reduction.infer import infer
 
         return Outcome.of(infer(self.model, goal, *solver, seed=self.seed, recipe=recipe))
@@ -414,7 +414,7 @@ class Measurement:
                 setting, goal = self._goal(value, total)
                 yield Trial(method, setting, False, partial(self._run, goal, recipe))
 
-    def _goal(self, value: float, total: float) -> tuple[str, Objective]:
+    def _goal(self, value: float, total: float) -> tuple[str, SelectionObjective]:
         """A value's words and its objective; ``total`` is the divergence of the seed alone."""
         if self.objective == "min-joint":
             return f"cost {value:g}", MinJoint(value)

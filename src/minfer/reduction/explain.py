@@ -57,7 +57,7 @@ class Effect(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation(Faced):
+class ResultExplanation(Faced):
     """Why one variable's marginal is what it is: the factors with the largest effects.
 
     Attributes
@@ -144,7 +144,7 @@ class Explanation(Faced):
         return Face(self._first, ("", "factor", "with", "moves it by", ""), rows)
 
 
-def explain(result: Result, variable: int | str, *, top: int = 10) -> Explanation:
+def explain(result: Result, variable: int | str, *, top: int = 10) -> ResultExplanation:
     """The kept factors that moved a variable most, and the ignored ones that could still.
 
     Parameters
@@ -195,7 +195,7 @@ def explain(result: Result, variable: int | str, *, top: int = 10) -> Explanatio
         order = order[of[order]][:top]
         return tuple(_effect(result, v, int(factor[k]), float(effect[k])) for k in order)
 
-    return Explanation(
+    return ResultExplanation(
         variable=model.name(v),
         state=state,
         probability=float(p[here][state]),
@@ -252,7 +252,7 @@ def _why(e: Effect, kind: str) -> str:
 # ------------------------------------------------------------------ factors of one variable
 
 
-class _Part(NamedTuple):
+class _ExplainedPart(NamedTuple):
     """n factors of one shape that have the variable as their first axis."""
 
     ids: NDArray[np.int64]  # (n,)
@@ -262,7 +262,7 @@ class _Part(NamedTuple):
     left: list[Floats] | None  # log-messages left behind on each axis, (n, S); None of none
 
 
-def _factors_of(result: Result, v: int) -> Iterator[_Part]:
+def _factors_of(result: Result, v: int) -> Iterator[_ExplainedPart]:
     """Every factor of a variable, batches of one shape and one place of the variable in it."""
     model, p = result.model, np.asarray(result.marginals.probs)
     messages = None
@@ -283,7 +283,7 @@ def _factors_of(result: Result, v: int) -> Iterator[_Part]:
             left = None
             if messages is not None:
                 left = [_left_behind(g, messages[i], rows, b) for b in axes]
-            yield _Part(g._ids[rows], result.keep[g._span][rows], psi, probs, left)
+            yield _ExplainedPart(g._ids[rows], result.keep[g._span][rows], psi, probs, left)
 
 
 def _is_table(group: FactorGroup) -> bool:
@@ -321,7 +321,7 @@ def _normalised(x: Floats) -> Floats:
     return x / np.where(total > 0, total, 1.0)
 
 
-def _fitted_cavity(part: _Part) -> Floats:
+def _fitted_cavity(part: _ExplainedPart) -> Floats:
     """q_v of every factor, shape (n, S_v), from the answer's marginals alone."""
     q = list(part.probs)
     for _ in range(_FITS):
@@ -336,7 +336,7 @@ def _fitted_cavity(part: _Part) -> Floats:
     return q[0]
 
 
-def _moved(part: _Part) -> Floats:
+def _moved(part: _ExplainedPart) -> Floats:
     """p_v as every factor's next message would make it, shape (n, S_v)."""
     p = part.probs
     if part.left is None:

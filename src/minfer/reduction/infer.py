@@ -44,7 +44,7 @@ from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.reduction.objectives import Objective
+    from minfer.reduction.objectives import SelectionObjective
 
 #: The recommended objective: MinJoint at this cost on residual scores (a hundredth of a nat of
 #: mutual information between a factor's variables), with ``Compensated()``.
@@ -55,7 +55,7 @@ PAPER = Paper()
 @takes_recipe
 def infer(
     model: FactorGraph,
-    objective: Objective,
+    objective: SelectionObjective,
     solver: Solver | None = None,
     *,
     recipe: AnyRecipe = PAPER,
@@ -166,7 +166,9 @@ def _everything(model: FactorGraph) -> NDArray[np.bool_]:
     return np.ones(model.n_factors, dtype=bool)
 
 
-def _gap(objective: Objective, gains: NDArray, costs: ArrayLike | None, keep: NDArray) -> float:
+def _gap(
+    objective: SelectionObjective, gains: NDArray, costs: ArrayLike | None, keep: NDArray
+) -> float:
     if costs is None or not hasattr(objective, "gap"):
         return 0.0
     return float(objective.gap(gains, costs, keep))

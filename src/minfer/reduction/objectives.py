@@ -42,7 +42,7 @@ _ROUNDS = 50  # passes of the greedy knapsack over what still fits
 
 
 @runtime_checkable
-class Objective(Protocol):
+class SelectionObjective(Protocol):
     """Turns gains (F,), and costs (F,) where factors differ in them, into a mask to keep (F,)."""
 
     def __call__(self, gains: Floats, costs: Floats | None = None) -> Mask: ...

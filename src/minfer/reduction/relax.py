@@ -25,7 +25,7 @@ from minfer.reduction import seeds
 from minfer.reduction.compensation import Compensation
 from minfer.reduction.compensation import compensate as compensation_of
 from minfer.reduction.gains import factor_scores
-from minfer.reduction.objectives import MinDivergence, Objective
+from minfer.reduction.objectives import MinDivergence, SelectionObjective
 from minfer.reduction.recipes import Iterated, check_recipe, takes_recipe
 from minfer.reduction.result import OUT_OF_TIME, Result, Step
 from minfer.reduction.steps import (
@@ -52,7 +52,7 @@ _SPREAD = 4  # rounds over which a budget of factors is spent, so that re-scorin
 @takes_recipe
 def relax(
     model: FactorGraph,
-    objective: Objective,
+    objective: SelectionObjective,
     solver: Solver | None = None,
     *,
     recipe: Iterated = ITERATED,
@@ -163,7 +163,7 @@ def relax(
     return result if certify is None else result.certified(certify)
 
 
-def _this_round(objective: Objective, added: int, rounds_left: int) -> Objective:
+def _this_round(objective: SelectionObjective, added: int, rounds_left: int) -> SelectionObjective:
     """The objective with its share of what is left of ``max_factors``, if it has that limit."""
     most = getattr(objective, "max_factors", None)
     if most is None:

@@ -21,9 +21,9 @@ from minfer.errors import RefusedError, visible
 from minfer.notebook import Face
 from minfer.reduction.bound import MOST_BOUNDED
 from minfer.reduction.compare import Comparison, compare
-from minfer.reduction.explain import Explanation, ModelExplanation, explain, explain_model
+from minfer.reduction.explain import ModelExplanation, ResultExplanation, explain, explain_model
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
-from minfer.reduction.objectives import Budget, MinJoint, Objective
+from minfer.reduction.objectives import Budget, MinJoint, SelectionObjective
 from minfer.reduction.recipes import AnyRecipe, Iterated, recipe_named
 from minfer.reduction.result import Result
 from minfer.reduction.seeds import SEEDS
@@ -86,7 +86,7 @@ class Request:
         _ = self.recipe, self.objective  # which check the other settings
 
     @cached_property
-    def objective(self) -> Objective:
+    def objective(self) -> SelectionObjective:
         """Which factors to keep."""
         names = ("max_divergence", "max_factors", "factor_cost")
         limits = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
@@ -105,7 +105,7 @@ class Request:
         return isinstance(self.recipe, Iterated)
 
     def __call__(
-        self, model: FactorGraph, solver: Solver, objective: Objective | None = None
+        self, model: FactorGraph, solver: Solver, objective: SelectionObjective | None = None
     ) -> Result:
         """The answer, or that of another objective in place of the request's."""
         seed, _ = SEEDS[self.seed_graph]
@@ -166,7 +166,7 @@ class Account(NamedTuple):
     request: Request
     result: Result
     compared: Comparison | RefusedError | None = None
-    reasons: Mapping[str, Explanation | ModelExplanation] = {}
+    reasons: Mapping[str, ResultExplanation | ModelExplanation] = {}
 
     @property
     def full(self) -> Marginals:

@@ -37,7 +37,7 @@ from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.reduction.objectives import Objective
+    from minfer.reduction.objectives import SelectionObjective
 
 #: How far, relatively, thresholds are lowered so that rounding never hides a factor.
 _MARGIN = 1e-9
@@ -378,7 +378,7 @@ class Scan:
 
 def scan(
     source: FactorSource,
-    objective: Objective,
+    objective: SelectionObjective,
     probs: NDArray[np.float64],
     score: str = "gain",
 ) -> Scan:

@@ -26,7 +26,7 @@ from minfer.parsing.conllu import Sentence
 from minfer.parsing.inference import Inference
 from minfer.parsing.pairs import ArcScores
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
-from minfer.reduction.objectives import MinJoint, Objective
+from minfer.reduction.objectives import MinJoint, SelectionObjective
 from minfer.reduction.recipes import AnyRecipe, Compensated, check_recipe, takes_recipe
 from minfer.reduction.result import Result
 from minfer.report.drawings import GraphDrawing, PictureDrawing
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 __all__ = ["denoise_report", "parse_report", "report", "scores_report", "write_report"]
 
-Run = Callable[[Objective], Result]
+Run = Callable[[SelectionObjective], Result]
 
 
 @takes_recipe
 def report(
     model: FactorGraph,
-    objective: Objective | None = None,
+    objective: SelectionObjective | None = None,
     solver: Solver | None = None,
     *,
     title: str = "",
@@ -122,7 +122,7 @@ def denoise_report(
     *,
     alpha: float | None = None,
     coupling: float = COUPLING,
-    objective: Objective | None = None,
+    objective: SelectionObjective | None = None,
     solver: Solver | None = None,
     level: float | None = None,
     labels: int | None = None,

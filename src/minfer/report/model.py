@@ -34,7 +34,7 @@ from minfer.words import outward, upwards
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.reduction.objectives import Objective
+    from minfer.reduction.objectives import SelectionObjective
     from minfer.report.drawings import GraphDrawing, PictureDrawing
     from minfer.solvers.base import Marginals
 
@@ -69,8 +69,8 @@ class SweptModel:
     def __init__(
         self,
         model: FactorGraph,
-        objective: Objective,
-        run: Callable[[Objective], Result],
+        objective: SelectionObjective,
+        run: Callable[[SelectionObjective], Result],
         draw: Callable[[Result], GraphDrawing | PictureDrawing],
         name: Callable[[int], str],
         no_bound: str = "",
@@ -88,14 +88,14 @@ class SweptModel:
         if self.sure is None and certify is not None:
             self.sure = self.first.certified(certify).intervals
 
-    def prepare(self, objectives: Sequence[Objective | None]) -> Reference:
+    def prepare(self, objectives: Sequence[SelectionObjective | None]) -> Reference:
         reference = find_reference(self.model)
         for objective in (objectives[0], objectives[-1]):
             self.trial("", objective).run()
         load_baselines(self.model)
         return reference
 
-    def trial(self, setting: str, objective: Objective | None) -> Trial:
+    def trial(self, setting: str, objective: SelectionObjective | None) -> Trial:
         assert objective is not None
         return Trial("reduced", setting, False, lambda: Outcome.of(self.run(objective)))
 
@@ -103,7 +103,7 @@ class SweptModel:
         return baseline_trials(self.model)
 
     def step(
-        self, objective: Objective | None, answer: Result
+        self, objective: SelectionObjective | None, answer: Result
     ) -> tuple[NDArray[np.bool_], dict[str, Any]]:
         m = answer.marginals
         errors = shown_errors(answer)

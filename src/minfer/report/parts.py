@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import SettingsError
-from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize, Objective
+from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize, SelectionObjective
 
 if TYPE_CHECKING:
     from minfer.reduction.result import Result
@@ -31,7 +31,7 @@ class Parameter(NamedTuple):
 
     name: str
     value: float
-    make: Callable[[float], Objective]
+    make: Callable[[float], SelectionObjective]
 
     @property
     def label(self) -> str:
@@ -45,7 +45,7 @@ class Parameter(NamedTuple):
         return float(chosen.min()) if len(chosen) else None
 
 
-def parameter_of(objective: Objective) -> Parameter:
+def parameter_of(objective: SelectionObjective) -> Parameter:
     """Of a budget the first limit that is set; the others stay as they are."""
     if not isinstance(objective, (MinSize, MinDivergence, MinJoint, Budget)):
         raise SettingsError(
@@ -55,7 +55,7 @@ def parameter_of(objective: Objective) -> Parameter:
     given = [f.name for f in fields(objective) if getattr(objective, f.name) is not None]
     name = next(name for name in PARAMETERS if name in given)
 
-    def make(value: float) -> Objective:
+    def make(value: float) -> SelectionObjective:
         changed: dict[str, Any] = {name: value}
         return replace(objective, **changed)
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from minfer.errors import ModelError
 from minfer.factors.group import read_only
 from minfer.parsing.inference import ArcMarginals, Inference, Reducer, marginals
-from minfer.parsing.pairs import ArcScores, Pairs, list_pairs, pair_weights
+from minfer.parsing.pairs import ArcScores, ParserPairs, list_pairs, pair_weights
 from minfer.reduction.compare import SWEEPS, Outcome, Reference, Trial
-from minfer.reduction.objectives import MinDivergence, Objective
+from minfer.reduction.objectives import MinDivergence, SelectionObjective
 from minfer.report.parts import short
 from minfer.words import counted
 
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
             projective=self.projective, single_root=self.single_root, inference=inference,
         )  # fmt: skip
 
-    def pairs(self) -> Pairs:
+    def pairs(self) -> ParserPairs:
         return list_pairs(self.scores.arcs, self.gp, self.sib, self.projective, self.single_root)
 
 
@@ -102,12 +102,12 @@ class SweptSentence:
         likely = both.prod(axis=1) >= self.inference.least
         return gains, likely & (both.min(axis=1) >= self.inference.arc_least)
 
-    def prepare(self, objectives: Sequence[Objective | None]) -> Reference:
+    def prepare(self, objectives: Sequence[SelectionObjective | None]) -> Reference:
         """The reference; and which arcs are drawn, by the answers of all steps."""
         self.drawn = self._drawn([self.problem.run(self._inference(o)) for o in objectives])
         return Reference(self.problem.run(_CONVERGED).probs[self.arcs], REFERENCE)
 
-    def trial(self, setting: str, objective: Objective | None) -> Trial:
+    def trial(self, setting: str, objective: SelectionObjective | None) -> Trial:
         return Trial("reduced", setting, False, partial(self._run, self._inference(objective)))
 
     def baselines(self) -> Iterator[Trial]:
@@ -117,7 +117,7 @@ class SweptSentence:
             yield Trial("full BP", setting, True, partial(self._run, inference))
 
     def step(
-        self, objective: Objective | None, answer: ArcMarginals
+        self, objective: SelectionObjective | None, answer: ArcMarginals
     ) -> tuple[NDArray[np.bool_], dict[str, Any]]:
         keep = np.full(len(self.scores), objective is None)
         if objective is not None:
@@ -151,7 +151,7 @@ class SweptSentence:
             "notes": self._notes(),
         }
 
-    def _inference(self, objective: Objective | None) -> Inference:
+    def _inference(self, objective: SelectionObjective | None) -> Inference:
         if objective is None:
             return replace(self.inference, objective=None, least=0.0, arc_least=0.0)
         return replace(self.inference, objective=cast(Reducer, objective))

@@ -19,7 +19,7 @@ from minfer.report.parts import STEPS, Histogram, parameter_of, short, values
 from minfer.words import plain
 
 if TYPE_CHECKING:
-    from minfer.reduction.objectives import Objective
+    from minfer.reduction.objectives import SelectionObjective
 
 REPEATS = 3
 
@@ -31,17 +31,17 @@ class Subject(Protocol):
     eligible: NDArray[np.float64]  # of what an objective chooses from
     everything: str  # what a last step without a limit is called; empty if there is none
 
-    def prepare(self, objectives: Sequence[Objective | None]) -> Reference:
+    def prepare(self, objectives: Sequence[SelectionObjective | None]) -> Reference:
         """The reference; and every kernel that is about to be timed, compiled and loaded."""
 
-    def trial(self, setting: str, objective: Objective | None) -> Trial:
+    def trial(self, setting: str, objective: SelectionObjective | None) -> Trial:
         """One step, still to be measured."""
 
     def baselines(self) -> Iterable[Trial]:
         """What the steps have to beat."""
 
     def step(
-        self, objective: Objective | None, answer: Any
+        self, objective: SelectionObjective | None, answer: Any
     ) -> tuple[NDArray[np.bool_], dict[str, Any]]:
         """What of ``scores`` is kept (F,), and what is shown of a trial's answer: kept, status,
         converged, iterations, residuals, divergence, rows, drawing, and what only it has."""
@@ -54,7 +54,7 @@ class Subject(Protocol):
 class Sweep:
     """An objective's parameter, moved over its values in about so many steps."""
 
-    def __init__(self, objective: Objective, steps: int = STEPS) -> None:
+    def __init__(self, objective: SelectionObjective, steps: int = STEPS) -> None:
         check_whole("steps", steps, 2)
         self.parameter, self.steps = parameter_of(objective), steps
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from minfer.rules.joins import Join
+    from minfer.rules.joins import ClauseJoin
 
 _TEST = re.compile(
     r"(?P<no>not )?(?P<open>coalesce\()?(?P<a>\w+\.\w+) (?P<op><>|<=|>=|<|>|=|is distinct from) "
@@ -31,7 +31,7 @@ def comparison(sql: str) -> tuple[str, str, str] | None:
 class Equal:
     """Columns that have the same value."""
 
-    def __init__(self, join: Join) -> None:
+    def __init__(self, join: ClauseJoin) -> None:
         self._up: dict[str, str] = {}
         for s in join.sources:
             for test in () if s.left else s.on:
@@ -50,14 +50,14 @@ class Equal:
         return column
 
 
-def contradictory(join: Join) -> bool:
+def contradictory(join: ClauseJoin) -> bool:
     """Whether conditions ask two columns to be the same and not to be."""
     equal = Equal(join)
     tests = filter(None, map(comparison, join.conditions))
     return any(op in ("<", ">", "<>") and equal.of(a) == equal.of(b) for a, op, b in tests)
 
 
-def implied(join: Join) -> list[str]:
+def implied(join: ClauseJoin) -> list[str]:
     """Equalities within one source that follow from those between sources."""
     equal, out = Equal(join), []
     for s in join.sources:

@@ -27,7 +27,7 @@ from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.rules.ground import Grounder, Grounding
-    from minfer.rules.joins import Join, OpenLiteral
+    from minfer.rules.joins import ClauseJoin, OpenLiteral
     from minfer.rules.parse import Rule
     from minfer.rules.schema import Store
 
@@ -222,7 +222,7 @@ def _table_bindings(
         yield Reason(text, rule.text, _shown(w, part), _push(block, 0, ident, w, p))
 
 
-def _with(join: Join, literal: OpenLiteral, ident: int) -> str:
+def _with(join: ClauseJoin, literal: OpenLiteral, ident: int) -> str:
     """FROM and WHERE of the bindings in which a literal is an atom."""
     return join.present([literal.alias]).from_where([f"{literal.alias}.id = {ident}"])
 

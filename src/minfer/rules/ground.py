@@ -42,7 +42,7 @@ from minfer.rules.formulas import (
     renamed_apart,
     variables_of,
 )
-from minfer.rules.joins import Builder, Join, OpenLiteral, variable_classes
+from minfer.rules.joins import Builder, ClauseJoin, OpenLiteral, variable_classes
 
 if TYPE_CHECKING:
     from minfer.rules.parse import Rule
@@ -188,7 +188,7 @@ class Grounder:
         self.store, self.rules = store, list(rules)
         self.split, self.whole_domains = split, whole_domains
         self._builders: dict[Part, Builder] = {}
-        self._bindings: dict[Part, list[Join]] = {}
+        self._bindings: dict[Part, list[ClauseJoin]] = {}
         self.parts = [
             p for k, rule in enumerate(self.rules) if rule.weight != 0 or rule.weights
             for part in parts_of(rule, k, split) for p in self._without_twins(part)
@@ -245,11 +245,11 @@ class Grounder:
         """Whether a part is a clause that one join finds."""
         return part.clause and not part.long
 
-    def joins(self, part: Part) -> list[Join]:
+    def joins(self, part: Part) -> list[ClauseJoin]:
         """The joins of a part that is a clause of plain literals."""
         return self.builder(part).joins(part.literals, self.rules[part.rule].plus)
 
-    def bindings(self, part: Part) -> list[Join]:
+    def bindings(self, part: Part) -> list[ClauseJoin]:
         """Joins with a row for each binding, the same factor or not; not of what is written out.
 
         Of a long clause those of its plain literals, of a table those of its clauses.
@@ -315,7 +315,7 @@ class Grounder:
     def clauses(
         self,
         part: Part,
-        join: Join,
+        join: ClauseJoin,
         keys: Keys,
         conditions: Iterable[str] = (),
         tables: Mapping[str, str] | None = None,
@@ -550,7 +550,7 @@ class Grounder:
                 code[same, j] = i
         patterns, which = _unique_rows(code)
         key = keys.rows([got[f"v{free.index(v)}"] for v in rule.plus]) if rule.plus else None
-        tables = _Tables(part)
+        tables = _RuleTables(part)
         for k, pattern in enumerate(patterns):
             kept = [j for j in range(len(listed)) if pattern[j] == j]
             rows = np.flatnonzero(which == k)
@@ -588,7 +588,7 @@ class Grounder:
                 "what is under the quantifier by a predicate of its own, defined by a hard rule"
             )
         world = _World(store, {a.predicate for a in atoms(formula)}, builder)
-        tables = _Tables(part)
+        tables = _RuleTables(part)
         for values in product(*(domains[v] for v in free)):
             binding = dict(zip(free, values))
             left = world.residual(formula, binding, domains)
@@ -876,7 +876,7 @@ def _unique_rows(code: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
     return patterns, which.ravel()
 
 
-class _Tables:
+class _RuleTables:
     """Formulas of one part as tables over their atoms by id, the same ones merged."""
 
     def __init__(self, part: Part) -> None:

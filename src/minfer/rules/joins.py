@@ -7,7 +7,7 @@ where its atom is not a candidate: it is joined from the left, unless the candid
 are. Literals that evidence makes true drop the grounding, those it makes false are left out of it
 (their id is -1).
 
-A :class:`Join` keeps all of that in parts (sources, conditions, open literals), so that others can
+A :class:`ClauseJoin` keeps all of that in parts (sources, conditions, open literals), so that others can
 ask about the same groundings in their own way: count them, filter the atoms of a literal, put a
 threshold inside, sum messages instead of building factors.
 """
@@ -88,7 +88,7 @@ class OpenLiteral:
 
 
 @dataclass(frozen=True)
-class Join:
+class ClauseJoin:
     """The groundings of a clause (or a part of them, where a clause needs several)."""
 
     sources: tuple[Source, ...]
@@ -124,7 +124,7 @@ class Join:
         where += conditions
         return text + (f" where {' and '.join(where)}" if where else "")
 
-    def present(self, aliases: Iterable[str]) -> Join:
+    def present(self, aliases: Iterable[str]) -> ClauseJoin:
         """The join where these sources have a row: the database must not find that out."""
         inner = set(aliases)
         sources = tuple(replace(s, left=s.left and s.alias not in inner) for s in self.sources)
@@ -296,7 +296,7 @@ class Builder:
         need: Iterable[str] = (),
         everything: bool = False,
         merging: bool = True,
-    ) -> list[Join]:
+    ) -> list[ClauseJoin]:
         """The joins of a clause of plain literals, every variable of ``need`` bound.
 
         ``everything``: also groundings that are false whatever the open atoms are. Without
@@ -335,7 +335,7 @@ class Builder:
         positives: Sequence[Formula],
         need: Iterable[str],
         first: bool = False,
-    ) -> Join:
+    ) -> ClauseJoin:
         store, bound = self.store, dict[str, str]()
         sources: list[Source] = []
         open_literals: list[OpenLiteral] = []
@@ -396,7 +396,9 @@ class Builder:
                 either = x.optional or y.optional
                 op = "is distinct from" if either else "<>"
                 conditions.append(f"{x.alias}.id {op} {y.alias}.id")
-        return Join(tuple(sources), tuple(conditions), tuple(open_literals), bound, self.rule.plus)
+        return ClauseJoin(
+            tuple(sources), tuple(conditions), tuple(open_literals), bound, self.rule.plus
+        )
 
     def _range(self, name: str, bound: dict[str, str], sources: list[Source]) -> None:
         """All values of its type for a variable that nothing binds."""
@@ -426,7 +428,7 @@ class Builder:
                 inner[term.name] = sql
         return f"not exists (select 1 from {p.table} e where {' and '.join(on) or 'true'})"
 
-    def unmerged(self, join: Join, literals: Sequence[Formula]) -> list[Join]:
+    def unmerged(self, join: ClauseJoin, literals: Sequence[Formula]) -> list[ClauseJoin]:
         """The join as one or two whose factors come as rarely twice as can be known beforehand.
 
         Grouping costs more than joining. Where all variables are in open literals, two bindings
@@ -461,7 +463,7 @@ class Builder:
         return [replace(join, conditions=tuple(conditions), partly=partly, times=times), few]
 
     def _coincidences(
-        self, join: Join, literals: Sequence[Formula]
+        self, join: ClauseJoin, literals: Sequence[Formula]
     ) -> tuple[set[tuple[str, str]], tuple[str, str] | None] | None:
         """Pairs of variables whose being equal lets bindings coincide, and a symmetry's pair.
 

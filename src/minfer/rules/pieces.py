@@ -18,7 +18,7 @@ from minfer.rules.conditions import contradictory, implied
 
 if TYPE_CHECKING:
     from minfer.rules.ground import Grounder, Part
-    from minfer.rules.joins import Join, Source
+    from minfer.rules.joins import ClauseJoin, Source
     from minfer.rules.schema import Store
 
 
@@ -31,7 +31,7 @@ class Piece:
     """
 
     part: int  # among those of the grounder
-    join: Join
+    join: ClauseJoin
     alone: bool
     most: float
 
@@ -60,13 +60,13 @@ class Piece:
         return conditions, tables
 
 
-def pieces_of(grounder: Grounder, number: int) -> tuple[list[Piece], list[Join]]:
+def pieces_of(grounder: Grounder, number: int) -> tuple[list[Piece], list[ClauseJoin]]:
     """A clause by which of its literals are left; and those that leave one atom, in full."""
     store, part = grounder.store, grounder.parts[number]
     joins = grounder.joins(part)
     several = len({j.sources for j in joins}) > 1
-    found: list[tuple[Join, frozenset, tuple[int, ...], bool]] = []
-    single: list[Join] = []
+    found: list[tuple[ClauseJoin, frozenset, tuple[int, ...], bool]] = []
+    single: list[ClauseJoin] = []
     for join in joins:
         loose = [k for k, x in enumerate(join.literals) if x.optional or x.may_be_known]
         for size in range(len(loose) + 1):
@@ -102,7 +102,7 @@ def pieces_of(grounder: Grounder, number: int) -> tuple[list[Piece], list[Join]]
     return [p if p.alone else replace(p, most=shared) for p in pieces], single
 
 
-def _has_rows(store: Store, join: Join) -> bool:
+def _has_rows(store: Store, join: ClauseJoin) -> bool:
     """Whether each source has rows whose own columns are the same where they must be."""
     for s in join.sources:
         own = re.compile(rf"{s.alias}\.\w+ = {s.alias}\.\w+")
@@ -116,7 +116,7 @@ def _has_rows(store: Store, join: Join) -> bool:
     return True
 
 
-def _split(grounder: Grounder, part: Part, join: Join, gone: bool) -> Iterator[Join]:
+def _split(grounder: Grounder, part: Part, join: ClauseJoin, gone: bool) -> Iterator[ClauseJoin]:
     """A join as those whose factors come once, and those where equal values let them coincide.
 
     The latter by the first equality that holds, which the database can join by.
@@ -141,7 +141,7 @@ def _split(grounder: Grounder, part: Part, join: Join, gone: bool) -> Iterator[J
             yield replace(some, conditions=(*rest, test, *before), coincide=())
 
 
-def _left(join: Join, gone: Sequence[int]) -> Join | None:
+def _left(join: ClauseJoin, gone: Sequence[int]) -> ClauseJoin | None:
     """The join where these literals are known to be false and the others are open."""
     if len(gone) == len(join.literals):
         return None
@@ -167,7 +167,7 @@ def _left(join: Join, gone: Sequence[int]) -> Join | None:
     )  # fmt: skip
 
 
-def _most_bindings(store: Store, join: Join) -> float:
+def _most_bindings(store: Store, join: ClauseJoin) -> float:
     """A bound on how many bindings give the same factor."""
     if not join.merge:
         return float(join.times)

@@ -19,7 +19,7 @@ from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.rules.ground import Grounder, Part
-    from minfer.rules.joins import Join
+    from minfer.rules.joins import ClauseJoin
     from minfer.rules.schema import Store
 
 MAX_COUNTED = 200_000_000  # groundings that are counted one by one
@@ -169,7 +169,7 @@ def count_part(
     return total, exact, kind
 
 
-def quick_bound(store: Store, join: Join) -> float:
+def quick_bound(store: Store, join: ClauseJoin) -> float:
     """From sizes alone: sources that others bind add nothing, since no row is there twice."""
     sizes = {name: float(n) for name, n in _sizes(store).items()}
     inner = [s for s in join.sources if not s.left]
@@ -201,7 +201,7 @@ def _sizes(store: Store) -> dict[str, int]:
     return out
 
 
-def summed_bound(store: Store, join: Join) -> tuple[float, bool]:
+def summed_bound(store: Store, join: ClauseJoin) -> tuple[float, bool]:
     """Sums of counts along the join; whether nothing was left out on the way."""
     known = all(x.optional or x.may_be_known for x in join.literals)  # evidence may decide it
     exact = not join.conditions and not known

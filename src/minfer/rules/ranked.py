@@ -8,7 +8,7 @@ met is what passes, but for the literals that are looked up afterwards
 (:mod:`minfer.kernels.ranked`).
 
 That needs open literals alone, two of which bind all variables, and conditions that are comparisons
-of columns; :func:`ranked` reads them from a :class:`~minfer.rules.joins.Join` and returns None
+of columns; :func:`ranked` reads them from a :class:`~minfer.rules.joins.ClauseJoin` and returns None
 where it cannot: then the database joins.
 """
 
@@ -28,7 +28,7 @@ from minfer.reduction.lazy import CHUNK, Ranks, joined
 from minfer.rules.conditions import Equal, comparison
 
 if TYPE_CHECKING:
-    from minfer.rules.joins import Join, OpenLiteral, Source
+    from minfer.rules.joins import ClauseJoin, OpenLiteral, Source
     from minfer.rules.schema import Store
 
 ROWS = 1 << 18  # of the first literal that are prepared at a time
@@ -43,7 +43,7 @@ Columns = dict[str, NDArray[Any]]
 
 
 @dataclass
-class _Table:
+class _RankedTable:
     """Rows of a source, as the database gave them."""
 
     columns: Columns
@@ -53,14 +53,14 @@ class _Table:
         return len(self.id)
 
 
-class Tables:
+class RankedTables:
     """Rows of sources, read once; what changes in the database are probabilities alone."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._read: dict[str, _Table | None] = {}
+        self._read: dict[str, _RankedTable | None] = {}
 
-    def get(self, s: Source, conditions: Sequence[str], with_id: bool) -> _Table | None:
+    def get(self, s: Source, conditions: Sequence[str], with_id: bool) -> _RankedTable | None:
         """None where values are not whole numbers of 32 bits."""
         names = sorted({c for _, c in s.variables})
         where = f" where {' and '.join(conditions)}" if conditions else ""
@@ -75,7 +75,7 @@ class Tables:
             columns = {c: np.ma.getdata(x) for c, x in got.items()} if fine else {}
             n = len(next(iter(columns.values()))) if fine else 0
             ids = columns.pop("id", np.zeros(n, np.int32))
-            self._read[sql] = _Table(columns, ids) if fine else None
+            self._read[sql] = _RankedTable(columns, ids) if fine else None
         return self._read[sql]
 
 
@@ -86,11 +86,11 @@ class _Lookup:
     kind: int
     literal: OpenLiteral | None
     source: Source
-    rows: _Table
+    rows: _RankedTable
     key: list[tuple[str, str]]  # column of it: column of another source
 
 
-def ranked(join: Join, tables: Tables) -> Ranked | None:
+def ranked(join: ClauseJoin, tables: RankedTables) -> Ranked | None:
     """How a join is made in order of rank; None where it cannot be."""
     mine = {x.alias: x for x in join.literals}
     inner = {s.alias: s for s in join.sources if not s.left}
@@ -125,7 +125,7 @@ def ranked(join: Join, tables: Tables) -> Ranked | None:
             if sql not in s.own and (test is None or test[1] != "=" or ".id" in sql):
                 return None
     equal = Equal(join)
-    read = _Reader(join, tables, own, equal)
+    read = _ConditionReader(join, tables, own, equal)
     pairs = sorted(permutations(join.literals, 2), key=lambda ab: ab[0].positive + ab[1].positive)
     for a, b in pairs:
         if len(inner) > 2 and not read.shared(a.alias, b.alias):
@@ -141,9 +141,9 @@ def ranked(join: Join, tables: Tables) -> Ranked | None:
 
 
 @dataclass
-class _Reader:
-    join: Join
-    tables: Tables
+class _ConditionReader:
+    join: ClauseJoin
+    tables: RankedTables
     own: Mapping[str, list[str]]
     equal: Equal
 
@@ -214,9 +214,9 @@ class Ranked:
 
     def __init__(
         self,
-        join: Join,
+        join: ClauseJoin,
         pair: tuple[OpenLiteral, OpenLiteral],
-        sides: tuple[_Table, _Table],
+        sides: tuple[_RankedTable, _RankedTable],
         lookups: list[_Lookup],
         tests: list[tuple[str, str, str]],
         differ: list[tuple[str, str]],

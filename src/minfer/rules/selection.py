@@ -30,7 +30,7 @@ from minfer.rules.messages import FLOOR, SOFT, add_messages, messages_sql
 from minfer.rules.model import Model, block_weights, build, weight_of
 from minfer.rules.pieces import Piece, pieces_of
 from minfer.rules.plan import check_size, count_part
-from minfer.rules.ranked import Ranked, Tables, ranked
+from minfer.rules.ranked import Ranked, RankedTables, ranked
 
 MAX_SUMMED = 5_000_000  # merged groundings whose messages are summed outside the database
 
@@ -103,7 +103,7 @@ class Selector:
             for block in grounder.blocks(part, keys):
                 self.possible += block.n_bindings
                 (self.unary if block.scope.shape[1] == 1 else self.dense).append(block)
-        tables, pieces = Tables(self.store), []
+        tables, pieces = RankedTables(self.store), []
         for piece in self.pieces:
             found = ranked(piece.join, tables) if piece.alone else None
             if found is not None and found.empty:

@@ -43,7 +43,7 @@ from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.learn.model import Instance
-    from minfer.rules.joins import Join, OpenLiteral
+    from minfer.rules.joins import ClauseJoin, OpenLiteral
     from minfer.rules.program import Rules
     from minfer.rules.schema import Predicate
 
@@ -461,7 +461,7 @@ class _Labelled:
                 key = keys.rows([got[f"k{k}"] for k in range(len(plus))]) if plus else None
                 yield ids, key, part.share * sign * np.asarray(got["n"], dtype=np.float64)
 
-    def _queries(self, join: Join) -> Iterator[tuple[str, float]]:
+    def _queries(self, join: ClauseJoin) -> Iterator[tuple[str, float]]:
         """For each literal, how often all others are false: queries (id, k0, ..., n), and its sign.
 
         A literal that is the same atom as the one in question is no other; these cases are
@@ -479,7 +479,7 @@ class _Labelled:
                 yield self._query(join, j, alike, same, few), 1.0 if mine.positive else -1.0
 
     def _query(
-        self, join: Join, j: int, alike: list[int], same: tuple[int, ...], apart: bool
+        self, join: ClauseJoin, j: int, alike: list[int], same: tuple[int, ...], apart: bool
     ) -> str:
         mine = join.literals[j]
         p = self.store.predicates[mine.predicate]
@@ -650,7 +650,7 @@ def block_differences(
 # ---------------------------------------------------------------------- pseudolikelihood
 
 
-class Pseudolikelihood:
+class RulePseudolikelihood:
     """Minus the log of each label's probability given all others: sum, and its gradient.
 
     One choice for each atom that is not functional (true or not), and one for each key (which of
@@ -724,7 +724,7 @@ def _by_counts(
 ) -> tuple[NDArray[np.float64], float, str, str]:
     from minfer.learn.lbfgs import Minimum, minimise
 
-    parts = [Pseudolikelihood(d) for d in data]
+    parts = [RulePseudolikelihood(d) for d in data]
     width = len(weights.columns)
     if not width:
         raise ModelError("learn: none of the rules to learn affects any label")

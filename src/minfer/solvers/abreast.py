@@ -26,7 +26,7 @@ from minfer.errors import ModelError
 from minfer.parallel import in_threads
 
 if TYPE_CHECKING:
-    from minfer.wiring import Mesh
+    from minfer.wiring import Wired
 
 #: The least tolerance that float32 serves.
 LEAST_TOL_32 = 5e-7
@@ -56,7 +56,7 @@ class LaneStructure:
     first: NDArray[np.float64]  # (E,) logs of the messages to begin with
 
     @classmethod
-    def of(cls, mesh: Mesh) -> LaneStructure:
+    def of(cls, mesh: Wired) -> LaneStructure:
         wiring = mesh.wiring
         if len(wiring.gslot) or mesh.reweighted or not (wiring.card == 2).all():
             raise ModelError(
@@ -107,7 +107,7 @@ class Absorbed:
     constant: NDArray[np.float64]  # (n,) the sum of t00
 
 
-def absorb(mesh: Mesh, weights: list[NDArray[np.float64]]) -> Absorbed:
+def absorb(mesh: Wired, weights: list[NDArray[np.float64]]) -> Absorbed:
     """Split the pair factors of many instances into unary parts and conjunctions.
 
     ``weights``, one array (n, F, k) for each group of ``mesh.model.groups``: as the group's own
@@ -137,7 +137,7 @@ def absorb(mesh: Mesh, weights: list[NDArray[np.float64]]) -> Absorbed:
 
 
 def abreast(
-    structure: Mesh | LaneStructure,
+    structure: Wired | LaneStructure,
     log_odds: ArrayLike,
     w: ArrayLike | None = None,
     first: ArrayLike | None = None,

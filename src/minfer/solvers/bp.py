@@ -24,7 +24,7 @@ from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.independent import independent
 from minfer.solvers.propagation import SCHEDULES, Propagation
 from minfer.solvers.status import LogZ, Status
-from minfer.wiring import Mesh, wire, wired
+from minfer.wiring import Wired, wire, wired
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -93,12 +93,12 @@ class BeliefPropagation:
 
         return PreparedPropagation(self, graph)
 
-    def wired(self, model: Conditioned) -> Mesh:
+    def wired(self, model: Conditioned) -> Wired:
         """A model of this structure, laid out."""
         return wire(model)
 
     def propagate(
-        self, graph: FactorGraph, mesh: Mesh, start: Marginals | None, begin: float
+        self, graph: FactorGraph, mesh: Wired, start: Marginals | None, begin: float
     ) -> Marginals:
         """The answer from a mesh, which serves this run alone."""
         run = Propagation(mesh, start, self.tol, self.damping, self.schedule)

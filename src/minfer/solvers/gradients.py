@@ -48,7 +48,7 @@ from minfer.wiring import PAIR, TABLE, ranges, refill
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
     from minfer.graph import FactorGraph
-    from minfer.wiring import Mesh
+    from minfer.wiring import Wired
 
 #: Of a probability by the flooding update: what a perturbed run must have settled to.
 _TIGHT = 1e-14
@@ -364,7 +364,7 @@ def _adjoint(
     mesh, graph = state.mesh, marginals.graph
     system: _System
     if not len(mesh.wiring.gslot):
-        system = Pairs.of(marginals, state, c)
+        system = PairSlopes.of(marginals, state, c)
     elif _belief_cells(mesh) <= _MAX_CELLS:
         system = _Tables(marginals, state, c)
     else:
@@ -379,7 +379,7 @@ def _adjoint(
     return Pullback(field, found, "adjoint", status, sweeps, None, note)
 
 
-def _belief_cells(mesh: Mesh) -> int:
+def _belief_cells(mesh: Wired) -> int:
     """Cells of the joint beliefs that an adjoint has to write out."""
     return sum(len(g) * g.n_cells for g in mesh.model.groups if mesh.log or g.arity != 2)
 
@@ -549,11 +549,11 @@ def _slopes(state: MessageState) -> tuple[NDArray[np.float64], NDArray[np.float6
     return slope, sigma
 
 
-class Pairs:
+class PairSlopes:
     """Models of which all factors over free variables are binary pairs: one number a message."""
 
     def __init__(
-        self, mesh: Mesh, probs: NDArray[np.float64], c: NDArray[np.float64],
+        self, mesh: Wired, probs: NDArray[np.float64], c: NDArray[np.float64],
         slope: NDArray[np.float64], sigma: NDArray[np.float64],
     ) -> None:  # fmt: skip
         from minfer.kernels import adjoint as k
@@ -572,7 +572,7 @@ class Pairs:
         self.lam = np.empty(len(w.rev))
 
     @classmethod
-    def of(cls, marginals: Marginals, state: MessageState, c: NDArray[np.float64]) -> Pairs:
+    def of(cls, marginals: Marginals, state: MessageState, c: NDArray[np.float64]) -> PairSlopes:
         """With slopes from the messages."""
         return cls(state.mesh, marginals.probs, c, *_slopes(state))
 
@@ -651,7 +651,7 @@ class Pairs:
         return out
 
 
-class _Tables(Pairs):
+class _Tables(PairSlopes):
     """Models with tables of any shape, and perhaps pairs in odds form among them."""
 
     def __init__(self, marginals: Marginals, state: MessageState, c: NDArray[np.float64]) -> None:
@@ -773,7 +773,7 @@ def _divided(field: NDArray[np.float64], probs: NDArray[np.float64]) -> NDArray[
     return np.divide(field, probs, out=np.zeros_like(field), where=probs > 0.0)
 
 
-def core_of(mesh: Mesh) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def core_of(mesh: Wired) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Variables that sweeps visit, and those of trees in collecting order."""
     w = mesh.wiring
     has_slots = (w.ptr[1:] > w.ptr[:-1]) | (w.gptr[1:] > w.gptr[:-1])

@@ -36,7 +36,7 @@ from minfer.message_state import gives_all
 from minfer.solvers.base import Marginals, Solver, check_start
 from minfer.solvers.clique_passes import CliqueTreeState, flatten, pass_messages
 from minfer.solvers.status import LogZ, Status
-from minfer.wiring import Mesh, refill
+from minfer.wiring import Wired, refill
 
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
@@ -196,7 +196,7 @@ class PreparedPropagation(Prepared):
     def __init__(self, solver: BeliefPropagation | TreeReweighted, graph: FactorGraph) -> None:
         super().__init__(solver, graph)
         self.model = condition(graph)
-        self.mesh: Mesh | None = solver.wired(self.model) if self.model.groups else None
+        self.mesh: Wired | None = solver.wired(self.model) if self.model.groups else None
         self._structure: LaneStructure | None = None  # of lanes, when first asked for
         self._weights: tuple[bytes, NDArray[np.float64] | None] | None = None
 
@@ -293,7 +293,7 @@ class PreparedPropagation(Prepared):
         )  # fmt: skip
         return batch, found.pairs, np.flatnonzero(found.unsafe & ~impossible)
 
-    def _mesh(self, call: Call) -> Mesh | None:
+    def _mesh(self, call: Call) -> Wired | None:
         """The wiring with a call's numbers; None where it does not fit them."""
         if self.mesh is None:
             return None

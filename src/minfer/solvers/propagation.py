@@ -34,11 +34,11 @@ from minfer.message_state import (
 from minfer.solvers.iteration import drifts, iterate, still_to_move
 from minfer.solvers.status import LOST_RANGE, Status
 from minfer.support import LEAST, lift, possible
-from minfer.wiring import Mesh, Speakers, ranges
+from minfer.wiring import Speakers, Wired, ranges
 
 if TYPE_CHECKING:
     from minfer.kernels.machines import Machines
-    from minfer.kernels.wiring import Watch
+    from minfer.kernels.wiring import Confirmation
     from minfer.solvers.base import Marginals
 
 SCHEDULES = ("sequential", "flooding", "residual")
@@ -63,7 +63,7 @@ class Propagation:
     """
 
     def __init__(
-        self, mesh: Mesh, start: Marginals | None, tol: float, damping: float, schedule: str
+        self, mesh: Wired, start: Marginals | None, tol: float, damping: float, schedule: str
     ) -> None:
         from minfer.kernels import odds
 
@@ -190,7 +190,7 @@ class Propagation:
 
     # ------------------------------------------------------------------ sweeps over the core
 
-    def _new_watch(self) -> Watch:
+    def _new_watch(self) -> Confirmation:
         s, none = self.messages, _NONE
         kept, before = (none, none, none), none
         room = len(s.m) + 2 * len(s.gm) <= KEEP

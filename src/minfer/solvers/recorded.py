@@ -33,7 +33,7 @@ from minfer.solvers.gradients import (
     ROUGH,
     TILT,
     TILTS,
-    Pairs,
+    PairSlopes,
     away_from_mean,
     core_of,
     out_of_range,
@@ -214,7 +214,7 @@ class _Pairwise:
         for r in np.flatnonzero(codes == k.SLOW).tolist():  # one by one, by GMRES
             slope, sigma = np.empty((2, len(mesh.wiring.rev)))
             k.joint_slopes(mesh.slot, self.joints[r], slope, sigma)
-            system = Pairs(mesh, self.batch.probs[r], c[r], slope, sigma)
+            system = PairSlopes(mesh, self.batch.probs[r], c[r], slope, sigma)
             status, sweeps[r], _ = solve(system, tol, max_iters, damping)
             codes[r] = k.CONVERGED if status.ok else k.SLOW
             S[r] = system.S

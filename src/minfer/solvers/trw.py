@@ -28,7 +28,7 @@ from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.independent import independent
 from minfer.solvers.propagation import Propagation
 from minfer.solvers.status import LogZ
-from minfer.wiring import Mesh, wire
+from minfer.wiring import Wired, wire
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -116,7 +116,7 @@ class TreeReweighted:
 
         return PreparedPropagation(self, graph)
 
-    def wired(self, model: Conditioned) -> Mesh:
+    def wired(self, model: Conditioned) -> Wired:
         """A model laid out, with edge weights of its own or those lent to it."""
         edges = _edges(model)
         rho = None if self._lent is None else self._lent.of(model.graph)
@@ -142,7 +142,7 @@ class TreeReweighted:
     def propagate(
         self,
         graph: FactorGraph,
-        mesh: Mesh,
+        mesh: Wired,
         start: Marginals | None,
         begin: float,
         weighing: float = 0.0,

@@ -40,7 +40,7 @@ from minfer.factors.group import FactorGroup, components
 from minfer.graph import FactorGraph
 from minfer.layout import Scopes
 from minfer.limits import clock, deadline_of, start_clock
-from minfer.message_state import MessageState, Told
+from minfer.message_state import FactorMessages, MessageState
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import check_tree, pass_messages
@@ -424,7 +424,7 @@ class _Told(NamedTuple):
     log: NDArray[np.float64]
 
 
-def _by_variable(told: Told, model: Conditioned, flat: Scopes) -> _Told:
+def _by_variable(told: FactorMessages, model: Conditioned, flat: Scopes) -> _Told:
     order = np.argsort(told.variable, kind="stable")
     size = np.diff(told.ptr)[order]
     place = np.argsort(flat.ids, kind="stable")
