@@ -43,7 +43,7 @@ from minfer import (
 from minfer.certified import bounds as _bounds
 from minfer.certified.result import METHODS
 from minfer.certified.search import Search, all_methods
-from minfer.conditioning import condition
+from minfer.engine.conditioning import condition
 from minfer.examples import picture
 from minfer.graph import grid_edges
 from minfer_experiments import measure
@@ -65,7 +65,7 @@ MARKS = (0.1, 0.3, 1.0, 3.0)
 
 def cpu_clock() -> None:
     """Time limits and traces in CPU seconds of this process, compiling excluded."""
-    from minfer.kernels._jit import compiling
+    from minfer.kernels.compiling.jit import compiling
 
     _bounds.wall_clock = lambda: time.process_time() - compiling()
 

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 
 from minfer import BeliefPropagation, Exact, FactorGraph, MinDivergence, MinJoint, MinSize
-from minfer.conditioning import condition
+from minfer.engine.conditioning import condition
+from minfer.engine.wiring import wire
 from minfer.factors import Features
 from minfer.reduction.gains import factor_scores
 from minfer.solvers.propagation import Propagation
-from minfer.wiring import wire
 from minfer_experiments.measure import in_turn, least, median_ratio, medians, peak, pin, sample
 from minfer_experiments.pages import table
 

@@ -52,7 +52,7 @@ def picture(side: int) -> np.ndarray:
 def ours(side: int, how: str, save: str | None) -> dict[str, Any]:
     """One whole call; ``how`` is estimated (as it comes), plain, reduced or trw (the paper's)."""
     from minfer import MinJoint, TreeReweighted
-    from minfer.denoising import FACTOR_COST, TOL, denoise
+    from minfer.images.denoising import FACTOR_COST, TOL, denoise
 
     def call(x: np.ndarray) -> tuple[np.ndarray, float, Any]:
         model: dict[str, Any] = {"alpha": ALPHA, "level": x.mean()}
@@ -81,7 +81,7 @@ def ours(side: int, how: str, save: str | None) -> dict[str, Any]:
 
 def fixed_point(side: int, save: str) -> dict[str, Any]:
     from minfer import BeliefPropagation
-    from minfer.denoising import picture_model
+    from minfer.images.denoising import picture_model
 
     x = picture(side)
     m = BeliefPropagation(tol=1e-10)(picture_model(x, ALPHA, level=x.mean())[0])

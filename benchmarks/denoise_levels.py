@@ -29,9 +29,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.ndimage import median_filter
 
-from minfer.denoising import denoise
+from minfer.images.denoising import denoise
+from minfer.images.noise_estimate import two_means
 from minfer.pictures import base_pictures, flipped, night, read_picture, text_page
-from minfer.shades import two_means
 from minfer_experiments import pages
 
 SHARES = (0.05, 0.1, 0.15, 0.2)

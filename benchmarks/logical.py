@@ -32,9 +32,9 @@ from typing import Any
 import numpy as np
 
 from minfer import BeliefPropagation, FactorGraph
-from minfer.conditioning import condition
+from minfer.engine.conditioning import condition
+from minfer.engine.wiring import wire
 from minfer.solvers.propagation import Propagation
-from minfer.wiring import wire
 from minfer_experiments.measure import (
     Stopwatch,
     in_turn,

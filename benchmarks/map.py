@@ -196,7 +196,7 @@ def uai(data: Path, seconds: float, names: list[str]) -> None:
 
 def reference(data: Path, python: str, seconds: float, names: list[str], most: float) -> None:
     """What toulbar2 finds and proves; ends after the model during which ``most`` seconds pass."""
-    from minfer.conditioning import condition
+    from minfer.engine.conditioning import condition
     from minfer.queries.map import toulbar
     from minfer.queries.map.problem import lay_out
     from minfer_experiments.results import Results

@@ -14,7 +14,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from minfer import BeliefPropagation, MinJoint
-from minfer.denoising import FACTOR_COST, denoise, picture_model
+from minfer.images.denoising import FACTOR_COST, denoise, picture_model
 from minfer.pictures import base_pictures, gaussian
 
 PAGE = Path(__file__).with_name("picture.png")

@@ -9,7 +9,7 @@ empty folder, and the whole suite runs on exactly that machine code, once for ea
 this processor can run. Only a wheel that passes is put into the output folder; of variants that
 could not be run here, it has none.
 
-What happens with them on the other side is told in src/minfer/kernels/_ready.py.
+What happens with them on the other side is told in src/minfer/kernels/compiling/shipped.py.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MORE = {"x86-64-v4": Variant("x86-64-v4", "x86-64-v4", _V4)}
 #: Run in a process of its own, with numba told what to compile for.
 COMPILE = """
 import json, sys
-from minfer.exercise import units
+from minfer.upkeep.warmup import units
 from minfer.kernels import _cache, _frugal, _jit, _ready, _symbols
 
 _jit.be_quiet()
@@ -132,7 +132,10 @@ def check(wheel: Path, variants: list[Variant], scratch: Path, tests: list[str])
             "MINFER_CACHE_DIR": str(scratch / f"tested-{variant.name}"),
             "MINFER_READY": variant.name,
         }
-        code = "from minfer.kernels._jit import READY; assert not READY.missing, READY.missing"
+        code = (
+            "from minfer.kernels.compiling.jit import READY; "
+            "assert not READY.missing, READY.missing"
+        )
         subprocess.run([sys.executable, "-c", code], env=environment, cwd=scratch, check=True)
         call = [sys.executable, "-m", "pytest", "-n", "auto", "--dist", "worksteal", *tests]
         subprocess.run(call, env=environment, cwd=ROOT, check=True)

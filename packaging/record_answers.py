@@ -13,7 +13,7 @@ processes:
    were made, but not filled) and what a last bit in the arguments changes in the answer.
 3. ``check``, with compiled kernels again: their answers, on this machine.
 
-What they mean is told in src/minfer/kernels/_answers.py.
+What they mean is told in src/minfer/kernels/compiling/answers.py.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ sys.path.insert(0, str(ROOT / "src"))
 
 import numpy as np  # noqa: E402
 
-from minfer.kernels import _answers, _jit  # noqa: E402
-from minfer.kernels._answers import Memory, Question  # noqa: E402
+from minfer.kernels.compiling import answers as _answers  # noqa: E402
+from minfer.kernels.compiling import jit as _jit  # noqa: E402
+from minfer.kernels.compiling.answers import Memory, Question  # noqa: E402
 
 #: Candidates per kernel and types, and how many of them are kept, at least and at most.
 CANDIDATES, FEW, KEPT = 16, 3, 9
@@ -147,7 +148,7 @@ def ask(path: Path) -> None:
     """The first part: candidates."""
     import pytest
 
-    from minfer.exercise import units
+    from minfer.upkeep.warmup import units
 
     _jit.be_quiet()
     calls = Calls()

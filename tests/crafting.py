@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 import minfer
 from fuzzing import BYTES, TOKENS, Case, answered, model, network, other_json
 from minfer import MinferError
-from minfer.denoising import denoise
+from minfer.images.denoising import denoise
 from minfer.io import native
 from minfer.io.npz import read_npz
 from minfer.parsing.conllu import Sentence, read_conllu, tree_fault

@@ -14,7 +14,7 @@ import numpy as np
 import fuzzing
 import minfer
 from minfer import BeliefPropagation, Exact, FactorGraph
-from minfer.joint import Joint
+from minfer.model.joint import Joint
 
 Calls = dict[str, tuple[Callable[..., Any], dict[str, Any]]]
 

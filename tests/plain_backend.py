@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from minfer.kernels._plain import TWINS
 from minfer.kernels.backend import Backend
+from minfer.kernels.compiling.plain import TWINS
 
 
 class There(np.ndarray):

@@ -27,22 +27,27 @@ from minfer import (
     query,
 )
 from minfer.certified.search import all_methods
-from minfer.conditioning import condition
-from minfer.decomposition import only_tables
-from minfer.elimination import clique_tree
+from minfer.engine.conditioning import condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import clique_tree
+from minfer.engine.support import possible
 from minfer.errors import EvidenceError, RefusedError
-from minfer.exercise import small_graphs
 from minfer.graph import grid_edges
-from minfer.kernels import cliques, general, gibbs, ranked, spanning, whole
+from minfer.kernels.cliques import ranged_passes as whole
+from minfer.kernels.cliques import streamed as cliques
+from minfer.kernels.messages import spanning
+from minfer.kernels.messages import vectors as general
+from minfer.kernels.sampling import gibbs
+from minfer.kernels.scores import ranked
 from minfer.learn import ChainCRF
 from minfer.parsing import Inference, marginals, tree_marginals
 from minfer.prediction import predict
 from minfer.solvers.clique_passes import flatten
+from minfer.solvers.differentiable_batch import record
 from minfer.solvers.exact import assignments
 from minfer.solvers.gradients import pull_back
-from minfer.solvers.recorded import record
-from minfer.solvers.rows import RowPlan
-from minfer.support import possible
+from minfer.solvers.row_plans import RowPlan
+from minfer.upkeep.warmup import small_graphs
 from oracle import truth as naive
 from test_trees import total
 

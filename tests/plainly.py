@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import plain_checks
-from minfer.exercise import Unit, units
-from minfer.kernels import _jit
+from minfer.kernels.compiling import jit as _jit
+from minfer.upkeep.warmup import Unit, units
 
 WHOLE = (int, np.integer)
 KERNELS: set[str] = set()  # "module.name"

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from draws import draws, few
 from minfer.errors import ContradictionError, ModelError
-from minfer.kernels import abreast, lanes, trees
+from minfer.kernels.arithmetic import lanes
+from minfer.kernels.trees import tree_lanes as abreast
+from minfer.kernels.trees import trees
 from minfer.parsing import tree_marginals
 from oracle.truth import logsumexp
 

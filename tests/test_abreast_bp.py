@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from draws import draws
 from minfer import BeliefPropagation, FactorGraph, ModelError, Status, TreeReweighted
-from minfer.conditioning import condition
-from minfer.kernels import lanes
-from minfer.solvers.abreast import LaneStructure, abreast, absorb
-from minfer.wiring import wire
+from minfer.engine.conditioning import condition
+from minfer.engine.wiring import wire
+from minfer.kernels.arithmetic import lanes
+from minfer.solvers.lanes import LaneStructure, abreast, absorb
 
 FEATURES = ["and", "equal", "or", "implies"]
 

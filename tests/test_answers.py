@@ -20,11 +20,26 @@ import pytest
 from numba.core import config
 from typer.testing import CliRunner
 
-from minfer import exercise, health
 from minfer.cli import app
 from minfer.errors import MiscompiledError
-from minfer.kernels import _answers, _cache, _jit, _keys, _ready
-from minfer.kernels._answers import Memory, Question
+from minfer.kernels.compiling import (
+    answers as _answers,
+)
+from minfer.kernels.compiling import (
+    cache as _cache,
+)
+from minfer.kernels.compiling import (
+    jit as _jit,
+)
+from minfer.kernels.compiling import (
+    shipped as _ready,
+)
+from minfer.kernels.compiling import (
+    source_hash as _keys,
+)
+from minfer.kernels.compiling.answers import Memory, Question
+from minfer.upkeep import health
+from minfer.upkeep import warmup as exercise
 from sources import parsed
 
 ROOT = Path(__file__).parents[1]
@@ -234,7 +249,7 @@ def test_what_means_nothing_is_not_compared():
 
 
 #: A kernel of the package that compiles in no time, and what another one would make of its name.
-NAME = "minfer.kernels.softmax.softmax"
+NAME = "minfer.kernels.arithmetic.softmax.softmax"
 
 
 def wrong_softmax(field, offsets, probs):
@@ -289,7 +304,7 @@ def test_warmup_says_which_kernel_is_wrong(folder, monkeypatch):
 
 @compiled
 def test_warmup_says_how_many_were_asked(folder, monkeypatch):
-    from minfer.kernels.softmax import softmax
+    from minfer.kernels.arithmetic.softmax import softmax
 
     kernel = _jit.jit(softmax.py_func)
     monkeypatch.setattr(exercise, "_use_method", lambda: kernel(*arguments()))
@@ -314,7 +329,7 @@ def doctor(monkeypatch: Any) -> Any:
 
 @compiled
 def test_wrong_code_in_a_wheel_is_passed_over(folder, tmp_path, monkeypatch):
-    from minfer.kernels.softmax import softmax
+    from minfer.kernels.arithmetic.softmax import softmax
     from test_kernel_cache import as_wheel
 
     def kernel() -> Any:
@@ -346,13 +361,13 @@ def test_wrong_code_in_a_wheel_is_passed_over(folder, tmp_path, monkeypatch):
 PLANT = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from minfer.kernels.softmax import softmax
+from minfer.kernels.arithmetic.softmax import softmax
 from test_answers import planted
 planted(softmax._cache)
 """
 SAY = """
 import numpy as np
-from minfer.kernels.softmax import softmax
+from minfer.kernels.arithmetic.softmax import softmax
 probs = np.empty(2)
 softmax(np.array([0.0, np.log(3.0)]), np.array([0, 2]), probs)
 print(probs.round(9).tolist())

@@ -105,7 +105,7 @@ def test_forests_lie_in_the_polytope_and_bridges_have_one(graph):
 @given(multigraphs(max_vertices=8, max_edges=28), st.integers(1, 3))
 def test_the_cover_of_what_few_rounds_leave_is_made_of_forests(graph, rounds):
     """With hardly any Kruskal rounds, the maximum adjacency search has to cover the rest."""
-    from minfer.kernels import spanning
+    from minfer.kernels.messages import spanning
 
     n, edges = graph
     count = np.empty(len(edges), np.int32)
@@ -118,7 +118,7 @@ def test_the_cover_of_what_few_rounds_leave_is_made_of_forests(graph, rounds):
 @settings(max_examples=draws(60), deadline=None)
 @given(multigraphs(max_vertices=7, max_edges=12))
 def test_blocks_are_the_classes_of_edges_on_a_common_cycle(graph):
-    from minfer.kernels import spanning
+    from minfer.kernels.messages import spanning
 
     n, edges = graph
     block_of, sizes, component = spanning.blocks(n, edges)
@@ -229,7 +229,7 @@ def test_large_graphs(method):
     rho = edge_appearance(n, edges, method)
     assert rho.min() > 0.0
     assert rho.max() == 1.0
-    from minfer.kernels import spanning
+    from minfer.kernels.messages import spanning
 
     block_of, sizes, _ = spanning.blocks(n, edges)
     np.testing.assert_allclose(np.bincount(block_of, rho), sizes - 1, atol=1e-7, rtol=0)

@@ -29,23 +29,23 @@ from minfer import (
     Tempering,
     infer,
 )
+from minfer.basics.notebook import Face, Faced
+from minfer.basics.words import duration
 from minfer.certified.search import applicable
-from minfer.conditioning import condition
+from minfer.engine.conditioning import condition
 from minfer.examples import sprinkler
-from minfer.kernels import _jit
-from minfer.notebook import Face, Faced
+from minfer.kernels.compiling import jit as _jit
 from minfer.reduction.bound import product_bound
 from minfer.reduction.compare import Comparison, Outcome, Reference, Trial, compare, measured
 from minfer.reduction.explain import explain
-from minfer.reduction.request import looked_at
 from minfer.reduction.result import Result
+from minfer.reduction.spoken_request import looked_at
 from minfer.report import denoise_report, report
 from minfer.say import answers as telling
 from minfer.say import intervals as certainty
 from minfer.say.reduced import error, full_log_z, reduced_log_z, summary
 from minfer.solvers import portfolio
 from minfer.solvers.status import Status
-from minfer.words import duration
 from oracle import truth as naive
 from test_cli import call
 

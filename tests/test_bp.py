@@ -15,8 +15,8 @@ from minfer import (
     LogZ,
     TreeReweighted,
 )
-from minfer.conditioning import condition
-from minfer.wiring import wire
+from minfer.engine.conditioning import condition
+from minfer.engine.wiring import wire
 from oracle import lists, models
 from oracle import truth as naive
 
@@ -54,8 +54,8 @@ def test_features_equal_their_tables(graph):
 @settings(max_examples=draws(150))
 def test_log_space_agrees_with_linear(graph):
     """The same sweeps in linear numbers and in logs, sweep by sweep."""
-    from minfer.kernels import bp
-    from minfer.message_state import NO_WAKE, fresh_messages, refresh_cavities, watch_for
+    from minfer.engine.message_state import NO_WAKE, fresh_messages, refresh_cavities, watch_for
+    from minfer.kernels.messages import sweeps as bp
 
     try:
         runs = []
@@ -81,8 +81,8 @@ def test_log_space_agrees_with_linear(graph):
 @settings(max_examples=draws(150))
 def test_sending_ahead_gives_the_bits_of_sending_everything(reweighted, graph):
     """After any number of sweeps: beliefs as they are, and messages once completed."""
-    from minfer.kernels import odds
-    from minfer.message_state import fresh_messages, watch_for
+    from minfer.engine.message_state import fresh_messages, watch_for
+    from minfer.kernels.messages import odds
 
     rho = np.full(graph.n_factors, 0.7) if reweighted else None
     mesh = wire(condition(graph), rho)
@@ -244,7 +244,9 @@ def test_residual_trace_is_the_true_change():
 
 def test_few_specialisations():
     """The hot path compiles a handful of kernels, each once: no second version for odd input."""
-    from minfer.kernels import bethe, bp, general, odds, wiring
+    from minfer.kernels.messages import bethe, odds, wiring
+    from minfer.kernels.messages import sweeps as bp
+    from minfer.kernels.messages import vectors as general
 
     rng = np.random.default_rng(0)
     BeliefPropagation()(FactorGraph.grid(rng.normal(size=(3, 3)), 1.0))
@@ -328,7 +330,7 @@ def test_observed_variables_are_not_swept(solver, kind):
     """Sliced out, and of no kind that makes a run of pairs mixed; the answers are those of a
     prepared run, in which they stay and say what they know."""
     from minfer.graph import grid_edges
-    from minfer.kernels.wiring import ASLEEP, GENERAL
+    from minfer.kernels.messages.wiring import ASLEEP, GENERAL
 
     rng = np.random.default_rng(4)
     k, edges = (2 if kind == "pairs" else 5), grid_edges(8, 8)

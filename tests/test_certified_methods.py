@@ -20,11 +20,11 @@ from draws import draws
 from minfer import ContradictionError, Exact, FactorGraph, intervals
 from minfer.certified.bounds import BoundMethod, Bounds, Effort
 from minfer.certified.boxes import Boxes
+from minfer.certified.exact_cliques import Whole
 from minfer.certified.local import LocalBounds, odds_ranges, ratios
 from minfer.certified.monotone import Grid, Monotone, Region, find_grid, rectangle_plan, run
 from minfer.certified.walks import Walks
-from minfer.certified.whole import Whole
-from minfer.conditioning import condition
+from minfer.engine.conditioning import condition
 from minfer.graph import grid_edges
 from oracle import lists, models
 from oracle import truth as naive
@@ -212,7 +212,7 @@ import numpy as np
 from minfer import FactorGraph
 from minfer.certified.boxes import prepare
 from minfer.certified.local import Local
-from minfer.conditioning import condition
+from minfer.engine.conditioning import condition
 table = np.random.default_rng(0).normal(size=(40, 2, 2))
 prepare(Local.of(condition(FactorGraph.from_tables([40, 2, 2], [[0, 1, 2]], [table]))))
 """

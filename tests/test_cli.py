@@ -24,13 +24,13 @@ from typer.testing import CliRunner
 
 import minfer
 from draws import thorough
-from minfer import health
 from minfer.cli import app
 from minfer.cli.failures import exit_code, split_debug
 from minfer.cli.options import CALLED, Solving
 from minfer.examples import EXAMPLES
 from minfer.solvers.joint_table import JointTable
 from minfer.solvers.named import NOT_PLAIN, SOLVERS, plain_settings
+from minfer.upkeep import health
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -577,7 +577,7 @@ def test_demo() -> None:
 def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     if thorough():  # loading all kernels that there are; of a few, see test_kernel_cache.py
         assert call("doctor").exit_code == 0
-    monkeypatch.setattr("minfer.kernels._cache.load_all", lambda *_: [])
+    monkeypatch.setattr("minfer.kernels.compiling.cache.load_all", lambda *_: [])
     result = call("doctor")
     assert result.exit_code == 0, result
     for part in ("numba", "llvmlite", "cache", "cores", "none is compiled yet, so none was asked",
@@ -595,8 +595,8 @@ def test_doctor_counts_kernels_without_a_question_apart(monkeypatch: pytest.Monk
         )
         for name in [*(f"name{k}" for k in range(7)), "name0", "name6"]
     ]
-    monkeypatch.setattr("minfer.kernels._cache.load_all", lambda *_: versions)
-    monkeypatch.setattr("minfer.kernels._answers.ask", lambda *_: silence)
+    monkeypatch.setattr("minfer.kernels.compiling.cache.load_all", lambda *_: versions)
+    monkeypatch.setattr("minfer.kernels.compiling.answers.ask", lambda *_: silence)
     result = call("doctor")
     assert result.exit_code == 0
     assert re.search("kernels +0 compiled kernels asked", result.stdout)
@@ -612,7 +612,7 @@ def test_doctor_notices_a_wrong_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         return minfer.Marginals.from_probs(graph, np.full(6, 0.5), "wrong")
 
     monkeypatch.setattr(minfer.BeliefPropagation, "__call__", wrong)
-    monkeypatch.setattr("minfer.kernels._cache.load_all", lambda *_: [])
+    monkeypatch.setattr("minfer.kernels.compiling.cache.load_all", lambda *_: [])
     result = call("doctor")
     assert result.exit_code == 1
     assert "BROKEN" in result.stdout
@@ -706,8 +706,8 @@ def test_after_a_warmup_nothing_is_compiled(tmp_path: Path) -> None:
     code = (
         "from typer.testing import CliRunner\n"
         "from minfer.cli import app\n"
-        "from minfer.exercise import units\n"
-        "from minfer.kernels._jit import kernels\n"
+        "from minfer.upkeep.warmup import units\n"
+        "from minfer.kernels.compiling.jit import kernels\n"
         "result = CliRunner().invoke(app, ['warmup'])\n"
         "assert result.exit_code == 0, result\n"
         "for unit in units():\n"

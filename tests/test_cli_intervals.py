@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import minfer
+from minfer.basics.words import ends as interval_text
+from minfer.basics.words import probability, upwards
 from minfer.cli.certainty import live
 from minfer.cli.options import with_seconds
 from minfer.say.intervals import sentence
-from minfer.words import ends as interval_text
-from minfer.words import probability, upwards
 from test_cli import call, fails, start
 
 #: Enough for some variables, not for all.

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from minfer.cli.parse import train
-from minfer.kernels import _jit
+from minfer.kernels.compiling import jit as _jit
 from minfer.parsing import Parser, read_conllu
 from minfer.parsing.calibration import arc_probs
 from minfer.parsing.conllu import tree_fault

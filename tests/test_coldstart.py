@@ -82,7 +82,7 @@ def test_a_small_network_compiles_nothing(compiled):
 
 def test_plain_belief_propagation_compiles_what_it_needs(compiled):
     names = compiled["grid"]
-    assert "minfer.kernels.odds.sweep_pairs" in names
+    assert "minfer.kernels.messages.odds.sweep_pairs" in names
     modules = {name.rpartition(".")[0].removeprefix("minfer.kernels.") for name in names}
     assert modules <= {"odds", "bethe", "wiring", "pairs", "tables"}
     needless = {

@@ -30,10 +30,10 @@ from minfer import (
     Status,
     Tempering,
     Windows,
-    support,
     write,
 )
-from minfer.conditioning import condition
+from minfer.engine import support
+from minfer.engine.conditioning import condition
 from oracle import lists, puzzles
 from test_cli import call
 

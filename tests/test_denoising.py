@@ -26,13 +26,14 @@ from minfer import (
     RefusedError,
     SettingsError,
 )
-from minfer.denoising import (
+from minfer.images.denoising import (
     class_means,
     denoise,
     grey_values,
     noise_deviation,
     picture_model,
 )
+from minfer.images.noise_estimate import _sample, two_means
 from minfer.pictures import (
     base_pictures,
     collection,
@@ -44,7 +45,6 @@ from minfer.pictures import (
     write_picture,
 )
 from minfer.reduction.recipes import Compensated
-from minfer.shades import _sample, two_means
 
 
 def noisy(name="house", side=32, sigma=0.3, rng=0):

@@ -1,4 +1,4 @@
-"""Every door reads evidence by one set of rules (docs/networks.md, minfer.evidence)."""
+"""Every door reads evidence by one set of rules (docs/networks.md, minfer.model.evidence)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import minfer
 from minfer import EvidenceError, Exact, FactorGraph
 from minfer.io.evidence import numbered_evidence, parse_json_evidence
+from minfer.io.typed import evidence_of
 from minfer.learn import BayesianNetwork
-from minfer.typed import evidence_of
 
 STATES = {
     "names": ["no", "yes"],

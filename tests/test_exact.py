@@ -22,9 +22,9 @@ from minfer import (
     Status,
     query,
 )
-from minfer.conditioning import condition
-from minfer.elimination import adjacency, clique_tree
-from minfer.planning import plan
+from minfer.engine.conditioning import condition
+from minfer.engine.elimination import adjacency, clique_tree
+from minfer.solvers.planning import plan
 from oracle import lists, models
 from oracle import truth as naive
 
@@ -293,7 +293,7 @@ def test_cliques_cover_factors_and_run_together(n: int, m: int, seed: int) -> No
 
 def test_min_fill_counts_stay_exact() -> None:
     """Every elimination's neighbourhood, replayed on sets."""
-    from minfer.kernels.elimination import MIN_FILL, eliminate
+    from minfer.kernels.cliques.elimination import MIN_FILL, eliminate
 
     rng = np.random.default_rng(6)
     n = 60

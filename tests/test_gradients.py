@@ -21,8 +21,8 @@ from minfer import (
     SettingsError,
     TreeReweighted,
 )
+from minfer.solvers.differentiable_batch import record
 from minfer.solvers.gradients import pull_back
-from minfer.solvers.recorded import record
 from oracle import truth as naive
 from oracle.lists import every_kind, graphs, higher_order, logical, with_globals
 from oracle.models import binary_graphs, table_graphs

@@ -32,14 +32,14 @@ from minfer import (
     Tempering,
     TreeReweighted,
     Windows,
-    elimination,
 )
-from minfer.conditioning import condition
+from minfer.engine import elimination
+from minfer.engine.conditioning import condition
 from minfer.graph import grid_edges
-from minfer.kernels import _jit
-from minfer.planning import plan
+from minfer.kernels.compiling import jit as _jit
 from minfer.solvers import mean_field, portfolio
 from minfer.solvers.iteration import iterate
+from minfer.solvers.planning import plan
 from minfer.solvers.windows import Rounds
 from oracle import lists, models
 from oracle import truth as naive
@@ -221,7 +221,7 @@ def test_ctrl_c_during_an_elimination_is_ctrl_c(monkeypatch):
         except KeyboardInterrupt as error:
             raise SystemError("returned a result with an exception set") from error
 
-    monkeypatch.setattr("minfer.kernels.elimination.eliminate", interrupted)
+    monkeypatch.setattr("minfer.kernels.cliques.elimination.eliminate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         Exact()(TWO_MODES)
     with pytest.raises(KeyboardInterrupt):

@@ -24,9 +24,27 @@ from numba.core import event
 from typer.testing import CliRunner
 
 from draws import few
-from minfer import exercise, health
 from minfer.cli import app
-from minfer.kernels import _cache, _frugal, _jit, _keys, _ready, _trust
+from minfer.kernels.compiling import (
+    cache as _cache,
+)
+from minfer.kernels.compiling import (
+    frugal as _frugal,
+)
+from minfer.kernels.compiling import (
+    jit as _jit,
+)
+from minfer.kernels.compiling import (
+    shipped as _ready,
+)
+from minfer.kernels.compiling import (
+    source_hash as _keys,
+)
+from minfer.kernels.compiling import (
+    trust as _trust,
+)
+from minfer.upkeep import health
+from minfer.upkeep import warmup as exercise
 
 ROOT = Path(__file__).parents[1]
 
@@ -209,7 +227,7 @@ def test_processes_may_discard_at_once(tmp_path):
         textwrap.dedent("""
         import sys, time
         from pathlib import Path
-        from minfer.kernels._jit import jit
+        from minfer.kernels.compiling.jit import jit
 
         @jit
         def twice(x):
@@ -426,7 +444,7 @@ def test_every_home_of_kernels_is_known():
 
 def test_copies_of_the_package_share_their_kernels():
     """The folder is named after the sources: neither path nor time of a copy plays a part."""
-    from minfer.kernels import vexp
+    from minfer.kernels.arithmetic import vexp
 
     folder = vexp.log_dot._cache.folder
     assert folder.parent == _jit.CACHE_DIR
@@ -469,7 +487,7 @@ def package(tmp_path):
     for name, text in {
         "__init__": "",
         "_jit": "options = 1",
-        "inner": "from minfer.kernels._jit import options\nDEPTH = 1\n",
+        "inner": "from minfer.kernels.compiling.jit import options\nDEPTH = 1\n",
         "middle": "from minfer.kernels.inner import (\n    DEPTH,\n)\n",
         "outer": "def late():\n    from . import middle\n",
         "other": '"""Prose\nfrom the minfer\nimport of which is none."""\nimport ast, os\n',
@@ -553,10 +571,12 @@ def test_an_edited_inner_kernel_is_never_served_stale(tmp_path):
     shutil.copytree(ROOT / "src" / "minfer" / "kernels", copy / "kernels")
     (copy / "__init__.py").write_text("")
     inner = copy / "kernels" / "tiny_inner.py"
-    inner.write_text("from minfer.kernels._jit import jit\n@jit\ndef inner(x):\n    return x + 1\n")
+    inner.write_text(
+        "from minfer.kernels.compiling.jit import jit\n@jit\ndef inner(x):\n    return x + 1\n"
+    )
     for name, below in (("tiny_middle", "tiny_inner"), ("tiny_outer", "tiny_middle")):
         (copy / "kernels" / f"{name}.py").write_text(
-            "from minfer.kernels._jit import jit\n"
+            "from minfer.kernels.compiling.jit import jit\n"
             f"from minfer.kernels.{below} import {below.removeprefix('tiny_')} as below\n"
             f"@jit\ndef {name.removeprefix('tiny_')}(x):\n    return 10 * below(x)\n"
         )

@@ -28,17 +28,17 @@ from minfer import (
     TreeReweighted,
     infer,
 )
-from minfer.conditioning import condition
+from minfer.engine.conditioning import condition
+from minfer.engine.message_state import refresh_cavities
+from minfer.engine.wiring import encoded, wire
 from minfer.factors import Distances, Tables
 from minfer.graph import grid_edges
 from minfer.io.fg import format_fg, parse_fg
 from minfer.io.native import format_native, parse_native
 from minfer.io.uai import format_uai, parse_uai
-from minfer.message_state import refresh_cavities
 from minfer.reduction.gains import factor_scores
 from minfer.reduction.recipes import Compensated, Paper
 from minfer.solvers.propagation import Propagation
-from minfer.wiring import encoded, wire
 from oracle import lists, models
 from oracle import truth as naive
 
@@ -165,7 +165,7 @@ KINDS = [
 @pytest.mark.parametrize("kind", KINDS)
 def test_messages_lose_no_relative_accuracy(kind, log):
     """Against sums without rounding, where one label has nearly all the mass too."""
-    from minfer.kernels.labels import label_message, label_message_log
+    from minfer.kernels.messages.labels import label_message, label_message_log
 
     rng = np.random.default_rng(5)
     for k in (2, 3, 8, 11, 40, 41, *([128, 300] if thorough() else [])):
@@ -214,7 +214,7 @@ def test_sums_and_maxima_of_a_group(seed, k, kind):
 
 def sweeps(graph: FactorGraph, n: int, ahead: bool, lean: bool) -> tuple:
     """Beliefs and messages after n sweeps of either engine, and whether it went on in logs."""
-    from minfer.kernels.odds import SENT
+    from minfer.kernels.messages.odds import SENT
 
     run = Propagation(wire(condition(graph)), None, 1e-300, 0.0, "sequential")
     if not lean:

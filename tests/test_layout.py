@@ -7,8 +7,9 @@ import pickle
 import numpy as np
 import pytest
 
-from minfer import Auto, Clamped, Compensated, FactorGraph, MeanField, MinJoint, conditioning, infer
-from minfer.conditioning import condition
+from minfer import Auto, Clamped, Compensated, FactorGraph, MeanField, MinJoint, infer
+from minfer.engine import conditioning
+from minfer.engine.conditioning import condition
 
 RNG = np.random.default_rng(5)
 GRID = FactorGraph.grid(RNG.normal(size=(4, 5)), 0.6)

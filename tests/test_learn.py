@@ -382,7 +382,7 @@ def test_models_are_saved_without_pickle(tmp_path):
 def test_any_number_of_workers_gives_the_same_weights():
     _, data = chain_data(6)
     for how in few([{}, {"method": "adam", "epochs": 3, "batch_size": 2, "accumulate": 2}], 1):
-        from minfer.learn.team import GivenShards
+        from minfer.learn.workers import GivenShards
 
         portions = [GivenShards(tuple(data[k : k + 2])) for k in (0, 2, 4)]
         one = fit(portions, "trw", l2=1e-2, **how)
@@ -511,7 +511,7 @@ def test_batches_without_labels_change_nothing():
 
 
 def test_portions_of_different_widths_are_refused():
-    from minfer.learn.team import GivenShards
+    from minfer.learn.workers import GivenShards
 
     _, data = chain_data(2)
     wide = Instance(data[1].graph, np.zeros((len(data[1].graph.weights), 7)), data[1].labels)

@@ -306,7 +306,7 @@ def test_shards_of_samples(tmp_path):
 def test_ray_gives_the_same_weights(tmp_path):
     """Of instances in memory, and of files that its actors load themselves."""
     pytest.importorskip("ray")
-    from minfer.learn.team import GivenShards
+    from minfer.learn.workers import GivenShards
 
     _, data = chain_data(4)
     for k in range(2):

@@ -271,7 +271,7 @@ def minfer_log_likelihood(graph, frame):
     from minfer.prediction.predictor import Predictor
 
     ask = Predictor(graph, [])
-    from minfer.evidence import table_of
+    from minfer.model.evidence import table_of
 
     known, _ = ask.states_of(table_of(frame), list(frame))
     return float(ask.network.ask(known, []).log_pe.sum())
@@ -330,7 +330,7 @@ def test_different_rows_are_those_of_numpy(seed):
 def test_rows_that_linear_numbers_cannot_hold_are_solved_in_logarithms(monkeypatch):
     parents, X, card = drawn(3)
     plain = BayesianNetwork(parents, states=card, max_iterations=3).fit(X)
-    from minfer.solvers.rows import RowPlan
+    from minfer.solvers.row_plans import RowPlan
 
     real = RowPlan.run
 

@@ -21,7 +21,7 @@ from minfer import (
     RefusedError,
     infer,
 )
-from minfer.conditioning import condition
+from minfer.engine.conditioning import condition
 from minfer.factors import Logical
 from minfer.io.native import format_native, parse_native
 from minfer.reduction.gains import factor_scores

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from minfer import ContradictionError, Exact, FactorGraph, Gibbs, MeanField, RefusedError
-from minfer.conditioning import condition
-from minfer.decomposition import only_tables
+from minfer.engine.conditioning import condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.layout import in_order, lay_out, same_steps
 from minfer.factors import Machine
-from minfer.layout import in_order, lay_out, same_steps
-from minfer.planning import plan
 from minfer.solvers.irreducible import haven
+from minfer.solvers.planning import plan
 from oracle import lists, models
 from oracle import truth as naive
 

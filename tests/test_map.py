@@ -11,8 +11,8 @@ import pytest
 import minfer
 from draws import draws
 from minfer import ContradictionError, FactorGraph, RefusedError, SettingsError
-from minfer.conditioning import condition
-from minfer.elimination import clique_tree
+from minfer.engine.conditioning import condition
+from minfer.engine.elimination import clique_tree
 from minfer.graph import with_any_evidence
 from minfer.parsing.trees import NonProjectiveTree, all_arcs
 from minfer.queries.map import toulbar

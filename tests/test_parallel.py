@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from draws import thorough
+from minfer.basics.parallel import cores, ordered_map
 from minfer.errors import MinferError, RefusedError, SettingsError, WorkerError
-from minfer.parallel import cores, ordered_map
 from parallel_jobs import broken_setup, counted, state, work
 from processes import all_end, looks_at_processes
 
@@ -80,7 +80,7 @@ def test_a_worker_that_dies_and_an_error_that_does_not_pickle():
 
 SLOW = r"""
 import os, sys, time
-from minfer.parallel import ordered_map
+from minfer.basics.parallel import ordered_map
 def nap(item):
     os.write(1, f"{os.getpid()}\n".encode())  # at once, whatever PYTHONUNBUFFERED says
     time.sleep(60)
@@ -108,7 +108,7 @@ def test_workers_end_with_their_parent(tmp_path, blow):
 
 EARLY = r"""
 import os, signal, sys
-from minfer.parallel import ordered_map
+from minfer.basics.parallel import ordered_map
 if __name__ == "__mp_main__":  # a worker that has not come to its work yet
     os.kill(os.getpid(), signal.SIGINT)
 def same(item):

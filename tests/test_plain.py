@@ -12,8 +12,10 @@ import pytest
 
 import plain_checks
 import plainly
-from minfer.kernels import _jit, _plain, lanes
-from minfer.parallel import cores, ordered_map
+from minfer.basics.parallel import cores, ordered_map
+from minfer.kernels.arithmetic import lanes
+from minfer.kernels.compiling import jit as _jit
+from minfer.kernels.compiling import plain as _plain
 
 pytestmark = [
     pytest.mark.skipif(not _plain.OFF, reason="for NUMBA_DISABLE_JIT=1"),

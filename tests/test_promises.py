@@ -21,7 +21,7 @@ from minfer import (
     TreeReweighted,
     infer,
 )
-from minfer.message_state import MessageState
+from minfer.engine.message_state import MessageState
 from oracle import promises
 from oracle import truth as naive
 

@@ -45,13 +45,13 @@ from minfer import (
     interop,
     parsing,
     pictures,
-    planning,
     plots,
     report,
 )
 from minfer.errors import visible
 from minfer.reduction import bound, seeds
 from minfer.reduction.recipes import Compensated, Iterated, Paper
+from minfer.solvers import planning
 from minfer_experiments import proposition1
 from test_cli import call
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from draws import draws
 from minfer import ContradictionError, EvidenceError, Exact, FactorGraph, SettingsError
-from minfer.conditioning import Conditioned, condition
-from minfer.elimination import clique_tree, tree_over
+from minfer.engine.conditioning import Conditioned, condition
+from minfer.engine.elimination import clique_tree, tree_over
+from minfer.engine.layout import cells, scopes
 from minfer.graph import grid_edges
-from minfer.kernels.rows import INPUTS, INPUTS_END, MOST_INPUTS
-from minfer.layout import cells, scopes
+from minfer.kernels.cliques.rows import INPUTS, INPUTS_END, MOST_INPUTS
 from minfer.solvers.clique_passes import Flat, flatten, links, pass_messages
-from minfer.solvers.rows import OneRow, RowPlan, SolvedRows
+from minfer.solvers.row_plans import OneRow, RowPlan, SolvedRows
 from oracle import models
 from oracle import truth as naive
 

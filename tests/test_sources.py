@@ -13,7 +13,7 @@ from draws import draws
 from minfer import FactorGraph, Marginals, MinDivergence, MinJoint, MinSize, ModelError
 from minfer.errors import SettingsError
 from minfer.factors.features import binary_pairs
-from minfer.kernels.sorting import sort_by
+from minfer.kernels.arithmetic.sorting import sort_by
 from minfer.reduction.gains import factor_scores
 from minfer.reduction.lazy import least_mean
 from minfer.reduction.objectives import Budget
@@ -107,7 +107,7 @@ def problems(draw, max_variables=8):
 )
 @settings(max_examples=draws(200), deadline=None)
 def test_least_mean_excludes_nothing_and_is_tight(low, width, gamma, small):
-    from minfer.kernels.gains import feature_gain
+    from minfer.kernels.scores.gains import feature_gain
 
     scale = 1e-3 if small else 1.0
     low, high = scale * low, scale * (low + width)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numba
 import pytest
 
-from minfer.kernels import _symbols
+from minfer.kernels.compiling import symbols as _symbols
 from sources import parsed
 
 ROOT = Path(__file__).parents[1]
@@ -70,7 +70,7 @@ def test_answers_do_not_depend_on_who_compiled_what_before(tmp_path):
 #: Two functions of one name, in a file each, that call what is too large to be inlined.
 CLOSURE = """
 import numba
-import minfer.kernels._symbols
+import minfer.kernels.compiling.symbols
 
 def make(sign):
     def body(x):
@@ -161,7 +161,7 @@ def test_counted_names_are_found():
 def test_a_kernel_with_a_counted_name_is_used_and_not_kept(tmp_path):
     """What was compiled before minfer was loaded may share its name with something elsewhere."""
     (tmp_path / "tiny.py").write_text(
-        "from minfer.kernels._jit import jit\nimport numpy as np\n"
+        "from minfer.kernels.compiling.jit import jit\nimport numpy as np\n"
         "@jit\ndef plain(x):\n    return 2 * x\n"
         "@jit\ndef made(n):\n    return np.linspace(0.0, 1.0, n).sum()\n"
     )

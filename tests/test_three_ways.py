@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from draws import draws
-from minfer.kernels import _plain
+from minfer.kernels.compiling import plain as _plain
 from three_ways import answered, answers, differences
 
 pytestmark = [

@@ -12,7 +12,6 @@ import pytest
 from minfer import BeliefPropagation, Exact, FactorGraph, MinJoint, SettingsError, infer
 from minfer.errors import ModelError
 from minfer.examples import EXAMPLES, listed_examples, sprinkler, sprinkler_story, write_example
-from minfer.exercise import warmed_up
 from minfer.io.text import check_writable, json_text, write_records
 from minfer.parsing.assessment import assess
 from minfer.parsing.conllu import read_treebank, sentence_meant, write_conllu
@@ -20,8 +19,9 @@ from minfer.parsing.tiny import tiny_treebank
 from minfer.pictures import side_by_side
 from minfer.queries.asked import ask
 from minfer.reduction.recipes import Compensated
-from minfer.reduction.request import Request, account
+from minfer.reduction.spoken_request import Request, account
 from minfer.solvers.named import SOLVERS, plain_settings, solver_named
+from minfer.upkeep.warmup import warmed_up
 
 
 @pytest.fixture

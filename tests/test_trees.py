@@ -12,7 +12,7 @@ import pytest
 from draws import draws, few, thorough
 from minfer import BeliefPropagation, ContradictionError, FactorGraph, ModelError
 from minfer.factors import GlobalFactor
-from minfer.kernels import trees as kernels
+from minfer.kernels.trees import trees as kernels
 from minfer.parsing.decode import chu_liu_edmonds, eisner
 from minfer.parsing.exact import _in_logs, exact_grandparent
 from minfer.parsing.trees import (

@@ -23,10 +23,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from minfer.kernels import _cache, _jit
+from minfer.kernels.compiling import cache as _cache
+from minfer.kernels.compiling import jit as _jit
 
 try:
-    from minfer.kernels import _trust
+    from minfer.kernels.compiling import trust as _trust
 except ImportError:  # of an earlier version, which these tests fail on
     _trust = None  # type: ignore[assignment]
 
@@ -40,7 +41,7 @@ as_root = pytest.mark.skipif(
 )
 
 TINY = """
-from minfer.kernels._jit import jit
+from minfer.kernels.compiling.jit import jit
 
 @jit
 def twice(x):
@@ -634,7 +635,7 @@ def test_numbas_own_cache_has_the_same_guard(place):
 
 
 def test_doctor_says_why_nothing_is_kept(tmp_path, monkeypatch):
-    from minfer import health
+    from minfer.upkeep import health
 
     cache = tmp_path / "cache"
     cache.mkdir()

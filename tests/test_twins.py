@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from numba.core import config
 
-from minfer.kernels import _jit, _plain, lanes
+from minfer.kernels.arithmetic import lanes
+from minfer.kernels.compiling import jit as _jit
+from minfer.kernels.compiling import plain as _plain
 
 OFF = bool(getattr(config, "DISABLE_JIT", False))
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}

@@ -18,8 +18,8 @@ from minfer import (
     Status,
     Windows,
 )
-from minfer.conditioning import condition
-from minfer.message_state import MessageState
+from minfer.engine.conditioning import condition
+from minfer.engine.message_state import MessageState
 from minfer.solvers.windows import Rounds
 from oracle import lists, models
 from oracle import truth as naive

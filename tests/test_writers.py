@@ -27,15 +27,18 @@ PACKAGE = Path(minfer.__file__).parent
 HOME = {
     "io/text.py": "atomic_write: files that a user names",
     "io/owned.py": "files whose names we make up",
-    "kernels/_trust.py": "the kernel cache, which knows nothing of the rest of the package",
+    "kernels/compiling/trust.py": "the kernel cache, which knows nothing of the rest of it",
 }
 #: All others that remove, rename or overwrite anything, and why that is no user's file.
 ELSEWHERE = {
-    ("kernels/_answers.py", "np.savez_compressed"): "for packaging/record_answers.py alone",
+    (
+        "kernels/compiling/answers.py",
+        "np.savez_compressed",
+    ): "for packaging/record_answers.py alone",
     ("queries/map/toulbar.py", "path.write_text"): "in a temporary folder of its own",
     ("batch/folder.py", "os.makedirs"): "folders of pictures; nothing is replaced",
     ("cli/failures.py", "os.open"): "the null device",
-    ("denoised.py", "np.save"): "to memory",
+    ("images/denoise_result.py", "np.save"): "to memory",
     ("learn/save.py", "np.savez"): "to memory",
     ("parsing/model.py", "require_safetensors().save"): "to memory",
     ("rules/tables.py", "os.symlink"): "in a temporary folder of its own",

@@ -18,8 +18,8 @@ import numpy as np
 from minfer.errors import ModelError
 from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate as compensation_of
+from minfer.reduction.parts_of_infer import Clock, Seed, edge_weights, seed_mask, with_edge_weights
 from minfer.reduction.result import Result
-from minfer.reduction.steps import Clock, Seed, edge_weights, seed_mask, with_edge_weights
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

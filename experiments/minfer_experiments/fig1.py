@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.limits import load_compiler
+from minfer.basics.words import counted
 from minfer.errors import FormatError
 from minfer.graph import FactorGraph
 from minfer.io.npz import read_npz
-from minfer.limits import load_compiler
 from minfer.pictures import Collection, base_pictures, collection, write_figure
 from minfer.plots import pyplot
 from minfer.reduction.calibrate import calibrate
@@ -38,7 +39,6 @@ from minfer.reduction.recipes import AnyRecipe, Compensated
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import Exact
 from minfer.solvers.trw import TreeReweighted
-from minfer.words import counted
 from minfer_experiments.measure import timed
 from minfer_experiments.pages import Claim, Made, Note, claims_table, record, table
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.denoising import denoise
+from minfer.images.denoising import denoise
 from minfer.learn.grid import GridCRF
 from minfer.learn.objectives import MarginalLoss
 from minfer.pictures import base_pictures, bimodal

@@ -9,10 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from minfer.basics.notebook import Face
 from minfer.errors import FormatError
 from minfer.io.owned import Owned
 from minfer.io.text import write_bytes, write_records
-from minfer.notebook import Face
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

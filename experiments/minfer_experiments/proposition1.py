@@ -24,10 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import bool_mask, check_graph
+from minfer.basics.checks import bool_mask, check_graph
+from minfer.basics.words import power
 from minfer.errors import ContradictionError, ModelError, RefusedError
 from minfer.graph import FactorGraph
-from minfer.words import power
 
 MAX_ASSIGNMENTS = 1 << 20
 

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.words import counted
 from minfer.parsing.evaluation import bootstrap_difference, punctuation_mask
 from minfer.parsing.inference import Inference
 from minfer.parsing.projective import count_trees
 from minfer.reduction.objectives import MinJoint
-from minfer.words import counted
 from minfer_experiments.pages import Claim, Made, Note, claims_table, record, table
 from minfer_experiments.parsing import (
     FULL,

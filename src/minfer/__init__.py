@@ -42,7 +42,7 @@ _LATE = {
     "JoinTemplates": "minfer.reduction.sources",
     "ground": "minfer.reduction.sources",
     "calibrate": "minfer.reduction.calibrate",
-    "denoise": "minfer.denoising",
+    "denoise": "minfer.images.denoising",
     "Explorer": "minfer.report.explore",
     "explore": "minfer.report.explore",
     "explain": "minfer.reduction.explain",
@@ -70,9 +70,9 @@ _LATE = {
     "Solver": "minfer.solvers.base",
     "Status": "minfer.solvers.status",
     "TreeReweighted": "minfer.solvers.trw",
-    "Joint": "minfer.joint",
-    "Plan": "minfer.planning",
-    "plan": "minfer.planning",
+    "Joint": "minfer.model.joint",
+    "Plan": "minfer.solvers.planning",
+    "plan": "minfer.solvers.planning",
     "Best": "minfer.queries.best",
     "Query": "minfer.queries.query",
     "Samples": "minfer.queries.samples",
@@ -100,7 +100,7 @@ _LATE = {
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
     from minfer.certified.search import intervals
-    from minfer.denoising import denoise
+    from minfer.images.denoising import denoise
     from minfer.io import (
         read,
         read_evidence,
@@ -116,8 +116,7 @@ if TYPE_CHECKING:
         write_pr,
         write_uai,
     )
-    from minfer.joint import Joint
-    from minfer.planning import Plan, plan
+    from minfer.model.joint import Joint
     from minfer.prediction import Predictor, predict
     from minfer.queries.best import Best, mpe
     from minfer.queries.influence import influence
@@ -147,6 +146,7 @@ if TYPE_CHECKING:
     from minfer.solvers.gibbs import Gibbs
     from minfer.solvers.join_graph import JoinGraph
     from minfer.solvers.mean_field import MeanField
+    from minfer.solvers.planning import Plan, plan
     from minfer.solvers.prepared import Prepared
     from minfer.solvers.status import LogZ, Status
     from minfer.solvers.structured_mean_field import StructuredMeanField

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.notebook import Face, Right
+from minfer.basics.words import probability
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph
-from minfer.notebook import Face, Right
 from minfer.say.answers import describe, log_z
 from minfer.solvers.exact import Exact
-from minfer.words import probability
 
 if TYPE_CHECKING:
     from minfer.solvers.base import Marginals

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.build import Growing
-from minfer.checks import (
+from minfer.basics.checks import (
     check_flag,
     checked_names,
     checked_states,
@@ -34,21 +33,18 @@ from minfer.checks import (
     real_numbers,
     told,
 )
-from minfer.directed import with_network, with_probabilities
+from minfer.basics.notebook import card
+from minfer.basics.words import counted
 from minfer.errors import ContradictionError, ModelError, visible
-from minfer.evidence import Evidence, log_field, numbered, soft_evidence
 from minfer.factors.features import feature_group
 from minfer.factors.group import MAX_LOG, FactorGroup, connected, read_only
-from minfer.notebook import card
-from minfer.states import (
-    StateNames,
-    checked_state_names,
-    declared_states,
-)
-from minfer.words import counted
+from minfer.model.build import Growing
+from minfer.model.directed import with_network, with_probabilities
+from minfer.model.evidence import Evidence, log_field, numbered, soft_evidence
+from minfer.model.states import StateNames, checked_state_names, declared_states
 
 if TYPE_CHECKING:
-    from minfer.joint import Joint
+    from minfer.model.joint import Joint
 
 #: What a graph computes once about its structure.
 _CACHED = (
@@ -409,7 +405,7 @@ class FactorGraph(Growing):
         >>> g.parents("wet"), float(g.conditional("wet")["yes", "no"].round(3))
         (('rain',), 0.2)
         """
-        from minfer.joint import Joint
+        from minfer.model.joint import Joint
 
         v = self.index(variable)
         factor = self._conditional_of(v)

@@ -24,7 +24,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_choice, check_number, check_type, check_whole, load, real_numbers
+from minfer.basics.checks import (
+    check_choice,
+    check_number,
+    check_type,
+    check_whole,
+    load,
+    real_numbers,
+)
 from minfer.errors import FormatError, ModelError, RefusedError, visible
 from minfer.io.text import path_text
 

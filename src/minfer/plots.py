@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import brief, check_choice, check_whole, load, real_numbers
+from minfer.basics.checks import brief, check_choice, check_whole, load, real_numbers
 from minfer.errors import ModelError, SettingsError, visible
 
 if TYPE_CHECKING:

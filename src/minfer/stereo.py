@@ -21,11 +21,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_number, check_whole
-from minfer.denoised import entropies
-from minfer.denoising import grey_values
+from minfer.basics.checks import check_number, check_whole
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph, grid_edges
+from minfer.images.denoise_result import entropies
+from minfer.images.denoising import grey_values
 from minfer.solvers.base import Marginals, Solver
 from minfer.solvers.bp import BeliefPropagation
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import minfer
+from minfer.basics.parallel import cores
+from minfer.basics.words import counted, duration
 from minfer.batch import manifest as files
 from minfer.batch.jobs import Job, check_format
 from minfer.batch.processor import Begin, Engine, Outcomes, Task
@@ -24,8 +26,6 @@ from minfer.batch.shards import SHARD_BYTES, Shard, cut, find_inputs
 from minfer.batch.sinks import names_of
 from minfer.errors import DiskFullError, MinferError, SettingsError, WorkerError
 from minfer.io.text import check_path, make_folder
-from minfer.parallel import cores
-from minfer.words import counted, duration
 
 ENGINES = ("local", "ray")
 ON_ERROR = ("skip", "fail")

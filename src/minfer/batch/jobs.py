@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from minfer.basics.words import plain
 from minfer.batch.arrow import pa
 from minfer.batch.text import hashed
 from minfer.errors import EvidenceError, FormatError, MinferError, SettingsError, fullness
@@ -31,7 +32,6 @@ from minfer.parsing.conllu import Sentence, parse_sentence
 from minfer.parsing.inference import Inference
 from minfer.reduction.recipes import AnyRecipe, Paper
 from minfer.solvers.bp import BeliefPropagation
-from minfer.words import plain
 
 if TYPE_CHECKING:
     from minfer.parsing.parser import Parser, SentenceBatch
@@ -440,7 +440,7 @@ class PredictRows(Job):
     def start(self, format: str = "parquet") -> BatchFunction:
         import pyarrow.compute as pc
 
-        from minfer.evidence import table_of
+        from minfer.model.evidence import table_of
         from minfer.prediction.answers import IMPOSSIBLE, PROBLEM, as_arrow
 
         ask, schema = self._predictor(), self.schema(format)
@@ -537,7 +537,7 @@ class DenoisePictures(Job):
         return self._function(format, values, lambda some: [self._clean(one) for one in some])
 
     def _clean(self, values: Any) -> dict[str, Any]:
-        from minfer.denoising import denoise
+        from minfer.images.denoising import denoise
         from minfer.pictures import encode_picture
 
         found = denoise(

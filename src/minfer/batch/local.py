@@ -1,7 +1,7 @@
 """The engine that needs no engine: processes of this machine, one shard each at a time.
 
-Workers die with the driver (:mod:`minfer.parallel`). A worker that dies is replaced and its shard
-done again, up to :data:`TRIES` times.
+Workers die with the driver (:mod:`minfer.basics.parallel`). A worker that dies is replaced and its
+shard done again, up to :data:`TRIES` times.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from functools import partial
 from multiprocessing.connection import wait
 from typing import Any
 
+from minfer.basics.parallel import Worker, dismiss
 from minfer.batch.processor import Begin, Engine, Outcomes, Processor, Task
 from minfer.batch.shards import Shard
 from minfer.errors import WorkerError
-from minfer.parallel import Worker, dismiss
 
 TRIES = 3
 

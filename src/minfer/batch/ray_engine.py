@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any
 
 from minfer import errors
+from minfer.basics.checks import load
 from minfer.batch.processor import Begin, Engine, Outcomes, Processor, Task
 from minfer.batch.shards import Shard
-from minfer.checks import load
 from minfer.errors import MinferError, RefusedError, WorkerError
 
 #: Shards that Ray hears of at a time; it keeps books on each.

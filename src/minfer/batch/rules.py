@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.checks import check_whole
+from minfer.basics.limits import clock
+from minfer.basics.parallel import cores
 from minfer.batch.driver import Progress, run
 from minfer.batch.jobs import RunModels
-from minfer.checks import check_whole
 from minfer.errors import FormatError
 from minfer.graph import Component, FactorGraph
 from minfer.io.native import format_native
 from minfer.io.owned import Owned
-from minfer.limits import clock
-from minfer.parallel import cores
 from minfer.rules.answer import Answer
 from minfer.rules.program import Rules, default_solver
 from minfer.solvers.base import Marginals, Plain

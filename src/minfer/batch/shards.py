@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from minfer.basics.words import counted
 from minfer.batch.arrow import pa, pq
 from minfer.batch.folder import MANIFEST, PLAN
 from minfer.batch.text import as_file, hashed, is_compressed, opened, text_range, text_size
@@ -28,7 +29,6 @@ from minfer.io.opening import check_regular, reading
 from minfer.io.text import check_path, csv_header
 from minfer.parsing.conllu import CUT_OFF
 from minfer.parsing.treebank import read_blocks
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.batch.jobs import Job

@@ -19,12 +19,12 @@ from typing import Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.limits import clock as wall_clock
 from minfer.certified.local import LocalBounds
 from minfer.certified.result import METHODS
 from minfer.certified.rounding import down, probability_from_odds, up
 from minfer.errors import ContradictionError
 from minfer.graph import FactorGraph
-from minfer.limits import clock as wall_clock
 
 CODE = {name: np.uint8(k) for k, name in enumerate(METHODS)}
 #: An offer that shrinks no interval by this much, relatively, does not count as one.

@@ -21,7 +21,7 @@ forbids are out of all tables.
 A walk is cut as those of :mod:`minfer.certified.walks` are; leaves are messages from all that a
 variable's ratios can be at all. Cycles stay open however deep it goes, so a box has a floor.
 
-Rounding: :mod:`minfer.kernels.boxes`.
+Rounding: :mod:`minfer.kernels.intervals.boxes`.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from numpy.typing import NDArray
 from minfer.certified.bounds import Bounds, Effort, OutOfWork, Scratch
 from minfer.certified.local import LocalBounds, odds_ranges, ratios
 from minfer.certified.rounding import EXP, U, gamma, up
+from minfer.engine.layout import join
 from minfer.factors.group import FactorGroup
-from minfer.layout import join
 
 #: States of a variable, and joint states of a factor's others, up to which messages are made.
 MAX_STATES = 64
@@ -93,7 +93,7 @@ class Boxes:
         ]
 
         def run(part: NDArray[np.int64]) -> tuple[NDArray, NDArray, NDArray, int]:
-            from minfer.kernels.boxes import boxes
+            from minfer.kernels.intervals.boxes import boxes
 
             shape = len(part), int(bounds.graph._n_states[part[0]])
             low, high = np.empty(shape), np.empty(shape)
@@ -142,7 +142,7 @@ def prepare(
     local: LocalBounds, check: Callable[[], None] = lambda: None
 ) -> tuple[tuple[NDArray, ...], int]:
     """The arrays of the kernel, and the most joint states; ``check`` may raise in between."""
-    from minfer.kernels.boxes import prepare as leaves_of
+    from minfer.kernels.intervals.boxes import prepare as leaves_of
 
     model, graph = local.model, local.model.graph
     n = graph.n_variables
@@ -193,7 +193,7 @@ def prepare(
 
 def _box(logs: NDArray[np.float64]) -> NDArray[np.float64]:
     """Exponentials, outward, as boxes hold them."""
-    from minfer.kernels.boxes import BIG
+    from minfer.kernels.intervals.boxes import BIG
 
     with np.errstate(over="ignore"):
         x = up(np.exp(logs)) * (1 + float(gamma(EXP + 2)))
@@ -345,7 +345,7 @@ class _Slots:
         self, card: NDArray[np.int64]
     ) -> tuple[tuple[NDArray, ...], NDArray[np.int64], NDArray[np.float64], _Where]:
         """All slots by variable; numbers stay where they were gathered."""
-        from minfer.kernels.boxes import ALL, FEW, SLOT
+        from minfer.kernels.intervals.boxes import ALL, FEW, SLOT
 
         rows, variables, pads = [], [], []
         logs, a, b, orders, members = [], [], [], [], []

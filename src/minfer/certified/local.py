@@ -1,9 +1,9 @@
 """A model as local bounds see it: what each factor can do to each of its variables.
 
 After conditioning, a variable is free or fixed. Of the free ones with two states the log-odds have
-own fields and *pairs* w x_i x_j (:mod:`minfer.kernels.pairs`); every other factor, and every pair
-that is *ignored*, is known by its range only: whatever the other variables do, it moves the
-log-odds of an end by a number in
+own fields and *pairs* w x_i x_j (:mod:`minfer.kernels.messages.pairs`); every other factor, and
+every pair that is *ignored*, is known by its range only: whatever the other variables do, it moves
+the log-odds of an end by a number in
 
     [min_x log psi(1, x) / psi(0, x),  max_x log psi(1, x) / psi(0, x)]
 
@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.certified.rounding import U, down, up
-from minfer.conditioning import Conditioned
+from minfer.engine.conditioning import Conditioned
+from minfer.engine.layout import FactorArrays, join, part
 from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
-from minfer.layout import FactorArrays, join, part
 
 #: Cells of tables that are looked at together.
 _CHUNK = 1 << 22

@@ -16,11 +16,12 @@ exact inference bound all marginals of the region. Where a region has no outside
 replaced, the run is exact, whatever the signs.
 
 **Zeros.** A factor that can forbid state 0 of a variable has an upper end of infinity there; q has
-that variable pinned at 1 (:func:`minfer.kernels.regions.region_numbers`), and tells nothing of its
-own upper end. Holley's condition q(x v y) p(x ^ y) >= q(x) p(y) still holds: from y with p(y) > 0
-one gets to x ^ y by lowering variables that are not pinned, one after the other. None of these
-steps leaves the support of p, since a 1 whose lowering is impossible has an upper end of infinity,
-so the ratio p(y) / p(x ^ y) is a product of conditional odds, each at most q's. Likewise below.
+that variable pinned at 1 (:func:`minfer.kernels.intervals.regions.region_numbers`), and tells
+nothing of its own upper end. Holley's condition q(x v y) p(x ^ y) >= q(x) p(y) still holds: from y
+with p(y) > 0 one gets to x ^ y by lowering variables that are not pinned, one after the other. None
+of these steps leaves the support of p, since a 1 whose lowering is impossible has an upper end of
+infinity, so the ratio p(y) / p(x ^ y) is a product of conditional odds, each at most q's. Likewise
+below.
 
 **Regions.** On a grid (found by how pairs are numbered), rectangles: strips of h rows, cut to the
 columns around variables that are still wanted, all with one plan, four abreast, both ends of each.
@@ -55,7 +56,7 @@ PASSES = 3
 
 
 class FrontierPlan(NamedTuple):
-    """A structure that runs share: see :mod:`minfer.kernels.frontier`."""
+    """A structure that runs share: see :mod:`minfer.kernels.intervals.frontier`."""
 
     pairs: NDArray[np.int64]  # (m, 2) places
     order: NDArray[np.int64]
@@ -77,7 +78,7 @@ class FrontierPlan(NamedTuple):
     @property
     def cells(self) -> float:
         """Work of one run."""
-        from minfer.kernels.frontier import K
+        from minfer.kernels.intervals.frontier import K
 
         return PASSES * float((2.0 ** self.steps[:, K]).sum())
 
@@ -85,7 +86,7 @@ class FrontierPlan(NamedTuple):
     def make(
         cls, order: NDArray, ptr: NDArray, nbr: NDArray, edge: NDArray, pairs: NDArray
     ) -> FrontierPlan:
-        from minfer.kernels.frontier import plan, roundings
+        from minfer.kernels.intervals.frontier import plan, roundings
 
         steps, xbit, xedge, check, cptr, cvar, widest = plan(order, ptr, nbr, edge)
         slips = float(roundings(steps, xbit, EXP)) if len(steps) else 0.0
@@ -111,8 +112,8 @@ class RegionOdds(NamedTuple):
 
 def run(local: LocalBounds, regions: list[Region], stop: NDArray[np.uint8]) -> list[RegionOdds]:
     """Up to four regions of one plan, abreast; given up where ``stop[0]`` becomes 1."""
-    from minfer.kernels.frontier import MOST, L, frontier_sizes, sweep
-    from minfer.kernels.regions import region_numbers
+    from minfer.kernels.intervals.frontier import MOST, L, frontier_sizes, sweep
+    from minfer.kernels.intervals.regions import region_numbers
 
     plan = regions[0].plan
     n, m = plan.n, len(plan.pairs)
@@ -349,8 +350,8 @@ class Monotone:
         meter: Effort,
     ) -> bool:
         """Balls around wanted variables; those in the core of one need none of their own."""
-        from minfer.kernels.frontier import MOST
-        from minfer.kernels.regions import grow
+        from minfer.kernels.intervals.frontier import MOST
+        from minfer.kernels.intervals.regions import grow
 
         n = local.n_variables
         reach = np.abs(local.reach).max(axis=1)
@@ -401,7 +402,7 @@ def region_of(
     local: LocalBounds, vertices: NDArray[np.int64], where: NDArray[np.int64], whole: bool
 ) -> Region:
     """A region of any graph, in a narrow order; ``where`` (V,) is scratch, all -1."""
-    from minfer.kernels.regions import inside, narrow_order
+    from minfer.kernels.intervals.regions import inside, narrow_order
 
     where[vertices] = np.arange(len(vertices))
     ptr, nbr, edge, pairs = inside(vertices, where, local.ptr, local.nbr)

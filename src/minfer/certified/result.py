@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_number, check_type
+from minfer.basics.checks import check_number, check_type
+from minfer.basics.words import counted
 from minfer.errors import ModelError
 from minfer.factors.group import read_only
 from minfer.graph import FactorGraph
+from minfer.model.states import Probabilities
 from minfer.say.intervals import REFUTED
 from minfer.solvers.base import SHOWN, Given, Marginals
 from minfer.solvers.status import LogZ, Status
-from minfer.states import Probabilities
-from minfer.words import counted
 
 #: What can have made an interval. The order is that of the codes.
 METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "range")

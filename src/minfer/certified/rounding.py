@@ -11,8 +11,8 @@
 2. **exp, log, log1p and expm1** of the libraries in use are wrong by less than 4 units in the last
    place (glibc states 1, numpy and SVML 4): ``EXP`` roundings each.
 3. **Sums with signs** (log-odds) have an absolute error of at most gamma(n) times the sum of the
-   terms' sizes. :class:`minfer.certified.local.LocalBounds` carries that bound for every variable, so
-   that the true numbers of the model lie in intervals from the start.
+   terms' sizes. :class:`minfer.certified.local.LocalBounds` carries that bound for every variable,
+   so that the true numbers of the model lie in intervals from the start.
 
 ``down`` and ``up`` step to the neighbouring float: they cover the last operation.
 """

@@ -20,11 +20,7 @@ from importlib import import_module
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.certified.bounds import CODE, BoundMethod, Bounds, Effort
-from minfer.certified.local import LocalBounds
-from minfer.certified.result import Intervals, SearchStep
-from minfer.certified.rounding import odds_from_log
-from minfer.checks import (
+from minfer.basics.checks import (
     as_list,
     bool_mask,
     check_choice,
@@ -35,7 +31,11 @@ from minfer.checks import (
     check_whole,
     told,
 )
-from minfer.conditioning import Conditioned, condition
+from minfer.certified.bounds import CODE, BoundMethod, Bounds, Effort
+from minfer.certified.local import LocalBounds
+from minfer.certified.result import Intervals, SearchStep
+from minfer.certified.rounding import odds_from_log
+from minfer.engine.conditioning import Conditioned, condition
 from minfer.errors import SettingsError
 from minfer.graph import FactorGraph
 
@@ -51,13 +51,13 @@ BINARY = ("walks", "monotone")
 
 #: What the methods import when they first run.
 LOADED = (
-    "minfer.kernels.boxes",
-    "minfer.kernels.cliques",
-    "minfer.kernels.elimination",
-    "minfer.kernels.frontier",
-    "minfer.kernels.regions",
-    "minfer.kernels.walks",
-    "minfer.kernels.whole",
+    "minfer.kernels.intervals.boxes",
+    "minfer.kernels.cliques.streamed",
+    "minfer.kernels.cliques.elimination",
+    "minfer.kernels.intervals.frontier",
+    "minfer.kernels.intervals.regions",
+    "minfer.kernels.intervals.walks",
+    "minfer.kernels.cliques.ranged_passes",
     "minfer.solvers.clique_passes",
     "scipy.sparse.csgraph",
 )
@@ -69,10 +69,10 @@ Watcher = Callable[[SearchStep], None]
 def all_methods() -> dict[str, tuple[Callable[[], BoundMethod], ...]]:
     """Every method by name, in the order of their turns."""
     from minfer.certified.boxes import Boxes
+    from minfer.certified.exact_cliques import Whole
+    from minfer.certified.exact_frontier import Swept
     from minfer.certified.monotone import Monotone
-    from minfer.certified.swept import Swept
     from minfer.certified.walks import Walks
-    from minfer.certified.whole import Whole
 
     return {
         "exact": (Whole, Swept),

@@ -30,7 +30,7 @@ lie inside those of the whole. With zeros a slice can be impossible. Then v is n
 are 0, and its range has a lower end of 0; so the interval, a product, still holds the truth,
 whatever was computed below. A variable with ranges open at both sides says nothing: a leaf.
 
-Rounding: :mod:`minfer.kernels.walks`.
+Rounding: :mod:`minfer.kernels.intervals.walks`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Walks:
         size = int(min(max(PORTION_WORK / budget, 1), PORTION))
 
         def run(part: NDArray[np.int64]) -> tuple[NDArray, NDArray, NDArray, int]:
-            from minfer.kernels.walks import walks
+            from minfer.kernels.intervals.walks import walks
 
             lo, hi = np.empty(len(part)), np.empty(len(part))
             with self._scratch.lent() as scratch:
@@ -118,8 +118,17 @@ class Walks:
 
 def prepare(local: LocalBounds) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Odds of all fields (V, 2), with a node's rounding in them, and the edges of the kernel."""
-    from minfer.kernels.walks import EDGE, FAR, HUGE, LEAF_HI, LEAF_LO, LEAST, NEAR, NEGATIVE
-    from minfer.kernels.walks import SLOPE, SPAN, TINY  # isort: skip
+    from minfer.kernels.intervals.walks import (
+        EDGE,
+        FAR,
+        HUGE,
+        LEAF_HI,
+        LEAF_LO,
+        LEAST,
+        NEAR,
+        NEGATIVE,
+    )
+    from minfer.kernels.intervals.walks import SLOPE, SPAN, TINY  # isort: skip
 
     def inside(lo: NDArray, hi: NDArray) -> tuple[NDArray, NDArray]:
         hi = np.where(hi > 1 / LEAST, np.inf, np.maximum(hi, TINY))

@@ -24,7 +24,7 @@ from minfer.cli.options import JSON, MISSING, PROBABILITIES, PictureSolving, Sol
 from minfer.cli.parse import PARSER, PARSING, PairsGiven
 from minfer.cli.progress import Meter
 from minfer.errors import FormatError, RefusedError, SettingsError
-from minfer.typed import listed
+from minfer.io.typed import listed
 
 if TYPE_CHECKING:
     from minfer.batch import Job, Progress
@@ -161,7 +161,9 @@ def denoise(
     inputs: list[str] = INPUTS,
     out: str = OUT,
     picture: Given = taken("minfer:denoise", "alpha coupling level", labels="--labels --classes K"),
-    limits: Given = taken("minfer.denoising:reducing", "reduce", "Reduction", factor_cost="G"),
+    limits: Given = taken(
+        "minfer.images.denoising:reducing", "reduce", "Reduction", factor_cost="G"
+    ),
     *,
     solving: PictureSolving,
     how: How,
@@ -177,7 +179,7 @@ def denoise(
       minfer batch denoise scans/ -o clean --factor-cost 0.03 --workers 4
     """
     from minfer.batch import DenoisePictures
-    from minfer.denoising import reducing
+    from minfer.images.denoising import reducing
 
     solver = solving.make() if solving.given else None
     _run(DenoisePictures(objective=reducing(**limits), solver=solver, **picture), inputs, out, how)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from minfer.basics.limits import load_compiler
 from minfer.cli.progress import bar
-from minfer.limits import load_compiler
 from minfer.say.intervals import judged, sentence
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from minfer.basics.words import duration
 from minfer.cli.failures import note
 from minfer.cli.generate import command
 from minfer.cli.progress import wait_for
-from minfer.words import duration
 
 NEXT = """
 Next:
@@ -32,8 +32,8 @@ def demo() -> None:
     from minfer import BeliefPropagation
     from minfer.cli import render
     from minfer.cli.certainty import find
-    from minfer.denoising import COLOURS
     from minfer.examples import FLIP, picture, sprinkler_story
+    from minfer.images.denoising import COLOURS
     from minfer.say.answers import answered, describe, summary
     from minfer.say.intervals import judged_colours
 

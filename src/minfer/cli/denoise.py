@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from minfer.basics.limits import clock, load_compiler
 from minfer.cli import reduce, render
 from minfer.cli.certainty import certified
 from minfer.cli.failures import demand, in_flags, note
@@ -14,8 +15,7 @@ from minfer.cli.generate import Given, Options, argument, command, option, outpu
 from minfer.cli.options import JSON, STRICT, PictureSolving, interval_option
 from minfer.cli.progress import wait_for
 from minfer.errors import SettingsError
-from minfer.limits import clock, load_compiler
-from minfer.typed import numbers
+from minfer.io.typed import numbers
 
 SWEEPING = ("bp", "trw")  # solvers that stop at a tolerance of ours
 
@@ -85,10 +85,10 @@ def denoise(
       minfer denoise scan.png --report scan.html
     """
     import minfer
-    from minfer.denoised import account_dict, account_summary, check_name
-    from minfer.denoising import COLOURS, FACTOR_COST, TOL
+    from minfer.images.denoise_result import account_dict, account_summary, check_name
+    from minfer.images.denoising import COLOURS, FACTOR_COST, TOL
     from minfer.pictures import read_picture
-    from minfer.reduction.request import account
+    from minfer.reduction.spoken_request import account
 
     how = {**picture, "means": None if means is None else numbers("--means", means)}
     request = reduce.make_request(reduction, solving.time_limit, FACTOR_COST)

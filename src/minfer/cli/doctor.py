@@ -6,7 +6,7 @@ import typer
 
 from minfer.cli import render
 from minfer.cli.generate import command, option
-from minfer.health import examine
+from minfer.upkeep.health import examine
 
 
 @command()

@@ -8,7 +8,7 @@ from minfer.cli.files import HTML, written
 from minfer.cli.generate import Words, command, option
 from minfer.cli.options import Input
 from minfer.cli.progress import wait_for
-from minfer.typed import parse_query
+from minfer.io.typed import parse_query
 
 
 @command()

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from minfer.basics.words import listed
 from minfer.cli.failures import command_line, note, noted
 from minfer.cli.progress import wait_for
 from minfer.errors import FormatError, SettingsError
-from minfer.words import listed
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

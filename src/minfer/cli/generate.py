@@ -34,7 +34,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Optional, get_args, get
 
 import typer
 
-from minfer.checks import check_choice
+from minfer.basics.checks import check_choice
 from minfer.cli.failures import Group, running
 from minfer.cli.files import Used, check_files
 

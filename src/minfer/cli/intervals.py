@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from minfer.basics.words import counted
 from minfer.cli import render
 from minfer.cli.certainty import find
 from minfer.cli.files import PICTURE, written
 from minfer.cli.generate import Given, Words, command, option, output, taken
 from minfer.cli.options import CSV, JSON, Input, rows_option
 from minfer.errors import SettingsError
-from minfer.typed import parse_query
-from minfer.words import counted
+from minfer.io.typed import parse_query
 
 SECONDS = 10.0
 

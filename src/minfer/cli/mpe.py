@@ -6,7 +6,7 @@ from minfer.cli import render
 from minfer.cli.generate import Words, command, option
 from minfer.cli.options import JSON, Input
 from minfer.cli.progress import wait_for
-from minfer.typed import parse_query
+from minfer.io.typed import parse_query
 
 
 @command()

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typer import Typer
 from typer.core import TyperCommand
 
-from minfer.checks import check_number
+from minfer.basics.checks import check_number
+from minfer.basics.limits import clock, compiled
+from minfer.basics.words import duration
 from minfer.cli import generate
 from minfer.cli.failures import PlainHelp, UsageProblem, in_flags, note
 from minfer.cli.files import IN, OUT, read_model
 from minfer.cli.generate import Options, Words, argument, option, output, setting, taken
 from minfer.errors import SettingsError
-from minfer.limits import clock, compiled
+from minfer.io.typed import evidence_beside, evidence_of, is_number
 from minfer.say.answers import describe, sizes
 from minfer.solvers.named import SOLVERS, plain_settings, solver_named
-from minfer.typed import evidence_beside, evidence_of, is_number
-from minfer.words import duration
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -41,7 +41,7 @@ MODEL = argument("MODEL  Model file; the suffix sets the format, - is standard i
 class Input(Options):
     """A model and its evidence, which are read when first asked for."""
 
-    home = "minfer.typed:evidence_of"
+    home = "minfer.io.typed:evidence_of"
     model: str = MODEL
     evidence: Words = setting("-e FILE|x3=1,x7=0", file=IN)
     soft: Words = setting("x3=a:0.2,b:0.8")

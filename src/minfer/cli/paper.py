@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from minfer.basics.words import duration
 from minfer.cli import render
 from minfer.cli.failures import note
 from minfer.cli.files import wrote
@@ -17,7 +18,6 @@ from minfer.cli.progress import wait_for
 from minfer.errors import RefusedError
 from minfer.io.owned import Owned
 from minfer.io.text import make_folder
-from minfer.words import duration
 
 
 @command()

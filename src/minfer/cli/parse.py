@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 
+from minfer.basics.limits import clock
+from minfer.basics.words import counted, listed
 from minfer.cli import render
 from minfer.cli.failures import in_flags, note, noted
 from minfer.cli.files import IN, OUT, PAGE, THERE, File, write_report, written
@@ -29,7 +31,6 @@ from minfer.cli.options import JSON, SUMMARY, member
 from minfer.cli.progress import Meter, bar, wait_for
 from minfer.errors import ModelError, SettingsError
 from minfer.io.text import write_bytes
-from minfer.limits import clock
 from minfer.parsing.conllu import BrokenSentence, sentence_meant
 from minfer.parsing.drawing import Drawn
 from minfer.parsing.drawing import svg as picture_of
@@ -37,7 +38,6 @@ from minfer.parsing.inference import Inference
 from minfer.parsing.learn import Recipe, TrainingProgress
 from minfer.parsing.parser import Parser
 from minfer.reduction.objectives import Budget
-from minfer.words import counted, listed
 
 parse = group("parse", __doc__)
 

@@ -16,7 +16,7 @@ def plan(source: Input, json: bool = JSON) -> None:
     Example:
       minfer plan grid.uai --evidence x3=1
     """
-    from minfer.planning import plan as make_plan
+    from minfer.solvers.planning import plan as make_plan
 
     graph = source.graph
     made = wait_for("planning", lambda: make_plan(graph))

@@ -9,7 +9,7 @@ from minfer.cli.files import OUT, read_model
 from minfer.cli.generate import Given, Words, command, option, output, taken
 from minfer.cli.options import CASES, MISSING, MODEL, PROBABILITIES, SUMMARY
 from minfer.cli.progress import Meter
-from minfer.typed import listed
+from minfer.io.typed import listed
 
 
 @command()

@@ -8,7 +8,7 @@ from minfer.cli import render
 from minfer.cli.generate import Words, argument, command, option
 from minfer.cli.options import JSON, Input, rows_option
 from minfer.cli.progress import wait_for
-from minfer.typed import parse_query
+from minfer.io.typed import parse_query
 
 
 @command()

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from minfer.basics.words import duration
 from minfer.cli.failures import note
 from minfer.cli.files import NET, PAGE
 from minfer.cli.generate import Options, option, setting
@@ -13,11 +14,10 @@ from minfer.cli.options import Input, Solving
 from minfer.cli.progress import wait_for
 from minfer.errors import SettingsError
 from minfer.reduction.recipes import AnyRecipe, Paper
-from minfer.words import duration
 
 if TYPE_CHECKING:
     from minfer.reduction.objectives import SelectionObjective
-    from minfer.reduction.request import Request
+    from minfer.reduction.spoken_request import Request
     from minfer.solvers.base import Solver
 
 DEFAULT_SOLVER = "bp"
@@ -28,7 +28,7 @@ class Limits(Options):
     """What to keep and by which recipe; any of it implies ``--reduce``."""
 
     panel = "Reduction"
-    home = "minfer.reduction.request:Request"
+    home = "minfer.reduction.spoken_request:Request"
     reduce: bool = option(
         "Run inference in the part of the model that matters, and estimate the error. Any option "
         "below implies it; --time-limit then covers all of it."
@@ -90,7 +90,7 @@ def make_request(
     asked: Limits, time_limit: float | None = None, factor_cost: float | None = None
 ) -> Request | None:
     """What the reduction is asked for; None if it is not. ``factor_cost`` is without limits."""
-    from minfer.reduction.request import Request
+    from minfer.reduction.spoken_request import Request
 
     given = asked.given
     if not given:
@@ -118,8 +118,8 @@ def say_if_exact_is_cheap(solver: Solver, solving: Solving, source: Input) -> So
 
     Unless a solver, or an option of one, was asked for: that is used, whatever it costs.
     """
-    from minfer.planning import exact_seconds
     from minfer.solvers.exact import Exact
+    from minfer.solvers.planning import exact_seconds
 
     seconds = wait_for("planning", lambda: exact_seconds(source.graph))
     if seconds is None:

@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from minfer import __version__
+from minfer.basics.notebook import Bold, Face, words
 from minfer.cli.failures import in_flags
 from minfer.errors import visible
-from minfer.notebook import Bold, Face, words
 
 PAGE = 80  # columns that a picture may take where there is no terminal
 UNWRAPPED = 10_000  # columns of a pipe or file: no line is broken

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from minfer.basics.limits import load_compiler
 from minfer.cli import reduce, render
 from minfer.cli.certainty import certified, find, told
 from minfer.cli.failures import demand
@@ -12,8 +13,7 @@ from minfer.cli.files import OUT, write_report, written
 from minfer.cli.generate import Words, command, option, output
 from minfer.cli.options import CSV, JSON, STRICT, Input, Solving, interval_option, rows_option
 from minfer.cli.progress import wait_for
-from minfer.limits import load_compiler
-from minfer.typed import parse_query, variable
+from minfer.io.typed import parse_query, variable
 
 
 @command()
@@ -66,7 +66,7 @@ def run(
     import minfer
     from minfer.io.text import write_csv
     from minfer.queries.conflicts import locating
-    from minfer.reduction.request import account
+    from minfer.reduction.spoken_request import account
     from minfer.say import tables
     from minfer.say.answers import answered, summary
     from minfer.say.intervals import to_dict

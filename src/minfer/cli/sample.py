@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from minfer.basics.words import counted
 from minfer.cli.files import File, written
 from minfer.cli.generate import command, option
 from minfer.cli.options import Input
 from minfer.cli.progress import wait_for
-from minfer.words import counted
 
 
 @command()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from minfer.basics.limits import load_compiler
+from minfer.basics.words import counted
 from minfer.cli import render
 from minfer.cli.files import IN, PICTURE, written
 from minfer.cli.generate import command, option, output, setting
 from minfer.cli.options import CSV, JSON, Input
 from minfer.cli.progress import bar, wait_for
-from minfer.limits import load_compiler
-from minfer.typed import numbers
-from minfer.words import counted
+from minfer.io.typed import numbers
 
 
 @command("minfer.reduction.compare:tradeoff")

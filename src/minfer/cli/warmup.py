@@ -6,10 +6,10 @@ import time
 
 import typer
 
+from minfer.basics.words import counted
 from minfer.cli.generate import argument, command, option
 from minfer.cli.progress import wait_for
 from minfer.errors import visible
-from minfer.words import counted
 
 
 @command()
@@ -30,9 +30,9 @@ def warmup(
       minfer warmup
       minfer warmup parser
     """
-    from minfer.exercise import warmed_up
-    from minfer.kernels._cache import prune
-    from minfer.kernels._jit import CACHE_DIR, folders
+    from minfer.kernels.compiling.cache import prune
+    from minfer.kernels.compiling.jit import CACHE_DIR, folders
+    from minfer.upkeep.warmup import warmed_up
 
     began = time.perf_counter()
     done, unsaved, asked, wrong = warmed_up(part, workers), "", 0, set()

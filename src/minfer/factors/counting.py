@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import integer, real_numbers, told
+from minfer.basics.checks import integer, real_numbers, told
 from minfer.errors import ModelError
 from minfer.factors.group import read_only
 from minfer.factors.logical import Logical, restored_literals

@@ -8,8 +8,8 @@ is constant. A tap of minus infinity forbids its distance whatever the weight is
 
 To solvers these are tables, of which a few numbers say everything (:meth:`Distances.label_taps`):
 belief propagation computes their messages in O(K) or O(K T) instead of O(K^2)
-(:mod:`minfer.kernels.labels`), mean field and Gibbs read taps instead of cells; whoever needs a
-table can have one.
+(:mod:`minfer.kernels.messages.labels`), mean field and Gibbs read taps instead of cells; whoever
+needs a table can have one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_flag, per_factor, real_numbers, scope_array, told
+from minfer.basics.checks import check_flag, per_factor, real_numbers, scope_array, told
 from minfer.errors import ModelError
 from minfer.factors.group import MAX_LOG, FactorGroup, Rows, Tables, difference, read_only
 
 if TYPE_CHECKING:
-    from minfer.states import Variables
+    from minfer.model.states import Variables
 
 _AT_ONCE = 256  # tables compared at a time
 
@@ -195,7 +195,7 @@ class Distances(FactorGroup):
         out: NDArray[np.float64],
         best: bool = False,
     ) -> NDArray[np.float64]:
-        from minfer.kernels import labels
+        from minfer.kernels.messages import labels
 
         taps = np.require(self.label_taps(), requirements=["C", "W"])
         which = np.asarray(rows, dtype=np.int64) if len(taps) > 1 else np.zeros(len(rows), np.int64)
@@ -224,7 +224,8 @@ class Distances(FactorGroup):
         """A gain or reverse divergence is one of the distance: log psi knows nothing else."""
         if score == "residual" or self.n_labels < 2:
             return super().scores(probs, offsets, score, out)
-        from minfer.kernels import gains, labels
+        from minfer.kernels.messages import labels
+        from minfer.kernels.scores import gains
 
         taps = np.require(self.label_taps(), requirements=["C", "W"])
         mass = np.empty((len(self), taps.shape[1]))

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import real_numbers
+from minfer.basics.checks import real_numbers
 from minfer.errors import ModelError
 from minfer.factors.group import MAX_LOG, FactorGroup, Rows, interaction, read_only
 
 if TYPE_CHECKING:
-    from minfer.states import Variables
+    from minfer.model.states import Variables
 
 MAX_FEATURE_ARITY = 6
 
@@ -141,7 +141,7 @@ class Features(FactorGroup):
     ) -> None:
         if self.arity != 2 or score == "reverse":
             return super().scores(probs, offsets, score, out)
-        from minfer.kernels import gains as k
+        from minfer.kernels.scores import gains as k
 
         pairs = binary_pairs(probs, offsets)
         t = self.truth.ravel().astype(np.float64)
@@ -154,7 +154,7 @@ class Features(FactorGroup):
     def joint_scores(self, rows: slice, joint: NDArray, score: str, out: NDArray) -> None:
         if score == "residual":
             return super().joint_scores(rows, joint, score, out)
-        from minfer.kernels import gains as k
+        from minfer.kernels.scores import gains as k
 
         on = self.truth.ravel().astype(float)
         mu, nu = joint @ on, joint @ (1.0 - on)
@@ -169,7 +169,7 @@ class Features(FactorGroup):
         return None
 
     def removal_costs(self, joint: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        from minfer.kernels import gains as k
+        from minfer.kernels.scores import gains as k
 
         on = self.truth.ravel()
         k.feature_gains(joint[:, on].sum(axis=1), joint[:, ~on].sum(axis=1), -self._theta, out)

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.words import a_or_an
 from minfer.errors import ModelError
-from minfer.words import a_or_an
 
 MAX_LOG = 1e300  # of an entry of a log-table or a weight: larger ones overflow when added up
 #: Cells up to which a factor that is not a table may be written out as one.
@@ -68,7 +68,7 @@ def interaction(log_tables: NDArray) -> NDArray:
     """w = (t11 - t10) - (t01 - t00) of log-tables (..., 4): of a 2x2 table, its non-unary part.
 
     With e^w = psi11 psi00 / (psi01 psi10) and two unaries it is all of a positive table
-    (:func:`minfer.kernels.pairs.split_pair` is the same for kernels).
+    (:func:`minfer.kernels.messages.pairs.split_pair` is the same for kernels).
     """
     t = log_tables
     return (t[..., 3] - t[..., 2]) - (t[..., 1] - t[..., 0])
@@ -498,7 +498,7 @@ class FactorGroup:
 
     def joint_scores(self, rows: slice, joint: NDArray, score: str, out: NDArray) -> None:
         """The same for some rows from the joints (rows, cells) of their variables."""
-        from minfer.kernels import gains as k
+        from minfer.kernels.scores import gains as k
 
         tables = self.stored_tables() if self.shared else self.log_tables(rows)
         tables = np.require(tables, requirements=["C", "W"])
@@ -511,7 +511,7 @@ class FactorGroup:
 
     def removal_costs(self, joint: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """D(p || p without the factor) from the joints (F, cells) under p, into ``out`` (F,)."""
-        from minfer.kernels import gains as k
+        from minfer.kernels.scores import gains as k
 
         k.table_gains(joint, np.require(-self.stored_tables(), requirements=["C", "W"]), out)
 

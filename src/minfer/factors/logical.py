@@ -6,8 +6,8 @@ ends in (:class:`~minfer.factors.group.Machine`). Two states do for clauses, exa
 for gates with an output; counting needs one for each count that matters.
 
 A kind says its automaton (:meth:`Logical.automaton`) and what its numbers are; the rest is here.
-All messages of a factor cost time linear in its arity (:mod:`minfer.kernels.machines`): sums of
-products of probabilities, no 1 - prod q, so nothing cancels.
+All messages of a factor cost time linear in its arity (:mod:`minfer.kernels.messages.automata`):
+sums of products of probabilities, no 1 - prod q, so nothing cancels.
 
 Evidence leaves an automaton: a known literal that may be read first moves the start, one that may
 be read last is folded into the weights of the end states (:class:`Automata`).
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import (
+from minfer.basics.checks import (
     Scopes,
     integers,
     per_factor,
@@ -44,7 +44,7 @@ from minfer.factors.group import (
 )
 
 if TYPE_CHECKING:
-    from minfer.states import Variables
+    from minfer.model.states import Variables
 
 _CHUNK = 1 << 25  # entries of one boolean array of :meth:`Logical.possible`
 _AT_ONCE = 1 << 22  # entries of steps in a file, states times positions
@@ -140,7 +140,7 @@ class Logical(FactorGroup):
         out: NDArray[np.float64],
         best: bool = False,
     ) -> NDArray[np.float64]:
-        from minfer.kernels.machines import all_messages
+        from minfer.kernels.messages.automata import all_messages
 
         m, log_z = self.machine(), np.empty(len(rows))
         final = m.final if len(m.final) == 1 else m.final[rows]
@@ -292,7 +292,7 @@ class Logical(FactorGroup):
         self, probs: NDArray[np.float64], offsets: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Of the end state under product marginals, (F, K + 1); the last one: forbidden."""
-        from minfer.kernels import machines as k
+        from minfer.kernels.messages import automata as k
 
         step, literal, start, final = self.machine()
         out = np.zeros((len(self), final.shape[1] + 1))
@@ -304,8 +304,8 @@ class Logical(FactorGroup):
     def scores(
         self, probs: NDArray[np.float64], offsets: NDArray[np.int64], score: str, out: NDArray
     ) -> None:
-        from minfer.kernels import gains
-        from minfer.kernels import machines as k
+        from minfer.kernels.messages import automata as k
+        from minfer.kernels.scores import gains
 
         step, literal, start, final = self.machine()
         ends = self.end_distribution(probs, offsets)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import (
+from minfer.basics.checks import (
     Scopes,
     concatenate,
     integers,
@@ -24,7 +24,7 @@ from minfer.errors import ModelError
 from minfer.factors.group import Tables, check_log_psi, n_entries
 
 if TYPE_CHECKING:
-    from minfer.states import Variables
+    from minfer.model.states import Variables
 
 _FEW_FACTORS = 5000
 MAX_ENTRIES = 2**40  # of a table; more fit into no memory

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import load as load
+from minfer.basics.checks import load as load
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph
 

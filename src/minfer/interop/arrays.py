@@ -12,11 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_graph, check_type, integers, real_numbers, scope_array, unique_rows
+from minfer.basics.checks import (
+    check_graph,
+    check_type,
+    integers,
+    real_numbers,
+    scope_array,
+    unique_rows,
+)
+from minfer.basics.words import counted
 from minfer.errors import ModelError
 from minfer.factors.tables import check_entries
 from minfer.graph import FactorGraph
-from minfer.words import counted
 
 
 class Pairwise(NamedTuple):

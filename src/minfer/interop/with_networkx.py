@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph
+from minfer.basics.checks import check_graph
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph
 from minfer.interop._shared import load, names_of

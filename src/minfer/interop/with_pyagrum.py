@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minfer.checks import check_graph
-from minfer.directed import with_conditionals
+from minfer.basics.checks import check_graph
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph
 from minfer.interop._shared import (
@@ -21,6 +20,7 @@ from minfer.interop._shared import (
     log_of,
     states_of,
 )
+from minfer.model.directed import with_conditionals
 
 
 def from_pyagrum(model: Any) -> FactorGraph:

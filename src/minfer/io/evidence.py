@@ -13,10 +13,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from minfer.checks import first_twice
+from minfer.basics.checks import first_twice
 from minfer.errors import EvidenceError, FormatError, visible
-from minfer.evidence import numbered, typed_variable
-from minfer.states import Variables
+from minfer.model.evidence import numbered, typed_variable
+from minfer.model.states import Variables
 
 _LIKE = 'evidence is a JSON object such as {"x3": 1}'
 

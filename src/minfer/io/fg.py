@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph, table_sizes
+from minfer.basics.checks import check_graph, table_sizes
 from minfer.errors import FormatError, RefusedError
 from minfer.graph import FactorGraph
 from minfer.io.opening import parsed

@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph
-from minfer.directed import ROW_SUM, check_acyclic
+from minfer.basics.checks import check_graph
 from minfer.errors import FormatError, ModelError, visible
 from minfer.factors.group import KINDS, FactorGroup
 from minfer.graph import FactorGraph
 from minfer.io.opening import parsed
 from minfer.io.tables import check_readable, states_complaint
 from minfer.io.text import PathLike, write_bytes
+from minfer.model.directed import ROW_SUM, check_acyclic
 
 MAGIC = b"MINFER\r\n"
 VERSION = 1

@@ -25,13 +25,13 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.words import counted
 from minfer.errors import FormatError, visible
 from minfer.graph import FactorGraph
 from minfer.io.networks import Draft, check_one_line, conditionals, in_words, names_of, quoted
 from minfer.io.opening import parsed
 from minfer.io.text import PathLike, write_bytes
 from minfer.io.tokens import STRING, Tokens
-from minfer.words import counted
 
 _TOKEN = re.compile(STRING + r'|[{}()=;|]|[^\s,{}()=;|"]+')
 _COMMENT = r"%[^\n]*"

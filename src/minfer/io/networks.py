@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph, concatenate, first_twice
-from minfer.directed import TableFault, cycle_text, network_of, order_or_cycle, parents_first
+from minfer.basics.checks import check_graph, concatenate, first_twice
+from minfer.basics.words import counted
 from minfer.errors import RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.io.tables import MAX_ARITY, most_declared, states_complaint, to_linear
-from minfer.words import counted
+from minfer.model.directed import TableFault, cycle_text, network_of, order_or_cycle, parents_first
 
 
 class _NodeTable(NamedTuple):

@@ -15,9 +15,9 @@ from io import BytesIO
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from minfer.basics.words import counted
 from minfer.io.opening import check_unfolded, max_bytes, opened, reading
 from minfer.io.text import PathLike, shown
-from minfer.words import counted
 
 
 def read_npz(path: PathLike, names: Sequence[str]) -> list[NDArray]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph
+from minfer.basics.checks import check_graph
 from minfer.errors import ContradictionError, RefusedError
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from typing import Any, BinaryIO, NoReturn, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.words import plain
 from minfer.errors import DiskFullError, FormatError, MinferError, SettingsError, fullness
-from minfer.words import plain
 
 #: The longest number: even a denormal written out in full has fewer digits.
 MAX_TOKEN = 2000

@@ -28,14 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph, check_type, table_sizes, warn
-from minfer.directed import (
-    are_conditional,
-    find_fault,
-    normalised,
-    order_or_cycle,
-    with_flat_conditionals,
-)
+from minfer.basics.checks import check_graph, check_type, table_sizes, warn
+from minfer.basics.words import counted
 from minfer.errors import (
     ContradictionError,
     EvidenceError,
@@ -59,8 +53,14 @@ from minfer.io.tables import (
     to_log,
 )
 from minfer.io.text import Numbers, PathLike, check_text, place, shown, write_bytes
+from minfer.model.directed import (
+    are_conditional,
+    find_fault,
+    normalised,
+    order_or_cycle,
+    with_flat_conditionals,
+)
 from minfer.solvers.base import Marginals
-from minfer.words import counted
 
 Evidence = PathLike | Mapping[Any, Any]
 

@@ -28,13 +28,13 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.words import counted
 from minfer.errors import visible
 from minfer.graph import FactorGraph
 from minfer.io.elements import Element, ElementTree
 from minfer.io.networks import Draft
 from minfer.io.opening import parsed
 from minfer.io.text import PathLike
-from minfer.words import counted
 
 _READ = {"cpt", "deterministic", "noisymax"}
 _REFUSED = {

@@ -31,10 +31,10 @@ _LATE = {
     "Template": "minfer.learn.model",
     "fit": "minfer.learn.fitting",
     "grow": "minfer.learn.growth",
-    "read_instances": "minfer.learn.portions",
-    "sample_shards": "minfer.learn.portions",
-    "shards": "minfer.learn.portions",
-    "write_instances": "minfer.learn.portions",
+    "read_instances": "minfer.learn.shards",
+    "sample_shards": "minfer.learn.shards",
+    "shards": "minfer.learn.shards",
+    "write_instances": "minfer.learn.shards",
 }
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         Pseudolikelihood,
         TRWLikelihood,
     )
-    from minfer.learn.portions import read_instances, sample_shards, shards, write_instances
+    from minfer.learn.shards import read_instances, sample_shards, shards, write_instances
     from minfer.learn.tables import BayesianNetwork
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 The model, its features and its objective are crfsuite's: a weight for each attribute and label that
 were seen together, and for each pair of labels in a row; minus the log-likelihood plus c1 |w|_1 and
-c2 |w|_2^2. Likelihood, gradient and marginals are exact (:mod:`minfer.kernels.chains`).
+c2 |w|_2^2. Likelihood, gradient and marginals are exact (:mod:`minfer.kernels.learning.chains`).
 
 **Attributes of one column are one.** Attributes that the same items have, with the same values, as
 most that occur once have company, get the same gradient; begun at zero, L-BFGS keeps them equal. So
@@ -26,14 +26,14 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import brief, check_choice, check_flag, check_number, check_whole
+from minfer.basics.checks import brief, check_choice, check_flag, check_number, check_whole
+from minfer.basics.words import counted
 from minfer.errors import ModelError, SettingsError, visible
 from minfer.io.opening import reading
 from minfer.io.text import PathLike
 from minfer.learn.estimator import Estimator
 from minfer.learn.lbfgs import Descent, dot, minimise
 from minfer.learn.save import read_arrays, saved_labels, saved_weights, write_arrays
-from minfer.words import counted
 
 BIAS = "bias"  # the attribute that every item of an array of numbers has
 _WIDE = 4  # an attribute that meets at least one of so many labels has a line of weights
@@ -255,7 +255,7 @@ class ChainCRF(Estimator):
     def _train(
         self, items: _Items, names: list[str], classes: NDArray[Any], gold: NDArray[np.int32]
     ) -> None:
-        from minfer.kernels.chains import likelihood
+        from minfer.kernels.learning.chains import likelihood
 
         n_attr, n_labels = len(names), len(classes)
         merged, stands_for, copies = _merged(items, n_attr)
@@ -389,7 +389,7 @@ class ChainCRF(Estimator):
         if self.decode == "mpm":
             path = self._marginals(items).argmax(axis=1)
         else:
-            from minfer.kernels.chains import best_paths
+            from minfer.kernels.learning.chains import best_paths
 
             path = np.empty(int(items.ptr[-1]), dtype=np.int64)
             best_paths(*items, *self._weights(items), path, np.empty(len(items.ptr) - 1))
@@ -431,7 +431,7 @@ class ChainCRF(Estimator):
 
     def log_likelihood(self, X: Any, y: Any) -> NDArray[np.float64]:
         """Of each sequence's labels, (N,); minus infinity where one is not a class."""
-        from minfer.kernels.chains import marginals, path_scores
+        from minfer.kernels.learning.chains import marginals, path_scores
 
         self._check_fitted("log_likelihood")
         items = self._asked(X)
@@ -479,7 +479,7 @@ class ChainCRF(Estimator):
         return (*arrays, _width(len(self.classes_)), items.longest)
 
     def _marginals(self, items: _Items) -> NDArray[np.float64]:
-        from minfer.kernels.chains import marginals
+        from minfer.kernels.learning.chains import marginals
 
         probs = np.empty((int(items.ptr[-1]), len(self.classes_)))
         marginals(*items, *self._weights(items), probs, np.empty(len(items.ptr) - 1))
@@ -783,7 +783,7 @@ def _merged(items: _Items, n_attr: int) -> tuple[_Items, NDArray[np.int64], NDAr
 
     Also which one stands for an attribute, and for how many. Columns are told apart by 128 bits.
     """
-    from minfer.kernels.chains import column_keys
+    from minfer.kernels.learning.chains import column_keys
 
     first, second = np.zeros(n_attr, dtype=np.uint64), np.zeros(n_attr, dtype=np.uint64)
     column_keys(items.iptr, items.attr, items.value.view(np.uint64), first, second)

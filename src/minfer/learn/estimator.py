@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import brief
+from minfer.basics.checks import brief
 from minfer.errors import ModelError, NotFittedError, SettingsError, visible
-from minfer.states import near_names
+from minfer.model.states import near_names
 
 if TYPE_CHECKING:
     from minfer.learn.fitting import Fitted

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import (
+from minfer.basics.checks import (
     check_choice,
     check_flag,
     check_number,
@@ -43,7 +43,7 @@ from minfer.learn.objectives import (
 )
 from minfer.learn.optimise import OptimiserState, OptimiserWatch, Penalty, Row, Stop, adam, lbfgs
 from minfer.learn.save import digest, read_arrays, saved_weights, write_arrays
-from minfer.learn.team import Data, GivenShards, portions_of
+from minfer.learn.workers import Data, GivenShards, portions_of
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

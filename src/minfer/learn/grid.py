@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_choice, real_numbers
+from minfer.basics.checks import check_choice, real_numbers
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph, grid_edges
 from minfer.io.opening import reading

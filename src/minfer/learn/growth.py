@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import brief, check_whole, edge_array, integers, told
+from minfer.basics.checks import brief, check_whole, edge_array, integers, told
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph
 from minfer.learn.fitting import Fitted, fit

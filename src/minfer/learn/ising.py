@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_choice, check_whole, edge_array
+from minfer.basics.checks import check_choice, check_whole, edge_array
 from minfer.errors import ModelError, RefusedError
 from minfer.graph import FactorGraph
 from minfer.io import write

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_graph, check_type, integers, real_numbers, scope_array, told
+from minfer.basics.checks import check_graph, check_type, integers, real_numbers, scope_array, told
+from minfer.basics.words import counted
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph
-from minfer.words import counted
 
 #: Weights by name for a template's basis.
 BASES = ("all", "corner", "equal")

@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_choice, check_solver, check_type, told
+from minfer.basics.checks import check_choice, check_solver, check_type, told
 from minfer.errors import ContradictionError, RefusedError, SettingsError
-from minfer.learn.blocks import Evaluation, JoinedBlock, JoinedInference, clamped
+from minfer.learn.joined import Evaluation, JoinedBlock, JoinedInference, clamped
 from minfer.learn.lbfgs import dot
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import Exact

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from minfer.learn.lbfgs import Descent, dot, minimise, subgradient
 
 if TYPE_CHECKING:
-    from minfer.learn.team import Data
+    from minfer.learn.workers import Data
 
 Weights = NDArray[np.float64]
 

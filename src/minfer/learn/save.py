@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import first_twice
+from minfer.basics.checks import first_twice
 from minfer.errors import FormatError
 from minfer.io.npz import read_npz
 from minfer.io.opening import reading

@@ -3,7 +3,7 @@
 The structure is given, the numbers are learned. With nothing missing a family (a variable and its
 parents) is counted in one pass. With cells missing, or whole variables hidden, by EM: each step
 asks the clique tree for the posterior of every family in every *different* row
-(:mod:`minfer.solvers.rows`, eight rows abreast), sums them as counts, and normalises.
+(:mod:`minfer.solvers.row_plans`, eight rows abreast), sums them as counts, and normalises.
 
 **What is maximised.** log P(data) + sum over cells of alpha log theta, where alpha are the prior's
 pseudo-counts. Each step of EM raises it; that is checked at every step, with the objective computed
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import (
+from minfer.basics.checks import (
     brief,
     check_choice,
     check_number,
@@ -33,7 +33,6 @@ from minfer.checks import (
     real_numbers,
     warn,
 )
-from minfer.directed import network_of, order_or_cycle, with_flat_conditionals
 from minfer.errors import (
     ContradictionError,
     EvidenceError,
@@ -42,12 +41,13 @@ from minfer.errors import (
     SettingsError,
     visible,
 )
-from minfer.evidence import UNKNOWN, Factorised, StateReader, Table, is_missing, table_of
 from minfer.graph import FactorGraph
 from minfer.io import read, write
 from minfer.learn.estimator import Estimator
+from minfer.model.directed import network_of, order_or_cycle, with_flat_conditionals
+from minfer.model.evidence import UNKNOWN, Factorised, StateReader, Table, is_missing, table_of
+from minfer.model.states import declared_states, is_slip, near_names, number_of
 from minfer.prediction import files
-from minfer.states import declared_states, is_slip, near_names, number_of
 
 if TYPE_CHECKING:
     from minfer.io.text import PathLike
@@ -121,7 +121,7 @@ class _Families:
         self, known: NDArray[np.int32], weight: NDArray[np.float64] | None
     ) -> NDArray[np.float64]:
         """Counts of all families, each from the rows (V, N) in which all of it is known."""
-        from minfer.kernels.families import count_families
+        from minfer.kernels.learning.families import count_families
 
         out = np.zeros(int(self.ends[-1]))
         count_families(
@@ -558,9 +558,9 @@ class _Posteriors:
         weight: NDArray[np.float64],
         first: NDArray[np.int64],
     ) -> None:
-        from minfer.elimination import tree_over
+        from minfer.engine.elimination import tree_over
         from minfer.solvers.clique_passes import Flat, links
-        from minfer.solvers.rows import MAX_CELLS, RowPlan
+        from minfer.solvers.row_plans import MAX_CELLS, RowPlan
 
         graph, scopes, ends = families.graph, families.scopes, families.ends
         self.families, self.rows, self.weight, self.first = families, rows, weight, first

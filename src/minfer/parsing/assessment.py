@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
+from minfer.basics.notebook import Face
 from minfer.errors import SettingsError
-from minfer.notebook import Face
 from minfer.parsing.calibration import Calibration, treebank_calibration
 from minfer.parsing.conllu import Sentence, read_conllu, read_treebank
 from minfer.parsing.evaluation import (

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from minfer.basics.notebook import Face, Right
+from minfer.basics.words import counted, plain
 from minfer.errors import ModelError, SettingsError
-from minfer.notebook import Face, Right
 from minfer.parsing.conllu import Sentence
 from minfer.pictures import write_figure
 from minfer.plots import pyplot
-from minfer.words import counted, plain
 
 
 @dataclass(frozen=True, eq=False)

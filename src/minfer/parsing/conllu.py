@@ -26,12 +26,12 @@ from typing import IO, Any, Literal, NoReturn, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_choice, check_type, told, warn
+from minfer.basics.checks import check_choice, check_type, told, warn
+from minfer.basics.words import counted
 from minfer.errors import FormatError, MinferError, ModelError, SettingsError
 from minfer.io.text import PathLike, atomic_write
 from minfer.parsing.projective import tree_fault
 from minfer.parsing.treebank import SentenceLines, Source, read_blocks, read_units, source_name
-from minfer.words import counted
 
 Dialect = Literal["conllu", "conllx"]
 

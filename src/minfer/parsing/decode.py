@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_flag
+from minfer.basics.checks import check_flag
 from minfer.parsing.trees import checked_scores, no_tree
 
 

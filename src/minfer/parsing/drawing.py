@@ -12,9 +12,9 @@ from html import escape
 from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
+from minfer.basics.notebook import Face, Right
+from minfer.basics.words import probability
 from minfer.errors import visible
-from minfer.notebook import Face, Right
-from minfer.words import probability
 
 if TYPE_CHECKING:
     from minfer.parsing.conllu import Sentence

@@ -34,11 +34,11 @@ from unicodedata import category
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_type
+from minfer.basics.checks import check_type
+from minfer.basics.notebook import Face, Right
+from minfer.basics.words import counted
 from minfer.errors import ModelError, SettingsError
-from minfer.notebook import Face, Right
 from minfer.parsing.conllu import Sentence
-from minfer.words import counted
 
 Punctuation = Literal["form", "upos"]
 Measure = Literal["uas", "las", "uas_no_punct", "las_no_punct", "exact", "exact_labelled"]

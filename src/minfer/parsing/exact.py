@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_flag, real_numbers
+from minfer.basics.checks import check_flag, real_numbers
 from minfer.errors import ModelError
 from minfer.parsing.trees import checked_scores, no_tree
 
@@ -26,7 +26,7 @@ def exact_grandparent(
     (n+1, n+1, n+1) [g, h, m] for the arcs g -> h and h -> m. Entries that belong to no projective
     tree (g between h and m, h = 0) are not read.
     """
-    from minfer.kernels.trees import TINY
+    from minfer.kernels.trees.trees import TINY
     from minfer.parsing.kernels.grandparents import grandparent_marginals
 
     check_flag("single_root", single_root)

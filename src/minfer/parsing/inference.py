@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import (
+from minfer.basics.checks import (
     by_name,
     check_choice,
     check_flag,
@@ -35,12 +35,12 @@ from minfer.checks import (
     check_type,
     told,
 )
+from minfer.basics.words import counted
 from minfer.errors import SettingsError
 from minfer.parsing.pairs import ArcScores, list_pairs, pair_weights
 from minfer.parsing.trees import no_tree
 from minfer.reduction.lazy import least_mean
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
-from minfer.words import counted
 
 _MARGIN = 1e-9  # thresholds are lowered by this much, relatively, against rounding
 
@@ -132,8 +132,8 @@ class Inference:
 
 
 def _numbers(objective: Reducer | None) -> tuple[int, float]:
-    """An objective as :func:`minfer.kernels.select.choose` takes it."""
-    from minfer.kernels import select as k
+    """An objective as :func:`minfer.kernels.scores.select.choose` takes it."""
+    from minfer.kernels.scores import select as k
 
     match objective:
         case MinJoint(factor_cost):

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_number, check_type, check_whole
+from minfer.basics.checks import check_number, check_type, check_whole
+from minfer.basics.limits import clock
 from minfer.errors import FormatError, MinferError, ModelError, RefusedError
 from minfer.io.opening import opened
 from minfer.io.text import PathLike, shown
-from minfer.limits import clock
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.features import (
     Encoded,

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import load
+from minfer.basics.checks import load
 from minfer.errors import FormatError, MinferError, ModelError, RefusedError, SettingsError
 from minfer.io.opening import read_bytes, reading
 from minfer.io.text import PathLike, atomic_write, shown

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_flag, real_numbers
+from minfer.basics.checks import check_flag, real_numbers
 from minfer.errors import ModelError
 from minfer.parsing.trees import checked_scores
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_choice, check_flag, check_type, check_whole
+from minfer.basics.checks import check_choice, check_flag, check_type, check_whole
+from minfer.basics.words import counted
 from minfer.errors import ModelError, RefusedError
 from minfer.parsing.calibration import calibration, tempered
 from minfer.parsing.conllu import DEPREL, HEAD, MISC, UPOS, XPOS, Sentence, with_misc
@@ -34,7 +35,6 @@ from minfer.parsing.learn import (
 )
 from minfer.parsing.model import ParserModel, Settings
 from minfer.parsing.pairs import ArcScores, list_pairs
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -20,8 +20,8 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.words import counted
 from minfer.errors import ModelError
-from minfer.words import counted
 
 Heads = Sequence[int] | NDArray[np.integer]
 

@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minfer.basics.parallel import cores, ordered_map
+from minfer.basics.words import counted
 from minfer.errors import FormatError, MinferError, SettingsError
 from minfer.io.text import PathLike, atomic_write, check_writable
-from minfer.parallel import cores, ordered_map
 from minfer.parsing.conllu import Dialect, Sentence, parse_block, parse_line
 from minfer.parsing.inference import Inference
 from minfer.parsing.pairs import count_pairs
 from minfer.parsing.parser import Parser, SentenceBatch
 from minfer.parsing.treebank import Layout, SentenceLines, Source, read_units, source_name
-from minfer.words import counted
 
 PART = 1 << 18  # bytes of input parsed at a time, with some bytes more for each sentence
 LARGE = 32  # parts: from there on every core is used, by default

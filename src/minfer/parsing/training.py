@@ -12,17 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from minfer.basics.limits import clock, compiled, load_compiler
+from minfer.basics.words import counted
 from minfer.errors import FormatError
 from minfer.io.owned import check_apart, check_ours, discard
 from minfer.io.text import check_writable
-from minfer.limits import clock, compiled, load_compiler
 from minfer.parsing.conllu import BrokenSentence, read_treebank
 from minfer.parsing.evaluation import Scores, evaluate
 from minfer.parsing.learn import Recipe, Report, is_checkpoint
 from minfer.parsing.model import require_safetensors
 from minfer.parsing.parser import Parser
 from minfer.say.answers import took
-from minfer.words import counted
 
 
 class Trained(NamedTuple):

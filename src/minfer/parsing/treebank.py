@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import IO, Any, Literal, NamedTuple
 
-from minfer.checks import told
+from minfer.basics.checks import told
 from minfer.errors import FormatError, SettingsError
 from minfer.io.opening import chunks_of, opened, reading, size_of, unpacked
 from minfer.io.text import PathLike, check_text, shown

@@ -12,7 +12,8 @@ trees of the product of r_a = q_a(1) / q_a(0), and its derivatives D_a:
 
 where b runs over the rivals of a, the other arcs into the same word: a tree has one of them. All
 terms are positive, so messages are exact to rounding however close to 0 or 1 an arc is, and a zero
-or forced arc is only a special weight. ``minfer.kernels.trees`` says how Z and D are computed.
+or forced arc is only a special weight. ``minfer.kernels.trees.trees`` says how Z and D are
+computed.
 
 :func:`tree_marginals` answers directly, for one sentence or many.
 """
@@ -25,7 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_flag, integer, integers, real_numbers, told
+from minfer.basics.checks import check_flag, integer, integers, real_numbers, told
 from minfer.errors import ContradictionError, ModelError
 from minfer.factors.group import read_only
 
@@ -82,8 +83,8 @@ class Tree:
         plan = np.empty((8, 0), dtype=np.int32)
         size = n_words + 1
         if len(heads) < n_words**2:
-            from minfer.kernels import trees
-            from minfer.kernels.projective import plan_arcs
+            from minfer.kernels.trees import trees
+            from minfer.kernels.trees.projective import plan_arcs
 
             if self.projective and DENSE * len(heads) < n_words**2:
                 plan = np.zeros((8, len(heads) + size + 1), dtype=np.int32)
@@ -108,7 +109,7 @@ class Tree:
         self, incoming: NDArray[np.float64], out: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """See :meth:`minfer.factors.GlobalFactor.messages`."""
-        from minfer.kernels.trees import tree_messages
+        from minfer.kernels.trees.trees import tree_messages
 
         log_z, result = np.empty(len(incoming)), np.empty(2 * len(self._heads))
         for i, row in enumerate(np.require(incoming, np.float64, ["C", "W"])):
@@ -320,7 +321,7 @@ def _batch(
     """mu, log Z, and whether it is finite throughout; arguments as of the kernel."""
     check_flag("projective", projective)
     check_flag("single_root", single_root)
-    from minfer.kernels import trees as k
+    from minfer.kernels.trees import trees as k
 
     kernel = k.batch_marginals if packed.dtype == np.float64 else k.batch_marginals_32
     mu, log_z = np.empty_like(packed), np.empty(len(n_nodes))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import first_twice
+from minfer.basics.checks import first_twice
 from minfer.errors import SettingsError
 
 if TYPE_CHECKING:

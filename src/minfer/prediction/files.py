@@ -18,9 +18,9 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, BinaryIO
 
-from minfer.checks import first_twice
+from minfer.basics.checks import first_twice
+from minfer.basics.words import counted
 from minfer.errors import FormatError, MinferError, RefusedError, SettingsError
-from minfer.evidence import Factorised, Table, of_objects, table_of
 from minfer.io.opening import opened, reading, streamed
 from minfer.io.text import (
     PathLike,
@@ -31,8 +31,8 @@ from minfer.io.text import (
     path_text,
     shown,
 )
+from minfer.model.evidence import Factorised, Table, of_objects, table_of
 from minfer.prediction.answers import Column, as_arrow, plain
-from minfer.words import counted
 
 _HEADER = 1 << 20  # bytes: the longest header
 _READ = 1 << 20

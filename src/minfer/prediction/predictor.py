@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import as_list, check_choice, check_flag, check_graph, check_whole
+from minfer.basics.checks import as_list, check_choice, check_flag, check_graph, check_whole
+from minfer.basics.limits import clock
+from minfer.basics.parallel import cores
+from minfer.basics.words import counted
 from minfer.errors import EvidenceError, ModelError, SettingsError, visible
-from minfer.evidence import UNKNOWN, StateReader, Table, table_of
-from minfer.limits import clock
-from minfer.parallel import cores
+from minfer.model.evidence import UNKNOWN, StateReader, Table, table_of
+from minfer.model.states import is_slip, near_names
 from minfer.prediction import files
 from minfer.prediction.answers import (
     IMPOSSIBLE,
@@ -30,8 +32,6 @@ from minfer.prediction.answers import (
     taken,
 )
 from minfer.solvers.plans import Network
-from minfer.states import is_slip, near_names
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

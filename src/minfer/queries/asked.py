@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from minfer.joint import Joint
-from minfer.notebook import Face, Right
+from minfer.basics.notebook import Face, Right
+from minfer.basics.words import probability
+from minfer.model.joint import Joint
 from minfer.queries.query import Posteriors, query
 from minfer.say.answers import evidence_text, told_evidence
-from minfer.words import probability
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

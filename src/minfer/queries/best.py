@@ -27,20 +27,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import as_list, check_graph, check_number, check_seconds, check_whole, load
-from minfer.conditioning import Conditioned, condition
-from minfer.decomposition import only_tables
-from minfer.elimination import CliqueTree, adjacency, clique_tree, order_in_two, tree_of
+from minfer.basics.checks import (
+    as_list,
+    check_graph,
+    check_number,
+    check_seconds,
+    check_whole,
+    load,
+)
+from minfer.basics.limits import clock, deadline_of, start_clock
+from minfer.basics.notebook import Face, card
+from minfer.basics.words import counted, duration, plain
+from minfer.engine.conditioning import Conditioned, condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import CliqueTree, adjacency, clique_tree, order_in_two, tree_of
 from minfer.errors import ModelError, RefusedError, visible
-from minfer.evidence import Evidence, numbered
 from minfer.graph import FactorGraph
-from minfer.limits import clock, deadline_of, start_clock
-from minfer.notebook import Face, card
+from minfer.model.evidence import Evidence, numbered
 from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
 from minfer.queries.conflicts import locates
 from minfer.queries.map.search import search
 from minfer.solvers.pruning import prune
-from minfer.words import counted, duration, plain
 
 _SHOWN = 12
 #: The share of a time limit in which an elimination order is looked for.

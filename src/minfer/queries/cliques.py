@@ -1,13 +1,13 @@
 """A clique tree for questions that need it once, but in other ways than the solver does.
 
-Messages towards the roots are those of the solver's own pass (:mod:`minfer.kernels.cliques`), sums
-or maxima. Here are: a clique's table at given states of its separator (from which the best states
-are read, or drawn), and *cavities*, the sum over everything else of all factors but one. All
-numbers are logarithms; zeros are minus infinity, and nothing is ever divided by a message, so zeros
-cost nothing but care.
+Messages towards the roots are those of the solver's own pass
+(:mod:`minfer.kernels.cliques.streamed`), sums or maxima. Here are: a clique's table at given states
+of its separator (from which the best states are read, or drawn), and *cavities*, the sum over
+everything else of all factors but one. All numbers are logarithms; zeros are minus infinity, and
+nothing is ever divided by a message, so zeros cost nothing but care.
 
 Where some variables are maximised after all others were summed, no clique eliminates both kinds
-(:func:`minfer.elimination.tree_of`).
+(:func:`minfer.engine.elimination.tree_of`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned
-from minfer.elimination import CliqueTree
+from minfer.basics.limits import clock
+from minfer.engine.conditioning import Conditioned
+from minfer.engine.elimination import CliqueTree
 from minfer.errors import RefusedError
-from minfer.limits import clock
 from minfer.solvers.clique_passes import Flat, collect_messages
 from minfer.solvers.exact import Exact
 

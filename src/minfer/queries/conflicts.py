@@ -17,11 +17,11 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.words import listed
 from minfer.errors import ContradictionError, RefusedError, visible
-from minfer.evidence import Evidence, log_field, numbered
 from minfer.graph import FactorGraph
+from minfer.model.evidence import Evidence, log_field, numbered
 from minfer.solvers.plans import plan_for
-from minfer.words import listed
 
 #: Seconds after which what has not been left out yet is named too.
 MOST_SECONDS = 2.0

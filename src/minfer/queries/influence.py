@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minfer.checks import check_graph, load, told
+from minfer.basics.checks import check_graph, load, told
+from minfer.basics.words import plain
 from minfer.errors import ModelError, visible
-from minfer.evidence import Evidence, numbered
 from minfer.graph import FactorGraph
+from minfer.model.evidence import Evidence, numbered
 from minfer.queries.conflicts import locates
 from minfer.queries.query import Posterior, query
-from minfer.words import plain
 
 
 class MovedPosterior(NamedTuple):

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minfer.checks import as_list, check_graph, load
+from minfer.basics.checks import as_list, check_graph, load
 from minfer.errors import ContradictionError, ModelError, visible
-from minfer.evidence import Evidence, log_field, numbered
 from minfer.graph import FactorGraph
-from minfer.joint import mutual_information
+from minfer.model.evidence import Evidence, log_field, numbered
+from minfer.model.joint import mutual_information
 from minfer.queries.conflicts import locates
 from minfer.solvers.plans import IMPOSSIBLE, plan_for
 

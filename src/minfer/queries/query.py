@@ -17,11 +17,12 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import as_list, check_flag, check_graph, first_twice, integer
+from minfer.basics.checks import as_list, check_flag, check_graph, first_twice, integer
 from minfer.errors import ContradictionError, EvidenceError, ModelError, visible
-from minfer.evidence import Evidence, log_field, numbered
 from minfer.graph import FactorGraph
-from minfer.joint import Joint
+from minfer.model.evidence import Evidence, log_field, numbered
+from minfer.model.joint import Joint
+from minfer.model.states import Probabilities, is_plain_number
 from minfer.queries.conflicts import located
 from minfer.solvers.base import Marginals, Solver, in_parts
 from minfer.solvers.exact import Exact
@@ -38,7 +39,6 @@ from minfer.solvers.plans import (
 )
 from minfer.solvers.pruning import prune
 from minfer.solvers.status import LogZ, Status
-from minfer.states import Probabilities, is_plain_number
 
 _EXACTLY = Exact()
 

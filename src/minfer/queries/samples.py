@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_flag, check_graph, check_whole, load
-from minfer.conditioning import condition
-from minfer.decomposition import only_tables
-from minfer.elimination import clique_tree
+from minfer.basics.checks import check_flag, check_graph, check_whole, load
+from minfer.engine.conditioning import condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import clique_tree
 from minfer.errors import ModelError
-from minfer.evidence import Evidence
 from minfer.graph import FactorGraph, with_any_evidence
+from minfer.model.evidence import Evidence
 from minfer.queries.cliques import Cliques, check_fits, with_tree
 from minfer.queries.conflicts import locates
 

@@ -21,17 +21,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph, check_whole, load
-from minfer.conditioning import Conditioned
-from minfer.elimination import adjacency, tree_over
+from minfer.basics.checks import check_graph, check_whole, load
+from minfer.basics.words import plain, power
+from minfer.engine.conditioning import Conditioned
+from minfer.engine.elimination import adjacency, tree_over
 from minfer.errors import ContradictionError, ModelError, RefusedError, visible
-from minfer.evidence import Evidence, numbered
 from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
+from minfer.model.evidence import Evidence, numbered
 from minfer.queries.cliques import Cliques, Factor, check_fits
 from minfer.queries.conflicts import locates
 from minfer.solvers.plans import IMPOSSIBLE
-from minfer.words import plain, power
 
 #: Cells of a clique beyond which its tables are not held.
 MOST_CELLS = 2.0**25

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import (
+from minfer.basics.checks import (
     check_flag,
     check_graph,
     check_number,
@@ -49,16 +49,16 @@ from minfer.checks import (
     real_numbers,
     unique_rows,
 )
-from minfer.conditioning import Conditioned, condition
-from minfer.decomposition import only_tables
-from minfer.elimination import CliqueTree, clique_tree
+from minfer.basics.notebook import Face, Faced
+from minfer.basics.words import upwards
+from minfer.engine.conditioning import Conditioned, condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import CliqueTree, clique_tree
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import connected, n_entries
 from minfer.factors.tables import Tables
-from minfer.notebook import Face, Faced
-from minfer.reduction.dropped import Dropped, ignored, too_large
+from minfer.reduction.ignored_tables import Dropped, ignored, too_large
 from minfer.solvers.clique_passes import pass_messages
-from minfer.words import upwards
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -15,14 +15,14 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_number
+from minfer.basics.checks import check_number
 from minfer.errors import SettingsError
 from minfer.graph import FactorGraph
 from minfer.reduction import seeds
 from minfer.reduction.infer import PAPER, infer
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, SelectionObjective
+from minfer.reduction.parts_of_infer import Seed
 from minfer.reduction.recipes import AnyRecipe, Paper, takes_recipe
-from minfer.reduction.steps import Seed
 from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
 

@@ -26,20 +26,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_choice, check_graph, check_number, check_type, check_whole
+from minfer.basics.checks import check_choice, check_graph, check_number, check_type, check_whole
+from minfer.basics.limits import compiled
+from minfer.basics.notebook import Face, Faced, Right
+from minfer.basics.words import counted, duration
 from minfer.errors import ModelError, RefusedError
-from minfer.limits import compiled
-from minfer.notebook import Face, Faced, Right
 from minfer.reduction import seeds
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, SelectionObjective
+from minfer.reduction.parts_of_infer import Seed, seed_mask
 from minfer.reduction.recipes import AnyRecipe, Compensated, Paper, check_recipe
-from minfer.reduction.steps import Seed, seed_mask
 from minfer.say.intervals import REFUTED
 from minfer.solvers.auto import Auto
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import Exact
 from minfer.solvers.status import LogZ, Status
-from minfer.words import counted, duration
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -557,7 +557,7 @@ def compare(result: Result, solver: Solver, again: Callable[[], Result] | None) 
     Exact where that takes seconds at most; then also by the same solver, whose own error shows.
     ``again`` repeats the reduced inference; None where it is not to be repeated.
     """
-    from minfer.planning import exact_seconds
+    from minfer.solvers.planning import exact_seconds
 
     model, seconds = result.model, result.seconds
     if seconds < TIMED_AGAIN and again is not None:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from minfer.errors import RefusedError
 from minfer.factors.features import binary_pairs
 from minfer.factors.group import FactorGroup, n_entries
-from minfer.reduction.dropped import Dropped, too_large
+from minfer.reduction.ignored_tables import Dropped, too_large
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -165,7 +165,7 @@ def _send(
 
     ``messages`` are the earlier ones and are overwritten.
     """
-    from minfer.kernels import compensation as k
+    from minfer.kernels.messages import compensation as k
 
     if which := too_large(model, keep):
         raise RefusedError(

@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_type, check_whole
+from minfer.basics.checks import check_type, check_whole
+from minfer.basics.notebook import Face, Faced
+from minfer.basics.words import counted, plain
 from minfer.errors import SettingsError, renamed, visible
-from minfer.notebook import Face, Faced
 from minfer.reduction.result import Result
 from minfer.solvers.base import Marginals
-from minfer.words import counted, plain
 
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import bool_mask, check_choice, check_graph, check_type
+from minfer.basics.checks import bool_mask, check_choice, check_graph, check_type
 from minfer.errors import ModelError
 from minfer.solvers.base import Marginals
 
@@ -136,7 +136,7 @@ def _same_scope(seed: FactorGraph, scope: NDArray) -> tuple[NDArray[np.int64], N
     theirs = np.concatenate([g._scope for g in groups])
     number = np.concatenate([g._ids for g in groups])
     if arity == 2:
-        from minfer.kernels.gains import same_pairs
+        from minfer.kernels.scores.gains import same_pairs
 
         small, large = theirs.min(axis=1), theirs.max(axis=1)
         order = np.argsort(small, kind="stable")

@@ -17,17 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import bool_mask, check_graph, check_type, real_numbers
+from minfer.basics.checks import bool_mask, check_graph, check_type, real_numbers
 from minfer.errors import SettingsError
 from minfer.factors.features import binary_pairs
 from minfer.reduction import seeds
 from minfer.reduction.compensation import compensate as compensation_of
 from minfer.reduction.gains import factor_scores
-from minfer.reduction.recipes import AnyRecipe, Iterated, Paper, check_recipe, takes_recipe
-from minfer.reduction.relax import relax
-from minfer.reduction.result import Result
-from minfer.reduction.sources import FactorSource, Scan, scan
-from minfer.reduction.steps import (
+from minfer.reduction.parts_of_infer import (
     Clock,
     Damper,
     Seed,
@@ -38,6 +34,10 @@ from minfer.reduction.steps import (
     tolerance_of,
     with_edge_weights,
 )
+from minfer.reduction.recipes import AnyRecipe, Iterated, Paper, check_recipe, takes_recipe
+from minfer.reduction.relax import relax
+from minfer.reduction.result import Result
+from minfer.reduction.sources import FactorSource, Scan, scan
 from minfer.solvers.base import MAX_DISAGREEMENT, Marginals, Solver
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.status import Status

@@ -8,8 +8,9 @@ grows with |theta| from 0 on. So the factors whose gains reach gamma lie in an i
 (:func:`least_mean`).
 
 Where mu is a product over a factor's variables, q_a q_b, what reaches the interval is met by a join
-in order of rank (:class:`Ranks`, :func:`joined`; the loop is in :mod:`minfer.kernels.ranked`): for
-each a the partners b in order of falling q, until q_a q_b is too small. Nothing else is visited.
+in order of rank (:class:`Ranks`, :func:`joined`; the loop is in
+:mod:`minfer.kernels.scores.ranked`): for each a the partners b in order of falling q, until q_a q_b
+is too small. Nothing else is visited.
 
 Two kinds of candidates use it: pairs of a factor source (:mod:`minfer.reduction.sources`), and the
 groundings of rules (:mod:`minfer.rules.selection`), where mu is the chance that a clause is false
@@ -27,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from minfer.kernels.ranked import Lookups, Tests
+    from minfer.kernels.scores.ranked import Lookups, Tests
 
 CHUNK = 1 << 14  # candidates that are found before something is done with them
 
@@ -52,7 +53,7 @@ def reach(gamma: float, theta: float) -> tuple[float, float] | None:
 @lru_cache(maxsize=1000)
 def _rising_root(gamma: float, theta: float) -> float:
     """The mean at which the gain first reaches gamma, from below; infinite if it never does."""
-    from minfer.kernels.gains import feature_gain
+    from minfer.kernels.scores.gains import feature_gain
 
     if gamma <= 0:
         return 0.0
@@ -88,7 +89,7 @@ class Ranks(NamedTuple):
 
     @classmethod
     def of(cls, q: NDArray[np.float64], group: NDArray[np.int32], groups: int) -> Ranks:
-        from minfer.kernels.ranked import sort_rows
+        from minfer.kernels.scores.ranked import sort_rows
 
         start = np.zeros(groups + 1, np.int64)
         rows = np.empty(len(q), np.int32)
@@ -116,10 +117,10 @@ def joined(
 
     ``ids`` of both sides' rows, those of the second in the order of their ranks; ``group`` of the
     first. ``positive``: the first side's q is 1 - p, not p. ``places`` of the two ids in a row of
-    ``out``. :class:`~minfer.kernels.ranked.Tests` compare the two, what
-    :class:`~minfer.kernels.ranked.Lookups` find goes on with them.
+    ``out``. :class:`~minfer.kernels.scores.ranked.Tests` compare the two, what
+    :class:`~minfer.kernels.scores.ranked.Lookups` find goes on with them.
     """
-    from minfer.kernels.ranked import candidates
+    from minfer.kernels.scores.ranked import candidates
 
     at: Any = np.array([0, -1], dtype=np.int64)
     while at[0] < len(ids[0]):

@@ -31,7 +31,7 @@ from typing import Protocol, TypeGuard, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import bool_mask, by_name, check_number, check_whole, real_numbers
+from minfer.basics.checks import bool_mask, by_name, check_number, check_whole, real_numbers
 from minfer.errors import SettingsError
 
 Mask = NDArray[np.bool_]
@@ -237,7 +237,7 @@ def _drop_smallest(gains: Floats, limit: float, count: bool = False) -> Mask:
 
     Of equal gains at the threshold the later ones are dropped.
     """
-    from minfer.kernels.select import drop_smallest
+    from minfer.kernels.scores.select import drop_smallest
 
     keep = np.ones(len(gains), dtype=bool)
     gains = np.require(gains, requirements=["C", "W"])

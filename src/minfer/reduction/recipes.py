@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any, ClassVar, TypeVar
 
-from minfer.checks import (
+from minfer.basics.checks import (
     brief,
     by_name,
     check_choice,

@@ -18,17 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minfer import limits
-from minfer.checks import told
+from minfer.basics import limits
+from minfer.basics.checks import told
 from minfer.errors import RefusedError, SettingsError
 from minfer.reduction import seeds
 from minfer.reduction.compensation import Compensation
 from minfer.reduction.compensation import compensate as compensation_of
 from minfer.reduction.gains import factor_scores
 from minfer.reduction.objectives import MinDivergence, SelectionObjective
-from minfer.reduction.recipes import Iterated, check_recipe, takes_recipe
-from minfer.reduction.result import OUT_OF_TIME, Result, Step
-from minfer.reduction.steps import (
+from minfer.reduction.parts_of_infer import (
     Clock,
     Damper,
     Seed,
@@ -38,6 +36,8 @@ from minfer.reduction.steps import (
     seed_mask,
     with_edge_weights,
 )
+from minfer.reduction.recipes import Iterated, check_recipe, takes_recipe
+from minfer.reduction.result import OUT_OF_TIME, Result, Step
 from minfer.solvers.base import Solver, inner
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.status import Status

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.notebook import card
+from minfer.basics.words import counted, plain
 from minfer.errors import RefusedError, renamed
 from minfer.factors.features import binary_pairs
-from minfer.notebook import card
 from minfer.reduction.bound import (
     Certificate,
     Dropped,
@@ -33,13 +34,12 @@ from minfer.reduction.bound import (
     product_estimates,
 )
 from minfer.reduction.compensation import Compensation, compensate
-from minfer.reduction.dropped import too_large
 from minfer.reduction.gains import factor_scores
+from minfer.reduction.ignored_tables import too_large
 from minfer.reduction.sources import Scan, unseen_shifts
 from minfer.say.intervals import REFUTED
 from minfer.say.intervals import to_dict as judged
 from minfer.solvers.status import LogZ, Status
-from minfer.words import counted, plain
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals

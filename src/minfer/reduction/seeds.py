@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph, real_numbers
+from minfer.basics.checks import check_graph, real_numbers
 from minfer.errors import ModelError
 
 if TYPE_CHECKING:

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_flag, check_graph, check_type, real_numbers, told
+from minfer.basics.checks import check_flag, check_graph, check_type, real_numbers, told
+from minfer.basics.words import counted
 from minfer.errors import ModelError, SettingsError
 from minfer.factors.features import TRUTH_TABLES, Features
 from minfer.factors.group import read_only
 from minfer.reduction.lazy import CHUNK, Ranks, joined, least_mean
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -201,7 +201,7 @@ class JoinTemplates:
         self, template: int, key: NDArray[np.float64], least: float
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Pairs of a template with key[a] * key[b] >= least, by number: scope (n, 2), ids (n,)."""
-        from minfer.kernels.ranked import NO_LOOKUPS, OPS, Tests
+        from minfer.kernels.scores.ranked import NO_LOOKUPS, OPS, Tests
 
         j, key = self._joined[template], self._checked(key)
         q, likely = key[j.left], key[j.right]

@@ -12,15 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_graph, check_type, integers
-from minfer.denoising import (
-    COUPLING,
-    FACTOR_COST,
-    TOL,
-    grey_values,
-    shaded_model,
-)
+from minfer.basics.checks import check_graph, check_type, integers
+from minfer.basics.words import counted
 from minfer.errors import ModelError, SettingsError
+from minfer.images.denoising import COUPLING, FACTOR_COST, TOL, grey_values, shaded_model
 from minfer.io.text import PathLike, write_bytes
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.inference import Inference
@@ -36,7 +31,6 @@ from minfer.report.parts import STEPS
 from minfer.report.sentence import Problem, SweptSentence
 from minfer.report.sweep import Sweep
 from minfer.solvers.bp import BeliefPropagation
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.denoised import Denoised
+from minfer.basics.words import counted
+from minfer.images.denoise_result import Denoised
 from minfer.report.layout import stress_layout
 from minfer.report.parts import moved, short, shown_errors
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -1,7 +1,7 @@
 """A page to play with: the network drawn, a bar for every state, evidence by a click.
 
-What depends on the structure is done here: the clique tree (:mod:`minfer.elimination`) and the
-drawing (:mod:`minfer.report.cards`). The page has the tables, and its script passes messages in
+What depends on the structure is done here: the clique tree (:mod:`minfer.engine.elimination`) and
+the drawing (:mod:`minfer.report.cards`). The page has the tables, and its script passes messages in
 that tree, in logarithms as :class:`minfer.Exact` does: every click is answered exactly, at once.
 """
 
@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_flag, check_graph, check_type, told
-from minfer.conditioning import condition
-from minfer.decomposition import only_tables
-from minfer.elimination import clique_tree
+from minfer.basics.checks import check_flag, check_graph, check_type, told
+from minfer.basics.words import counted
+from minfer.engine.conditioning import condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import clique_tree
 from minfer.errors import ContradictionError, RefusedError, SettingsError
-from minfer.evidence import Evidence
 from minfer.graph import FactorGraph, with_any_evidence
 from minfer.io.text import PathLike, write_bytes
-from minfer.joint import Joint
+from minfer.model.evidence import Evidence
+from minfer.model.joint import Joint
 from minfer.queries.conflicts import located
 from minfer.queries.query import query
 from minfer.report.cards import layered, spread
@@ -32,7 +33,6 @@ from minfer.report.page import page
 from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.plans import plan_for
 from minfer.solvers.pruning import prune
-from minfer.words import counted
 
 __all__ = ["Explorer", "explore"]
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.words import outward, upwards
 from minfer.reduction import bound
 from minfer.reduction.compare import (
     Outcome,
@@ -24,13 +25,12 @@ from minfer.reduction.compare import (
     find_reference,
     load_baselines,
 )
+from minfer.reduction.parts_of_infer import check_certify
 from minfer.reduction.result import Result
-from minfer.reduction.steps import check_certify
 from minfer.report.parts import moved, short, shown_errors
 from minfer.say.intervals import REFUTED
 from minfer.say.reduced import next_move
 from minfer.solvers.status import Status
-from minfer.words import outward, upwards
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

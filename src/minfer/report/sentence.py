@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.words import counted
 from minfer.errors import ModelError
 from minfer.factors.group import read_only
 from minfer.parsing.inference import ArcMarginals, Inference, Reducer, marginals
@@ -23,7 +24,6 @@ from minfer.parsing.pairs import ArcScores, ParserPairs, list_pairs, pair_weight
 from minfer.reduction.compare import SWEEPS, Outcome, Reference, Trial
 from minfer.reduction.objectives import MinDivergence, SelectionObjective
 from minfer.report.parts import short
-from minfer.words import counted
 
 MOST_ARCS = 400  # drawn, the most probable ones over the whole sweep
 MOST_PAIRS = 60  # listed, those with the largest gains
@@ -87,7 +87,7 @@ class SweptSentence:
 
     def _gains(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Gains (P,) of all pairs under the seed, and which of them inference looks at."""
-        from minfer.kernels.gains import pair_gains
+        from minfer.kernels.scores.gains import pair_gains
         from minfer.parsing.kernels.seeds import unary_seed
 
         mu = self.tree

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_whole
+from minfer.basics.checks import check_whole
+from minfer.basics.words import plain
 from minfer.reduction.compare import Reference, Tradeoff, Trial, measured
 from minfer.report.parts import STEPS, Histogram, parameter_of, short, values
-from minfer.words import plain
 
 if TYPE_CHECKING:
     from minfer.reduction.objectives import SelectionObjective

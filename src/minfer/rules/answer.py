@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_whole
+from minfer.basics.checks import check_whole
+from minfer.basics.words import counted, plain
 from minfer.errors import ModelError, visible
 from minfer.rules import tables
 from minfer.rules.explain import Explanation, explain_atom
 from minfer.rules.formulas import Constant, Variable
 from minfer.rules.parse import parse_atom
 from minfer.solvers.status import Status
-from minfer.words import counted, plain
 
 if TYPE_CHECKING:
     from minfer.reduction.result import Result

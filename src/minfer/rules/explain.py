@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.notebook import Face, Faced, Right
+from minfer.basics.words import counted
 from minfer.errors import visible
-from minfer.notebook import Face, Faced, Right
 from minfer.rules.blocks import Block
 from minfer.rules.formulas import substituted
 from minfer.rules.ground import Part, _block_of, _together
 from minfer.rules.messages import log_message, messages
 from minfer.rules.model import block_weights, weight_of
 from minfer.rules.parse import parse_atom
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.rules.ground import Grounder, Grounding

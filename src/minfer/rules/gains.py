@@ -27,7 +27,7 @@ _SLACK = 1e-9  # of roots inside the join: rounding must not lose what the test 
 
 def gains(u: Any, w: Any) -> NDArray[np.float64]:
     """The gain of factors that are false with probability u, of weight w; hard: -log(1 - u)."""
-    from minfer.kernels.gains import feature_gains
+    from minfer.kernels.scores.gains import feature_gains
 
     u, w = (np.array(x, dtype=np.float64) for x in np.broadcast_arrays(u, w))
     hard = np.isinf(w)

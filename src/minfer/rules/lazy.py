@@ -33,13 +33,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.words import counted
 from minfer.errors import RefusedError
 from minfer.rules.ground import Grounder, Grounding
 from minfer.rules.model import Model, build
 from minfer.rules.plan import count_part
 from minfer.rules.selection import Kept, Selector, union
 from minfer.solvers.status import Status
-from minfer.words import counted
 
 THRESHOLD = 1e-3  # where lowering begins
 TOLERANCE = 1e-3  # mean difference of two answers that is good enough

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from minfer.basics.words import counted
 from minfer.errors import ContradictionError, FormatError, visible
 from minfer.io.opening import read_bytes, reading
 from minfer.io.text import shown
+from minfer.model.states import did_you_mean
 from minfer.rules.formulas import Constant, Variable, atoms
 from minfer.rules.parse import Rule, parse_atom, parse_rule, place_in
 from minfer.rules.schema import MAX_ARGUMENTS, Declaration, Observation
-from minfer.states import did_you_mean
-from minfer.words import counted
 
 _DECLARATION = re.compile(r"\s*(?:(\*)\s*)?([^\W\d]\w*)\s*\(([^()]*)\)\s*$")
 #: A type, perhaps with ! and a name. No character can be read in two ways, so this takes no longer

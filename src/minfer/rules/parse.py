@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from minfer.checks import told
+from minfer.basics.checks import told
 from minfer.errors import FormatError, ModelError, visible
 from minfer.rules.formulas import (
     COMPARISONS,

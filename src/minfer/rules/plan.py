@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from minfer.basics.notebook import Face, Faced, Right
+from minfer.basics.words import counted
 from minfer.errors import RefusedError, visible
-from minfer.notebook import Face, Faced, Right
 from minfer.rules.tables import named
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.rules.ground import Grounder, Part

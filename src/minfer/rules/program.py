@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minfer.checks import (
+from minfer.basics.checks import (
     as_list,
     check_choice,
     check_flag,
@@ -20,8 +20,10 @@ from minfer.checks import (
     check_whole,
     warn,
 )
+from minfer.basics.limits import clock
+from minfer.basics.words import counted
 from minfer.errors import ContradictionError, ModelError, SettingsError, visible
-from minfer.limits import clock
+from minfer.model.states import did_you_mean
 from minfer.reduction.objectives import MinJoint
 from minfer.rules.answer import Answer
 from minfer.rules.formulas import Variable
@@ -32,8 +34,6 @@ from minfer.rules.model import Model, build
 from minfer.rules.parse import Rule, parse_atom, parse_rule
 from minfer.rules.plan import Plan, check_size, make_plan
 from minfer.rules.schema import Declaration, Observation, Store
-from minfer.states import did_you_mean
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

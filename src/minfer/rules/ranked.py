@@ -5,11 +5,11 @@ enough. A database joins first and tests u then; in transitivity over n records 
 bindings. Here two literals that agree in their variables are joined with the atoms of the second in
 order of falling q, so that for each atom of the first the loop ends where q_a q_b < low: what is
 met is what passes, but for the literals that are looked up afterwards
-(:mod:`minfer.kernels.ranked`).
+(:mod:`minfer.kernels.scores.ranked`).
 
 That needs open literals alone, two of which bind all variables, and conditions that are comparisons
-of columns; :func:`ranked` reads them from a :class:`~minfer.rules.joins.ClauseJoin` and returns None
-where it cannot: then the database joins.
+of columns; :func:`ranked` reads them from a :class:`~minfer.rules.joins.ClauseJoin` and returns
+None where it cannot: then the database joins.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.kernels import ranked as kernels
+from minfer.kernels.scores import ranked as kernels
 from minfer.reduction.lazy import CHUNK, Ranks, joined
 from minfer.rules.conditions import Equal, comparison
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import real_numbers
+from minfer.basics.checks import real_numbers
+from minfer.basics.words import counted
 from minfer.errors import (
     ContradictionError,
     EvidenceError,
@@ -29,6 +30,7 @@ from minfer.errors import (
     RefusedError,
     visible,
 )
+from minfer.model.states import did_you_mean
 from minfer.rules import tables
 from minfer.rules.formulas import (
     Arithmetic,
@@ -42,8 +44,6 @@ from minfer.rules.formulas import (
     variables_of,
 )
 from minfer.rules.tables import Raw, named, quoted
-from minfer.states import did_you_mean
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.rules.parse import Rule

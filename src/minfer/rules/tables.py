@@ -35,14 +35,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minfer import checks
-from minfer.checks import told
+from minfer.basics import checks
+from minfer.basics.checks import told
+from minfer.basics.words import counted
 from minfer.errors import FormatError, ModelError, RefusedError, SettingsError, visible
 from minfer.io.opening import opened, streamed
 from minfer.io.text import check_text, csv_header
+from minfer.model.states import did_you_mean
 from minfer.rules.formulas import value_text
-from minfer.states import did_you_mean
-from minfer.words import counted
 
 _VALUES = (str, int, float, np.generic, datetime.date)
 _LONGEST_HEADER = 1 << 20  # bytes

@@ -25,9 +25,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_choice, check_number
+from minfer.basics.checks import check_choice, check_number
+from minfer.basics.words import counted
 from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError, visible
 from minfer.factors.features import Features
+from minfer.model.states import did_you_mean
 from minfer.rules import tables
 from minfer.rules.blocks import Block
 from minfer.rules.formulas import atoms
@@ -38,8 +40,6 @@ from minfer.rules.parse import Rule, parse_rule
 from minfer.rules.plan import check_size
 from minfer.rules.schema import by_atom
 from minfer.rules.selection import Selector
-from minfer.states import did_you_mean
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.learn.model import Instance

@@ -2,6 +2,6 @@
 
 These files read answers and import nothing that makes them, so that every layer can speak through
 them. ``answers`` is about any answer, ``intervals`` and ``reduced`` about those; ``tables`` has a
-row for each variable. Counts, times and sizes are in :mod:`minfer.words`, what notebooks and
-terminals show in :mod:`minfer.notebook`.
+row for each variable. Counts, times and sizes are in :mod:`minfer.basics.words`, what notebooks and
+terminals show in :mod:`minfer.basics.notebook`.
 """

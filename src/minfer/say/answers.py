@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from minfer.limits import compiled, load_compiler
-from minfer.words import counted, duration
+from minfer.basics.limits import compiled, load_compiler
+from minfer.basics.words import counted, duration
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

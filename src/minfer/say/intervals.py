@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.words import counted, duration, upwards
+from minfer.basics.words import counted, duration, upwards
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minfer.basics.words import counted, duration
 from minfer.say import answers
-from minfer.words import counted, duration
 
 if TYPE_CHECKING:
     from minfer.reduction.result import Result

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.notebook import Bold, Face, Right
+from minfer.basics.words import and_more, ends, probability
 from minfer.errors import visible
-from minfer.notebook import Bold, Face, Right
 from minfer.say.intervals import REFUTED
-from minfer.words import and_more, ends, probability
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals

@@ -75,7 +75,7 @@ def edge_appearance(
     if method == "forests":
         return _forests(n_variables, pairs)
 
-    from minfer.kernels import spanning
+    from minfer.kernels.messages import spanning
 
     block_of, sizes, _ = spanning.blocks(n_variables, pairs)
     start, members = spanning.group_by_block(block_of, len(sizes))
@@ -121,7 +121,7 @@ def _checked_edges(n_variables: int, edges: npt.ArrayLike) -> npt.NDArray[np.int
 
 
 def _forests(n_variables: int, pairs: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-    from minfer.kernels import spanning
+    from minfer.kernels.messages import spanning
 
     least = min(max(_ROUNDS_LEAST, _ROUNDS_EDGES // len(pairs)), _ROUNDS_CHEAP)
     count = np.empty(len(pairs), np.int32)

@@ -9,18 +9,18 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from minfer.checks import by_name, check_settings, check_whole
-from minfer.conditioning import condition
-from minfer.decomposition import only_tables
-from minfer.elimination import clique_tree
+from minfer.basics.checks import by_name, check_settings, check_whole
+from minfer.basics.limits import clock, compiled, deadline_of, start_clock
+from minfer.basics.words import counted
+from minfer.engine.conditioning import condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import clique_tree
 from minfer.errors import RefusedError
-from minfer.limits import clock, compiled, deadline_of, start_clock
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
 from minfer.solvers.exact import Exact, adds_up, count_assignments, solve, tabulated
 from minfer.solvers.status import LogZ
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

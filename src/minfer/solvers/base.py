@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import (
+from minfer.basics.checks import (
     check_graph,
     check_solver,
     check_type,
@@ -24,15 +24,15 @@ from minfer.checks import (
     load,
     real_numbers,
 )
+from minfer.basics.words import counted, plain
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import FactorGroup, read_only
+from minfer.model.states import Probabilities
 from minfer.solvers.status import LOST_RANGE, LogZ, Status
-from minfer.states import Probabilities
-from minfer.words import counted, plain
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.joint import Joint
+    from minfer.model.joint import Joint
 
 _MAX_JOINT_BITS = 26.0  # of the cells of a product of marginals
 

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import real_numbers
+from minfer.basics.checks import real_numbers
+from minfer.basics.limits import clock
+from minfer.basics.parallel import in_threads
+from minfer.basics.words import counted
 from minfer.errors import ContradictionError, ModelError
-from minfer.evidence import states_of
 from minfer.factors.group import MAX_LOG, FactorGroup, read_only
-from minfer.limits import clock
-from minfer.parallel import in_threads
+from minfer.model.evidence import states_of
 from minfer.solvers.status import LogZ, Status
-from minfer.words import counted
 
 if TYPE_CHECKING:
-    from minfer.conditioning import Conditioned
+    from minfer.engine.conditioning import Conditioned
     from minfer.graph import FactorGraph
     from minfer.solvers.base import Solver
     from minfer.solvers.prepared import Prepared

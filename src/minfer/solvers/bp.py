@@ -16,15 +16,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from minfer.checks import by_name, check_choice, check_settings
-from minfer.conditioning import Conditioned, condition
-from minfer.limits import clock, start_clock
-from minfer.message_state import rewire
+from minfer.basics.checks import by_name, check_choice, check_settings
+from minfer.basics.limits import clock, start_clock
+from minfer.engine.conditioning import Conditioned, condition
+from minfer.engine.message_state import rewire
+from minfer.engine.wiring import Wired, wire, wired
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.independent import independent
 from minfer.solvers.propagation import SCHEDULES, Propagation
 from minfer.solvers.status import LogZ, Status
-from minfer.wiring import Wired, wire, wired
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -128,7 +128,7 @@ def at_rest(
     """Belief propagation, once more with damping if it does not converge; and what was done.
 
     Of two runs that do not, the one whose messages moved less in the end. Each has its share of
-    the time to the ``deadline`` (:func:`~minfer.limits.clock`).
+    the time to the ``deadline`` (:func:`~minfer.basics.limits.clock`).
     """
 
     def share(of_it: float) -> float | None:

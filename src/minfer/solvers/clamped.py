@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph, check_seconds, check_solver, check_whole
-from minfer.conditioning import condition
+from minfer.basics.checks import check_graph, check_seconds, check_solver, check_whole
+from minfer.basics.limits import clock, deadline_of, start_clock
+from minfer.basics.words import counted
+from minfer.engine.conditioning import condition
+from minfer.engine.support import lift
 from minfer.errors import ContradictionError, RefusedError
-from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals, Solver, check_start, normalised
 from minfer.solvers.bp import RETRY_DAMPING, BeliefPropagation
 from minfer.solvers.components import _SEVERITY, _kind
 from minfer.solvers.status import Status
-from minfer.support import lift
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.elimination import Adjacency, CliqueTree, clique_tree, linked
+from minfer.basics.limits import clock
+from minfer.basics.words import power
+from minfer.engine.elimination import Adjacency, CliqueTree, clique_tree, linked
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS, n_entries
 from minfer.factors.tables import Tables
-from minfer.limits import clock
-from minfer.words import power
 
 if TYPE_CHECKING:
-    from minfer.conditioning import Conditioned
+    from minfer.engine.conditioning import Conditioned
     from minfer.graph import FactorGraph
 
 NS_PER_CELL, NS_PER_CLIQUE = 14.0, 5000.0  # both passes, measured; 8 to 20 ns a cell
@@ -186,7 +186,7 @@ def collect_messages(
     ``maximal`` (C,): cliques whose own variables are maximised. ``joints``: marginals of tables
     will be wanted. ``impossible``: nothing may be left, by intention.
     """
-    from minfer.kernels.cliques import SPARE, collect
+    from minfer.kernels.cliques.streamed import SPARE, collect
 
     inputs = lay_out_inputs(flat, tree, joints)
     n_states = len(flat.field)
@@ -223,7 +223,7 @@ def pass_messages(
     model: Conditioned, tree: CliqueTree, joints: bool = False, deadline: float = math.inf
 ) -> Passed:
     """Run both passes; with ``joints`` also the marginals of the tables, ordered as flattened."""
-    from minfer.kernels.cliques import distribute
+    from minfer.kernels.cliques.streamed import distribute
 
     found, log_z, sizes = _collected(model, tree, joints, deadline)
     out = np.zeros(found.room)
@@ -247,7 +247,7 @@ def pass_means(
     model: Conditioned, tree: CliqueTree, direction: NDArray[np.float64], joints: bool = False
 ) -> Moved:
     """How the marginals move when the field moves along a direction (sum S,), centred by them."""
-    from minfer.kernels.tangents import collect_means, distribute_means
+    from minfer.kernels.cliques.tangents import collect_means, distribute_means
 
     found, _, sizes = _collected(model, tree, joints)
     inputs, values, scale = found.inputs, found.values, found.scale
@@ -322,7 +322,7 @@ def table_sizes(
 
 def lay_out_inputs(flat: Flat, tree: CliqueTree, joints: bool = False) -> Inputs:
     """Lay out inputs by clique. ``joints``: marginals of the tables are wanted."""
-    from minfer.kernels.cliques import place_inputs
+    from minfer.kernels.cliques.streamed import place_inputs
 
     message = np.empty(len(tree.parent) + 1, dtype=np.int64)
     message[0] = len(flat.field) + len(flat.log_psi)

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_solver, check_whole
+from minfer.basics.checks import check_solver, check_whole
+from minfer.basics.limits import clock, start_clock
+from minfer.basics.parallel import in_threads
 from minfer.errors import MinferError
 from minfer.graph import Component, FactorGraph
-from minfer.limits import clock, start_clock
-from minfer.parallel import in_threads
 from minfer.solvers.base import Marginals, Solver, check_start, in_parts
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.status import LogZ, Status

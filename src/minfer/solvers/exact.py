@@ -1,9 +1,9 @@
 """Exact marginals and log Z: a clique tree, a small model's joint table, or plain enumeration.
 
-A clique tree (:mod:`minfer.elimination`) is a tree of overlapping sets of variables, each factor
-inside one of them. Two passes of messages (:mod:`minfer.solvers.clique_passes`) give all marginals.
-Time and memory grow with the cells of the cliques, so the solver refuses models that are too wide
-rather than trying.
+A clique tree (:mod:`minfer.engine.elimination`) is a tree of overlapping sets of variables, each
+factor inside one of them. Two passes of messages (:mod:`minfer.solvers.clique_passes`) give all
+marginals. Time and memory grow with the cells of the cliques, so the solver refuses models that are
+too wide rather than trying.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import by_name, check_choice, check_graph, check_number, check_seconds
-from minfer.conditioning import condition
-from minfer.decomposition import only_tables
-from minfer.elimination import CliqueTree, clique_tree
+from minfer.basics.checks import by_name, check_choice, check_graph, check_number, check_seconds
+from minfer.basics.limits import clock, deadline_of, start_clock
+from minfer.basics.words import power
+from minfer.engine.conditioning import condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals
 from minfer.solvers.clique_passes import check_clock, check_tree
 from minfer.solvers.joint_table import LOWEST, JointTable
 from minfer.solvers.prepared import Prepared, PreparedExact, solve
 from minfer.solvers.status import LogZ, Status
-from minfer.words import power
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -29,12 +29,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import by_name, check_seconds, check_whole
-from minfer.conditioning import Conditioned, condition
+from minfer.basics.checks import by_name, check_seconds, check_whole
+from minfer.basics.limits import clock, deadline_of, start_clock
+from minfer.engine.conditioning import Conditioned, condition
+from minfer.engine.layout import Scopes, lay_out, scopes
+from minfer.engine.support import lift
 from minfer.errors import ContradictionError, RefusedError
 from minfer.kernels.backend import backend
-from minfer.layout import Scopes, lay_out, scopes
-from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals, check_start, normalised
 from minfer.solvers.irreducible import haven, may_be_trapped, may_stick
 from minfer.solvers.mean_field import (
@@ -46,11 +47,10 @@ from minfer.solvers.mean_field import (
     random_words,
 )
 from minfer.solvers.status import LogZ, Status
-from minfer.support import lift
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.kernels.layout import SiteLayout
+    from minfer.kernels.messages.layout import SiteLayout
     from minfer.solvers.prepared import Prepared
 
 #: Joint states of a factor that is not a table up to which they are counted.

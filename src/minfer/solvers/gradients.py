@@ -11,9 +11,10 @@ Ways, chosen by what the answer is:
   all that needs no step, ``method`` is "adjoint".
 
 * **adjoint**: fixed points of belief propagation and its tree-reweighted kin, over tables of any
-  kind. One linear system in the messages' transposed slopes (:mod:`minfer.kernels.adjoint`), solved
-  by sweeps like those that found the fixed point, damped where these needed it, by GMRES where that
-  is not enough. No number of the model is moved, so nothing depends on a step.
+  kind. One linear system in the messages' transposed slopes
+  (:mod:`minfer.kernels.messages.adjoint`), solved by sweeps like those that found the fixed point,
+  damped where these needed it, by GMRES where that is not enough. No number of the model is moved,
+  so nothing depends on a step.
 * **perturbation** (Domke 2010): the Jacobian of the marginals by the field is symmetric wherever
   they are the gradient of a log Z, so its product with the cotangent is how the marginals (and all
   expected statistics) move when the field is tilted along the cotangent. Four runs at tilts of -2,
@@ -23,7 +24,7 @@ Ways, chosen by what the answer is:
 * **independent**: models in which no factor is left over two free variables, in closed form.
 
 The gradient of log Z itself needs none of this: it is ``m.probs`` and ``m.statistics()``. Batches
-have a file of their own, :mod:`minfer.solvers.recorded`.
+have a file of their own, :mod:`minfer.solvers.differentiable_batch`.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_type, real_numbers
-from minfer.conditioning import Conditioned, condition
+from minfer.basics.checks import check_type, real_numbers
+from minfer.engine.conditioning import Conditioned, condition
+from minfer.engine.message_state import MessageState, refresh_cavities
+from minfer.engine.wiring import PAIR, TABLE, ranges, refill
 from minfer.errors import ModelError, RefusedError, SettingsError
 from minfer.factors.group import n_entries
-from minfer.message_state import MessageState, refresh_cavities
 from minfer.solvers.base import Marginals, Solver
 from minfer.solvers.status import Status
-from minfer.wiring import PAIR, TABLE, ranges, refill
 
 if TYPE_CHECKING:
+    from minfer.engine.wiring import Wired
     from minfer.factors.group import FactorGroup
     from minfer.graph import FactorGraph
-    from minfer.wiring import Wired
 
 #: Of a probability by the flooding update: what a perturbed run must have settled to.
 _TIGHT = 1e-14
@@ -232,7 +233,7 @@ def _centred(
     """c - E[c] of every variable, 0 on states that are impossible."""
     if len(c) < _SMALL:  # spares a kernel
         return away_from_mean(graph, probs, c)
-    from minfer.kernels.adjoint import centre
+    from minfer.kernels.messages.adjoint import centre
 
     out = np.empty_like(c)
     centre(graph._offsets, np.array(probs), c, out)
@@ -399,7 +400,7 @@ class _System(Protocol):
     def sweeps(
         self, trace: NDArray[np.float64], most: int, tol: float, damping: float
     ) -> tuple[int, int]:
-        """Sweeps over the core; see :func:`minfer.kernels.adjoint.pair_sweeps`."""
+        """Sweeps over the core; see :func:`minfer.kernels.messages.adjoint.pair_sweeps`."""
         ...
 
     def both(self, given: bool) -> tuple[float, float]:
@@ -425,7 +426,7 @@ class _System(Protocol):
 
 def solve(system: _System, tol: float, max_iters: int, damping: float) -> tuple[Status, int, str]:
     """Trees up, sweeps over the core, trees down; GMRES where sweeps do not get on."""
-    from minfer.kernels.adjoint import CONVERGED, SLOW
+    from minfer.kernels.messages.adjoint import CONVERGED, SLOW
 
     system.begin()
     if not len(system.core):
@@ -537,8 +538,8 @@ def _gmres(
 
 def _slopes(state: MessageState) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """f' and sigma(c + w) of pairs in odds form, from their messages."""
-    from minfer.kernels.adjoint import pair_slopes
-    from minfer.kernels.wiring import PLAIN
+    from minfer.kernels.messages.adjoint import pair_slopes
+    from minfer.kernels.messages.wiring import PLAIN
 
     mesh, m, w = state.mesh, state.messages.m, state.mesh.wiring
     slope, sigma = np.empty_like(m), np.empty_like(m)
@@ -556,7 +557,7 @@ class PairSlopes:
         self, mesh: Wired, probs: NDArray[np.float64], c: NDArray[np.float64],
         slope: NDArray[np.float64], sigma: NDArray[np.float64],
     ) -> None:  # fmt: skip
-        from minfer.kernels import adjoint as k
+        from minfer.kernels.messages import adjoint as k
 
         self.k, self.mesh, self.probs = k, mesh, probs
         self.slope, self.sigma = slope, sigma

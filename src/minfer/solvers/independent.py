@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.limits import clock
+from minfer.basics.limits import clock
+from minfer.engine.support import lift
 from minfer.solvers.base import Marginals, Plain, Solver
 from minfer.solvers.status import LogZ, Status
-from minfer.support import lift
 
 if TYPE_CHECKING:
-    from minfer.conditioning import Conditioned
+    from minfer.engine.conditioning import Conditioned
 
 #: States from which on a kernel is worth loading.
 MANY = 1 << 16
@@ -55,7 +55,7 @@ def softmax(model: Conditioned) -> tuple[NDArray[np.float64], float]:
         probs[1::2] = np.where(low >= high, ratio, 1.0) / (1.0 + ratio)
         return probs, float(np.maximum(low, high).sum() + np.log1p(ratio).sum())
     if len(field) >= MANY:
-        from minfer.kernels.softmax import softmax as by_kernel
+        from minfer.kernels.arithmetic.softmax import softmax as by_kernel
 
         probs = np.empty(len(field))
         return probs, float(by_kernel(field, graph._offsets, probs))

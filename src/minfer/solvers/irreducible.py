@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.engine.layout import join, same_steps
 from minfer.factors.group import all_cells, components
-from minfer.layout import join, same_steps
 
 if TYPE_CHECKING:
-    from minfer.conditioning import Conditioned
+    from minfer.engine.conditioning import Conditioned
     from minfer.factors.group import FactorGroup, Machine
 
 

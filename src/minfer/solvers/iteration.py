@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.limits import clock
+from minfer.basics.limits import clock
 from minfer.solvers.status import Status
 
 #: How long a kernel may run before the loop looks at the clock again, in seconds.

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import by_name, check_settings, check_whole
-from minfer.conditioning import Conditioned, condition
-from minfer.decomposition import only_tables
-from minfer.elimination import SLOW_STEP, Adjacency, adjacency, eliminate_by
+from minfer.basics.checks import by_name, check_settings, check_whole
+from minfer.basics.limits import clock, deadline_of, start_clock
+from minfer.engine.conditioning import Conditioned, condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import SLOW_STEP, Adjacency, adjacency, eliminate_by
 from minfer.errors import ContradictionError, RefusedError
-from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals, check_start, normalised
 from minfer.solvers.clique_passes import table_sizes
 from minfer.solvers.iteration import drifts, iterate
@@ -157,7 +157,7 @@ def order_of(links: Adjacency, seconds: float = math.inf) -> list[int]:
 
     After ``seconds``, about, the search for it ends.
     """
-    from minfer.kernels.elimination import MIN_FILL
+    from minfer.kernels.cliques.elimination import MIN_FILL
 
     work = min(_MAX_WORK, seconds / SLOW_STEP)
     found = eliminate_by(links, MIN_FILL, 0, math.inf, "min-fill", work=work, widest=math.inf)
@@ -172,7 +172,7 @@ def clusters(
 ) -> Clusters:
     """Mini-buckets of at most ``max_cells`` cells, along ``order``, else a min-fill order.
 
-    RefusedError if they are not made ``until`` then (:func:`~minfer.limits.clock`).
+    RefusedError if they are not made ``until`` then (:func:`~minfer.basics.limits.clock`).
     """
     order = order_of(adjacency(model)) if order is None else order
     place = dict(zip(order, range(len(order))))
@@ -250,7 +250,7 @@ class Links:
     """A join graph as arrays, with its messages."""
 
     def __init__(self, model: Conditioned, joined: Clusters) -> None:
-        from minfer.kernels.join_graph import ClusterGraph, add_table, fill_places
+        from minfer.kernels.messages.join_graph import ClusterGraph, add_table, fill_places
 
         graph = model.graph
         self.model, self.joined = model, joined
@@ -307,7 +307,7 @@ class Links:
         self, n: int, residuals: NDArray[np.float64], damping: float, tol: float = 0.0
     ) -> int:
         """Up to n sweeps forth and back; how many were made."""
-        from minfer.kernels.join_graph import sweep
+        from minfer.kernels.messages.join_graph import sweep
 
         for k in range(n):
             moved, before = np.zeros(1), self.arrays.msg.copy()
@@ -326,7 +326,7 @@ class Links:
 
     def read(self) -> tuple[NDArray[np.float64], float]:
         """Marginals, those of auxiliary variables behind, and log Z."""
-        from minfer.kernels.join_graph import read
+        from minfer.kernels.messages.join_graph import read
 
         model, graph = self.model, self.model.graph
         home = np.full(graph.n_variables, -1, dtype=np.int64)
@@ -348,7 +348,7 @@ class Links:
 
     def belief(self, c: int) -> NDArray[np.float64]:
         """A cluster's distribution, shape (S_1, ..., S_A)."""
-        from minfer.kernels.join_graph import belief_of
+        from minfer.kernels.messages.join_graph import belief_of
 
         return belief_of(c, self.arrays).reshape([int(self.card[v]) for v in self.joined.scopes[c]])
 

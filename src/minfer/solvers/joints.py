@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import condition
-from minfer.decomposition import only_tables
-from minfer.elimination import clique_tree
+from minfer.engine.conditioning import condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import clique_tree
+from minfer.engine.message_state import MessageState
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS, components
 from minfer.graph import FactorGraph
-from minfer.joint import Joint
-from minfer.message_state import MessageState
+from minfer.model.joint import Joint
 from minfer.solvers.clique_passes import CliqueTreeState, check_tree, pass_messages
 from minfer.solvers.plans import plan_for
 from minfer.solvers.status import Status

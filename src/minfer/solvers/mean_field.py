@@ -28,21 +28,21 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import by_name, check_settings
-from minfer.conditioning import Conditioned, condition
+from minfer.basics.checks import by_name, check_settings
+from minfer.basics.limits import clock, deadline_of, start_clock
+from minfer.engine.conditioning import Conditioned, condition
+from minfer.engine.layout import lay_out
+from minfer.engine.support import lift, without_least
 from minfer.errors import RefusedError
 from minfer.kernels.backend import Backend, backend
-from minfer.layout import lay_out
-from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals, check_start, first_argmax, normalised
 from minfer.solvers.independent import softmax
 from minfer.solvers.irreducible import no_messages
 from minfer.solvers.status import LogZ, Status
-from minfer.support import lift, without_least
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.kernels.layout import SiteLayout
+    from minfer.kernels.messages.layout import SiteLayout
     from minfer.solvers.prepared import Prepared
 
 #: Penalties per unit of forbidden mass, sweep by sweep, before the ascent proper.
@@ -302,7 +302,7 @@ def initial_probs(
 
 def is_idle(parts: SiteLayout) -> NDArray[np.bool_]:
     """Variables without any factor left, (V,)."""
-    from minfer.kernels.layout import IDLE
+    from minfer.kernels.messages.layout import IDLE
 
     return parts.kind == IDLE
 

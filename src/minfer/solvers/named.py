@@ -12,8 +12,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from minfer.basics.words import listed
 from minfer.errors import MinferError, SettingsError
-from minfer.words import listed
 
 if TYPE_CHECKING:
     from minfer.solvers.base import Solver

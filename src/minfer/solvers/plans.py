@@ -1,9 +1,9 @@
 """One planner for questions: the part of a model that one is about, ready for any evidence.
 
 A plan knows its targets and which variables will be observed. The observed ones are taken out of
-the tree: their states select slices of tables (:mod:`minfer.solvers.rows`). One target needs one
-pass, towards a clique that has it; marginals of each of several need both. The joint of several is
-answered without a wider tree: all but one are conditioned on, a row for each of their states,
+the tree: their states select slices of tables (:mod:`minfer.solvers.row_plans`). One target needs
+one pass, towards a clique that has it; marginals of each of several need both. The joint of several
+is answered without a wider tree: all but one are conditioned on, a row for each of their states,
 
     P(t_1, ..., t_k | e)  ∝  Z(t_2, ..., t_k, e) P(t_1 | t_2, ..., t_k, e),
 
@@ -34,16 +34,16 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import check_graph
-from minfer.conditioning import condition
-from minfer.decomposition import only_tables
-from minfer.elimination import clique_tree, tree_over
+from minfer.basics.checks import check_graph
+from minfer.engine.conditioning import condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import clique_tree, tree_over
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS
 from minfer.graph import FactorGraph
 from minfer.solvers.clique_passes import check_tree, flatten, links, pass_messages
 from minfer.solvers.pruning import PrunedPart, prune
-from minfer.solvers.rows import (
+from minfer.solvers.row_plans import (
     MAX_CELLS,
     NS_PER_CELL,
     NS_PER_VARIABLE,

@@ -35,13 +35,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import Conditioned, condition
-from minfer.decomposition import only_tables
-from minfer.elimination import adjacency
+from minfer.basics.limits import clock
+from minfer.engine.conditioning import Conditioned, condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import adjacency
+from minfer.engine.message_state import MessageState
 from minfer.errors import MinferError, RefusedError
 from minfer.graph import FactorGraph
-from minfer.limits import clock
-from minfer.message_state import MessageState
 from minfer.solvers.base import Marginals, Plain
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.clamped import Clamped, MixtureState
@@ -461,7 +461,7 @@ def _clip(graph: FactorGraph, answer: Marginals, seconds: float) -> tuple[Margin
 
 def _is_compiled(method: str) -> bool:
     """Whether the kernel that a method of intervals spends its time in is ready."""
-    from minfer.kernels._jit import ready
+    from minfer.kernels.compiling.jit import ready
 
     module, name = _ENTRIES[method]
     return ready(getattr(import_module(f"minfer.kernels.{module}"), name))

@@ -25,27 +25,27 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.checks import check_choice, check_flag, check_graph, check_whole
-from minfer.conditioning import Conditioned, condition
-from minfer.decomposition import only_tables
-from minfer.elimination import CliqueTree, clique_tree
+from minfer.basics.checks import check_choice, check_flag, check_graph, check_whole
+from minfer.basics.limits import clock
+from minfer.engine.conditioning import Conditioned, condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import CliqueTree, clique_tree
+from minfer.engine.message_state import gives_all
+from minfer.engine.wiring import Wired, refill
 from minfer.errors import ContradictionError
-from minfer.evidence import observed_states
-from minfer.limits import clock
-from minfer.message_state import gives_all
+from minfer.model.evidence import observed_states
 from minfer.solvers.base import Marginals, Solver, check_start
 from minfer.solvers.clique_passes import CliqueTreeState, flatten, pass_messages
 from minfer.solvers.status import LogZ, Status
-from minfer.wiring import Wired, refill
 
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
     from minfer.graph import FactorGraph
-    from minfer.solvers.abreast import LaneStructure
     from minfer.solvers.batch import Batch, Rows
     from minfer.solvers.bp import BeliefPropagation
     from minfer.solvers.exact import Exact
-    from minfer.solvers.rows import RowPlan
+    from minfer.solvers.lanes import LaneStructure
+    from minfer.solvers.row_plans import RowPlan
     from minfer.solvers.trw import TreeReweighted
 
 #: Cells of all cliques beyond which another plan for the evidence at hand may pay.
@@ -135,9 +135,10 @@ class Prepared:
     ) -> Batch:
         """Many answers at once, as arrays: see :class:`~minfer.Batch`.
 
-        Binary pairwise models run one in each lane of a vector (:mod:`minfer.solvers.abreast`),
-        ``Exact`` eight rows at a time on one clique tree (:mod:`minfer.solvers.rows`); everything
-        else, and rows whose numbers do not fit, runs one by one on the prepared structure.
+        Binary pairwise models run one in each lane of a vector (:mod:`minfer.solvers.lanes`),
+        ``Exact`` eight rows at a time on one clique tree (:mod:`minfer.solvers.row_plans`);
+        everything else, and rows whose numbers do not fit, runs one by one on the prepared
+        structure.
 
         Parameters
         ----------
@@ -236,9 +237,9 @@ class PreparedPropagation(Prepared):
         The answers, without statistics; beliefs of all pairs (N, P, 4), if asked for; and which
         rows do not fit, whose answers are yet to be found.
         """
-        from minfer.kernels.bp_lanes import enter, leave
-        from minfer.solvers.abreast import LaneStructure, abreast, absorb
+        from minfer.kernels.messages.odds_lanes import enter, leave
         from minfer.solvers.batch import Batch, Fields, code, weights_of
+        from minfer.solvers.lanes import LaneStructure, abreast, absorb
 
         solver, graph, mesh, n = self.solver, self.graph, self.mesh, rows.n
         if (
@@ -472,7 +473,7 @@ class PreparedExact(Prepared):
     @cached_property
     def plan(self) -> RowPlan:
         """The clique tree laid out for rows, when first asked for."""
-        from minfer.solvers.rows import RowPlan
+        from minfer.solvers.row_plans import RowPlan
 
         assert self.tree is not None
         flat = flatten(self.model)

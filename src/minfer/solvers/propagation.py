@@ -10,9 +10,9 @@ after those it depends on, whatever the schedule and the damping (Pearl 1988). W
     million messages: by one sweep in each direction), and no message, as a normalised vector, and
     no belief, read from the messages before and after, moved by more than ``tol``.
 
-:mod:`minfer.kernels.odds` and :mod:`minfer.kernels.bp` have the sweeps and the judgement; here is
-what needs Python: global factors, the switch to log space, and whether a zero is one of the model's
-(:mod:`minfer.support`) or a number that lost its range.
+:mod:`minfer.kernels.messages.odds` and :mod:`minfer.kernels.messages.sweeps` have the sweeps and
+the judgement; here is what needs Python: global factors, the switch to log space, and whether a
+zero is one of the model's (:mod:`minfer.engine.support`) or a number that lost its range.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.message_state import (
+from minfer.engine.message_state import (
     NO_WAKE,
     MessageState,
     refresh_cavities,
     start_messages,
     watch_for,
 )
+from minfer.engine.support import LEAST, lift, possible
+from minfer.engine.wiring import Speakers, Wired, ranges
 from minfer.solvers.iteration import drifts, iterate, still_to_move
 from minfer.solvers.status import LOST_RANGE, Status
-from minfer.support import LEAST, lift, possible
-from minfer.wiring import Speakers, Wired, ranges
 
 if TYPE_CHECKING:
-    from minfer.kernels.machines import Machines
-    from minfer.kernels.wiring import Confirmation
+    from minfer.kernels.messages.automata import Machines
+    from minfer.kernels.messages.wiring import Confirmation
     from minfer.solvers.base import Marginals
 
 SCHEDULES = ("sequential", "flooding", "residual")
@@ -65,7 +65,7 @@ class Propagation:
     def __init__(
         self, mesh: Wired, start: Marginals | None, tol: float, damping: float, schedule: str
     ) -> None:
-        from minfer.kernels import odds
+        from minfer.kernels.messages import odds
 
         self.odds = odds
         self.mesh, self.pairs_only = mesh, not mesh.wiring.field.size
@@ -176,7 +176,7 @@ class Propagation:
         visited = visited and watch.control[self.odds.SENT] != 0.0
         if visited and not (self._has_passed() and len(watch.gm)):
             return s.bel  # a visit has the last word on its variable
-        from minfer.kernels import bp
+        from minfer.kernels.messages import sweeps as bp
 
         bp.read_beliefs(w, s, watch.bel, bp.WRITE, self.mesh.log)
         return s.bel
@@ -204,7 +204,7 @@ class Propagation:
             size = len(s.bel)  # of lean runs all are awake and written before anybody reads them
             before = np.empty(size) if self.is_fresh else np.zeros(size)
         if len(self.work):
-            from minfer.kernels.lean import lean_ways
+            from minfer.kernels.messages.vector_pairs import lean_ways
 
             ways = lean_ways(self.mesh.wiring, self.mesh.gowner)
             return watch_for(self.tol, *kept, before, work=self.work, ways=ways)
@@ -213,7 +213,9 @@ class Propagation:
 
     @property
     def weights(self) -> tuple | None:
-        """Of tree-reweighted pairs, as :func:`minfer.kernels.odds.visit_pairs` takes them."""
+        """Of tree-reweighted pairs, as :func:`minfer.kernels.messages.odds.visit_pairs` takes
+        them.
+        """
         return (self.mesh.wiring.rho, self.messages.rl, True) if self.mesh.reweighted else None
 
     @property
@@ -239,7 +241,7 @@ class Propagation:
                 None if plain else self.damping, self.weights,
                 self.watch.other if self.schedule == "flooding" else None, wake,
             )  # fmt: skip
-        from minfer.kernels import bp
+        from minfer.kernels.messages import sweeps as bp
 
         confirming = control[k.PHASE] != 0.0
         if self.speakers:
@@ -273,7 +275,7 @@ class Propagation:
 
     def _complete(self) -> None:
         """Cavities of the core that sweeps sending ahead have left as they were."""
-        from minfer.kernels import bp
+        from minfer.kernels.messages import sweeps as bp
 
         bp.sweeps(
             self.core, self._machines, self.messages, watch_for(-1.0), bp.START, 1, np.zeros(1),
@@ -291,7 +293,7 @@ class Propagation:
             order, parts = self.mesh.trees.order, self.mesh.wiring.odds
             self.odds.walk_pairs(parts, s.m, s.bel, self.weights, order, up)
             return
-        from minfer.kernels import bp
+        from minfer.kernels.messages import sweeps as bp
 
         every, trees = self.mesh.machines, self.mesh.trees
         asked = len(self.mesh.speakers) > 0  # in Python, between the pieces
@@ -421,7 +423,7 @@ class Propagation:
         They stand for zeros, to which they tend: if each variable has a state that none of them is
         against, that is a fixed point; else what the numbers say depends on where they stopped.
         """
-        from minfer.kernels.general import FARTHEST
+        from minfer.kernels.messages.vectors import FARTHEST
 
         w, gm = self.mesh.wiring, self.messages.gm
         far = gm <= FARTHEST / 2

@@ -22,8 +22,8 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.engine.layout import Scopes, cells, scopes
 from minfer.graph import FactorGraph
-from minfer.layout import Scopes, cells, scopes
 from minfer.solvers.clique_passes import Flat
 
 #: How far a row of a conditional table may be from one to be summed out unseen.

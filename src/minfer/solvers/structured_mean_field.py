@@ -26,21 +26,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import brief, check_settings, check_whole, unique_rows
-from minfer.conditioning import Conditioned, condition
-from minfer.decomposition import only_tables
-from minfer.elimination import CliqueTree, clique_tree
+from minfer.basics.checks import brief, check_settings, check_whole, unique_rows
+from minfer.basics.limits import clock, deadline_of, start_clock
+from minfer.engine.conditioning import Conditioned, condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import CliqueTree, clique_tree
+from minfer.engine.support import lift, without_least
 from minfer.errors import RefusedError, SettingsError
 from minfer.factors.group import FactorGroup, components
 from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
-from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.independent import softmax
 from minfer.solvers.irreducible import tied_parts
 from minfer.solvers.status import LogZ, Status
-from minfer.support import lift, without_least
 
 if TYPE_CHECKING:
     from minfer.solvers.base import Whence

@@ -5,7 +5,8 @@
 of every state s, and of every cell of a factor's joint marginal. The Jacobian of exact marginals is
 a covariance, hence symmetric: this is the product with its transpose, too, which is what
 :func:`~minfer.solvers.gradients.pull_back` needs. Joint tables and enumerations are weighted with
-T; in a clique tree conditional means travel with the messages (:mod:`minfer.kernels.tangents`).
+T; in a clique tree conditional means travel with the messages
+(:mod:`minfer.kernels.cliques.tangents`).
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from minfer.solvers.exact import EnumeratedState
 from minfer.solvers.joint_table import JointTable
 
 if TYPE_CHECKING:
-    from minfer.conditioning import Conditioned
-    from minfer.elimination import CliqueTree
+    from minfer.engine.conditioning import Conditioned
+    from minfer.engine.elimination import CliqueTree
 
 Ask = Callable[[NDArray[np.int64], tuple[int, ...]], NDArray[np.float64]]
 

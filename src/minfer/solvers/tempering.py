@@ -33,12 +33,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import by_name, check_seconds, check_whole
-from minfer.conditioning import Conditioned, condition
+from minfer.basics.checks import by_name, check_seconds, check_whole
+from minfer.basics.limits import clock, deadline_of, start_clock
+from minfer.engine.conditioning import Conditioned, condition
+from minfer.engine.layout import lay_out
+from minfer.engine.support import lift
 from minfer.errors import RefusedError
 from minfer.kernels.backend import backend
-from minfer.layout import lay_out
-from minfer.limits import clock, deadline_of, start_clock
 from minfer.solvers.base import Marginals, check_start, normalised
 from minfer.solvers.gibbs import GibbsState, count_ptr, standard_error
 from minfer.solvers.irreducible import no_messages
@@ -50,12 +51,11 @@ from minfer.solvers.mean_field import (
     random_words,
 )
 from minfer.solvers.status import LogZ, Status
-from minfer.support import lift
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.kernels.layout import SiteLayout
-    from minfer.kernels.tempering import TemperingSums
+    from minfer.kernels.messages.layout import SiteLayout
+    from minfer.kernels.sampling.tempering import TemperingSums
     from minfer.solvers.prepared import Prepared
 
 #: What a forbidden cell is softened to, in logs below the least allowed one of its table.

@@ -5,8 +5,8 @@
 
 rho_f is the probability that edge f lies in a random spanning tree. With rho in the spanning tree
 polytope the objective is convex and its optimum an upper bound on log Z; what is reported as log Z
-is a bound at any messages, converged or not (:mod:`minfer.kernels.bethe`), and the optimum at
-convergence. The weights come from
+is a bound at any messages, converged or not (:mod:`minfer.kernels.messages.bethe`), and the optimum
+at convergence. The weights come from
 :func:`minfer.solvers.appearance.edge_appearance`, valid by construction and without random trees;
 the time they take is part of the timing. Section 5.1 of the paper runs on this solver.
 """
@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import by_name, check_choice, check_settings
-from minfer.conditioning import Conditioned, condition
+from minfer.basics.checks import by_name, check_choice, check_settings
+from minfer.basics.limits import clock, start_clock
+from minfer.engine.conditioning import Conditioned, condition
+from minfer.engine.message_state import rewire
+from minfer.engine.wiring import Wired, wire
 from minfer.errors import RefusedError, SettingsError
-from minfer.limits import clock, start_clock
-from minfer.message_state import rewire
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.independent import independent
 from minfer.solvers.propagation import Propagation
 from minfer.solvers.status import LogZ
-from minfer.wiring import Wired, wire
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

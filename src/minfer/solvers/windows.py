@@ -31,24 +31,24 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.checks import by_name, check_number, check_seconds, check_whole
-from minfer.conditioning import Conditioned, condition
-from minfer.decomposition import only_tables
-from minfer.elimination import CliqueTree, clique_tree
+from minfer.basics.checks import by_name, check_number, check_seconds, check_whole
+from minfer.basics.limits import clock, deadline_of, start_clock
+from minfer.basics.words import counted
+from minfer.engine.conditioning import Conditioned, condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import CliqueTree, clique_tree
+from minfer.engine.layout import Scopes
+from minfer.engine.message_state import FactorMessages, MessageState
+from minfer.engine.support import lift
+from minfer.engine.wiring import ranges
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.group import FactorGroup, components
 from minfer.graph import FactorGraph
-from minfer.layout import Scopes
-from minfer.limits import clock, deadline_of, start_clock
-from minfer.message_state import FactorMessages, MessageState
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import check_tree, pass_messages
 from minfer.solvers.prepared import solve
 from minfer.solvers.status import LOST_RANGE, LogZ, Status
-from minfer.support import lift
-from minfer.wiring import ranges
-from minfer.words import counted
 
 if TYPE_CHECKING:
     from minfer.solvers.prepared import Prepared

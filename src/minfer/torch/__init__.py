@@ -12,7 +12,7 @@ used; ``pip install minfer[torch]`` installs PyTorch.
 
 from __future__ import annotations
 
-from minfer.checks import load
+from minfer.basics.checks import load
 
 load("torch")
 

@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from minfer.checks import check_type, check_whole
+from minfer.basics.checks import check_type, check_whole
 from minfer.errors import ModelError, RefusedError, SettingsError
+from minfer.solvers.differentiable_batch import Pullbacks, possible, record
 from minfer.solvers.gradients import pull_back
 from minfer.solvers.prepared import Prepared
-from minfer.solvers.recorded import Pullbacks, possible, record
 
 #: Rounding keeps sweeps from settling any closer than this share of the largest derivative.
 _FINEST = 1e-12

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from minfer.checks import check_choice, check_type
+from minfer.basics.checks import check_choice, check_type
 from minfer.errors import EvidenceError, ModelError
 from minfer.solvers.prepared import Prepared
 from minfer.torch.functions import log_partition, marginals

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minfer.kernels._jit import jit
+from minfer.kernels.compiling.jit import jit
 from minfer.parsing.kernels.features import DISTANCES, ODD, line_shift, sentence_keys
 
 #: Scores count so many times in learning, which stops earlier at words that are sure. All features

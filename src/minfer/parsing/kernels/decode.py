@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minfer.kernels._jit import jit
+from minfer.kernels.compiling.jit import jit
 
 NEW, ON_THE_WAY, CONTRACTED, DONE = 0, 1, 2, 3
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minfer.kernels._jit import jit
+from minfer.kernels.compiling.jit import jit
 
 ODD = np.uint64(0x9E3779B97F4A7C15)
 MIX = np.uint64(0xD6E8FEB86659FD93)

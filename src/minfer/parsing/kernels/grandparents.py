@@ -1,17 +1,17 @@
 """Exact marginals of projective grandparent models, model 0 of Koo & Collins (2010), O(n^4).
 
-Notation as in ``minfer.kernels.trees``, but the arc (h, m) has a weight v[h, m, g] for each head g
-of h, 0 where g lies between the two or is one of them; the root's arcs have v[0, m, 0] alone. Spans
-know the head of their head.
+Notation as in ``minfer.kernels.trees.trees``, but the arc (h, m) has a weight v[h, m, g] for each
+head g of h, 0 where g lies between the two or is one of them; the root's arcs have v[0, m, 0]
+alone. Spans know the head of their head.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from minfer.kernels._jit import jit
-from minfer.kernels.trees import SPREAD, root_scale, scale_of
-from minfer.kernels.vexp import exp_in_place
+from minfer.kernels.arithmetic.vexp import exp_in_place
+from minfer.kernels.compiling.jit import jit
+from minfer.kernels.trees.trees import SPREAD, root_scale, scale_of
 
 
 @jit(fastmath={"reassoc", "contract"})

@@ -27,12 +27,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from minfer.kernels._jit import jit
-from minfer.kernels.gains import pair_gains
-from minfer.kernels.nonprojective import ONE_ROOT, inverse_marginals
-from minfer.kernels.projective import plan_arcs
-from minfer.kernels.select import ALL, choose
-from minfer.kernels.trees import SPREAD, TINY, derivatives, float_scratch, int_scratch, scale_root
+from minfer.kernels.compiling.jit import jit
+from minfer.kernels.scores.gains import pair_gains
+from minfer.kernels.scores.select import ALL, choose
+from minfer.kernels.trees.nonprojective import ONE_ROOT, inverse_marginals
+from minfer.kernels.trees.projective import plan_arcs
+from minfer.kernels.trees.trees import (
+    SPREAD,
+    TINY,
+    derivatives,
+    float_scratch,
+    int_scratch,
+    scale_root,
+)
 from minfer.parsing.kernels.decode import decode
 from minfer.parsing.kernels.features import (
     ALL_KEPT,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from minfer.kernels._jit import jit
-from minfer.kernels.trees import tree_messages
-from minfer.kernels.vexp import log_add
+from minfer.kernels.arithmetic.vexp import log_add
+from minfer.kernels.compiling.jit import jit
+from minfer.kernels.trees.trees import tree_messages
 
 CERTAIN = 1e100  # log-odds that the tree gives an arc at most; finite, so that none is NaN
 

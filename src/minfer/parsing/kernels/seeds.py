@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from minfer.kernels._jit import jit
-from minfer.kernels.trees import float_scratch, int_scratch, tree_marginals
+from minfer.kernels.compiling.jit import jit
+from minfer.kernels.trees.trees import float_scratch, int_scratch, tree_marginals
 
 
 @jit

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.limits import clock
+from minfer.basics.limits import clock
 from minfer.solvers.tempering import ROUNDS, Ensembles, Tempering, refusal
 
 if TYPE_CHECKING:
-    from minfer.conditioning import Conditioned
+    from minfer.engine.conditioning import Conditioned
     from minfer.queries.map.problem import MapProblem
 
 _UPDATES = 4_000_000  # of variables between two draws: some hundredths of a second

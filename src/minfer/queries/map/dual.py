@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.engine.support import possible
+from minfer.engine.wiring import ranges
 from minfer.errors import ContradictionError
-from minfer.kernels import dual as kernel
-from minfer.support import possible
-from minfer.wiring import ranges
+from minfer.kernels.best import dual as kernel
 
 if TYPE_CHECKING:
     from minfer.queries.map.problem import MapProblem, MaxBlock

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.limits import clock
+from minfer.basics.limits import clock
 from minfer.queries.map.flow import Ising, by_flow
 from minfer.queries.map.persistency import persistent
 
@@ -101,14 +101,14 @@ class Moves:
 
     def trees(self, x: NDArray[np.int32]) -> int:
         """The best states of a random forest; how many changed."""
-        from minfer.kernels.dual import tree_moves
+        from minfer.kernels.best.dual import tree_moves
 
         order = self.rng.permutation(self.problem.n)
         return int(tree_moves(self.wires, self.theta, x, order, self.movable))
 
     def block(self, x: NDArray[np.int32], width: float) -> bool:
         """The best states of a block; whether it was all: nothing in the running is better."""
-        from minfer.kernels.blocks import best_block
+        from minfer.kernels.best.blocks import best_block
 
         if self.tables is None:
             return False

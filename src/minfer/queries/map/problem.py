@@ -1,10 +1,10 @@
 """A conditioned model as the search for its best assignment sees it.
 
 Free variables in their order, states end to end, factors in three forms: tables and taps of label
-distances for compiled code (:mod:`minfer.kernels.dual`), and *blocks*, groups that answer for
+distances for compiled code (:mod:`minfer.kernels.best.dual`), and *blocks*, groups that answer for
 themselves by max messages (global factors). Logical factors are chains of small tables
-(:mod:`minfer.decomposition`): being trees, they lose nothing in the relaxation; where a chain would
-be too large, they are blocks too. Nothing is approximated; all that
+(:mod:`minfer.engine.decomposition`): being trees, they lose nothing in the relaxation; where a
+chain would be too large, they are blocks too. Nothing is approximated; all that
 is added here is what rounding may have hidden (:attr:`MapProblem.slack`).
 """
 
@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.conditioning import absorb_small
-from minfer.decomposition import only_tables, written
+from minfer.engine.conditioning import absorb_small
+from minfer.engine.decomposition import only_tables, written
+from minfer.engine.layout import cells, join, places, scopes
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.distances import recognised
 from minfer.factors.group import MAX_TABLE_CELLS, FactorGroup, n_entries
 from minfer.factors.tables import Tables
-from minfer.layout import cells, join, places, scopes
 
 if TYPE_CHECKING:
-    from minfer.conditioning import Conditioned
+    from minfer.engine.conditioning import Conditioned
     from minfer.graph import FactorGraph
 
 _EPS = 2.220446049250313e-16
@@ -240,7 +240,7 @@ def _places(
 def _wires(
     groups: list[FactorGroup], place: NDArray[np.int32], off: NDArray[np.int64], scale: float
 ) -> tuple[Wires, NDArray[np.float64]]:
-    """Factors end to end; see :mod:`minfer.kernels.dual`."""
+    """Factors end to end; see :mod:`minfer.kernels.best.dual`."""
     counts = [len(g) for g in groups]
     flat = scopes(groups, [place[g._scope] for g in groups])
     where = places(flat, len(off) - 1)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.limits import clock
 from minfer.errors import ContradictionError, RefusedError
-from minfer.limits import clock
 from minfer.queries.map import toulbar
 from minfer.queries.map.draws import Draws
 from minfer.queries.map.dual import Dual
@@ -32,7 +32,7 @@ from minfer.queries.map.problem import lay_out
 from minfer.solvers.exact import assignments, count_assignments
 
 if TYPE_CHECKING:
-    from minfer.conditioning import Conditioned
+    from minfer.engine.conditioning import Conditioned
 
 #: Scores that differ by less are not told apart.
 TOLERANCE = 1e-8

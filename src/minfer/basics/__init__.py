@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, checks of arguments, words, limits, pools."""

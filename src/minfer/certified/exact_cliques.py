@@ -1,0 +1,298 @@
+"""Exact: whole connected components by their clique trees, with a proven bound on the rounding.
+
+The passes (:mod:`minfer.kernels.cliques.ranged_passes`) consist of sums, products and quotients of
+non-negative numbers of unlimited range (:mod:`minfer.kernels.arithmetic.ranged`): rounding is
+relative, and a positive number never becomes 0 unless the kernel says so, so a state is called
+impossible only if zeros of the model make it so.
+
+**The count of roundings.** A message up is a sum of products of its inputs. On the way back
+top(s) / up(s) is what the rest of the tree sends: in top(s) = sum b(x) ..., every b(x) has the
+*computed* up(s) as a factor, which the division takes out again, errors and all. So a marginal
+
+    p(x_v) = sum of products of the tables / Z
+
+meets every clique once in its numerator (in one direction or the other) and once in Z. In a clique
+with i inputs, k variables and n cells that is a product of at most i + 2 numbers, a division, and
+sums whose paths have at most n + (sum of the sizes of the variables) additions; every input counts
+EXP roundings for its exponential, if it has one. Hence, over the cliques of the component,
+
+    N = 2 sum_c ( (1 + EXP) i_c + 4 + n_c + sum of sizes_c )
+
+and p is known up to a factor e^(+-t), t = gamma(N) + 2 A, where A is the sum over the component of
+the absolute errors of the logarithms (``CertifiedTables.error``): every product of tables is off by
+e^(+-A).
+
+**When.** A component is solved once its cliques have at most ``budget`` cells for each variable
+wanted there. Components are planned in packs: one clique forest for many, halved where it is too
+wide. Planning is put off until the budget is worth it, unless the pack is nearly a tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.certified.as_tables import CertifiedTables
+from minfer.certified.bounds import Bounds, Effort
+from minfer.certified.local import LocalBounds
+from minfer.certified.monotone import find_grid
+from minfer.certified.rounding import EXP, U, down, gamma, up
+from minfer.engine.elimination import CliqueTree, tree_over
+from minfer.engine.wiring import ranges
+from minfer.errors import ContradictionError
+from minfer.factors.group import components
+from minfer.solvers.clique_passes import Flat, lay_out_inputs, links, slices_of
+
+#: Cells of a tree (some seconds) and of its messages (a GiB), at most.
+MOST_CELLS, MOST_MESSAGES = 2.0**28, 2.0**25
+#: Orders that are worse by this are still finished: the search for better ones begins with one.
+_SLACK = 16.0
+#: Variables that are planned together, at least.
+PACK = 2048
+#: Planning n variables takes about so many units times n squared (see ``_planning``).
+PLANNING = 16.0
+#: Of more variables, all in one component, only what is nearly a tree is planned: it takes seconds.
+MOST_PLANNED = 200_000
+#: Grids of more rows and columns are not tried.
+HOPELESS = 40
+#: Units a cell takes in both passes.
+PER_CELL = 16
+#: Smaller probabilities are known by this bound only. (What the way back loses, less than 2^-800 a
+#: cell, is nothing beside it.)
+TINY = 1e-200
+_SLICE = float(1 << 22)  # cells between two looks at the clock
+
+
+@dataclass(eq=False)
+class Pack:
+    """Some components."""
+
+    components: NDArray[np.int64]
+    variables: NDArray[np.int64]  # free ones, increasing
+    tables: NDArray[np.int64]
+    easy: bool  # nearly a tree
+    tree: CliqueTree | None = None
+    tried: float = 0.0  # cells up to which no tree was found
+    over: bool = False  # solved, or hopeless
+
+
+class Whole:
+    """See the module."""
+
+    name = "exact"
+    gradual = False
+
+    def __init__(self) -> None:
+        self._local: LocalBounds | None = None
+        self._packs: list[Pack] = []
+
+    def refine(
+        self,
+        local: LocalBounds,
+        bounds: Bounds,
+        wanted: NDArray[np.bool_],
+        budget: float,
+        meter: Effort,
+    ) -> bool:
+        if self._local is not local:
+            self._prepare(local, meter)
+        todo = list(reversed(self._packs))  # a stack: halves of a pack come before its successors
+        kept: list[Pack] = []
+        while todo:
+            pack = todo.pop()
+            if not pack.over and meter.go_on():
+                n_wanted = int(wanted[pack.variables[pack.variables < len(wanted)]].sum())
+                halves = self._visit(pack, bounds, n_wanted, budget, meter)
+                if halves:
+                    todo += reversed(halves)
+                    continue
+            kept.append(pack)
+        self._packs = kept
+        return any(not p.over for p in kept)
+
+    # ------------------------------------------------------------------ packs
+
+    def _prepare(self, local: LocalBounds, meter: Effort) -> None:
+        self._local = local
+        grid = find_grid(local)
+        full = 2 * len(local.nbr) > 7 * local.n_variables  # nearly all pairs are there
+        if grid is not None and full and min(grid[:2]) > HOPELESS:
+            self._packs = []  # cliques would have 2^(shorter side) cells
+            return
+        self._tabled = t = CertifiedTables.of(local)
+        n = len(t.card)
+        first = np.repeat(t.scope[t.fptr[:-1]], np.diff(t.fptr))
+        labels = components(n, first, t.scope).astype(np.int64)
+        count = int(labels.max(initial=-1)) + 1
+        meter.spend(8 * (n + len(t.scope)))
+        self._by_table = _sorted_by(labels[t.scope[t.fptr[:-1]]], count)
+        self._by_variable = _sorted_by(np.where(t.free, labels, count), count)
+        hopeless = np.zeros(count, dtype=bool)
+        hopeless[labels[t.opaque]] = True
+        size = np.diff(self._by_variable[1])
+        good = np.flatnonzero(~hopeless & (size > 0))
+        end = np.cumsum(size[good])
+        packs = np.split(good, np.flatnonzero(np.diff((end - size[good]) // PACK)) + 1)
+        self._packs = [self._pack(p) for p in packs if len(p)]
+
+    def _pack(self, chosen: NDArray[np.int64]) -> Pack:
+        variables, tables = (
+            np.sort(_members(*by, chosen)) for by in (self._by_variable, self._by_table)
+        )
+        t = self._tabled
+        links = int(np.maximum(t.arity[tables] - 1, 0).sum())
+        cycles = links - (len(variables) - len(chosen))
+        return Pack(chosen, variables, tables, cycles <= 8 + len(variables) // 64)
+
+    def _visit(
+        self, pack: Pack, bounds: Bounds, n_wanted: int, budget: float, meter: Effort
+    ) -> list[Pack]:
+        """Plan and solve a pack if it is time; returns its halves where these are to be tried."""
+        allowed = min(budget * n_wanted, MOST_CELLS)
+        if not n_wanted or 2 * len(pack.variables) > allowed:
+            return []
+        if pack.tree is None:
+            cost = _planning(len(pack.variables))
+            worth = budget * n_wanted >= cost * (4.0 if pack.tried else 1 / 16)
+            if not (pack.easy or (worth and len(pack.variables) <= MOST_PLANNED)):
+                return []
+            if allowed < min(2 * pack.tried, MOST_CELLS):
+                return []
+            part = _part(self._tabled, pack)
+            n = len(part.card)
+            tree = tree_over(links(part, np.ones(n, dtype=bool)), n, _SLACK * allowed)
+            meter.spend(cost)
+            if len(pack.components) > 1 and not (tree.complete and tree.cells <= allowed):
+                middle = len(pack.components) // 2
+                pack.over = True
+                return [self._pack(pack.components[:middle]),
+                        self._pack(pack.components[middle:])]  # fmt: skip
+            pack.tried = allowed
+            pack.tree = tree if tree.complete else None
+            too_large = tree.cells > MOST_CELLS or tree.message_cells > MOST_MESSAGES
+            pack.over = too_large if tree.complete else allowed >= MOST_CELLS
+            if pack.over:
+                pack.tree = None
+        if pack.tree is None or pack.tree.cells > allowed:
+            return []
+        self._solve(pack, bounds, meter)
+        return []
+
+    def _solve(self, pack: Pack, bounds: Bounds, meter: Effort) -> None:
+        t = self._tabled
+        part = _part(t, pack)
+        assert pack.tree is not None
+        found = _marginals(part, pack.tree, meter)
+        if found is None:
+            return
+        pack.over = True
+        p, roundings = found
+        # of each component: its own cliques and its own logarithms
+        which = np.repeat(
+            np.arange(len(pack.components)), np.diff(self._by_variable[1])[pack.components]
+        )
+        members = _members(*self._by_variable, pack.components)
+        component = np.empty(len(pack.variables), dtype=np.int64)
+        component[np.searchsorted(pack.variables, members)] = which
+        n = len(pack.components)
+        count = np.bincount(component, roundings, minlength=n)
+        error = np.bincount(component, t.error[pack.variables], minlength=n)
+        spread = 1.02 * gamma(2 * count + 8) + 2.1 * error + 8 * U
+        with np.errstate(over="ignore"):
+            factor = np.exp(spread)[component]
+        sizes = part.card
+        for s in np.unique(sizes):
+            mine = np.flatnonzero((sizes == s) & (pack.variables < t.n_own))
+            q = p[part.off[mine][:, None] + np.arange(s)]
+            low = np.where(q > TINY, down(down(q / factor[mine, None])), 0.0)
+            high = np.where(q > 0, np.minimum(up(up(q * factor[mine, None])), 1.0), 0.0)
+            tiny = np.minimum(2 * TINY * factor[mine, None], 1.0)
+            high = np.where((q > 0) & (q <= TINY), tiny, high)
+            bounds.offer(self.name, pack.variables[mine], low, high)
+
+
+def _planning(n: int) -> float:
+    """What planning n variables costs, about."""
+    return PLANNING * n * min(n, PACK)
+
+
+def _sorted_by(label: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Items by label, and where those of each of the labels 0..n-1 begin (n+1,)."""
+    ptr = np.zeros(n + 1, dtype=np.int64)
+    np.cumsum(np.bincount(label, minlength=n + 1)[:n], out=ptr[1:])
+    return np.argsort(label, kind="stable"), ptr
+
+
+def _members(
+    order: NDArray[np.int64], ptr: NDArray[np.int64], labels: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The items of some labels, label by label."""
+    return order[ranges(ptr[labels], ptr[labels + 1] - ptr[labels])]
+
+
+def _part(t: CertifiedTables, pack: Pack) -> Flat:
+    """The variables and tables of a pack under numbers of their own."""
+    variables, tables = pack.variables, pack.tables
+    number = np.full(int(variables[-1]) + 1, -1, dtype=np.int32)
+    number[variables] = np.arange(len(variables), dtype=np.int32)
+    card = t.card[variables]
+    off = np.concatenate([[0], np.cumsum(card, dtype=np.int64)])
+    arity = t.arity[tables]
+    fptr = np.concatenate([[0], np.cumsum(arity)])
+    scope = number[t.scope[ranges(t.fptr[tables], arity)]]
+    # tables that share their numbers share them here
+    begin, first, inverse = np.unique(t.toff[tables], return_index=True, return_inverse=True)
+    size = t.size[tables][first]
+    return Flat(
+        card, off, t.field[ranges(t.off[variables], card.astype(np.int64))], tables, fptr, scope,
+        (np.cumsum(size) - size)[inverse.ravel()], t.log_psi[ranges(begin, size)],
+    )  # fmt: skip
+
+
+def _marginals(
+    part: Flat, tree: CliqueTree, meter: Effort
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Marginals (sum S,) and, where a variable is eliminated, its clique's share of roundings.
+
+    None where the meter stopped it.
+    """
+    from minfer.kernels.arithmetic.ranged import exponentials
+    from minfer.kernels.cliques.ranged_passes import collect, distribute
+
+    n_states = len(part.field)
+    inputs = lay_out_inputs(part, tree)
+    inputs = inputs._replace(in_out=np.where(inputs.in_child >= 0, inputs.in_src, inputs.in_out))
+    total = int(inputs.message[-1])
+    m, e = np.zeros(total), np.zeros(total, dtype=np.int64)
+    for begin, logs in ((0, part.field), (n_states, part.log_psi)):
+        exponentials(logs, m[begin : begin + len(logs)], e[begin : begin + len(logs)])
+    slices = slices_of(tree, _SLICE)
+    for first, stop in slices:
+        if not meter.go_on():
+            return None
+        if not collect(inputs, first, stop, m, e):
+            raise ContradictionError(
+                "every assignment has probability zero: the model's zeros, or the model's zeros "
+                "and the evidence, contradict each other"
+            )
+        meter.spend(PER_CELL // 2 * tree.clique_cells[first:stop].sum())
+    om, oe = np.zeros(total), np.zeros(total, dtype=np.int64)
+    lossy = False
+    for first, stop in reversed(slices):
+        if not meter.go_on():
+            return None
+        lossy |= distribute(inputs, tree.parent, first, stop, m, e, om, oe)
+        meter.spend(PER_CELL // 2 * tree.clique_cells[first:stop].sum())
+    with np.errstate(under="ignore"):
+        p = np.ldexp(om[:n_states], np.maximum(512 * oe[:n_states], -1500))
+    possible = part.field > -np.inf if lossy else om[:n_states] > 0
+    p = np.where(possible & (p < TINY), TINY, p)
+    # roundings by clique, put down to one of the variables that are eliminated there
+    states = np.concatenate([[0], np.cumsum(part.card[tree.variables])])
+    levels = states[tree.ptr[1:]] - states[tree.ptr[:-1]]
+    count = (1 + EXP) * np.diff(inputs.in_ptr) + 4 + tree.clique_cells + levels
+    roundings = np.zeros(len(part.card))
+    roundings[tree.variables[tree.ptr[:-1]]] = count
+    return p, roundings

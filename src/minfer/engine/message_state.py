@@ -1,0 +1,569 @@
+"""What message passing starts from and leaves behind: messages, and the answers they hold.
+
+:class:`MessageState` keeps wiring and messages to answer later questions (log Z, joint marginals of
+factors) or to start the next run: messages are found again by the factor's number in the lineage,
+so a warm start survives ``keep``, new evidence and new weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.engine.wiring import (
+    MACHINE,
+    MAX_RANGE,
+    PAIR,
+    SOME,
+    SPEAKS,
+    TABLE,
+    Wired,
+    ranges,
+    refill,
+    to_log,
+)
+from minfer.errors import ModelError
+from minfer.factors.group import FactorGroup, n_entries
+
+if TYPE_CHECKING:
+    from minfer.engine.conditioning import Conditioned
+    from minfer.kernels.messages.wiring import Confirmation, WiredMessages, Wiring
+    from minfer.solvers.base import Marginals
+
+_NONE = np.zeros(0)
+_NO_ORDER = np.zeros(0, dtype=np.int64)
+_NO_WAYS = np.zeros((0, 4), dtype=np.int64)
+
+
+def gives_all(start: Marginals | None, mesh: Wired) -> bool:
+    """Whether every pair message is taken over from an earlier run on the same wiring."""
+    old = start.state if start is not None else None
+    return (
+        isinstance(old, MessageState)
+        and start is not None
+        and old.mesh.slot is mesh.slot
+        and old.mesh.reweighted == mesh.reweighted
+        and start.graph.lineage == mesh.model.graph.lineage
+    )
+
+
+def rewire(model: Conditioned, start: Marginals | None, reweighted: bool) -> Wired | None:
+    """The wiring of an earlier run where it fits this model, which shares its lineage, too."""
+    old = start.state if start is not None else None
+    if not isinstance(old, MessageState) or old.mesh.reweighted != reweighted or start is None:
+        return None
+    if start.graph.lineage != model.graph.lineage or old.mesh.known is not None:
+        return None
+    mesh = refill(old.mesh, model, None, not gives_all(start, old.mesh))
+    return None if mesh is None else mesh.for_a_run(old.mesh)
+
+
+def fresh_messages(mesh: Wired, blank: bool = False) -> WiredMessages:
+    """Messages that say nothing yet: uniform, seen from the tables as they were given.
+
+    ``blank``: the caller writes general ones, and beliefs, before anybody reads them, and makes
+    room for cavities if it needs them.
+    A mesh serves one run: pair messages are ``mesh.first`` itself (:meth:`Wired.for_a_run`). What
+    tree-reweighted runs keep beside them is the caller's.
+    """
+    from minfer.kernels.messages.wiring import WiredMessages
+
+    w = mesh.wiring
+    states, flag = int(w.off[-1]), np.zeros(2, dtype=np.int64)
+    bel = np.empty(states) if blank else np.full(states, 0.5)
+    if not w.field.size:  # pairs alone need no room but this
+        return WiredMessages(
+            mesh.first, np.empty(len(w.rho)), _NONE, _NONE, bel, np.zeros(2), np.zeros(2), flag
+        )
+    size = int(w.gslot[:, 3].sum())
+    gm, gq = np.empty(size), np.empty(0 if blank else size)
+    if not blank:
+        gm[:] = gq[:] = 0.0 if mesh.log else 1.0
+    widest = int(w.card.max(initial=2))
+    most = max(_largest_table(w), widest)
+    if w.fac[:, 3].any():  # room for messages by distance
+        most = max(most, 3 * widest, 2 * widest + 2 * int(w.fac[:, 4].max()) + 24)
+    return WiredMessages(
+        mesh.first, np.empty(len(w.rho)), gm, gq, bel,
+        np.zeros(max(widest, 2)), np.zeros(most), flag,
+    )  # fmt: skip
+
+
+def _largest_table(w: Wiring) -> int:
+    if len(w.tab) <= 64:  # as of label distances: not worth looking
+        return max(len(w.tab), 1)
+    starts = np.append(w.fac[w.fac[:, 0] >= 0, 0], len(w.tab))  # in order; some share one
+    return int(np.diff(starts).max(initial=1))
+
+
+def start_messages(mesh: Wired, start: Marginals | None, blank: bool = False) -> WiredMessages:
+    """Messages of an earlier run where its factors are still there, fresh ones elsewhere.
+
+    A message with a zero is not taken over: the factor or evidence behind it may be gone.
+    """
+    s, w = fresh_messages(mesh, blank), mesh.wiring
+    old = start.state if start is not None else None
+    done = False
+    if isinstance(old, MessageState) and start is not None:
+        graph, before = mesh.model.graph, start.graph
+        if before.lineage == graph.lineage and old.mesh.reweighted == mesh.reweighted:
+            if mesh.slot is old.mesh.slot:
+                from minfer.kernels.messages import wiring as k
+
+                k.take_over(old.messages.m, old.messages.rl, w.W, w.rho, s.m, s.rl)
+                done = mesh.known is None and w.rho is old.mesh.wiring.rho
+            else:
+                _copy_pairs(mesh, s, old, graph.origin, before.origin)
+            _copy_general(mesh, s, old, graph.origin, before.origin)
+    if mesh.known is not None:
+        _speak_of_known(mesh, s.m)
+    if len(s.rl) and not done:
+        np.log(s.m, out=s.rl)
+        s.rl[:] *= w.rho
+    return s
+
+
+def _speak_of_known(mesh: Wired, m: NDArray[np.float64]) -> None:
+    """What known variables of pairs tell the others: 1 or W, from the beginning."""
+    assert mesh.known is not None
+    w = mesh.wiring
+    told = np.flatnonzero(mesh.known >= 0)
+    degree = np.diff(w.ptr).astype(np.int64)[told]
+    mine = ranges(w.ptr.astype(np.int64)[told], degree)
+    m[w.rev[mine]] = np.where(np.repeat(mesh.known[told] == 1, degree), w.W[mine], 1.0)
+
+
+def _match(new: NDArray, old: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions of equal keys in two arrays without duplicates."""
+    _, i, j = np.intersect1d(new, old, assume_unique=True, return_indices=True)
+    return i, j
+
+
+def _copy_pairs(
+    mesh: Wired, s: WiredMessages, old: MessageState, now: NDArray, then: NDArray
+) -> None:
+    i, j = _match(now[mesh.pair_ids], then[old.mesh.pair_ids])
+    s.m[mesh.slot[i].ravel()] = old.messages.m[old.mesh.slot[j].ravel()]
+    W = mesh.wiring.W
+    np.clip(s.m, np.minimum(W, 1.0), np.maximum(W, 1.0), out=s.m)
+
+
+def _copy_general(
+    mesh: Wired, s: WiredMessages, old: MessageState, now: NDArray, then: NDArray
+) -> None:
+    new, before = mesh.wiring.gslot, old.mesh.wiring.gslot
+    if not len(new) or not len(before):
+        return
+    floor = -MAX_RANGE / 2 if mesh.log else np.exp(-MAX_RANGE / 2)
+    size, mine, theirs = int(new[0, 3]), now[mesh.general_ids], then[old.mesh.general_ids]
+    alike = new is before and mesh.log == old.mesh.log and len(s.gm) == size * len(new)
+    some = [slice(k, k + SOME) for k in range(0, len(new), SOME)]
+    alike = alike and all((new[k, 3] == size).all() and not (new[k, 2] % size).any() for k in some)
+    if alike and np.array_equal(mine, theirs):  # all where they were, one after the other
+        rows, out = old.messages.gm.reshape(-1, size), s.gm.reshape(-1, size)
+        for k in some:
+            np.copyto(out[k], rows[k], where=rows[k].min(axis=1, keepdims=True) > floor)
+        return
+    width = int(max(new[:, 1].max(), before[:, 1].max())) + 1
+    i, j = _match(mine[new[:, 0]] * width + new[:, 1], theirs[before[:, 0]] * width + before[:, 1])
+    same = new[i, 3] == before[j, 3]
+    i, j, sizes = i[same], j[same], new[i[same], 3]
+    if not len(i):
+        return
+    values = old.messages.gm[ranges(before[j, 2], sizes)]
+    if mesh.log != old.mesh.log:
+        values = to_log(values) if mesh.log else np.exp(values)
+    usable = np.minimum.reduceat(values, np.cumsum(sizes) - sizes) > floor
+    s.gm[ranges(new[i[usable], 2], sizes[usable])] = values[np.repeat(usable, sizes)]
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Messages by (factor number, variable), each of one entry per state, summing to 1.
+
+    Into a variable from ``pair`` factors (two binary variables, no zeros) and from ``general``
+    ones, which also remember what the variable last said to them, its ``cavity``.
+    """
+
+    pair: dict[tuple[int, int], NDArray[np.float64]]
+    general: dict[tuple[int, int], NDArray[np.float64]]
+    cavity: dict[tuple[int, int], NDArray[np.float64]]
+
+
+class FactorMessages(NamedTuple):
+    """What factors tell variables, M messages, end to end in logs; only differences count."""
+
+    factor: NDArray[np.int64]  # (M,) its number
+    variable: NDArray[np.int64]  # (M,)
+    ptr: NDArray[np.int64]  # (M+1,)
+    log: NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class MessageState:
+    """What BP and TRW leave: wiring and messages, enough for log Z, factor beliefs, a new start.
+
+    Where a run has converged on a loopy core, ``before`` has the messages that the last update
+    began with: computed anew from there, all at once and undamped, no message and no belief moves
+    by more than ``tol``. Models of more than a million messages keep neither these nor cavities.
+    """
+
+    mesh: Wired
+    messages: WiredMessages
+    before: Confirmation | None = None
+    bound: bool = False  # tree-reweighted: log Z is an upper bound
+    damping: float = 0.0  # of the run that left them
+
+    def log_z(self) -> float:
+        value = self.bethe()
+        return value + self._allowance() if self.bound and not self.is_forest else value
+
+    def vectors(self, before: bool = False) -> Vectors:
+        """All messages as normalised vectors, as the model's own tables define them.
+
+        ``before``: those that the confirming update began with. It renews the messages of the core;
+        those into trees are then still the ones of collecting.
+        """
+        mesh, w, s = self.mesh, self.mesh.wiring, self.before if before else self.messages
+        if s is None:
+            raise ModelError("this run kept no messages: it has not converged, or is too large")
+        if not before and w.field.size:
+            s = refresh_cavities(mesh, self.messages)
+        out = Vectors({}, {}, {})
+        pairs = self._pair_odds(s.m).tolist()
+        for i, scope, odds in zip(mesh.pair_ids.tolist(), mesh.pair_scope.tolist(), pairs):
+            for v, x in zip(scope, odds):
+                out.pair[i, v] = _normalised(np.array([0.0, x]))
+        for v, (f, _, o, n) in zip(mesh.gowner.tolist(), w.gslot.tolist()):
+            for kind, x in ((out.general, s.gm), (out.cavity, s.gq)):
+                x = x[o : o + n] if mesh.log else to_log(x[o : o + n])
+                kind[int(mesh.general_ids[f]), v] = _normalised(x)
+        return out
+
+    def told(self) -> FactorMessages:
+        """All messages into variables, as the model's own tables define them; not reweighted."""
+        mesh, w, s = self.mesh, self.mesh.wiring, self.messages
+        pairs = self._pair_odds(s.m).ravel()
+        size = w.gslot[:, 3].astype(np.int64)
+        general = s.gm[ranges(w.gslot[:, 2].astype(np.int64), size)]
+        if not mesh.log:
+            general = to_log(general)
+        return FactorMessages(
+            np.concatenate([np.repeat(mesh.pair_ids, 2), mesh.general_ids[w.gslot[:, 0]]]),
+            np.concatenate([mesh.pair_scope.ravel(), mesh.gowner]).astype(np.int64),
+            np.concatenate([[0], np.cumsum(np.append(np.full(len(pairs), 2), size))]),
+            np.concatenate([np.stack([np.zeros(len(pairs)), pairs], axis=1).ravel(), general]),
+        )
+
+    def _pair_odds(self, m: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Log-odds (P, 2) that pairs tell their variables: the unary parts of their tables, which
+        were absorbed, given back."""
+        mesh, rho = self.mesh, self.mesh.wiring.rho
+        lean = np.zeros((len(mesh.pair_ids), 2))
+        for g in mesh.model.groups:
+            if g.form == "table" and g.shape == (2, 2) and len(mesh.pair_ids):
+                order = np.argsort(g._ids, kind="stable")
+                at = np.searchsorted(g._ids[order], mesh.pair_ids)
+                row = order[np.minimum(at, len(order) - 1)]
+                mine = g._ids[row] == mesh.pair_ids
+                t = g.log_tables()[row[mine]]
+                lean[mine] = np.stack([t[:, 2] - t[:, 0], t[:, 1] - t[:, 0]], axis=1)
+        return np.log(m[mesh.slot]) + (lean / rho[mesh.slot] if len(rho) else lean)
+
+    @property
+    def is_forest(self) -> bool:
+        return self.mesh.trees is not None and self.mesh.trees.whole
+
+    def _allowance(self) -> float:
+        """What makes the reweighted Bethe value a bound at any messages, rounding included."""
+        from minfer.kernels.messages import bethe
+
+        mesh, w, s = self.mesh, self.mesh.wiring, self.messages
+        if w.gslot.size:
+            s = refresh_cavities(mesh, s)
+        slack, size = bethe.tree_slack(
+            w, s, mesh.slot, mesh.pair_scope, self._log_odds, self._odds
+        )  # fmt: skip
+        given, most = _given(mesh.model)
+        return slack + np.finfo(float).eps * (16 * size + (64 + most) * given)
+
+    def bethe(self) -> float:
+        """The (reweighted) Bethe value of the messages as they are."""
+        from minfer.kernels.messages import bethe
+
+        mesh, w, s = self.mesh, self.mesh.wiring, self.messages
+        odds, linear = self._log_odds, self._odds
+        total = mesh.constant
+        if mesh.known is not None:  # a known variable says its state's part of each message
+            pair = self._known_pairs
+            odds, linear = odds.copy(), linear.copy()
+            odds[pair], linear[pair] = -np.inf, np.nan  # log(1 + 0): nothing more
+            up = pair[mesh.known[pair] == 1]
+            degree = np.diff(w.ptr).astype(np.int64)[up]
+            slots = ranges(w.ptr.astype(np.int64)[up], degree)
+            total += float((s.rl[slots] if len(s.rl) else np.log(s.m[slots])).sum())
+        if w.field.size:
+            total += bethe.variable_terms(w, s, odds, linear, mesh.log)
+        else:
+            total += bethe.pair_variable_terms(odds, linear)
+        total += bethe.pair_terms(
+            w.W, w.rho, s.m, mesh.slot, mesh.pair_scope, self._log_odds, self._odds
+        )
+        if len(w.gslot):
+            s = refresh_cavities(mesh, s)
+            total += bethe.general_terms(w, s, mesh.log)
+        if len(mesh.machines.code):
+            from minfer.kernels.messages import automata as machines
+
+            total += machines.partitions(mesh.machines, s, mesh.log, _NONE)
+        for speakers in mesh.speakers:
+            incoming = s.gq[speakers.entries]
+            incoming = incoming if mesh.log else to_log(incoming)
+            every = np.arange(len(speakers.group))
+            total += float(speakers.group.messages(every, incoming, np.empty_like(incoming)).sum())
+        return total
+
+    @property
+    def _log_odds(self) -> NDArray[np.float64]:
+        """Belief log-odds of binary variables, (V,); infinite where evidence knows."""
+        return self._both_odds[0]
+
+    @property
+    def _odds(self) -> NDArray[np.float64]:
+        """The odds themselves where they multiply safely, NaN elsewhere, (V,)."""
+        return self._both_odds[1]
+
+    @cached_property
+    def _both_odds(self) -> NDArray[np.float64]:
+        from minfer.kernels.messages import bethe
+
+        out = np.zeros((2, self.mesh.model.graph.n_variables))
+        w, s = self.mesh.wiring, self.messages
+        bethe.log_odds(w.card, w.off, w.cls, w.prior, w.ptr, s.m, s.rl, s.bel, out[0], out[1])
+        if self.mesh.known is not None:
+            pair = self._known_pairs
+            out[0, pair] = np.where(self.mesh.known[pair] == 1, np.inf, -np.inf)
+            out[1, pair] = np.nan
+        return out
+
+    @property
+    def _known_pairs(self) -> NDArray[np.int64]:
+        """Variables in odds form that evidence of this run has fixed."""
+        from minfer.kernels.messages.wiring import GENERAL
+
+        known, w = self.mesh.known, self.mesh.wiring
+        assert known is not None
+        return np.flatnonzero((known >= 0) & (w.cls < GENERAL))
+
+    def factor(self, factor: int) -> NDArray[np.float64] | None:
+        """The factor's belief: its table times the cavities, normalised."""
+        graph = self.mesh.model.graph
+        shape = tuple(int(s) for s in graph._n_states[graph.scope(factor)])
+        found = self.factors(np.array([factor]))
+        return None if found is None else found[0].reshape(shape)
+
+    def factors(self, factors: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """Beliefs of factors of one shape, (n, cells); None if one has no table."""
+        graph, form = self.mesh.model.graph, self.mesh.roles.form
+        if not len(factors) or (form[factors] == SPEAKS).any():
+            return None
+        if graph.arity[factors[0]] == 0:
+            return np.ones((len(factors), 1))
+        if (form[factors] == MACHINE).any() and not graph._locate(int(factors[0]))[0].has_tables:
+            return None
+        return self.mesh.model.joints(factors, self.messages.bel, self._joints)
+
+    def _joints(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Beliefs of factors over two or more free variables, of one shape, (n, cells)."""
+        from minfer.kernels.messages import beliefs
+
+        mesh, w, s = self.mesh, self.mesh.wiring, self.messages
+        out = np.empty((len(factors), n_entries(shape)))
+        form, row = mesh.roles.form[factors], mesh.roles.row[factors]
+        if (form != PAIR).any():
+            s = refresh_cavities(mesh, s)
+        one = bool((form == form[0]).all())
+        for kind in [form[0]] if one else np.unique(form):
+            rows = row[form == kind]
+            found = out if len(rows) == len(out) else np.empty((len(rows), out.shape[1]))
+            if kind == PAIR:
+                beliefs.pair_beliefs(
+                    rows, mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W, found
+                )
+            elif kind == 0:  # constant by now: nothing ties its variables but others
+                found[:] = self._products(factors[form == kind], shape)
+            elif kind == TABLE and not w.fac[rows, 3].any():
+                beliefs.table_beliefs(w, s.gq, rows, mesh.log, found)
+            else:
+                beliefs.table_beliefs(
+                    self._written_out(factors[form == kind], rows), s.gq, rows, mesh.log, found
+                )
+            if found is not out:
+                out[form == kind] = found
+        return out
+
+    def _products(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Products of the beliefs of the free variables of factors, (n, cells)."""
+        model, bel = self.mesh.model, self.messages.bel
+        scope = model.graph.scopes(factors)
+        free = scope[model.fixed[scope] < 0].reshape(len(factors), len(shape))
+        joint = np.ones((len(factors), 1))
+        for a, size in enumerate(shape):
+            p = bel[model.graph._offsets[free[:, a]][:, None] + np.arange(size)]
+            joint = (joint[:, :, None] * p[:, None, :]).reshape(len(factors), -1)
+        return joint
+
+    def _written_out(self, factors: NDArray[np.int64], rows: NDArray[np.int64]) -> Wiring:
+        """The wiring with some factors of one form and shape as tables (psi^{1/rho})."""
+        w, fac, start, parts = self.mesh.wiring, self.mesh.wiring.fac.copy(), 0, []
+        for g in self.mesh.model.groups:
+            mine = np.isin(factors, g._ids) if g.arity > 1 else np.zeros(0, dtype=bool)
+            if mine.any():
+                tables = g.log_tables(np.searchsorted(g._ids, factors[mine]))
+                if len(w.grho):
+                    tables = tables / w.grho[w.fslot[fac[rows[mine], 1]]][:, None]
+                tables = tables - tables.max(axis=1, keepdims=True)
+                fac[rows[mine], 0] = start + np.arange(len(tables)) * tables.shape[1]
+                start += tables.size
+                parts.append(tables.ravel())
+        tab = np.concatenate(parts)
+        fac[:, 3:] = 0
+        return w._replace(fac=fac, tab=tab if self.mesh.log else np.exp(tab))
+
+    def means(self, group: FactorGroup) -> NDArray[np.float64] | None:
+        """Expected statistics of a group of the graph, (F, k), if all are pairs as wired.
+
+        Of two binary variables, in odds, or of labels by their distance: no joint is written out.
+        """
+        from minfer.kernels.messages import beliefs
+
+        mesh, w, s, basis = self.mesh, self.mesh.wiring, self.messages, group.basis()
+        if mesh.model.has_fixed:
+            return None
+        found = self._distance_means(group)
+        if found is not None:
+            return found
+        if basis is None or group.shape != (2, 2):
+            return None
+        if not (mesh.roles.form[group._ids] == PAIR).all():
+            return None
+        out = np.empty((len(group), len(basis)))
+        beliefs.pair_means(
+            mesh.roles.row[group._ids], mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W, basis,
+            out,
+        )  # fmt: skip
+        return out
+
+    def _distance_means(self, group: FactorGroup) -> NDArray[np.float64] | None:
+        """Expected statistics of pairs of labels, (F, k); None where some are wired otherwise."""
+        from minfer.kernels.messages import labels
+
+        mesh, w, s = self.mesh, self.mesh.wiring, self.messages
+        rows, taps = mesh.roles.row[group._ids], group.label_taps()
+        if taps is None or mesh.log or not (mesh.roles.form[group._ids] == TABLE).all():
+            return None
+        if not w.fac[rows, 3].all():
+            return None
+        s = refresh_cavities(mesh, s)
+        taps = np.exp(taps - taps.max(axis=1, keepdims=True))
+        which = np.arange(len(group)) if len(taps) > 1 else np.zeros(len(group), dtype=np.int64)
+        mass = np.empty((len(group), taps.shape[1]))
+        labels.belief_masses(
+            rows, np.ascontiguousarray(w.fac[:, 1]), w.fslot, w.gslot[:, 2].astype(np.int64),
+            group.shape[0], s.gq, taps, which, mass,
+        )  # fmt: skip
+        return group.distance_statistics(mass)
+
+    def ends(self, group: FactorGroup) -> NDArray[np.float64] | None:
+        """Beliefs over the end states of a group of automata of the graph, (F, K).
+
+        None where evidence has left something else of them.
+        """
+        found = [(g, ends) for g, ends in self.end_beliefs() if np.isin(g._ids, group._ids).all()]
+        ids = np.concatenate([np.zeros(0, dtype=np.int64), *(g._ids for g, _ in found)])
+        if len(ids) != len(group) or any(type(g) is not type(group) for g, _ in found):
+            return None
+        return np.concatenate([ends for _, ends in found])[np.argsort(ids)]
+
+    def end_beliefs(self) -> list[tuple[FactorGroup, NDArray[np.float64]]]:
+        """For every group of automata, as conditioned, the beliefs over its end states (F, K).
+
+        With :meth:`minfer.factors.Logical.end_statistics` they are the expected statistics.
+        """
+        from minfer.kernels.messages import automata as machines
+
+        mesh, out = self.mesh, []
+        if not len(mesh.machines.code):
+            return []
+        s = refresh_cavities(mesh, self.messages)
+        ends = np.empty(int(mesh.machines.n_ends.sum()))
+        machines.partitions(mesh.machines, s, mesh.log, ends)
+        done = 0
+        for g in mesh.model.groups:
+            if g.form == "machine":
+                size = len(g) * g.machine().final.shape[1]
+                out.append((g, ends[done : done + size].reshape(len(g), -1)))
+                done += size
+        return out
+
+    def __getstate__(self) -> dict:
+        return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
+
+
+def _given(model: Conditioned) -> tuple[float, int]:
+    """The size of all numbers that a model was given by, and how many meet in one variable."""
+    field = model.field
+    total, degree = float(np.abs(field[field > -np.inf]).sum()), np.zeros(len(model.fixed), int)
+    for g in model.graph.groups:
+        total += float(g.magnitude().sum())
+        degree += np.bincount(g._scope.ravel(), minlength=len(degree))
+    return total, int(degree.max(initial=0))
+
+
+#: What schedules other than the residual one have for :func:`minfer.kernels.messages.sweeps.sweeps`
+#: to wake.
+NO_WAKE = np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0)
+
+
+def refresh_cavities(mesh: Wired, s: WiredMessages) -> WiredMessages:
+    """Cavities of all general variables from the messages as they are; beliefs stay.
+
+    Runs that need none have no room for them; what is returned has.
+    """
+    from minfer.kernels.messages import sweeps as bp
+
+    if len(s.gq) < len(s.gm):
+        s = s._replace(gq=np.empty_like(s.gm))
+    ma = mesh.machines if len(mesh.machines.code) else None
+    room = s._replace(bel=s.bel.copy())
+    bp.sweeps(
+        mesh.wiring, ma, room, watch_for(-1.0), bp.START, 1, np.zeros(1), *mesh.kinds(), NO_WAKE
+    )
+    return s
+
+
+def watch_for(
+    tol: float,
+    *kept: NDArray[np.float64],
+    damping: float = 0.0,
+    work: NDArray[np.float64] = _NONE,
+    ways: NDArray[np.int64] = _NO_WAYS,
+    other: NDArray[np.float64] = _NONE,
+) -> Confirmation:
+    """A watch over a run to come, with room for messages and beliefs before its last update."""
+    from minfer.kernels.messages import odds, wiring
+
+    control = np.zeros(12)
+    control[odds.TRIGGER] = control[odds.TOL] = tol
+    control[odds.LAST], control[odds.DAMPING] = np.inf, damping
+    m, gm, gq, bel = kept or (_NONE, _NONE, _NONE, _NONE)
+    return wiring.Confirmation(_NO_ORDER, control, m, gm, gq, bel, work, ways, other)
+
+
+def _normalised(log_table: NDArray) -> NDArray[np.float64]:
+    table = np.exp(log_table - log_table.max())
+    return table / table.sum()

@@ -1,0 +1,1 @@
+"""Numbers: many side by side, without a range, sorted."""

@@ -1,0 +1,1 @@
+"""Clique trees: elimination orders and the passes over a tree."""

@@ -1,0 +1,280 @@
+"""How every kernel is compiled: one decorator, one cache folder, one notice.
+
+``jit`` is ``numba.njit(cache=True, nogil=True)`` with traps closed:
+
+* kernels are cached by module, in a folder named after a hash of its source and of the sources it
+  imports (:mod:`minfer.kernels.compiling.source_hash`), so an edit to a helper in one file never
+  leaves a stale kernel of another behind, and recompiles nothing else; an install (or a home) that
+  cannot be written to still works, from a temporary folder if need be. A folder that others can write to is
+  passed over, in one line on stderr (:mod:`minfer.kernels.compiling.trust`), and where none is left
+  kernels are compiled in each run;
+* a damaged file in it costs a compilation, not the run (:mod:`minfer.kernels.compiling.cache`), and
+  a wheel may bring machine code along (:mod:`minfer.kernels.compiling.shipped`);
+* no two functions ever have one name (:mod:`minfer.kernels.compiling.symbols`), and a kernel that
+  only kernels call is not compiled by itself (:mod:`minfer.kernels.compiling.frugal`);
+* what is compiled is asked what plain Python has answered, before anyone gets a result of it
+  (:mod:`minfer.kernels.compiling.answers`);
+* where numba lacks a name that one of these needs, it does its own work as ever, or is not asked
+  to keep anything (``UNAVAILABLE`` in each; ``MINFER_WITHOUT=symbols,cache,frugal,event`` forces
+  it);
+* the first real compilation says so once on stderr, because silence for ten seconds looks like a
+  hang.
+
+No fast-math flag that assumes finite numbers is ever set: minus infinity and zero are legal. In
+sweeps and beliefs a loop whose sum may be reordered writes to no array: LLVM guards such a loop by
+a check of how far its arrays are apart, and adds in another order where they are close, so that the
+last bit would depend on where arrays happen to lie. (Some loops of the parser still do.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+import numba
+
+from minfer.kernels.compiling import (
+    answers as _answers,
+)
+from minfer.kernels.compiling import (
+    cache as _cache,
+)
+from minfer.kernels.compiling import (
+    frugal as _frugal,
+)
+from minfer.kernels.compiling import (
+    source_hash as _keys,
+)
+from minfer.kernels.compiling import (
+    symbols as _symbols,
+)
+from minfer.kernels.compiling import (
+    trust as _trust,
+)
+from minfer.kernels.compiling.cache import LOADING, KernelCache
+from minfer.kernels.compiling.shipped import FOLDER, Ready
+
+config: Any = numba.config  # its settings are made at run time, unseen by type checkers
+
+#: Packages of kernels.
+HOMES = ("minfer.kernels", "minfer.parsing.kernels")
+#: How every kernel is compiled; a part of the name of the cache folder. What is not said of a
+#: kernel it takes over from the one that happens to have it compiled, so fast-math flags are.
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
+READY = Ready(FOLDER)
+
+
+def _candidates() -> list[Path]:
+    asked = os.environ.get("MINFER_CACHE_DIR")
+    cache_home = os.environ.get("XDG_CACHE_HOME")
+    places = [Path(asked)] if asked else []
+    places += [Path(cache_home) / "minfer"] if cache_home else []
+    with suppress(RuntimeError):  # no home at all
+        places.append(Path.home() / ".cache" / "minfer")
+    uid = os.geteuid() if hasattr(os, "geteuid") else 0
+    with suppress(OSError):  # no folder for temporary files
+        places.append(Path(tempfile.gettempdir()) / f"minfer-cache-{uid}")
+    return [place.absolute() for place in places]
+
+
+def cache_dir() -> Path:
+    """The folder that holds the compiled kernels of this numba and Python, by module.
+
+    The first that can be written to, by nobody but us. Where there is none, nothing is kept.
+    """
+    editions = f"{_frugal.EDITION} {_symbols.EDITION}"
+    made_by = f"{numba.__version__} {platform.python_version()} {OPTIONS} {editions}"
+    name = f"kernels-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
+    asked = os.environ.get("MINFER_CACHE_DIR")
+    places, passed_over = _candidates(), list[str]()
+    for place in places:
+        try:
+            _trust.opened(place / name, make=True).prove()
+        except _trust.Untrusted as error:
+            passed_over.append(str(error))
+        except OSError as error:
+            if asked and place == places[0]:
+                why = error.strerror or error
+                passed_over.append(
+                    f"MINFER_CACHE_DIR={asked} cannot be written to ({why}): name a folder that "
+                    "can be, or unset it"
+                )
+        else:
+            if passed_over:
+                _cache.say(f"compiled kernels are kept in {place}, because {passed_over[0]}")
+            return place / name
+    why = passed_over[0] if passed_over else "no cache folder can be written to"
+    _cache.say(f"compiled kernels are not kept, and the next run compiles them again: {why}")
+    _cache.UNSAVED.append(why)
+    _cache.FAULTS.append(_cache.Fault(places[0] if places else Path.cwd(), why, False))
+    return (places[0] if places else Path.cwd()) / name
+
+
+CACHE_DIR = cache_dir()
+
+
+#: Why compiling is neither announced nor timed; empty where it is.
+UNAVAILABLE = "MINFER_WITHOUT has it" if "event" in _symbols.WITHOUT else ""
+_Listener: Any = object
+try:
+    _event: Any = import_module("numba.core.event")
+    _Listener, _register = _event.Listener, _event.register
+except (ImportError, AttributeError) as error:  # another numba
+    UNAVAILABLE = str(error)
+
+
+class _SayOnce(_Listener):
+    """Prints one line when a kernel of ours is compiled rather than loaded; keeps the time."""
+
+    said = False
+    depth, began, spent, loaded = 0, 0.0, 0.0, 0.0
+
+    def on_start(self, event: Any) -> None:
+        if _SayOnce.depth == 0:
+            _SayOnce.began, _SayOnce.loaded = time.perf_counter(), LOADING[0]
+        _SayOnce.depth += 1
+        function = getattr(event.data["dispatcher"], "py_func", None)  # anyone's, not only ours
+        module = getattr(function, "__module__", None) or ""
+        if not _SayOnce.said and module.startswith("minfer."):
+            _SayOnce.said = True
+            print(f"minfer: {_notice()}", file=sys.stderr, flush=True)
+
+    def on_end(self, event: Any) -> None:
+        _SayOnce.depth -= 1
+        if _SayOnce.depth == 0:
+            _SayOnce.spent += _running()
+
+
+def _notice() -> str:
+    """What is said about compiling; also that kernels are kept in another way, or not at all."""
+    text = (
+        "compiling the kernels this needs, once for this version (5 to 25 s for a solver, some "
+        "40 s for the parser; `minfer warmup` does all ahead of time)"
+    )
+    if _symbols.UNAVAILABLE:
+        return f"{text}; they cannot be kept with this numba ({_symbols.UNAVAILABLE})"
+    if _cache.UNAVAILABLE:
+        return f"{text}; they are kept by numba's own cache, without checksums"
+    return text
+
+
+def _running() -> float:
+    """Seconds of the compilation under way, without those of loading, which are counted there."""
+    return time.perf_counter() - _SayOnce.began - (LOADING[0] - _SayOnce.loaded)
+
+
+def compiling() -> float:
+    """Seconds (wall clock) this process has spent compiling and loading kernels.
+
+    So that limits need not count them (:func:`minfer.basics.limits.clock`).
+    """
+    return _SayOnce.spent + (_running() if _SayOnce.depth else 0.0) + LOADING[0]
+
+
+def be_quiet() -> None:
+    """No notice from this process: somebody has said already that kernels are compiled."""
+    _SayOnce.said = True
+
+
+if not UNAVAILABLE:
+    _register("numba:compile", _SayOnce())
+
+_KERNELS: list[Any] = []  # every one that was decorated
+
+
+def jit(function: Callable | None = None, /, **options: Any) -> Any:
+    """``numba.njit`` as every kernel here uses it; options such as ``fastmath={...}``."""
+    if function is None:
+        return lambda f: jit(f, **options)
+    kernel: Any = _dispatcher(function, {**OPTIONS, **options})
+    _KERNELS.append(kernel)
+    return kernel
+
+
+def _dispatcher(function: Any, options: dict[str, Any]) -> Any:
+    """A kernel that is kept where it belongs, or not at all."""
+    folder = _place(function)
+    if config.DISABLE_JIT or folder is None or _symbols.UNAVAILABLE:
+        kernel = numba.njit(**options)(function)
+    elif _cache.UNAVAILABLE and _is_ours(folder):
+        before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
+        try:
+            kernel = numba.njit(cache=True, **options)(function)
+        finally:
+            config.CACHE_DIR = before
+    else:
+        kernel = numba.njit(**options)(function)
+        if not _cache.UNAVAILABLE:
+            kernel._cache = KernelCache(function, folder, READY)
+    _frugal.adopt(kernel)
+    _answers.watch(kernel)
+    return kernel
+
+
+@cache
+def _is_ours(folder: Path) -> bool:
+    """Whether numba's own cache may have a folder, which it reads and runs as it is."""
+    try:
+        _trust.check_below(folder)
+    except _trust.Untrusted as error:
+        _cache.distrust(error)
+        return False
+    except OSError:
+        return False
+    return True
+
+
+def _place(function: Any) -> Path | None:
+    """The folder of a kernel; None for one that depends on more than the text of its module."""
+    folder, _, name = function.__module__.rpartition(".")
+    if folder in HOMES:
+        return _folder(function.__module__)
+    file = Path(function.__code__.co_filename)
+    if function.__closure__ or not file.is_file():
+        return None
+    return CACHE_DIR / f"{name}-{hashlib.sha256(file.read_bytes()).hexdigest()[:16]}"
+
+
+def _folder(module: str) -> Path:
+    """Where the kernels of a module of ours are kept."""
+    return CACHE_DIR / f"{module.rpartition('.')[2]}-{_keys.key(module)[:16]}"
+
+
+def ready(kernel: Any) -> bool:
+    """Whether some version of a kernel is compiled, in this process or in the cache.
+
+    A call with arrays of other types compiles all the same; kernels here are called with few.
+    """
+    if config.DISABLE_JIT:
+        return True
+    has_any = getattr(kernel._cache, "has_any", None)
+    return bool(kernel.overloads) or (has_any is not None and has_any(kernel.targetctx))
+
+
+def folders() -> list[Path]:
+    """Where the kernels of each module are kept; nothing is imported for that."""
+    return [_folder(module) for module in _modules()]
+
+
+def kernels() -> list[Any]:
+    """Every kernel of the package; all its modules are imported for that."""
+    for module in _modules():
+        import_module(module)
+    return list(_KERNELS)
+
+
+def _modules() -> Iterator[str]:
+    for home in HOMES:
+        place = _keys.PACKAGE.joinpath(*home.split(".")[1:])
+        yield from (f"{home}.{module.name}" for module in iter_modules([str(place)]))

@@ -1,0 +1,1 @@
+"""Counts and chains that learning needs."""

@@ -1,0 +1,1 @@
+"""Messages: odds of pairs, vectors, automata, lanes; and what is read off them."""

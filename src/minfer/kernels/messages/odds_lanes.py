@@ -1,0 +1,713 @@
+"""Belief propagation on many instances of one structure, one in each lane of a vector.
+
+The instances share the wiring of binary pair factors (:mod:`minfer.kernels.messages.wiring`) and
+differ in fields, perhaps in weights. What is done to one is what
+:mod:`minfer.kernels.messages.sweeps` does to a single model: trees collected and distributed,
+sweeps over the core forward and backward in turn, a quiet sweep followed by a confirming update,
+the same definition of converged. No operation mixes lanes and each instance has counters of its
+own, so its numbers do not depend on its neighbours.
+
+Instances need very different numbers of sweeps, so lanes are never left idle. An instance that
+falls quiet is parked and the next one takes its lane, before a forward sweep, since every instance
+begins with one. When as many as there are lanes are parked, one confirming update serves them all.
+What passes is finished (trees distributed, beliefs, log Z) and written; what fails waits, as it was
+before the update, for a lane whose next sweep has its direction. When few lanes are left they are
+swept one by one, in *strict* arithmetic, which gives the same bits in vectors of any width.
+
+**Divisions** dominate (NEON: 13 cycles for two doubles), so two messages, or a message and a
+belief, share one: 1/c and 1/d follow from 1/cd. Larger groups, Newton's iteration and narrower
+vectors were slower or no faster. Products of two sums of odds must not leave the range of floats,
+so fields are clamped; :func:`reach` tells which instances that leaves right to the last bit.
+"""
+
+import math
+
+import numpy as np
+
+from minfer.kernels.arithmetic.lanes import (
+    choose,
+    exp,
+    lanes_of,
+    larger,
+    load,
+    load_as,
+    log,
+    lone,
+    magnitude,
+    rows_into_lanes,
+    smaller,
+    splat,
+    store,
+    strict,
+)
+from minfer.kernels.compiling.jit import jit
+from minfer.kernels.messages.odds import half_angle
+from minfer.kernels.messages.pairs import pair_table, split_pair
+
+WAITS, QUIET, STOPPED = 0, 1, 2  # why an instance is parked
+FEW = 4  # lanes that are swept one by one: sooner than all at once
+
+
+@jit
+def reach(ptr, pair, log_odds, w, field, high, bonds, widest):
+    """How far the numbers of each instance may go; ``bonds`` or ``field`` is NaN where one is.
+
+    ``field``: the largest |log-odds| given; ``high``: the largest log-odds that a belief can have,
+    messages lying between 1 and W; ``bonds``: the largest sum of |w| at a variable, and ``widest``
+    the largest |w|.
+    """
+    n_variables, n_pairs = ptr.shape[0] - 1, w.shape[1]
+    up, best, flat = np.zeros(n_variables), np.zeros(24), log_odds.reshape(-1)
+    C = lanes_of(up)
+    whole = n_variables - n_variables % C
+    zero, one = splat(up, 0.0), splat(up, 1.0)
+    width = most = 0.0
+    for i in range(log_odds.shape[0]):
+        if i == 0 or w.shape[0] > 1:
+            row = w[i]
+            width = most = 0.0
+            for f in range(n_pairs):
+                width = _most(width, abs(row[f]))
+            for v in range(n_variables):
+                up[v] = total = 0.0
+                for e in range(ptr[v], ptr[v + 1]):
+                    x = row[pair[e]]
+                    up[v] += max(x, 0.0)
+                    total += abs(x)
+                most = _most(most, total)
+        far, top, bad = zero, zero, zero
+        for v in range(0, whole, C):
+            y = load(flat, i * n_variables + v)
+            far = larger(magnitude(y), far)
+            top = larger(y + load(up, v), top)
+            bad = bad + choose(magnitude(y) + one, zero, zero, one)  # NaN is above nothing
+        store(best, 0, far)
+        store(best, C, top)
+        store(best, 2 * C, bad)
+        a, b = 0.0, 0.0
+        for v in range(whole, n_variables):
+            a, b = _most(a, abs(log_odds[i, v])), max(b, log_odds[i, v] + up[v])
+        for k in range(C):
+            a, b = _most(a, best[k] if best[2 * C + k] == 0.0 else np.nan), max(b, best[C + k])
+        field[i], high[i], bonds[i], widest[i] = a, b, most, width
+
+
+@jit
+def _most(x, y):
+    """The larger, NaN if one is."""
+    return x if x >= y or x != x else y
+
+
+@jit
+def unary_parts(scope, slot, values, basis, lean, w, first, constant):
+    """As ``kernels.wiring.pair_fill``, for many instances of one group of pair factors.
+
+    Log-tables are ``values @ basis``, values (n, P or 1, K). Adds the unary parts to ``lean``
+    (n, V) and t00 to ``constant`` (n,); writes ``w`` (n, P) and ``first`` (n, E), a log.
+    """
+    single = values.shape[1] == 1
+    for i in range(values.shape[0]):
+        for f in range(scope.shape[0]):
+            t00, t01, t10, t11 = pair_table(values[i], basis, 0 if single else f)
+            ua, ub, x = split_pair(t00, t01, t10, t11)
+            lean[i, scope[f, 0]] += ua
+            lean[i, scope[f, 1]] += ub
+            w[i, f] = x
+            low, high = min(0.0, x), max(0.0, x)
+            first[i, slot[f, 0]] = min(max(-ua, low), high)
+            first[i, slot[f, 1]] = min(max(-ub, low), high)
+            constant[i] += t00
+
+
+@jit
+def _move(source, at, step, target, to, stride, count):
+    """Numbers of one instance between a lane (step: how many there are) and a row (1)."""
+    like = lone(target)
+    for _ in range(count):
+        store(target, to, load_as(like, source, at))
+        at += step
+        to += stride
+
+
+@jit
+def _exp_all(logs, odds, count):
+    """odds = e^logs, whole vectors of float64; the first ``count`` at least."""
+    for k in range(0, count, lanes_of(logs)):
+        store(odds, k, exp(load(logs, k)))
+
+
+@jit
+def _fill(rows, begin, log_odds, w, first, F, clamp, logs, prior, wl, m):
+    """The next instances into all lanes; returns how many. Lanes to spare repeat the last.
+
+    ``w`` and ``first`` of one row are shared: ``wl`` is empty then, and ``m`` repeats ``F``.
+    """
+    L = lanes_of(m)
+    n = min(np.int64(L), rows.shape[0] - begin)
+    V, P, E = log_odds.shape[1], w.shape[1], first.shape[1]
+    for lane in range(L):
+        i = rows[begin + min(lane, n - 1)]
+        for v in range(V):
+            logs[v * L + lane] = min(max(log_odds[i, v], -clamp), clamp)
+    _exp_all(logs, prior, V * L)
+    if wl.shape[0] > 0:
+        for lane in range(L):
+            i = rows[begin + min(lane, n - 1)]
+            for f in range(P):
+                logs[f * L + lane] = w[i, f]
+        _exp_all(logs, wl, P * L)
+    if first.shape[0] == 1:
+        for e in range(E):
+            store(m, e * L, splat(m, F[e]))
+        return n
+    for lane in range(L):
+        i = rows[begin + min(lane, n - 1)]
+        for e in range(E):
+            logs[e * L + lane] = first[i, e]
+    _exp_all(logs, m, E * L)
+    return n
+
+
+@jit
+def _enter(i, log_odds, w, first, F, clamp, logs, lane, L, prior, wl, m):
+    """Instance i into one lane; as ``_fill``."""
+    V, P, E = log_odds.shape[1], w.shape[1], first.shape[1]
+    flat, begin, whole = log_odds.reshape(-1), i * V, V - V % lanes_of(logs)
+    low, high = splat(logs, -clamp), splat(logs, clamp)
+    for k in range(0, whole, lanes_of(logs)):
+        store(logs, k, exp(smaller(larger(load(flat, begin + k), low), high)))
+    for v in range(whole, V):
+        logs[v] = log_odds[i, v]
+    if whole < V:
+        store(logs, whole, exp(smaller(larger(load(logs, whole), low), high)))
+    _move(logs, 0, 1, prior, lane, L, V)
+    if wl.shape[0] > 0:
+        for f in range(P):
+            logs[f] = w[i, f]
+        _exp_all(logs, logs, P)
+        _move(logs, 0, 1, wl, lane, L, P)
+    if first.shape[0] == 1:
+        _move(F, 0, 1, m, lane, L, E)
+        return
+    for e in range(E):
+        logs[e] = first[i, e]
+    _exp_all(logs, logs, E)
+    _move(logs, 0, 1, m, lane, L, E)
+
+
+@jit
+def _announce(i, log_odds, ptr, rev, pair, W, wl, lane, L, m, bel):
+    """Beliefs of known variables, and what they tell their neighbours before the first sweep."""
+    for v in range(log_odds.shape[1]):
+        if abs(log_odds[i, v]) < np.inf:
+            continue
+        on = log_odds[i, v] > 0.0
+        bel[v * L + lane] = 1.0 if on else 0.0
+        for e in range(ptr[v], ptr[v + 1]):
+            x = W[e] if wl.shape[0] == 0 else wl[pair[e] * L + lane]
+            m[rev[e] * L + lane] = x if on else 1.0
+
+
+@jit(forceinline=True)
+def _odds(like, at, L, ptr, v, prior, m):
+    """Belief odds of a variable: its prior times all messages to it."""
+    b = load_as(like, prior, at + v * L)
+    for e in range(ptr[v], ptr[v + 1]):
+        b = b * load_as(like, m, at + e * L)
+    return b
+
+
+@jit(forceinline=True)
+def _weight(like, at, L, pair, e, W, wl):
+    """W of a slot, shared or the lane's own."""
+    return splat(like, W[e]) if wl.shape[0] == 0 else load_as(like, wl, at + pair[e] * L)
+
+
+@jit(forceinline=True)
+def _farther(x, old, far, apart):
+    """The larger of far / apart and |x - old| / (x + old), as two numbers: spares divisions."""
+    d, s = magnitude(x - old), x + old
+    a, c = d * apart, far * s
+    return choose(a, c, d, far), choose(a, c, s, apart)
+
+
+@jit
+def _collect(like, at, ptr, rev, pair, order, up, W, wl, prior, m):
+    """Messages of trees towards the core or a root: from all others, once and for all."""
+    L = lanes_of(m)
+    one = splat(like, 1.0)
+    for k in range(order.shape[0]):
+        e = up[k]
+        if e < 0:
+            continue
+        v = order[k]
+        b = load_as(like, prior, at + v * L)
+        for j in range(ptr[v], ptr[v + 1]):
+            if j != e:
+                b = b * load_as(like, m, at + j * L)
+        w = _weight(like, at, L, pair, e, W, wl)
+        store(m, at + rev[e] * L, (one + w * b) / (one + b))
+
+
+@jit
+def _distribute(ptr, rev, pair, order, up, W, wl, prior, m, bel):
+    """Messages away from the core or a root, and the beliefs of trees."""
+    L = lanes_of(m)
+    one = splat(m, 1.0)
+    for k in range(order.shape[0] - 1, -1, -1):
+        v = order[k]
+        b = _odds(one, 0, L, ptr, v, prior, m)
+        store(bel, v * L, b / (one + b))
+        for e in range(ptr[v], ptr[v + 1]):
+            if e != up[k]:
+                x, w = load(m, e * L), _weight(one, 0, L, pair, e, W, wl)
+                store(m, rev[e] * L, (x + w * b) / (x + b))
+
+
+@jit
+def _sweep(
+    like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, damping, change, moved
+):
+    """Visit the core, messages into ``out``; ``change``: how far beliefs moved, lane by lane.
+
+    ``like`` is strict and tells how many lanes are visited, the first one is ``at``. Damped ones
+    are in place, and ``moved`` gets |x - y| / (x + y) of messages, undamped.
+    """
+    if damping > 0.0:
+        _visit_damped(
+            like, at, ptr, rev, pair, core, W, wl, prior, m, bel, forward, damping, change, moved
+        )
+    elif wl.shape[0] == 0:
+        _visit(like, at, ptr, rev, pair, core, W, None, prior, m, out, bel, forward, change)
+    else:
+        _visit(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, change)
+
+
+@jit
+def _visit(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, change):
+    """The hot loop of ``_sweep``, compiled apart for shared weights, of which ``wl`` is None."""
+    L = lanes_of(m)
+    one, top = splat(like, 1.0), splat(like, 0.0)
+    n = core.shape[0]
+    for k in range(n):
+        v = core[k if forward else n - 1 - k]
+        e, hi = ptr[v], ptr[v + 1]
+        b = _odds(like, at, L, ptr, v, prior, m)
+        while e + 2 <= hi:
+            x, y = load_as(like, m, at + e * L), load_as(like, m, at + e * L + L)
+            c, d = x + b, y + b
+            inverse = one / (c * d)
+            if wl is None:
+                u, w = splat(like, W[e]), splat(like, W[e + 1])
+            else:
+                u, w = load_as(like, wl, at + pair[e] * L), load_as(like, wl, at + pair[e + 1] * L)
+            store(out, at + rev[e] * L, (x + u * b) * (inverse * d))
+            store(out, at + rev[e + 1] * L, (y + w * b) * (inverse * c))
+            e += 2
+        d = one + b
+        if e < hi:
+            x = load_as(like, m, at + e * L)
+            c = x + b
+            inverse = one / (c * d)
+            if wl is None:
+                u = splat(like, W[e])
+            else:
+                u = load_as(like, wl, at + pair[e] * L)
+            store(out, at + rev[e] * L, (x + u * b) * (inverse * d))
+            p = b * (inverse * c)
+        else:
+            p = b / d
+        top = larger(magnitude(p - load_as(like, bel, at + v * L)), top)
+        store(bel, at + v * L, p)
+    store(change, at, top)
+
+
+@jit
+def _visit_damped(
+    like, at, ptr, rev, pair, core, W, wl, prior, m, bel, forward, damping, change, moved
+):
+    """The same in place and damped."""
+    L = lanes_of(m)
+    one, top = splat(like, 1.0), splat(like, 0.0)
+    keep, part = splat(like, damping), splat(like, 1.0 - damping)
+    far, wide_apart = top, one
+    n = core.shape[0]
+    for k in range(n):
+        v = core[k if forward else n - 1 - k]
+        b = _odds(like, at, L, ptr, v, prior, m)
+        for e in range(ptr[v], ptr[v + 1]):
+            x, old = load_as(like, m, at + e * L), load_as(like, m, at + rev[e] * L)
+            w = _weight(like, at, L, pair, e, W, wl)
+            x = (x + w * b) / (x + b)
+            far, wide_apart = _farther(x, old, far, wide_apart)
+            a, c = part * (one + old), keep * (one + x)
+            store(m, at + rev[e] * L, (a * x + c * old) / (a + c))
+        p = b / (one + b)
+        top = larger(magnitude(p - load_as(like, bel, at + v * L)), top)
+        store(bel, at + v * L, p)
+    store(change, at, top)
+    store(moved, at, far / wide_apart)
+
+
+@jit
+def _compare(ptr, core, prior, m, out, bel, moved, change):
+    """After a confirming update: how far messages moved, and beliefs, which ``bel`` then has."""
+    L = lanes_of(m)
+    one, top = splat(m, 1.0), splat(m, 0.0)
+    far, wide_apart = top, one
+    for e in range(0, m.shape[0], L):
+        far, wide_apart = _farther(load(out, e), load(m, e), far, wide_apart)
+    for v in core:
+        b = _odds(one, 0, L, ptr, v, prior, out)
+        p = b / (one + b)
+        top = larger(magnitude(p - load(bel, v * L)), top)
+        store(bel, v * L, p)
+    store(change, 0, top)
+    store(moved, 0, far / wide_apart)
+
+
+@jit
+def _read(ptr, core, prior, m, bel):
+    """Beliefs of the core from the messages as they are."""
+    L = lanes_of(m)
+    one = splat(m, 1.0)
+    for v in core:
+        b = _odds(one, 0, L, ptr, v, prior, m)
+        store(bel, v * L, b / (one + b))
+
+
+@jit
+def _totals(
+    ptr, slot, scope, W, wl, prior, m, holds, log_odds, clamp, log_z, joint, on, off_, four
+):
+    """Bethe log Z and beliefs of pairs, in float64, of the instances in ``holds`` (-1: none).
+
+    With p and q = 1 - p the beliefs of a pair's ends and m their messages, the terms of its belief
+    relative to independent ends are qq, q p/m, p/m q and W p/m p/m, and their sum is its share of
+    Z. A known variable's own log-odds count as 0.
+    """
+    L, V = lanes_of(m), ptr.shape[0] - 1
+    like = splat(on, 1.0)
+    C = lanes_of(on)
+    for base in range(0, L, C):
+        total = like - like
+        for v in range(V):
+            b = _odds(like, base, L, ptr, v, prior, m)
+            q = like / (like + b)
+            total = total + log(like + b)
+            store(on, v * C, b * q)
+            store(off_, v * C, q)
+        store(four, 0, total)
+        for lane in range(C):
+            i = holds[base + lane]
+            if i < 0:
+                continue
+            more = 0.0
+            for v in range(V):
+                x = log_odds[i, v]
+                if abs(x) == np.inf:
+                    on[v * C + lane] = 1.0 if x > 0.0 else 0.0
+                    off_[v * C + lane] = 0.0 if x > 0.0 else 1.0
+                    more -= clamp if x > 0.0 else 0.0
+                elif x > clamp:
+                    more += x - clamp
+            log_z[i] = four[lane] + more
+        total = like - like
+        for f in range(slot.shape[0]):
+            i, j, a, b = slot[f, 0], slot[f, 1], scope[f, 0], scope[f, 1]
+            x, y = load_as(like, m, i * L + base), load_as(like, m, j * L + base)
+            w = like * W[i] if wl.shape[0] == 0 else load_as(like, wl, f * L + base)
+            inverse = like / (x * y)
+            p, q = load(on, a * C) * (inverse * y), load(off_, a * C)
+            s, t = load(on, b * C) * (inverse * x), load(off_, b * C)
+            z = q * t + p * t + (q * s + w * p * s)
+            total = total + log(z)
+            if joint.shape[0] > 0:
+                z = like / z
+                store(four, 0, q * t * z)
+                store(four, C, q * s * z)
+                store(four, 2 * C, p * t * z)
+                store(four, 3 * C, w * p * s * z)
+                for lane in range(C):
+                    n = holds[base + lane]
+                    for k in range(4 if n >= 0 else 0):
+                        joint[n, f, k] = four[k * C + lane]
+        store(four, 0, total)
+        for lane in range(C):
+            if holds[base + lane] >= 0:
+                log_z[holds[base + lane]] += four[lane]
+
+
+@jit
+def forests(
+    ptr, rev, pair, slot, scope, core, order, up,
+    rows, log_odds, w, first, clamp, probs, log_z, joint,
+):  # fmt: skip
+    """The same as ``propagate`` where all is trees: one pass up and one down, no iteration."""
+    L = lanes_of(probs)
+    kind, flat = probs.dtype, probs.reshape(-1)
+    V, E = ptr.shape[0] - 1, rev.shape[0]
+    own = w.shape[1] if w.shape[0] > 1 else 0
+    W, F = _shared(pair, w, first, np.empty(E, kind), np.empty(E, kind))
+    logs = np.zeros(max(V, E) * L)
+    prior, m, wl = np.ones(V * L, kind), np.ones(E * L, kind), np.ones(own * L, kind)
+    bel, holds = np.ones(V * L, kind), np.full(L, -1)
+    on, off, four = _room(V, log_z)
+    begin = np.int64(0)
+    while begin < rows.shape[0]:
+        n = _fill(rows, begin, log_odds, w, first, F, clamp, logs, prior, wl, m)
+        _collect(strict(m), 0, ptr, rev, pair, order, up, W, wl, prior, m)
+        _read(ptr, core, prior, m, bel)
+        _distribute(ptr, rev, pair, order, up, W, wl, prior, m, bel)
+        for lane in range(L):
+            holds[lane] = rows[begin + lane] if lane < n else -1
+            if lane < n:
+                _move(bel, lane, L, flat, holds[lane] * V, 1, V)
+        if log_z.shape[0] > 0:
+            _totals(
+                ptr, slot, scope, W, wl, prior, m, holds, log_odds, clamp, log_z, joint,
+                on, off, four,
+            )  # fmt: skip
+        begin += n
+
+
+@jit
+def _shared(pair, w, first, W, F):
+    """Odds of shared weights, slot by slot, and of shared first messages."""
+    for e in range(pair.shape[0]):
+        W[e] = math.exp(w[0, pair[e]]) if w.shape[0] == 1 else 1.0
+        F[e] = math.exp(first[0, e]) if first.shape[0] == 1 else 1.0
+    return W, F
+
+
+@jit
+def _room(n_variables, log_z):
+    """Scratch of ``_totals``."""
+    size = n_variables * 8 if log_z.shape[0] > 0 else 0
+    return np.ones(size), np.ones(size), np.ones(32)
+
+
+@jit
+def propagate(
+    ptr, rev, pair, slot, scope, core, order, up,
+    rows, log_odds, known, w, first, clamp,
+    tol, floor, max_iters, damping, stop,
+    probs, iterations, converged, residual, log_z, joint,
+):  # fmt: skip
+    """Run the instances ``rows``; see :func:`minfer.solvers.lanes.abreast`.
+
+    Slots, variables and pairs as in Wiring and Mesh; ``pair`` (E,) is a slot's pair, ``up`` the
+    slot of each variable of ``order`` towards the core (-1: a root). ``w`` (n or 1, P) and
+    ``first`` (n or 1, E) are logs. ``known`` (n,) tells where infinite log-odds are; all are held
+    within ``clamp``. ``stop[0]``, once set, ends all runs where they are. Arithmetic has the
+    precision of ``probs``.
+    """
+    L = lanes_of(probs)
+    kind, flat = probs.dtype, probs.reshape(-1)
+    V, E = ptr.shape[0] - 1, rev.shape[0]
+    own = w.shape[1] if w.shape[0] > 1 else 0
+    W, F = _shared(pair, w, first, np.empty(E, kind), np.empty(E, kind))
+    logs = np.zeros(max(V, E) + 8)
+    on, off, four = _room(V, log_z)
+    size = E + V + own
+    padded = size + L - size % L
+    length = padded + V
+    # an instance is its messages, prior and weights; in lanes, or a row of the park with beliefs
+    # at its end
+    run, bel, half = np.ones(size * L, kind), np.ones(V * L, kind), np.full(V, 0.5)
+    m, prior, wl = run[: E * L], run[E * L : (E + V) * L], run[(E + V) * L :]
+    park, which = np.ones(2 * L * length, kind), np.zeros(L, np.int64)
+    judged, was, out = np.ones(padded * L, kind), np.ones(V * L, kind), np.ones(E * L, kind)
+    m_p, prior_p = judged[: E * L], judged[E * L : (E + V) * L]
+    w_p = judged[(E + V) * L : size * L]
+    change, moved = np.zeros(L, kind), np.zeros(L, kind)
+    change_p, moved_p = np.zeros(L, kind), np.zeros(L, kind)
+    # the instance in each lane and row (-1: none), its iterations and sweeps, when it is quiet
+    runs, parks, holds = np.full(L, -1), np.full(2 * L, -1), np.full(L, -1)
+    count, count_p = np.zeros(L, np.int64), np.zeros(2 * L, np.int64)
+    done, done_p = np.zeros(L, np.int64), np.zeros(2 * L, np.int64)
+    trigger, trigger_p = np.zeros(L), np.zeros(2 * L)
+    last, last_p = np.zeros(L), np.zeros(2 * L)
+    why = np.zeros(2 * L, np.int64)
+    n, begin = rows.shape[0], np.int64(0)
+    n_run, n_park, n_wait = 0, 0, 0
+    forward = np.bool_(True)  # of that type, so that no visit is compiled for literals too
+    while True:
+        for lane in range(L):
+            if runs[lane] >= 0:
+                continue
+            for j in range(2 * L if n_wait > 0 else 0):
+                if parks[j] >= 0 and why[j] == WAITS and (done_p[j] % 2 == 0) == forward:
+                    _move(park, j * length, 1, run, lane, L, size)
+                    _move(park, j * length + padded, 1, bel, lane, L, V)
+                    runs[lane], count[lane], done[lane] = parks[j], count_p[j], done_p[j]
+                    trigger[lane], last[lane] = trigger_p[j], np.inf
+                    parks[j] = -1
+                    n_wait -= 1
+                    n_run += 1
+                    break
+            # those that wait come first, so that there is always a row to be parked in
+            if runs[lane] < 0 and forward and begin < n and n_run + n_wait < L:
+                i = rows[begin]
+                begin += 1
+                _enter(i, log_odds, w, first, F, clamp, logs, lane, L, prior, wl, m)
+                _move(half, 0, 1, bel, lane, L, V)
+                if known[i]:
+                    _announce(i, log_odds, ptr, rev, pair, W, wl, lane, L, m, bel)
+                _collect(lone(m), lane, ptr, rev, pair, order, up, W, wl, prior, m)
+                runs[lane], count[lane], done[lane] = i, 0, 0
+                trigger[lane], last[lane] = tol, np.inf
+                n_run += 1
+        halt, alone = stop[0] != 0, n_run <= FEW
+        for lane in range(0 if halt or n_run == 0 else L if alone else 1):
+            if alone and runs[lane] < 0:
+                continue
+            if alone:
+                _sweep(
+                    lone(m), lane, ptr, rev, pair, core, W, wl, prior, m, m, bel, forward, damping,
+                    change, moved,
+                )  # fmt: skip
+            else:
+                _sweep(
+                    strict(m), lane, ptr, rev, pair, core, W, wl, prior, m, m, bel, forward,
+                    damping, change, moved,
+                )  # fmt: skip
+        forward = not forward
+        lane = 0
+        while lane < L or (n_run == 0 and n_park > 0):
+            if n_park == L or lane == L:  # no room to park, or nothing else to do: judge
+                k = 0
+                for j in range(2 * L):
+                    if parks[j] >= 0 and why[j] != WAITS:
+                        which[k] = j
+                        k += 1
+                for j in range(L):
+                    holds[j] = which[j] * length
+                for k in range(0, size, L):
+                    rows_into_lanes(park, holds, k, judged)
+                for e in range(E * L if order.shape[0] > 0 else 0):
+                    out[e] = m_p[e]  # from trees nothing comes
+                _sweep(
+                    strict(m), np.int64(0), ptr, rev, pair, core, W, w_p, prior_p, m_p, out, was,
+                    np.bool_(True), 0.0, change_p, moved_p,
+                )  # fmt: skip
+                _compare(ptr, core, prior_p, m_p, out, was, moved_p, change_p)
+                unproved = 0
+                for k in range(L):
+                    holds[k] = -1
+                    if k >= n_park:
+                        continue
+                    j = which[k]
+                    i = parks[j]
+                    passed, worst = False, last_p[j]
+                    if why[j] == QUIET:
+                        count_p[j] += 1
+                        worst = half_angle(np.float64(moved_p[k]))
+                        if worst <= tol:
+                            worst = max(worst, np.float64(change_p[k]))
+                            passed = worst <= tol
+                        if not passed and count_p[j] < max_iters:
+                            share = min(max(0.9 * tol / worst, 0.1), 0.7)
+                            trigger_p[j] = max(trigger_p[j] * share, floor)
+                            why[j] = WAITS
+                            n_wait += 1
+                            continue
+                    holds[k] = i
+                    iterations[i], converged[i], residual[i] = count_p[j], passed, worst
+                    if not passed:
+                        unproved += 1
+                        _move(m_p, k, L, out, k, L, E)  # as before the update
+                        if worst <= tol:  # quiet, but not confirmed
+                            residual[i] = np.nextafter(tol, 1.0)
+                    parks[j] = -1
+                n_park = 0
+                if unproved > 0:
+                    _read(ptr, core, prior_p, out, was)
+                _distribute(ptr, rev, pair, order, up, W, w_p, prior_p, out, was)
+                for k in range(L):
+                    if holds[k] >= 0:
+                        _move(was, k, L, flat, holds[k] * V, 1, V)
+                if log_z.shape[0] > 0:
+                    _totals(
+                        ptr, slot, scope, W, w_p, prior_p, out, holds, log_odds, clamp, log_z,
+                        joint, on, off, four,
+                    )  # fmt: skip
+                if lane == L:
+                    break
+                continue
+            state = WAITS
+            if runs[lane] >= 0 and halt:
+                state = STOPPED
+            elif runs[lane] >= 0:
+                moves = np.float64(change[lane]) / (1.0 - damping)
+                before, quiet = last[lane], moves
+                if damping > 0.0:
+                    quiet = max(quiet, half_angle(np.float64(moved[lane])))
+                last[lane] = quiet
+                if damping == 0.0 and quiet < before < np.inf:
+                    quiet *= quiet / before
+                count[lane] += 1
+                done[lane] += 1
+                if count[lane] >= max_iters:
+                    state, last[lane] = STOPPED, moves
+                elif quiet <= trigger[lane]:
+                    state = QUIET
+            if state != WAITS:
+                j = 0
+                while parks[j] >= 0:
+                    j += 1
+                _move(run, lane, L, park, j * length, 1, size)
+                _move(bel, lane, L, park, j * length + padded, 1, V)
+                parks[j], why[j], count_p[j], done_p[j] = runs[lane], state, count[lane], done[lane]
+                trigger_p[j], last_p[j] = trigger[lane], last[lane]
+                runs[lane] = -1
+                n_run -= 1
+                n_park += 1
+            lane += 1
+        if n_run == 0 and n_wait == 0:
+            if begin == n:
+                return
+            forward = True
+
+
+@jit
+def enter(base, more, lean, evidence, log_odds, own, dead):
+    """Fields of binary variables as log-odds, with what is known; all rows in one pass.
+
+    ``base`` (n or 1, 2V) and ``more`` (n or 1, 2V, or empty) are log-fields to be added up,
+    ``lean`` (n or 1, V) what pairs add to state 1, ``evidence`` (n, V) states or -1, or empty.
+    Writes log-odds (n, V), infinite where known, the sum of each variable's own number (that of
+    state 0, or of the state it is known to be in), and whether a row has no state left somewhere.
+    """
+    for r in range(log_odds.shape[0]):
+        a = r if base.shape[0] > 1 else 0
+        b = r if more.shape[0] > 1 else 0
+        c = r if lean.shape[0] > 1 else 0
+        total, bad = 0.0, False
+        for v in range(log_odds.shape[1]):
+            low, high = base[a, 2 * v], base[a, 2 * v + 1]
+            if more.size > 0:
+                low += more[b, 2 * v]
+                high += more[b, 2 * v + 1]
+            if evidence.size > 0:
+                if evidence[r, v] == 1:
+                    low = -np.inf
+                elif evidence[r, v] == 0:
+                    high = -np.inf
+            if low == -np.inf:
+                bad = bad or high == -np.inf
+                total += high + lean[c, v]
+                log_odds[r, v] = np.inf
+            else:
+                total += low
+                log_odds[r, v] = high - low + lean[c, v]
+        own[r], dead[r] = total, bad
+
+
+@jit
+def leave(p, probs):
+    """P(1) (n, V) as the probabilities of both states, (n, 2V)."""
+    for r in range(p.shape[0]):
+        for v in range(p.shape[1]):
+            probs[r, 2 * v] = 1.0 - p[r, v]
+            probs[r, 2 * v + 1] = p[r, v]

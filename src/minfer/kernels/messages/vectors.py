@@ -1,0 +1,502 @@
+"""Visits of general variables: pull the messages in, form the belief, send the cavities out.
+
+    M_{f→v}(x_v) ∝ sum psi(x) prod_{u != v} q_{u→f}(x_u)      (pull)
+    b_v ∝ field_v prod_f M_{f→v}^rho,  q_{v→f} ∝ b_v / M_{f→v}     (update)
+
+A cavity is belief / message with 0 / 0 = 0: a state with a zero message is left out of everything.
+``visit_linear`` keeps vectors scaled to sum 1 (sums vectorise, maxima do not), ``visit_log``
+their logs scaled to maximum 0; they do the same. A linear number below 1e-150 raises ``flag[0]``
+while it is still accurate, and the run goes on in log space, where only what is forbidden is minus
+infinity. Until the end of a sweep, numbers may fall to zero nevertheless. A variable with no state
+left raises ``flag[1]``; whether that proves anything is for :mod:`minfer.engine.support` to say.
+
+Each visits a run of variables, because a call counts references to all its arrays.
+
+**Sending ahead.** Undamped sweeps that alternate in direction need half of that. Call a variable of
+a factor's scope *behind* another if the sweep comes to it sooner. With ``ahead``
+
+* a message is pulled only from factors that have a variable behind this one. All others of the
+  scope were last visited in the sweep before, before this one was, and it heard them then: their
+  cavities, and so the message, are the same bits as now;
+* a cavity is written only for factors that have a variable ahead. Where there is none, this
+  variable is the first of the scope to be visited in the sweep to come, and writes its cavity anew
+  before any other of the scope pulls.
+
+So beliefs and messages are those of sending all, bit for bit, if the sweep before was one in the
+other direction; cavities are not, and are computed anew (CAVITIES) where somebody asks for them.
+"""
+
+import math
+
+import numpy as np
+
+from minfer.kernels.arithmetic.addresses import (
+    SPAN,
+    L,
+    address,
+    get,
+    greater,
+    least,
+    lesser,
+    load,
+    most,
+    put,
+    spread,
+    store,
+    total,
+)
+from minfer.kernels.arithmetic.lanes import choose, exp, larger, smaller
+from minfer.kernels.compiling.jit import jit
+from minfer.kernels.messages.labels import label_message
+from minfer.kernels.messages.tables import contract, damped, factor_message
+from minfer.kernels.messages.wiring import (
+    ARITY,
+    ASLEEP,
+    CODE,
+    FACTOR,
+    FIRST,
+    GENERAL,
+    MAX_ODDS,
+    OFFSET,
+    POSITION,
+    SIZE,
+    TABLE,
+    WIDTH,
+)
+
+#: Linear messages and products stay above this or the run continues in log space.
+TINY = 1e-150
+#: No message in logs is further from the largest, so that sums of them never are minus infinity.
+FARTHEST = -1e300
+
+_U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
+
+BOTH, PULL, UPDATE, CAVITIES = 0, 1, 2, 3  # phases; CAVITIES is UPDATE without pair messages
+
+
+@jit
+def _distance(new, old, o, n):
+    """The largest difference of two vectors, new[:n] and old[o:o+n], both taken to sum 1."""
+    a = b = 0.0
+    for i in range(n):
+        a += new[i]
+        b += old[o + i]
+    worst = 0.0
+    if a > 0.0 and b > 0.0:
+        a, b = 1.0 / a, 1.0 / b
+        for i in range(n):
+            worst = max(worst, abs(new[i] * a - old[o + i] * b))
+    return worst
+
+
+@jit
+def _log_distance(new, old, o, n, top):
+    """The same for logs; ``top`` is the largest of ``new``, that of ``old`` is 0 or near."""
+    a = b = 0.0
+    for i in range(n):
+        a += math.exp(new[i] - top)
+        b += math.exp(old[o + i])
+    worst = 0.0
+    if a > 0.0 and b > 0.0:
+        for i in range(n):
+            worst = max(worst, abs(math.exp(new[i] - top) / a - math.exp(old[o + i]) / b))
+    return worst
+
+
+@jit
+def shift_to_top(given, at, n):
+    """Take the largest of n numbers off all, by address; it, and the lowest that is not -inf."""
+    lanes, top, a = spread(-np.inf), -np.inf, given
+    for _ in range(n // L):
+        lanes = larger(load(a), lanes)
+        a += SPAN
+    for _ in range(n % L):
+        top = max(top, get(a))
+        a += 8
+    top = max(top, most(lanes))
+    a, off, none, far = given, spread(top), spread(-np.inf), spread(np.inf)
+    low = far
+    rest = np.inf
+    for _ in range(n // L):
+        x = load(a) - off
+        store(at, x)
+        low = smaller(low, choose(x, none, x, far))
+        a, at = a + SPAN, at + SPAN
+    for _ in range(n % L):
+        x = get(a) - top
+        put(at, x)
+        rest = min(rest, x if x > -np.inf else np.inf)
+        a, at = a + 8, at + 8
+    return top, min(rest, least(low))
+
+
+@jit
+def _extent(a, n):
+    """The largest of n numbers by address, and the lowest that is not -inf."""
+    first, lanes, top, low, rest = a, spread(-np.inf), -np.inf, spread(np.inf), np.inf
+    for _ in range(n // L):
+        x = load(a)
+        lanes, low = greater(x, lanes), lesser(x, low)
+        a += SPAN
+    for _ in range(n % L):
+        x = get(a)
+        top, rest = max(top, x), min(rest, x)
+        a += 8
+    top, rest = max(top, most(lanes)), min(rest, least(low))
+    if rest == -np.inf:  # seldom: once more, without them
+        rest = np.inf
+        for i in range(n):
+            x = get(first + 8 * i)
+            rest = min(rest, x if x > -np.inf else np.inf)
+    return top, rest
+
+
+@jit
+def exp_from_top(given, at, n, few):
+    """What :func:`shift_to_top` and then :func:`exp_all` do, without numbers in between.
+
+    Returns the largest, the lowest of the differences from it that is not -inf, and the sum.
+    """
+    top, low = _extent(given, n)
+    if low - top == -np.inf:  # that far apart
+        top, low = shift_to_top(given, at, n)
+        return top, low, exp_all(at, n, few)
+    off, lanes, rest = spread(top), spread(0.0), 0.0
+    for _ in range(n // L):
+        x = exp(load(given) - off)
+        store(at, x)
+        lanes = lanes + x
+        given, at = given + SPAN, at + SPAN
+    if n % L > 0:
+        for i in range(n % L):
+            put(few + 8 * i, get(given + 8 * i) - top)
+        store(few, exp(load(few)))
+        for i in range(n % L):
+            x_ = get(few + 8 * i)
+            put(at + 8 * i, x_)
+            rest += x_
+    return top, low - top, total(lanes) + rest
+
+
+@jit
+def exp_all(a, n, few):
+    """e^x of n numbers x <= 1 by address; their sum.
+
+    ``few`` has room for eight: all are computed in the same vectors.
+    """
+    lanes, rest = spread(0.0), 0.0
+    for _ in range(n // L):
+        x = exp(load(a))
+        store(a, x)
+        lanes = lanes + x
+        a += SPAN
+    if n % L > 0:
+        for i in range(n % L):
+            put(few + 8 * i, get(a + 8 * i))
+        store(few, exp(load(few)))
+        for i in range(n % L):
+            put(a + 8 * i, get(few + 8 * i))
+            rest += get(few + 8 * i)
+    return total(lanes) + rest
+
+
+@jit
+def multiply(a, x, n):
+    """n numbers times x, by address."""
+    for _ in range(n // L):
+        store(a, load(a) * x)
+        a += SPAN
+    for _ in range(n % L):
+        put(a, get(a) * x)
+        a += 8
+
+
+@jit
+def scale_field(given, off, cls, linear, field):
+    """Logs of general variables taken to maximum 0, of others to 0, and exponentials of them.
+
+    These if ``linear``. Returns the sum of what was taken off, and the lowest logarithm that is
+    left, zeros apart.
+    """
+    tops = lost = lowest = 0.0
+    few = np.zeros(L)
+    for v in range(cls.shape[0]):
+        lo, n = off[v], off[v + 1] - off[v]
+        top = low = 0.0
+        if cls[v] != GENERAL:
+            for i in range(lo, lo + n):
+                field[i] = 1.0 if linear else 0.0
+        elif linear:
+            a, at = address(given) + 8 * lo, address(field) + 8 * lo
+            top, low, _ = exp_from_top(a, at, n, address(few))
+        else:
+            top, low = shift_to_top(address(given) + 8 * lo, address(field) + 8 * lo, n)
+        lowest = min(lowest, low)
+        part = top - lost
+        more = tops + part
+        lost, tops = (more - tops) - part, more
+    return tops, lowest
+
+
+@jit
+def has_other(fslot, first, arity, g, later):
+    """Whether a factor has another slot than g, of a later (an earlier) variable.
+
+    Slots lie in the order of their variables, and no scope has a variable twice.
+    """
+    for a in range(first, first + arity):  # noqa: SIM110 - kernels have no generators
+        if fslot[a] != g and (fslot[a] > g) == later:
+            return True
+    return False
+
+
+@jit
+def _mixed(new, old, damping):
+    """A damped message; on its own, so that no flag lets two versions of a loop round it apart."""
+    return new + damping * (old - new)
+
+
+@jit(fastmath={"reassoc", "contract"})
+def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead):
+    """Visit general variables begin..end; ``ahead``: see the module's text.
+
+    Returns the largest change of a belief and, if ``watching``, of a cavity and of a message into
+    the variable or, of a pair, out of it, undamped.
+    """
+    card, off, cls = w.card, w.off, w.cls
+    field, ptr, rev = w.field, w.ptr, w.rev
+    W, gptr, gslot = w.W, w.gptr, w.gslot
+    fac, fslot, tab = w.fac, w.fslot, w.tab
+    m, gm, gq = s.m, s.gm, s.gq
+    bel, b, tmp = s.bel, s.b, s.tmp
+    flag = s.flag
+    biggest = moved = told = 0.0
+    small = 0  # numbers too close to underflow
+    for place in range(begin, end):
+        v = place if forward else begin + end - 1 - place
+        if cls[v] == ASLEEP:
+            continue
+        n, base = card[v], off[v]
+        for g in range(gptr[v], gptr[v + 1]) if phase <= PULL else range(0):
+            f, o = gslot[g, FACTOR], gslot[g, OFFSET]
+            t = fac[f, TABLE]
+            if t < 0:
+                continue  # a machine or a global factor: filled in already
+            first, k = fac[f, FIRST], gslot[g, POSITION]
+            if ahead and not has_other(fslot, first, fac[f, ARITY], g, not forward):
+                continue
+            if fac[f, CODE] > 0:
+                q = gslot[fslot[first + 1 - k], OFFSET]
+                label_message(tab, t, fac[f, CODE], fac[f, WIDTH], gq, q, n, tmp)
+            elif fac[f, ARITY] == 2:  # most factors: written out, unsigned, four at a time
+                other = fslot[first + 1 - k]
+                q, size = np.uint64(gslot[other, OFFSET]), np.uint64(gslot[other, SIZE])
+                mine, row, j = np.uint64(n), np.uint64(t), _U0
+                if k == 0:
+                    for i in range(mine):
+                        j = _U0
+                        t0 = t1 = t2 = t3 = 0.0
+                        while j + _U4 <= size:
+                            t0 += tab[row + j] * gq[q + j]
+                            t1 += tab[row + j + _U1] * gq[q + j + _U1]
+                            t2 += tab[row + j + _U2] * gq[q + j + _U2]
+                            t3 += tab[row + j + _U3] * gq[q + j + _U3]
+                            j += _U4
+                        while j < size:
+                            t0 += tab[row + j] * gq[q + j]
+                            j += _U1
+                        tmp[i] = (t0 + t1) + (t2 + t3)
+                        row += size
+                else:
+                    while j + _U4 <= mine:
+                        t0 = t1 = t2 = t3 = 0.0
+                        cell = row + j
+                        for i in range(size):
+                            x = gq[q + i]
+                            t0 += x * tab[cell]
+                            t1 += x * tab[cell + _U1]
+                            t2 += x * tab[cell + _U2]
+                            t3 += x * tab[cell + _U3]
+                            cell += mine
+                        tmp[j] = t0
+                        tmp[j + _U1] = t1
+                        tmp[j + _U2] = t2
+                        tmp[j + _U3] = t3
+                        j += _U4
+                    while j < mine:
+                        t0 = 0.0
+                        for i in range(size):
+                            t0 += gq[q + i] * tab[row + i * mine + j]
+                        tmp[j] = t0
+                        j += _U1
+            else:
+                contract(tab, t, gq, gslot, fslot, first, fac[f, ARITY], np.int64(k), tmp)
+            if watching:
+                told = max(told, _distance(tmp, gm, o, n))
+            if damping == 0.0:  # a message is at most 1, so it needs no scaling
+                for i in range(n):
+                    x = tmp[i]
+                    small += x < TINY and x > 0.0
+                    gm[o + i] = x
+                continue
+            total = 0.0
+            for i in range(n):
+                total += tmp[i]
+            if total == 0.0:
+                flag[1] = v + 1
+                return biggest, moved, told
+            for i in range(n):
+                x = tmp[i] / total
+                small += x < TINY and x > 0.0
+                gm[o + i] = _mixed(x, gm[o + i], damping) if x > 0.0 else 0.0
+        if phase == PULL:
+            continue
+        for i in range(n):
+            b[i] = field[base + i]
+        for e in range(ptr[v], ptr[v + 1]):
+            b[1] *= m[e]
+            scale = 1.0 / (b[0] + b[1])
+            b[0] *= scale
+            b[1] *= scale
+            small += (b[0] < TINY and b[0] > 0.0) or (b[1] < TINY and b[1] > 0.0)
+        total = 1.0
+        for g in range(gptr[v], gptr[v + 1]):
+            o = gslot[g, OFFSET]
+            total = 0.0
+            for i in range(n):
+                x = b[i] * gm[o + i]
+                small += x < TINY and x > 0.0
+                b[i] = x
+            for i in range(n):
+                total += b[i]
+            if total == 0.0:
+                flag[1] = v + 1
+                return biggest, moved, told
+            if total < 1e-20:
+                for i in range(n):
+                    b[i] /= total
+        total = 0.0
+        for i in range(n):
+            total += b[i]
+        scale = 1.0 / total
+        for i in range(n):
+            p = b[i] * scale
+            biggest = max(biggest, abs(p - bel[base + i]))
+            bel[base + i] = p
+        for g in range(gptr[v], gptr[v + 1]):
+            f, o = gslot[g, FACTOR], gslot[g, OFFSET]
+            here = ahead and fac[f, TABLE] >= 0
+            if here and not has_other(fslot, fac[f, FIRST], fac[f, ARITY], g, forward):
+                continue
+            total = 0.0
+            for i in range(n):
+                tmp[i] = b[i] / gm[o + i] if b[i] > 0.0 else 0.0
+            for i in range(n):
+                total += tmp[i]
+            scale = 1.0 / total
+            if watching:
+                moved = max(moved, _distance(tmp, gq, o, n))
+            for i in range(n):
+                x = tmp[i] * scale
+                small += x < TINY and x > 0.0
+                gq[o + i] = x
+        if phase != CAVITIES and ptr[v] < ptr[v + 1]:
+            odds = MAX_ODDS if b[0] == 0.0 else min(max(b[1] / b[0], 1.0 / MAX_ODDS), MAX_ODDS)
+            for e in range(ptr[v], ptr[v + 1]):
+                x, old = (m[e] + W[e] * odds) / (m[e] + odds), m[rev[e]]
+                told = max(told, abs(x - old) / (x + old))  # at least what a pair's message counts
+                out[rev[e]] = x if damping == 0.0 else damped(x, old, damping)
+    if small > 0:
+        flag[0] = 1
+    return biggest, moved, told
+
+
+@jit
+def visit_log(w, s, out, begin, end, forward, phase, damping, watching, ahead):
+    """The same in logs, and with messages raised to their edge appearance where there is one."""
+    card, off, cls = w.card, w.off, w.cls
+    field, ptr, rev = w.field, w.ptr, w.rev
+    W, gptr, gslot = w.W, w.gptr, w.gslot
+    fac, fslot, tab = w.fac, w.fslot, w.tab
+    rho, grho = w.rho, w.grho
+    m, rl, gm = s.m, s.rl, s.gm
+    gq, bel, b = s.gq, s.bel, s.b
+    tmp, flag = s.tmp, s.flag
+    biggest = moved = told = 0.0
+    for place in range(begin, end):
+        v = place if forward else begin + end - 1 - place
+        if cls[v] == ASLEEP:
+            continue
+        n, base = card[v], off[v]
+        for g in range(gptr[v], gptr[v + 1]) if phase <= PULL else range(0):
+            f, o = gslot[g, FACTOR], gslot[g, OFFSET]
+            if fac[f, TABLE] < 0:
+                continue
+            if ahead and not has_other(fslot, fac[f, FIRST], fac[f, ARITY], g, not forward):
+                continue
+            k = np.int64(gslot[g, POSITION])
+            factor_message(tab, fac, f, gq, gslot, fslot, k, np.bool_(True), tmp)
+            top = -np.inf
+            for i in range(n):
+                top = max(top, tmp[i])
+            if top == -np.inf:
+                flag[1] = v + 1
+                return biggest, moved, told
+            if watching:
+                told = max(told, _log_distance(tmp, gm, o, n, top))
+            for i in range(n):
+                x = tmp[i] - top
+                if x < FARTHEST and x > -np.inf:
+                    x = FARTHEST
+                if damping > 0.0 and x > -np.inf and gm[o + i] > -np.inf:
+                    x += damping * (gm[o + i] - x)
+                gm[o + i] = x
+        if phase == PULL:
+            continue
+        for i in range(n):
+            b[i] = field[base + i]
+        for e in range(ptr[v], ptr[v + 1]):
+            b[1] += math.log(m[e]) if rl.size == 0 else rl[e]
+        for g in range(gptr[v], gptr[v + 1]):
+            power = grho[g] if grho.size > 0 else 1.0
+            for i in range(n):
+                b[i] += power * gm[gslot[g, OFFSET] + i]
+        top = -np.inf
+        for i in range(n):
+            top = max(top, b[i])
+        if top == -np.inf:
+            flag[1] = v + 1
+            return biggest, moved, told
+        total = 0.0
+        for i in range(n):
+            b[i] -= top
+            total += math.exp(b[i])
+        for i in range(n):
+            p = math.exp(b[i]) / total
+            biggest = max(biggest, abs(p - bel[base + i]))
+            bel[base + i] = p
+        for g in range(gptr[v], gptr[v + 1]):
+            f, o = gslot[g, FACTOR], gslot[g, OFFSET]
+            here = ahead and fac[f, TABLE] >= 0
+            if here and not has_other(fslot, fac[f, FIRST], fac[f, ARITY], g, forward):
+                continue
+            top = -np.inf
+            for i in range(n):
+                x = b[i] - gm[o + i] if b[i] > -np.inf else -np.inf
+                tmp[i] = x
+                top = max(top, x)
+            if watching:
+                moved = max(moved, _log_distance(tmp, gq, o, n, top))
+            for i in range(n):
+                gq[o + i] = tmp[i] - top
+        if phase != CAVITIES and ptr[v] < ptr[v + 1]:
+            odds = math.exp(min(max(b[1] - b[0], -460.0), 460.0))
+            for e in range(ptr[v], ptr[v + 1]):
+                x, old = (m[e] + W[e] * odds) / (m[e] + odds), m[rev[e]]
+                told = max(told, abs(x - old) / (x + old))
+                if damping > 0.0:
+                    x = damped(x, old, damping)
+                out[rev[e]] = x
+                if rl.size > 0:
+                    rl[rev[e]] = rho[e] * math.log(x)
+    return biggest, moved, told

@@ -1,0 +1,1 @@
+"""Gains of factors, and selection by them."""

@@ -1,0 +1,1 @@
+"""Names of states, evidence as given, joint tables, directed networks."""

@@ -1,0 +1,358 @@
+"""Bayesian networks: tables that are conditional distributions know their child.
+
+A factor over (parents..., child) whose rows over the child sum to one is a conditional distribution
+P(child | parents); :attr:`FactorGraph.directed` says whether a model consists of one for each
+variable, without a cycle. Pruning, sampling, counting and sensitivity need to know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.basics.checks import concatenate, real_numbers, table_sizes, told
+from minfer.errors import ModelError, visible
+from minfer.factors.tables import Tables, flat_table_groups, table_groups
+from minfer.model.states import Variables
+
+if TYPE_CHECKING:
+    from minfer.model.build import Growing
+
+G = TypeVar("G", bound="Growing")
+
+#: How far a row of probabilities may be from one.
+ROW_SUM = 1e-4
+
+_HINT = "; a table of columns, as pgmpy has them, has to be turned into one of rows: table.T"
+
+#: Rows this near to one are left as they are: what is off is the rounding of the sum.
+ROUNDING = 1e-12
+
+
+def with_network(graph: G, tables: Any) -> G:
+    """A graph without factors with those of a network; see :meth:`FactorGraph.network`."""
+    if not isinstance(tables, Mapping):
+        raise ModelError(
+            f"network: tables must be a mapping {{variable: table}}, not {told(tables)}"
+        )
+    children, parents, cpts = [], [], []
+    for name, entry in tables.items():
+        own_parents: Any = []
+        table = entry
+        if isinstance(entry, tuple) and len(entry) == 2 and _is_names(entry[0]):
+            own_parents, table = entry
+            own_parents = [own_parents] if isinstance(own_parents, str) else list(own_parents)
+        children.append(graph.index(name))
+        parents.append([graph.index(p) for p in own_parents])
+        cpts.append(table)
+    missing = set(range(graph.n_variables)) - set(children)
+    if missing:
+        raise ModelError(f"network: there is no table for {graph.name(min(missing))}")
+    return with_conditionals(graph, children, parents, cpts)
+
+
+def _is_names(value: Any) -> bool:
+    if isinstance(value, str):
+        return True
+    return isinstance(value, (list, tuple)) and all(isinstance(x, str) for x in value)
+
+
+def with_probabilities(graph: G, scopes: Sequence[Sequence[int]], tables: Sequence[ArrayLike]) -> G:
+    """A graph with tables of numbers that are not negative added, which are not their logarithms.
+
+    Those that are conditional distributions of their last variables know it, unless two are of one
+    variable or they form a cycle; their rows are divided by their sums (:data:`ROW_SUM`).
+    """
+    listed: list[NDArray[np.float64]] = []
+    for scope, table in zip(scopes, tables):
+        what = f"the table of {graph._scope_text(scope)}"
+        p = np.array(real_numbers(table, what), dtype=np.float64)
+        bad = ~(np.isfinite(p) & (p >= 0))
+        if bad.any():
+            raise ModelError(
+                f"{what} has {p[bad][0]:g}; probabilities must be finite and not negative"
+            )
+        if p.size and not p.any():
+            raise ModelError(f"{what} is zero everywhere")
+        listed.append(p)
+    arity = np.array([len(scope) for scope in scopes], dtype=np.int64)
+    joined = concatenate([np.asarray(scope) for scope in scopes], np.int64)
+    child = None
+    if (table_sizes(graph._n_states[joined], arity) == [p.size for p in listed]).all():
+        some = np.flatnonzero(arity)
+        flat = concatenate([listed[i].ravel() for i in some], np.float64)
+        good = are_conditional(graph, arity[some], joined, flat)
+        parents = {scopes[i][-1]: scopes[i][:-1] for i in some[good].tolist()}
+        if parents and len(parents) == good.sum() and not order_or_cycle(parents)[1]:
+            flat = normalised(graph, arity[some], joined, flat, good)
+            ends = np.cumsum([listed[i].size for i in some])
+            for i, p in zip(some.tolist(), np.split(flat, ends[:-1])):
+                listed[i] = p.reshape(listed[i].shape)
+            child = np.full(len(listed), -1, dtype=np.int32)
+            child[some[good]] = [scopes[i][-1] for i in some[good].tolist()]
+    with np.errstate(divide="ignore"):
+        logs = [np.log(p) for p in listed]
+    return graph._append(*table_groups(graph, graph.n_factors, scopes, logs), child=child)
+
+
+def with_conditionals(
+    graph: G,
+    children: Sequence[int],
+    parents: Sequence[Sequence[int]],
+    tables: Sequence[ArrayLike],
+    row_sum: float = ROW_SUM,
+    normalise: bool = True,
+) -> G:
+    """A graph with conditional distributions added; scopes are (parents..., child).
+
+    Rows that sum to one within ``row_sum`` are accepted, and divided by their sum (files round to a
+    few digits, and what is left out by pruning must then sum to one); others are an error.
+    """
+    scopes, flat = [], []
+    for child, own, table in zip(children, parents, tables):
+        name = visible(graph.name(child))
+        scope = [*own, child]
+        if len(set(scope)) < len(scope):
+            raise ModelError(f"network: {name} is its own parent, or has a parent twice")
+        shape = tuple(int(graph._n_states[v]) for v in scope)
+        p = real_numbers(table, f"network: the table of {name}").astype(np.float64)
+        if p.size != np.prod(shape, dtype=np.float64):
+            raise ModelError(
+                f"network: the table of {name} has {p.size} numbers, but its parents and itself "
+                f"have {' x '.join(map(str, shape))} states"
+            )
+        if p.ndim > 1 and p.shape not in (shape, (math.prod(shape[:-1]), shape[-1])):
+            hint = _HINT if p.shape == (shape[-1], math.prod(shape[:-1])) else ""
+            raise ModelError(
+                f"network: the table of {name} has shape {p.shape}, not {shape}, parents first"
+                f"{hint}"
+            )
+        scopes.append(np.array(scope, dtype=np.int64))
+        flat.append(p.ravel())
+    arity = np.array([len(s) for s in scopes], dtype=np.int64)
+    joined = concatenate(scopes, np.int64), concatenate(flat, np.float64)
+    if fault := find_fault(graph, arity, *joined, row_sum):
+        columns = flat[fault.table].reshape(int(graph._n_states[children[fault.table]]), -1).sum(0)
+        hint = f"; its columns do{_HINT}" if (np.abs(columns - 1.0) <= row_sum).all() else ""
+        raise ModelError(f"network: {fault.message}{hint}")
+    check_acyclic(graph, list(children), [list(p) for p in parents])
+    return with_flat_conditionals(graph, arity, *joined, normalise)
+
+
+def with_flat_conditionals(
+    graph: G,
+    arity: NDArray[np.int64],
+    scopes: NDArray[np.int64],
+    p: NDArray[np.float64],
+    normalise: bool = True,
+) -> G:
+    """As :func:`with_conditionals`, from flat arrays in which nothing is wrong.
+
+    Parameters
+    ----------
+    arity : int array (F,), at least 1
+    scopes : int array (sum of arity,), each (parents..., child)
+    p : float array (sum of table sizes,), each table with its child fastest
+    """
+    if normalise:
+        p = normalised(graph, arity, scopes, p)
+    with np.errstate(divide="ignore"):
+        logs = np.log(p)
+    groups = flat_table_groups(graph, graph.n_factors, arity, scopes.astype(np.int32), logs)
+    return graph._append(*groups, child=scopes[np.cumsum(arity) - 1])
+
+
+def network_of(bare: G, scopes: Sequence[list[int]], p: NDArray[np.float64]) -> G | TableFault:
+    """The network of one conditional distribution for each variable of a graph without factors.
+
+    As :func:`find_fault` and :func:`with_flat_conditionals`, with as few calls as a small file
+    deserves: shapes are handled in plain Python, numbers all at once.
+    """
+    card = bare._n_states.tolist()
+    shapes = [tuple([card[v] for v in scope]) for scope in scopes]
+    sizes = [math.prod(shape) for shape in shapes]
+    begin = [0, *accumulate(sizes)]
+    rows: list[int] = []
+    for shape, lo, hi in zip(shapes, begin, begin[1:]):
+        rows += range(lo, hi, shape[-1])
+    total = np.add.reduceat(p, rows)
+    off = np.abs(total - 1.0)
+    most = off.max()  # NaN where there is one
+    least = p.min()
+    if not (most <= ROW_SUM and least >= 0.0):
+        arity = np.array([len(scope) for scope in scopes], dtype=np.int64)
+        fault = find_fault(bare, arity, np.array([v for scope in scopes for v in scope]), p)
+        assert fault is not None
+        return fault
+    if most >= ROUNDING:
+        total[off < ROUNDING] = 1.0
+        p = p / total.repeat(np.diff(rows, append=len(p)))
+    with np.errstate(divide="ignore") if least == 0.0 else nullcontext():
+        logs = np.log(p)
+    found: dict[tuple[int, ...], list[int]] = {}
+    for i, shape in enumerate(shapes):
+        found.setdefault(shape, []).append(i)
+    groups = []
+    for shape in sorted(found, key=lambda shape: (len(shape), shape)):
+        mine, size = found[shape], math.prod(shape)
+        entries = np.array([logs[begin[i] : begin[i] + size] for i in mine])
+        scope = np.array([scopes[i] for i in mine], dtype=np.int32)
+        groups.append(Tables(np.array(mine), scope, shape, entries))
+    child = np.array([scope[-1] for scope in scopes], dtype=np.int32)
+    return bare._append(*groups, child=child)
+
+
+def normalised(
+    graph: Variables,
+    arity: NDArray[np.int64],
+    scopes: NDArray[np.int64],
+    p: NDArray[np.float64],
+    which: NDArray[np.bool_] | None = None,
+) -> NDArray[np.float64]:
+    """Each row divided by its sum, unless that is one but for rounding; of some tables or all."""
+    row_sizes, first, rows_before = _rows(graph, arity, scopes)
+    total = _sums(p, first)
+    total[np.abs(total - 1.0) < ROUNDING] = 1.0
+    if which is not None:
+        n_rows = np.diff(rows_before, append=len(first))
+        total[~np.repeat(which, n_rows)] = 1.0
+    return p / np.repeat(total, row_sizes)
+
+
+def are_conditional(
+    graph: Variables,
+    arity: NDArray[np.int64],
+    scopes: NDArray[np.int64],
+    p: NDArray[np.float64],
+    row_sum: float = ROW_SUM,
+) -> NDArray[np.bool_]:
+    """Which tables are conditional distributions of their last variables, shape (F,)."""
+    _, first, rows_before = _rows(graph, arity, scopes)
+    wrong = ~(np.abs(_sums(p, first) - 1.0) <= row_sum)
+    return ~np.logical_or.reduceat(wrong, rows_before)
+
+
+class TableFault(NamedTuple):
+    """What is wrong with a table of probabilities, and where: its number, and a row of it."""
+
+    table: int
+    row: int
+    message: str
+
+
+def find_fault(
+    graph: Variables,
+    arity: NDArray[np.int64],
+    scopes: NDArray[np.int64],
+    p: NDArray[np.float64],
+    row_sum: float = ROW_SUM,
+) -> TableFault | None:
+    """The first row that has a negative number or does not sum to one; arguments as above."""
+    row_sizes, first, rows_before = _rows(graph, arity, scopes)
+    bad_cell = ~(np.isfinite(p) & (p >= 0))
+    total = _sums(np.where(bad_cell, np.nan, p), first)
+    wrong = ~(np.abs(total - 1.0) <= row_sum)
+    if not wrong.any():
+        return None
+    at = int(np.argmax(wrong))
+    table = int(np.searchsorted(rows_before, at, side="right")) - 1
+    row = at - int(rows_before[table])
+    end = int(arity[: table + 1].sum())
+    *parents, child = scopes[end - int(arity[table]) : end].tolist()
+    name, given = visible(graph.name(child)), given_text(graph, parents, row)
+    if bad_cell[first[at] : first[at] + row_sizes[at]].any():
+        what = f"the table of {name}{given} has a number that is negative or not finite"
+    else:
+        what = f"the probabilities of {name}{given} sum to {total[at]:.6g}, not 1"
+    return TableFault(table, row, what)
+
+
+def given_text(graph: Variables, parents: Sequence[int], row: int) -> str:
+    """What a row of a table is given, as in " given A=yes, B=no"; its last parent runs fastest."""
+    if not parents:
+        return ""
+    states = np.unravel_index(row, [int(graph._n_states[v]) for v in parents])
+    said = (
+        f"{visible(graph.name(v))}={visible(graph.states(v)[int(k)])}"
+        for v, k in zip(parents, states)
+    )
+    return f" given {', '.join(said)}"
+
+
+def _rows(
+    graph: Variables, arity: NDArray[np.int64], scopes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Of each row its size and its first cell, and how many rows there are before each table."""
+    child = graph._n_states[scopes[np.cumsum(arity) - 1]].astype(np.int64)
+    n_rows = table_sizes(graph._n_states[scopes], arity).astype(np.int64) // child
+    sizes = np.repeat(child, n_rows)
+    return sizes, np.cumsum(sizes) - sizes, np.cumsum(n_rows) - n_rows
+
+
+def _sums(p: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.add.reduceat(p, first) if len(first) else np.zeros(0)
+
+
+def check_acyclic(
+    graph: Variables, children: Sequence[int], parents: Sequence[Sequence[int]]
+) -> NDArray[np.int64]:
+    """Variables in an order that puts parents first; a cycle is an error that shows it."""
+    of: dict[int, Sequence[int]] = {}
+    for child, own in zip(children, parents):
+        if child in of:
+            raise ModelError(f"network: {visible(graph.name(child))} has two tables")
+        of[child] = own
+    order, loop = order_or_cycle(of)
+    if loop:
+        raise ModelError(f"network: {cycle_text(graph, loop)}")
+    return np.array(order, dtype=np.int64)
+
+
+def cycle_text(graph: Variables, loop: Sequence[int]) -> str:
+    """A cycle in words."""
+    shown = " <- ".join(visible(graph.name(x)) for x in loop[:8])
+    return f"the parents form a cycle: {shown}{' <- ...' * (len(loop) > 8)}"
+
+
+def parents_first(scopes: Sequence[Sequence[int]]) -> bool:
+    """Whether every table (parents..., child) comes after those of its parents."""
+    seen: set[int] = set()
+    for scope in scopes:
+        if not seen.issuperset(scope[:-1]):
+            return False
+        seen.add(scope[-1])
+    return True
+
+
+def order_or_cycle(parents: Mapping[int, Sequence[int]]) -> tuple[list[int], list[int]]:
+    """Variables with parents first, or else (a, parent of a, ..., a), a cycle."""
+    order: list[int] = []
+    state: dict[int, int] = {}
+    for begin in parents:
+        path: list[tuple[int, int]] = [(begin, 0)]
+        if state.get(begin):
+            continue
+        state[begin] = 1
+        while path:
+            v, k = path[-1]
+            own = parents.get(v, ())
+            if k == len(own):
+                state[v] = 2
+                order.append(v)
+                path.pop()
+                continue
+            path[-1] = (v, k + 1)
+            p = own[k]
+            if state.get(p) == 1:
+                walk = [x for x, _ in path]
+                return [], [*walk[walk.index(p) :], p]
+            if not state.get(p):
+                state[p] = 1
+                path.append((p, 0))
+    return order, []

@@ -1,0 +1,385 @@
+"""Variables and their states: numbers, and names so that people can say ``{"CVP": "LOW"}``.
+
+Numbers keep working everywhere; a name that a variable does not have is an error that lists those
+it has. Variables without names of their own have "0", "1", ...
+
+**Names that are numerals.** Of a variable with the states "1", "2", "3" the number 1 may be a name
+or the second state. A text is always a name. A number is a state's number where the variable is
+given by number as well, and in arrays of states; with a variable's name it is refused unless both
+readings are the same. Cells of tables of cases are names first (:mod:`minfer.model.evidence`),
+whatever their type.
+
+**Truth.** True and False are the states that are called so, in any case of letters, and no others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.basics.checks import BaseGraph, first_twice, integer, load, told
+from minfer.errors import EvidenceError, MinferError, ModelError, visible
+
+#: The names of each variable's states; None for a variable whose states have numbers only.
+StateNames = tuple[tuple[str, ...] | None, ...]
+_SHOWN = 12
+_LONGEST = 200  # characters of names that may be alike
+
+
+def near_names(wanted: str, names: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Names much like the wanted one, the nearest first; the case of letters does not count.
+
+    Two letters that have changed places are near too, of short names as well.
+
+    >>> near_names("hypovolaemia", ["HISTORY", "HYPOVOLEMIA"]), near_names("CPV", ["CVP", "HR"])
+    (['HYPOVOLEMIA'], ['CVP'])
+    """
+    lower: dict[str, list[str]] = {}
+    if len(wanted) > _LONGEST:  # comparing takes the square of their length
+        return []
+    for name in (name for name in names if len(name) <= _LONGEST):
+        lower.setdefault(name.strip().lower(), []).append(name)
+    text = wanted.strip().lower()
+    close = [text] * (text in lower)
+    close += [x for x in lower if _swapped(x, text)]
+    close += get_close_matches(text, list(lower), n=n, cutoff=cutoff)
+    return [name for x in dict.fromkeys(close) for name in lower[x]][:n]
+
+
+def did_you_mean(wanted: str, names: Iterable[str], quotes: bool = False) -> str:
+    """The end of a sentence about a name that is not there: the nearest one, if any is near."""
+    near = [visible(name) for name in near_names(wanted, names)]
+    return f"; did you mean {repr(near[0]) if quotes else near[0]}?" if near else ""
+
+
+def is_slip(text: str, name: str) -> bool:
+    """Whether a text is a name misspelt, rather than another name: its digits are the same."""
+    digits = [[c for c in x if c.isdigit()] for x in (text, name)]
+    return digits[0] == digits[1] and bool(near_names(text, [name], cutoff=0.8))
+
+
+def _swapped(a: str, b: str) -> bool:
+    """Whether two neighbouring letters have changed places."""
+    if len(a) != len(b) or len(a) < 3:
+        return False
+    at = [k for k, (x, y) in enumerate(zip(a, b)) if x != y]
+    return len(at) == 2 and at[1] == at[0] + 1 and a[at[0]] == b[at[1]] and a[at[1]] == b[at[0]]
+
+
+def checked_state_names(names: Any, index: Any, n_states: NDArray[np.int32]) -> StateNames | None:
+    """Names as a graph keeps them, from {variable: names} or one entry for each variable.
+
+    ``index`` turns a variable's name into its number. None where no variable has names.
+    """
+    n = len(n_states)
+    if names is None:
+        return None
+    listed: list[Any] = [None] * n
+    if isinstance(names, Mapping):
+        for variable, own in names.items():
+            listed[index(variable)] = own
+    else:
+        if isinstance(names, str) or not isinstance(names, Sequence) or len(names) != n:
+            raise ModelError(
+                f"state names must be a mapping {{variable: names}} or one entry for each of the "
+                f"{n} variables, not {told(names)}"
+            )
+        listed = list(names)
+    out: list[tuple[str, ...] | None] = []
+    for v, own in enumerate(listed):
+        if own is None:
+            out.append(None)
+            continue
+        if isinstance(own, str) or not isinstance(own, (Sequence, np.ndarray)):
+            raise ModelError(f"the states of variable {v} must be a list of names, not {told(own)}")
+        texts = tuple(str(s) for s in own)
+        if len(texts) != n_states[v]:
+            raise ModelError(
+                f"variable {v} has {int(n_states[v])} states, but {len(texts)} names for them"
+            )
+        if (twice := first_twice(texts)) is not None:
+            raise ModelError(f"variable {v} has two states of the name {visible(twice)!r}")
+        out.append(texts)
+    return tuple(out) if any(own is not None for own in out) else None
+
+
+def declared_states(states: Any, who: str) -> tuple[list[int], list[list[str] | None]]:
+    """Numbers and names of states from {variable: names, or how many}; ``who`` is for messages."""
+    if not isinstance(states, Mapping):
+        raise ModelError(
+            f"{who}: states must be a mapping {{variable: names, or how many}}, not {told(states)}"
+        )
+    sizes: list[int] = []
+    names: list[list[str] | None] = []
+    for variable, own in states.items():
+        number = None if isinstance(own, str) else integer(own)
+        several = isinstance(own, (Sequence, np.ndarray)) and getattr(own, "ndim", 1) > 0
+        if number is None and (isinstance(own, str) or not several):
+            raise ModelError(
+                f"{who}: the states of {variable} must be a list of names, or their number, not "
+                f"{told(own)}"
+            )
+        sizes.append(number if number is not None else len(own))
+        names.append(None if number is not None else [str(s) for s in own])
+    return sizes, names
+
+
+def state_number(
+    variable: str,
+    n_states: int,
+    names: tuple[str, ...] | None,
+    state: Any,
+    error: type[MinferError] = EvidenceError,
+    by_name: bool = False,
+) -> int:
+    """The number of a state given by number or name; ``variable`` is for messages.
+
+    ``by_name``: its variable was given by name, so that a number that may be a name is refused.
+    """
+    number = None if isinstance(state, str) else integer(state)
+    if number is not None:
+        if by_name and names is not None and not is_plain_number(names, number):
+            raise error(f"{variable} has {_listed(n_states, names)}: {_either(names, number)}")
+        if 0 <= number < n_states:
+            return number
+        raise error(f"{variable} has states 0 to {n_states - 1}, not {told(state)}")
+    if isinstance(state, str):
+        if names is not None:
+            if state in names:
+                return names.index(state)
+        elif state.isdecimal() and len(state) < 20 and int(state) < n_states:
+            return int(state)
+    elif isinstance(state, (bool, np.bool_)):
+        truth = state_of_truth(names, bool(state))
+        if truth is not None:
+            return truth
+    raise error(
+        f"{variable} has {_listed(n_states, names)}, not {told(state)}{_near(names, state)}"
+    )
+
+
+def number_of(text: str) -> float | None:
+    """A text as a number, if it is a finite one."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and "_" not in text else None
+
+
+def is_plain_number(names: tuple[str, ...], number: int) -> bool:
+    """Whether a number can only be a state's number, or is its name as well."""
+    if 0 <= number < len(names) and number_of(names[number]) not in (None, number):
+        return False
+    return all(number_of(s) != number for k, s in enumerate(names) if k != number)
+
+
+def _either(names: tuple[str, ...], number: int) -> str:
+    """What to say instead of a number that may be a name."""
+    called = [s for s in names if number_of(s) == number]
+    says = [f"{visible(called[0])!r} for the state of that name"] if called else []
+    if 0 <= number < len(names):
+        says.append(f"{visible(names[number])!r} for the one numbered {number}")
+    return f"{number} may be a name or a number; say {', or '.join(says)}"
+
+
+def state_of_truth(names: tuple[str, ...] | None, value: bool) -> int | None:
+    """The state that is called true or false, if there is one."""
+    found = [k for k, s in enumerate(names or ()) if s.strip().lower() == str(value).lower()]
+    return found[0] if len(found) == 1 else None
+
+
+def numerals(names: tuple[str, ...] | None) -> dict[float, int] | None:
+    """States by the numbers they are called; None where no name is one."""
+    found: dict[float, int] = {}
+    for k, name in enumerate(names or ()):
+        value = number_of(name)
+        if value is not None:
+            found.setdefault(value, k)
+    return found or None
+
+
+def _listed(n_states: int, names: tuple[str, ...] | None) -> str:
+    if names is None:
+        return f"states 0 to {n_states - 1}"
+    shown = ", ".join(visible(s) for s in names[:_SHOWN])
+    more = f" and {n_states - _SHOWN} more" if n_states > _SHOWN else ""
+    return f"the states {shown}{more}"
+
+
+def _near(names: tuple[str, ...] | None, state: Any) -> str:
+    if names is None:
+        return "" if isinstance(state, str) else "; states are integers or names"
+    if not isinstance(state, str):
+        return ""
+    close = near_names(state, names)
+    return f"; did you mean {visible(close[0])}?" if close else ""
+
+
+class Variables(BaseGraph):
+    """The variables of a model: how many states each has, and what they are called."""
+
+    _n_states: NDArray[np.int32]
+    names: tuple[str, ...] | None
+    _states: StateNames | None
+
+    @property
+    def n_variables(self) -> int:
+        return len(self._n_states)
+
+    @cached_property
+    def _offsets(self) -> NDArray[np.int64]:
+        out = np.zeros(self.n_variables + 1, dtype=np.int64)
+        np.cumsum(self._n_states, out=out[1:])
+        return out
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.names or ())}
+
+    def index(self, variable: int | str) -> int:
+        """The number of a variable given by number or name."""
+        if isinstance(variable, str):
+            found = self._index.get(variable)
+            if found is None and not self.names and variable[:1] == "x":
+                digits = variable[1:]
+                found = int(digits) if digits.isascii() and digits.isdigit() else None
+            if found is None or found >= self.n_variables:
+                raise ModelError(f"there is no variable {variable!r}; {self._names_hint(variable)}")
+            return found
+        number = integer(variable)
+        if number is None:
+            raise ModelError(f"a variable must be an integer or a name, not {told(variable)}")
+        if not 0 <= number < self.n_variables:
+            raise ModelError(
+                f"there is no variable {number}; the graph has {self.n_variables}, counted from 0"
+            )
+        return number
+
+    def _names_hint(self, wanted: str) -> str:
+        if not self.names:
+            return f"variables are x0 to x{self.n_variables - 1}"
+        close = near_names(wanted, self.names, n=3)
+        if close:
+            return f"did you mean {', '.join(close)}?"
+        more = ", ..." if len(self.names) > 5 else ""
+        return f"variables are {visible(', '.join(self.names[:5]))}{more}"
+
+    def name(self, variable: int | str) -> str:
+        """A variable's name, or ``x`` and its number."""
+        number = self.index(variable)
+        return self.names[number] if self.names else f"x{number}"
+
+    def _scope_text(self, scope: ArrayLike) -> str:
+        return "(" + ", ".join(self.name(int(v)) for v in np.asarray(scope)) + ")"
+
+    def _check_scopes(self, scope: NDArray, first: int | NDArray[np.int64]) -> None:
+        """Range and distinctness of scopes (F, A); ``first`` numbers the factors for messages."""
+        if not scope.size:
+            return
+        number = (lambda k: int(first[k])) if isinstance(first, np.ndarray) else lambda k: first + k
+        if scope.min() < 0 or scope.max() >= self.n_variables:
+            bad = int(np.flatnonzero(((scope < 0) | (scope >= self.n_variables)).any(axis=1))[0])
+            raise ModelError(
+                f"factor {number(bad)}: scope {scope[bad].tolist()} names a variable outside "
+                f"0..{self.n_variables - 1}"
+            )
+        arity = scope.shape[1]
+        if arity == 2:
+            twice = scope[:, 0] == scope[:, 1]
+        elif arity > 2:
+            ordered = np.sort(scope, axis=1)
+            twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+        else:
+            return
+        if twice.any():
+            bad = int(np.flatnonzero(twice)[0])
+            raise ModelError(
+                f"factor {number(bad)}: scope {scope[bad].tolist()} has a variable twice; "
+                "take the table's diagonal instead"
+            )
+
+    def states(self, variable: int | str) -> tuple[str, ...]:
+        """The names of a variable's states; "0", "1", ... where it has none of its own."""
+        v = self.index(variable)
+        return self._own_states(v) or tuple(str(s) for s in range(self._n_states[v]))
+
+    def _own_states(self, v: int) -> tuple[str, ...] | None:
+        return self._states[v] if self._states else None
+
+    @property
+    def has_state_names(self) -> bool:
+        """Whether some variable's states have names."""
+        return self._states is not None
+
+    def state(self, variable: int | str, state: int | str) -> int:
+        """The number of a state given by number or name.
+
+        With a variable's name, a number that may be another state's name ("1", "2") is refused.
+        """
+        v = self.index(variable)
+        return state_number(
+            self.name(v), int(self._n_states[v]), self._own_states(v), state, ModelError,
+            by_name=isinstance(variable, str),
+        )  # fmt: skip
+
+
+class Probabilities(np.ndarray):
+    """Numbers of a variable's states, shape (S, ...), that can be asked by a state's name too.
+
+    >>> from minfer.model.states import Probabilities
+    >>> import numpy as np
+    >>> p = Probabilities.of(np.array([0.2, 0.8]), "rain", ("no", "yes"))
+    >>> float(p["yes"]), float(p[1])
+    (0.8, 0.8)
+    """
+
+    variable: str
+    states: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, values: NDArray, variable: str, states: tuple[str, ...] | None) -> Probabilities:
+        out = values.view(cls)
+        out.variable, out.states = variable, states
+        return out
+
+    def __array_finalize__(self, other: Any) -> None:
+        self.variable = getattr(other, "variable", "")
+        self.states = getattr(other, "states", None)
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        """Sums, maxima and the like are plain numbers, and what has another shape plain arrays."""
+        if array.shape == self.shape and not return_scalar:
+            out = array.view(type(self))
+            out.__dict__.update(self.__dict__)
+            return out
+        plain = np.asarray(array)
+        return plain[()] if plain.ndim == 0 else plain
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            key = state_number(self.variable, len(self), self.states, key, ModelError)
+        found = super().__getitem__(key)
+        if isinstance(found, Probabilities) and key is not Ellipsis:
+            return np.asarray(found)  # of some states, which have other numbers there
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """By the states' names."""
+        return dict(zip(self._labels, self.tolist()))
+
+    def to_pandas(self) -> Any:
+        """A pandas Series, its index the states."""
+        pd = load("pandas")
+        index = pd.Index(self._labels, name=self.variable)
+        return pd.Series(np.array(self), index=index, name="probability")
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return self.states or tuple(str(s) for s in range(len(self)))

@@ -1,0 +1,1 @@
+"""What ``minfer warmup`` compiles and ``minfer doctor`` checks."""
