@@ -61,7 +61,7 @@ COUNTED = """
 import sys
 {code}
 if "numba" in sys.modules:
-    from minfer.kernels import _jit
+    from minfer.kernels.compiling import jit as _jit
     misses = [sum(k.stats.cache_misses.values()) for k in _jit._KERNELS]
     print("COUNT", sum(misses), _jit.READY.loaded)
 else:

@@ -54,18 +54,18 @@ MORE = {"x86-64-v4": Variant("x86-64-v4", "x86-64-v4", _V4)}
 COMPILE = """
 import json, sys
 from minfer.upkeep.warmup import units
-from minfer.kernels import _cache, _frugal, _jit, _ready, _symbols
+from minfer.kernels.compiling import cache, frugal, jit, shipped, symbols
 
-_jit.be_quiet()
-assert not (_cache.UNAVAILABLE or _frugal.UNAVAILABLE or _symbols.UNAVAILABLE)
+jit.be_quiet()
+assert not (cache.UNAVAILABLE or frugal.UNAVAILABLE or symbols.UNAVAILABLE)
 chosen = sys.argv[1:]
 for unit in units():
     if not chosen or unit.title in chosen:
         print(unit.title, file=sys.stderr, flush=True)
         unit.work()
-assert not _cache.UNSAVED, _cache.UNSAVED
-target = _jit._KERNELS[0].targetctx.codegen().magic_tuple()
-json.dump([_ready.described(), target, str(_jit.CACHE_DIR)], sys.stdout)
+assert not cache.UNSAVED, cache.UNSAVED
+target = jit._KERNELS[0].targetctx.codegen().magic_tuple()
+json.dump([shipped.described(), target, str(jit.CACHE_DIR)], sys.stdout)
 """
 
 

@@ -22,21 +22,11 @@ from typer.testing import CliRunner
 
 from minfer.cli import app
 from minfer.errors import MiscompiledError
-from minfer.kernels.compiling import (
-    answers as _answers,
-)
-from minfer.kernels.compiling import (
-    cache as _cache,
-)
-from minfer.kernels.compiling import (
-    jit as _jit,
-)
-from minfer.kernels.compiling import (
-    shipped as _ready,
-)
-from minfer.kernels.compiling import (
-    source_hash as _keys,
-)
+from minfer.kernels.compiling import answers as _answers
+from minfer.kernels.compiling import cache as _cache
+from minfer.kernels.compiling import jit as _jit
+from minfer.kernels.compiling import shipped as _shipped
+from minfer.kernels.compiling import source_hash as _source_hash
 from minfer.kernels.compiling.answers import Memory, Question
 from minfer.upkeep import health
 from minfer.upkeep import warmup as exercise
@@ -59,8 +49,8 @@ def called_by_python() -> set[str]:
     kernels = {_answers._name(kernel) for kernel in _jit.kernels()}
     modules = {name.rpartition(".")[0] for name in kernels}
     found = set()
-    for path in _keys.PACKAGE.rglob("*.py"):
-        name = ".".join(path.relative_to(_keys.PACKAGE.parent).with_suffix("").parts)
+    for path in _source_hash.PACKAGE.rglob("*.py"):
+        name = ".".join(path.relative_to(_source_hash.PACKAGE.parent).with_suffix("").parts)
         if name.rpartition(".")[0] in _jit.HOMES:
             continue
         nodes = list(ast.walk(parsed(path))) if "kernels" in path.read_text("utf-8") else []
@@ -267,7 +257,7 @@ def named_like_a_kernel(function: Any) -> Any:
 def folder(tmp_path, monkeypatch):
     """A cache of its own for kernels made from here on, and none of a wheel."""
     monkeypatch.delenv("MINFER_READY", raising=False)
-    monkeypatch.setattr(_jit, "READY", _ready.Ready(tmp_path))  # there is nothing in it
+    monkeypatch.setattr(_jit, "READY", _shipped.Ready(tmp_path))  # there is nothing in it
     _jit.kernels()
     place = tmp_path / "cache"
     place.mkdir()
@@ -336,7 +326,7 @@ def test_wrong_code_in_a_wheel_is_passed_over(folder, tmp_path, monkeypatch):
         """As in a new process."""
         made = _jit.jit(softmax.py_func)
         place = made._cache.folder
-        made._cache = _cache.KernelCache(softmax.py_func, place, _ready.Ready(shipped))
+        made._cache = _cache.KernelCache(softmax.py_func, place, _shipped.Ready(shipped))
         monkeypatch.setattr(_jit, "_KERNELS", [made])
         return made
 

@@ -25,24 +25,12 @@ from typer.testing import CliRunner
 
 from draws import few
 from minfer.cli import app
-from minfer.kernels.compiling import (
-    cache as _cache,
-)
-from minfer.kernels.compiling import (
-    frugal as _frugal,
-)
-from minfer.kernels.compiling import (
-    jit as _jit,
-)
-from minfer.kernels.compiling import (
-    shipped as _ready,
-)
-from minfer.kernels.compiling import (
-    source_hash as _keys,
-)
-from minfer.kernels.compiling import (
-    trust as _trust,
-)
+from minfer.kernels.compiling import cache as _cache
+from minfer.kernels.compiling import frugal as _frugal
+from minfer.kernels.compiling import jit as _jit
+from minfer.kernels.compiling import shipped as _shipped
+from minfer.kernels.compiling import source_hash as _source_hash
+from minfer.kernels.compiling import trust as _trust
 from minfer.upkeep import health
 from minfer.upkeep import warmup as exercise
 
@@ -322,20 +310,20 @@ def test_doctor_looks_at_entries_that_no_kernel_claims(folder, monkeypatch):
 # ---------------------------------------------------------------------- machine code from a wheel
 
 
-def njit_with(function: Any, folder: Path, ready: _ready.Ready | None = None) -> Any:
+def njit_with(function: Any, folder: Path, ready: _shipped.Ready | None = None) -> Any:
     """A kernel as the package makes its own."""
     kernel = numba.njit(nogil=True)(function)
     kernel._cache = _cache.KernelCache(function, folder, ready)
     return kernel
 
 
-def as_wheel(place: Path, kernel: Any) -> _ready.Ready:
+def as_wheel(place: Path, kernel: Any) -> _shipped.Ready:
     """A folder of compiled kernels as a wheel has it, for this very machine."""
     target = kernel.targetctx.codegen().magic_tuple()
     variant = {"name": "any", "target": target, "needs": []}
-    about = {**_ready.described(), "variants": [variant]}
-    (place / _ready.ABOUT).write_text(json.dumps(about))
-    return _ready.Ready(place)
+    about = {**_shipped.described(), "variants": [variant]}
+    (place / _shipped.ABOUT).write_text(json.dumps(about))
+    return _shipped.Ready(place)
 
 
 @pytest.fixture
@@ -349,10 +337,10 @@ def shipped(folder, tmp_path, monkeypatch):
 
 
 def edit(place: Path, **changes: Any) -> None:
-    about = json.loads((place / _ready.ABOUT).read_text())
+    about = json.loads((place / _shipped.ABOUT).read_text())
     for variant in about["variants"]:
         variant.update({name: changes.pop(name) for name in variant if name in changes})
-    (place / _ready.ABOUT).write_text(json.dumps({**about, **changes}))
+    (place / _shipped.ABOUT).write_text(json.dumps({**about, **changes}))
 
 
 def files(place: Path) -> dict[str, bytes]:
@@ -361,7 +349,7 @@ def files(place: Path) -> dict[str, bytes]:
 
 def test_ready_code_is_loaded_and_nothing_is_written(shipped, folder):
     before = files(shipped)
-    ready = _ready.Ready(shipped)
+    ready = _shipped.Ready(shipped)
     kernel = njit_with(twice, folder, ready)
     assert kernel(21) == 42
     assert (hits(kernel), ready.loaded, ready.missing) == (1, 1, "")
@@ -374,7 +362,7 @@ def test_ready_code_is_loaded_and_nothing_is_written(shipped, folder):
 
 def test_the_own_cache_comes_first(shipped, folder):
     njit_with(twice, folder)(21)
-    ready = _ready.Ready(shipped)
+    ready = _shipped.Ready(shipped)
     assert njit_with(twice, folder, ready)(21) == 42
     assert ready.loaded == 0
 
@@ -390,7 +378,7 @@ def test_the_own_cache_comes_first(shipped, folder):
 )
 def test_ready_code_for_something_else_is_left_alone(shipped, folder, changes, why):
     edit(shipped, **changes)
-    ready = _ready.Ready(shipped)
+    ready = _shipped.Ready(shipped)
     kernel = njit_with(twice, folder, ready)
     assert kernel(21) == 42
     assert (hits(kernel), ready.loaded) == (0, 0)
@@ -398,30 +386,30 @@ def test_ready_code_for_something_else_is_left_alone(shipped, folder, changes, w
 
 
 def test_the_first_variant_that_fits_is_taken(shipped, folder, monkeypatch):
-    [variant] = json.loads((shipped / _ready.ABOUT).read_text())["variants"]
+    [variant] = json.loads((shipped / _shipped.ABOUT).read_text())["variants"]
     better = {"name": "better", "target": ["a", "b", "c"], "needs": ["teleport"]}
     edit(shipped, variants=[better, variant, {**variant, "name": "worse"}])
-    ready = _ready.Ready(shipped)
+    ready = _shipped.Ready(shipped)
     assert (ready.missing, ready.name) == ("", "any")
     for asked, missing in (("worse", ""), ("0", "MINFER_READY=0"), ("fast", "not one of better")):
         monkeypatch.setenv("MINFER_READY", asked)
-        ready = _ready.Ready(shipped)
+        ready = _shipped.Ready(shipped)
         assert missing in ready.missing
         assert bool(missing) == bool(ready.missing)
         assert ready.name == ("worse" if asked == "worse" else "")
     monkeypatch.setenv("MINFER_READY", "better")
-    assert _ready.Ready(shipped).missing == "this processor has no teleport"
+    assert _shipped.Ready(shipped).missing == "this processor has no teleport"
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, "no about"])
 def test_damaged_ready_code_is_compiled_and_not_touched(shipped, folder, damage):
     if damage == "no about":
-        (shipped / _ready.ABOUT).write_text("[")
+        (shipped / _shipped.ABOUT).write_text("[")
     else:
         path = the(shipped)
         path.write_bytes(DAMAGES[damage](path.read_bytes()))
     before = files(shipped)
-    ready = _ready.Ready(shipped)
+    ready = _shipped.Ready(shipped)
     assert njit_with(twice, folder, ready)(21) == 42
     assert ready.loaded == 0
     assert files(shipped) == before
@@ -498,10 +486,15 @@ def package(tmp_path):
 
 
 def keys(package: Path) -> dict[str, str]:
-    for kept in (_keys.key, _keys._imports, _keys._place, _keys._source):
+    for kept in (
+        _source_hash.key,
+        _source_hash._imports,
+        _source_hash._place,
+        _source_hash._source,
+    ):
         kept.cache_clear()
     names = ("inner", "middle", "outer", "other")
-    return {name: _keys.key(f"{package.name}.kernels.{name}", package) for name in names}
+    return {name: _source_hash.key(f"{package.name}.kernels.{name}", package) for name in names}
 
 
 @pytest.mark.parametrize(
@@ -540,7 +533,7 @@ def test_an_edit_changes_the_keys_of_what_imports_it(package, edited, changed):
 def test_every_form_of_import_counts(package, statement):
     (package / "kernels" / "other.py").write_text(f"{statement}\n")
     keys(package)
-    assert "minfer.kernels.inner" in _keys.closure("minfer.kernels.other", package)
+    assert "minfer.kernels.inner" in _source_hash.closure("minfer.kernels.other", package)
 
 
 def statements(node):
@@ -554,14 +547,14 @@ def statements(node):
 @pytest.mark.drawn
 def test_imports_are_read_as_python_reads_them():
     """The quick reading of every file against its syntax tree."""
-    for path in few(sorted(_keys.PACKAGE.rglob("*.py")), 100):
+    for path in few(sorted(_source_hash.PACKAGE.rglob("*.py")), 100):
         text = path.read_text()
-        parent = ".".join(path.relative_to(_keys.PACKAGE.parent).parent.parts)
+        parent = ".".join(path.relative_to(_source_hash.PACKAGE.parent).parent.parts)
         tree = ast.parse(text)
         alone = (s for s in statements(tree) if isinstance(s, ast.Import | ast.ImportFrom))
-        parts = (_keys._named(ast.unparse(node), parent) for node in alone)
+        parts = (_source_hash._named(ast.unparse(node), parent) for node in alone)
         there = {name for names in parts for name in names if name.startswith("minfer.")}
-        assert there <= set(_keys._named(text, parent)), path
+        assert there <= set(_source_hash._named(text, parent)), path
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ def test_caches_of_numba_do_not_meet_either(tmp_path, order):
 #: Kernels that compile in no time.
 SMALL = """
 import numpy as np
-from minfer.kernels import vexp
+from minfer.kernels.arithmetic import vexp
 x = np.array([0.0, np.log(3.0)])
 assert abs(vexp.log_dot(x, x, 0, 0, 2) - np.log(10.0)) < 1e-12
 vexp.exp_in_place(x)
@@ -170,7 +170,7 @@ def test_a_kernel_with_a_counted_name_is_used_and_not_kept(tmp_path):
         "numba.njit(nogil=True, error_model='numpy', fastmath=False)"
         "(lambda n: np.linspace(0.0, 1.0, n).sum())(3)\n"
         "import tiny\nprint(tiny.plain(2), tiny.made(3))\n"
-        "from minfer.kernels import _cache\nprint(len(_cache.UNSAVED))"
+        "from minfer.kernels.compiling import cache\nprint(len(cache.UNSAVED))"
     )
     places = f"{ROOT / 'src'}{os.pathsep}{tmp_path}"
     for expected in ("4 1.5\n1", "4 1.5\n1"):
@@ -184,7 +184,8 @@ def test_a_kernel_with_a_counted_name_is_used_and_not_kept(tmp_path):
 def test_where_numba_has_other_names_nothing_is_kept(tmp_path):
     """And everything works: without each part, and without all of them."""
     code = (
-        f"{SMALL}\nfrom minfer.kernels import _jit\nprint(len(list(_jit.CACHE_DIR.rglob('*.nb?'))))"
+        f"{SMALL}\nfrom minfer.kernels.compiling.jit import CACHE_DIR\n"
+        "print(len(list(CACHE_DIR.rglob('*.nb?'))))"
     )
     parts = ("symbols", "cache", "frugal", "event")
     for k, without in enumerate([*parts, ",".join(parts)]):
@@ -208,11 +209,11 @@ def test_names_that_numba_does_not_have_are_found_out(monkeypatch):
 #: Files that use names of numba or llvmlite which are not promised to stay, and what is done where
 #: one is missing; tests force each.
 PRIVATE = {
-    "_symbols.py": "no kernel is kept (MINFER_WITHOUT=symbols)",
-    "_cache.py": "numba's own cache (MINFER_WITHOUT=cache)",
-    "_frugal.py": "numba's own way of compiling (MINFER_WITHOUT=frugal)",
-    "_jit.py": "nothing is announced or timed (MINFER_WITHOUT=event)",
-    "_ready.py": "nothing of the wheel is used: tests/test_kernel_cache.py",
+    "symbols.py": "no kernel is kept (MINFER_WITHOUT=symbols)",
+    "cache.py": "numba's own cache (MINFER_WITHOUT=cache)",
+    "frugal.py": "numba's own way of compiling (MINFER_WITHOUT=frugal)",
+    "jit.py": "nothing is announced or timed (MINFER_WITHOUT=event)",
+    "shipped.py": "nothing of the wheel is used: tests/test_kernel_cache.py",
     "lanes.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",
     "addresses.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",
     "vexp.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",

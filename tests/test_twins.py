@@ -80,7 +80,7 @@ def noted(*args, **options):
     return found
 
 numba.extending.intrinsic = noted
-from minfer.kernels import _jit, _plain
+from minfer.kernels.compiling import jit as _jit, plain as _plain
 _jit.kernels()
 twins = {id(made) for made, _ in _plain.TWINS}
 print(len(made), *[str(x) for x in made if id(x) not in twins], sep=";")

@@ -7,9 +7,9 @@ where its atom is not a candidate: it is joined from the left, unless the candid
 are. Literals that evidence makes true drop the grounding, those it makes false are left out of it
 (their id is -1).
 
-A :class:`ClauseJoin` keeps all of that in parts (sources, conditions, open literals), so that others
-can ask about the same groundings in their own way: count them, filter the atoms of a literal, put a
-threshold inside, sum messages instead of building factors.
+A :class:`ClauseJoin` keeps all of that in parts (sources, conditions, open literals), so that
+others can ask about the same groundings in their own way: count them, filter the atoms of a
+literal, put a threshold inside, sum messages instead of building factors.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.kernels.compiling import source_hash as _keys
+from minfer.kernels.compiling import source_hash as _source_hash
 
 FILE = Path(__file__).parents[1] / "answers.npz"
 FORMAT = 1
@@ -228,7 +228,7 @@ def questions(name: str) -> list[Question]:
 
 def stale(module: str) -> bool:
     """Whether the sources of a module are others than those that answered."""
-    return bool(_file()[0].get(module, "") != _keys.key(module))
+    return bool(_file()[0].get(module, "") != _source_hash.key(module))
 
 
 def kept() -> dict[str, list[Question]]:
@@ -275,7 +275,7 @@ def write(path: Path, found: dict[str, list[Question]]) -> None:
     modules = {name.rpartition(".")[0] for name in found}
     about = {
         "format": FORMAT,
-        "modules": {module: _keys.key(module) for module in sorted(modules)},
+        "modules": {module: _source_hash.key(module) for module in sorted(modules)},
         "kernels": kernels,
     }
     text = json.dumps(about, separators=(",", ":")).encode()

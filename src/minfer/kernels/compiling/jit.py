@@ -5,9 +5,9 @@
 * kernels are cached by module, in a folder named after a hash of its source and of the sources it
   imports (:mod:`minfer.kernels.compiling.source_hash`), so an edit to a helper in one file never
   leaves a stale kernel of another behind, and recompiles nothing else; an install (or a home) that
-  cannot be written to still works, from a temporary folder if need be. A folder that others can write to is
-  passed over, in one line on stderr (:mod:`minfer.kernels.compiling.trust`), and where none is left
-  kernels are compiled in each run;
+  cannot be written to still works, from a temporary folder if need be. A folder that others
+  can write to is passed over, in one line on stderr (:mod:`minfer.kernels.compiling.trust`), and
+  where none is left kernels are compiled in each run;
 * a damaged file in it costs a compilation, not the run (:mod:`minfer.kernels.compiling.cache`), and
   a wheel may bring machine code along (:mod:`minfer.kernels.compiling.shipped`);
 * no two functions ever have one name (:mod:`minfer.kernels.compiling.symbols`), and a kernel that
@@ -44,24 +44,12 @@ from typing import Any
 
 import numba
 
-from minfer.kernels.compiling import (
-    answers as _answers,
-)
-from minfer.kernels.compiling import (
-    cache as _cache,
-)
-from minfer.kernels.compiling import (
-    frugal as _frugal,
-)
-from minfer.kernels.compiling import (
-    source_hash as _keys,
-)
-from minfer.kernels.compiling import (
-    symbols as _symbols,
-)
-from minfer.kernels.compiling import (
-    trust as _trust,
-)
+from minfer.kernels.compiling import answers as _answers
+from minfer.kernels.compiling import cache as _cache
+from minfer.kernels.compiling import frugal as _frugal
+from minfer.kernels.compiling import source_hash as _source_hash
+from minfer.kernels.compiling import symbols as _symbols
+from minfer.kernels.compiling import trust as _trust
 from minfer.kernels.compiling.cache import LOADING, KernelCache
 from minfer.kernels.compiling.shipped import FOLDER, Ready
 
@@ -248,7 +236,7 @@ def _place(function: Any) -> Path | None:
 
 def _folder(module: str) -> Path:
     """Where the kernels of a module of ours are kept."""
-    return CACHE_DIR / f"{module.rpartition('.')[2]}-{_keys.key(module)[:16]}"
+    return CACHE_DIR / f"{module.rpartition('.')[2]}-{_source_hash.key(module)[:16]}"
 
 
 def ready(kernel: Any) -> bool:
@@ -276,5 +264,5 @@ def kernels() -> list[Any]:
 
 def _modules() -> Iterator[str]:
     for home in HOMES:
-        place = _keys.PACKAGE.joinpath(*home.split(".")[1:])
+        place = _source_hash.PACKAGE.joinpath(*home.split(".")[1:])
         yield from (f"{home}.{module.name}" for module in iter_modules([str(place)]))
