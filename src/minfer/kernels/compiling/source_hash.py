@@ -81,8 +81,7 @@ def _named(text: str, parent: str) -> Iterator[str]:
 
 
 def _is_machinery(name: str, package: Path) -> bool:
-    folder, _, last = name.rpartition(".")
-    return folder == f"{package.name}.kernels" and last.startswith("_")
+    return name.startswith(f"{package.name}.kernels.compiling")
 
 
 @cache
