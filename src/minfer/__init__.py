@@ -22,7 +22,7 @@ from minfer.errors import (
 from minfer.factors import Features, GlobalFactor, Globals, Tables
 from minfer.graph import FactorGraph
 
-__version__ = "1.0.0rc1"
+__version__ = "1.0.0rc2"
 
 _LATE = {
     "Intervals": "minfer.certified.result",
