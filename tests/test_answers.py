@@ -51,7 +51,7 @@ def called_by_python() -> set[str]:
     found = set()
     for path in _source_hash.PACKAGE.rglob("*.py"):
         name = ".".join(path.relative_to(_source_hash.PACKAGE.parent).with_suffix("").parts)
-        if name.rpartition(".")[0] in _jit.HOMES:
+        if name.startswith(_jit.HOMES):
             continue
         nodes = list(ast.walk(parsed(path))) if "kernels" in path.read_text("utf-8") else []
         known = {}  # names of modules of kernels

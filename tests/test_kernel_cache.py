@@ -418,16 +418,14 @@ def test_damaged_ready_code_is_compiled_and_not_touched(shipped, folder, damage)
 
 def test_every_home_of_kernels_is_known():
     """Kernels lie in the packages that the cache, `warmup` and `doctor` look at."""
-    homes = {kernel.py_func.__module__.rpartition(".")[0] for kernel in _jit.kernels()}
-    ours = {home for home in homes if home.startswith("minfer.")}
-    assert ours == set(_jit.HOMES)
-    assert len(_jit.folders()) >= 40
-    places = {
-        kernel._cache.folder
-        for kernel in _jit.kernels()
-        if kernel.py_func.__module__.startswith("minfer.")
-    }
-    assert places <= set(_jit.folders())  # by sources, of each home
+    ours = [k for k in _jit.kernels() if k.py_func.__module__.startswith("minfer.")]
+    modules = {kernel.py_func.__module__ for kernel in ours}
+    assert all(name.startswith(_jit.HOMES) for name in modules)
+    assert len(modules) >= 40
+    for kernel in ours:  # by all sources that it is made of, however deep its module lies
+        key = _source_hash.key(kernel.py_func.__module__)
+        assert kernel._cache.folder.name.endswith(key[:16])
+    assert {kernel._cache.folder for kernel in ours} <= set(_jit.folders())
 
 
 def test_copies_of_the_package_share_their_kernels():
@@ -471,10 +469,11 @@ def package(tmp_path):
     """A package of four modules: outer imports middle, middle inner; other none of them."""
     place = tmp_path / "minfer"
     kernels = place / "kernels"
-    kernels.mkdir(parents=True)
+    (kernels / "compiling").mkdir(parents=True)
     for name, text in {
         "__init__": "",
-        "_jit": "options = 1",
+        "compiling/__init__": "",
+        "compiling/jit": "options = 1",
         "inner": "from minfer.kernels.compiling.jit import options\nDEPTH = 1\n",
         "middle": "from minfer.kernels.inner import (\n    DEPTH,\n)\n",
         "outer": "def late():\n    from . import middle\n",
@@ -504,7 +503,7 @@ def keys(package: Path) -> dict[str, str]:
         ("middle", {"middle", "outer"}),
         ("outer", {"outer"}),
         ("other", {"other"}),
-        ("_jit", set()),
+        ("compiling/jit", set()),
     ],
 )
 def test_an_edit_changes_the_keys_of_what_imports_it(package, edited, changed):

@@ -39,7 +39,6 @@ from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import numba
@@ -55,8 +54,8 @@ from minfer.kernels.compiling.shipped import FOLDER, Ready
 
 config: Any = numba.config  # its settings are made at run time, unseen by type checkers
 
-#: Packages of kernels.
-HOMES = ("minfer.kernels", "minfer.parsing.kernels")
+#: How the names of modules of kernels begin.
+HOMES = ("minfer.kernels.", "minfer.parsing.kernels.")
 #: How every kernel is compiled; a part of the name of the cache folder. What is not said of a
 #: kernel it takes over from the one that happens to have it compiled, so fast-math flags are.
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
@@ -225,13 +224,14 @@ def _is_ours(folder: Path) -> bool:
 
 def _place(function: Any) -> Path | None:
     """The folder of a kernel; None for one that depends on more than the text of its module."""
-    folder, _, name = function.__module__.rpartition(".")
-    if folder in HOMES:
-        return _folder(function.__module__)
+    module = function.__module__
+    if module.startswith(HOMES):
+        return _folder(module)
     file = Path(function.__code__.co_filename)
     if function.__closure__ or not file.is_file():
         return None
-    return CACHE_DIR / f"{name}-{hashlib.sha256(file.read_bytes()).hexdigest()[:16]}"
+    source = hashlib.sha256(file.read_bytes()).hexdigest()
+    return CACHE_DIR / f"{module.rpartition('.')[2]}-{source[:16]}"
 
 
 def _folder(module: str) -> Path:
@@ -263,6 +263,8 @@ def kernels() -> list[Any]:
 
 
 def _modules() -> Iterator[str]:
+    package = _source_hash.PACKAGE
     for home in HOMES:
-        place = _source_hash.PACKAGE.joinpath(*home.split(".")[1:])
-        yield from (f"{home}.{module.name}" for module in iter_modules([str(place)]))
+        for path in sorted(package.joinpath(*home.split(".")[1:]).rglob("*.py")):
+            if path.stem != "__init__":
+                yield ".".join([package.name, *path.relative_to(package).with_suffix("").parts])
