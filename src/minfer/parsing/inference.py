@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +41,9 @@ from minfer.parsing.pairs import ArcScores, list_pairs, pair_weights
 from minfer.parsing.trees import no_tree
 from minfer.reduction.lazy import least_mean
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
+
+if TYPE_CHECKING:
+    from minfer.parsing.kernels.parser import PackedInference
 
 _MARGIN = 1e-9  # thresholds are lowered by this much, relatively, against rounding
 
@@ -119,10 +122,12 @@ class Inference:
     def packed(
         self, projective: bool, single_root: bool, gp: bool, sib: bool, limit: float = 30.0,
         max_iters: int | None = None,
-    ) -> tuple[Any, ...]:  # fmt: skip
+    ) -> PackedInference:  # fmt: skip
         """As the kernels take it; ``limit`` bounds |theta|, ``max_iters`` here may be 0."""
+        from minfer.parsing.kernels.parser import PackedInference
+
         objective, parameter = _numbers(self.objective)
-        return (
+        return PackedInference(
             bool(projective), bool(single_root), bool(gp), bool(sib),
             self.seed == "unary" and bool(gp or sib), float(self.least), float(self.arc_least),
             objective, parameter, bool(self.paper_order),

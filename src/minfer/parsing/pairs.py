@@ -70,9 +70,9 @@ def list_pairs(
     """All candidate arcs and all pairs that a tree may contain, in the order of the graph."""
     check_flag("projective", projective)
     check_flag("single_root", single_root)
-    from minfer.parsing.kernels.parser import candidates
+    from minfer.parsing.kernels.parser import PackedInference, candidates
 
-    settings = projective, single_root, gp, sib, False, 0.0, 0.0
+    settings = PackedInference(bool(projective), bool(single_root), bool(gp), bool(sib))
     (heads, modifiers, _), (arcs, nodes, n_gp) = candidates(
         settings, arc_scores, np.ones_like(arc_scores)
     )

@@ -71,8 +71,8 @@ class SentenceBatch:
 
     data: Encoded
     tags: NDArray[np.int32] | None
-    heads: NDArray[np.int32]
     labels: NDArray[np.int32]
+    heads: NDArray[np.int32]
     probs: NDArray[np.float64]
     second: NDArray[np.int32]
     second_probs: NDArray[np.float64]
@@ -269,7 +269,7 @@ class Parser:
         For timing: ``phase`` as for the kernel, 6 with relations, and a batch's ``data`` instead of
         its sentences.
         """
-        from minfer.parsing.kernels.parser import parse
+        from minfer.parsing.kernels.parser import ParseArrays, parse
 
         tags = self.model.settings.tags if tags is None else tags
         check_choice("tags", tags, TAGS)
@@ -280,29 +280,26 @@ class Parser:
                 self.check(sentence, tags, inference=inference)
         data, classes = self._encoded(sentences, tags)
         n, size = len(data.words), np.diff(data.start) + 1
-        heads, second = np.zeros((2, n), dtype=np.int32)
-        probs, second_probs = np.zeros((2, n))
+        (heads, second), (probs, second_probs) = np.zeros((2, n), np.int32), np.zeros((2, n))
         log_z, log_p = np.zeros((2, len(data)))
-        residuals = np.zeros((len(data), 2))
-        counts = np.zeros((len(data), 4), dtype=np.int64)
-        every = np.zeros(int((size**2).sum()) if all_marginals else 0)
+        found = ParseArrays(
+            heads, probs, second, second_probs, log_z, log_p,
+            np.zeros((len(data), 4), dtype=np.int64), np.zeros((len(data), 2)),
+            np.zeros(int((size**2).sum()) if all_marginals else 0),
+        )  # fmt: skip
+        model, s = self.model, self.model.settings
         parse(
-            self._packed(inference), self._templates, self._encoder.tables(), data.tokens,
-            self.model.arcs, self.model.pairs, phase, float(self.model.settings.temper), heads,
-            probs, second, second_probs, log_z, log_p, counts, residuals, every,
+            inference.packed(s.projective, s.single_root, s.gp, s.sib, self._limit),
+            self._templates, self._encoder.tables(), data.tokens, model.arcs, model.pairs, phase,
+            float(s.temper), found,
         )  # fmt: skip
         if len(data):
             least = np.minimum.reduceat(probs, data.start[:-1])
             np.minimum(log_p, np.log(np.maximum(least, np.finfo(float).tiny)), out=log_p)
         labels = heads
         if phase >= 6:
-            labels = predict_labels(
-                self.model.labels, self.model.relations, self._encoder, data, heads
-            )
-        return SentenceBatch(
-            data, classes, heads, labels, probs, second, second_probs, log_z, log_p, counts,
-            residuals, every,
-        )  # fmt: skip
+            labels = predict_labels(model.labels, model.relations, self._encoder, data, heads)
+        return SentenceBatch(data, classes, labels, *found)
 
     def check(
         self, sentence: Sentence, tags: str | None = None, *, inference: Inference | None = None
@@ -393,10 +390,6 @@ class Parser:
     def _limit(self) -> float:
         s = self.model.settings
         return max(abs(s.theta_low), abs(s.theta_high))
-
-    def _packed(self, inference: Inference) -> tuple:
-        s = self.model.settings
-        return inference.packed(s.projective, s.single_root, s.gp, s.sib, self._limit)
 
     def _encoded(
         self, sentences: Sequence[Sentence] | Encoded, tags: str

@@ -321,11 +321,12 @@ def _batch(
     """mu, log Z, and whether it is finite throughout; arguments as of the kernel."""
     check_flag("projective", projective)
     check_flag("single_root", single_root)
-    from minfer.kernels.trees import trees as k
+    from minfer.kernels.trees.trees import batch_marginals
 
-    kernel = k.batch_marginals if packed.dtype == np.float64 else k.batch_marginals_32
     mu, log_z = np.empty_like(packed), np.empty(len(n_nodes))
-    fine = kernel(bool(projective), bool(single_root), n_nodes, start, order, packed, mu, log_z)
+    fine = batch_marginals(
+        bool(projective), bool(single_root), n_nodes, start, order, packed, mu, log_z
+    )
     return mu, log_z, fine
 
 
