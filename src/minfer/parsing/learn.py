@@ -119,25 +119,15 @@ class Recipe:
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """What a callback is told.
+    """What a callback is told."""
 
-    Attributes
-    ----------
-    stage : ``tags``, ``arcs``, ``pairs`` or ``labels``
-    epoch, epochs : of all epochs of the parser, or of the stage
-    done : share of this epoch's sentences
-    loss : minus log-likelihood per word so far in this epoch
-    seconds : since training began, without those of compiling kernels
-    dev_uas : of the last epoch of the parser that has ended, if there is a development set
-    """
-
-    stage: str
-    epoch: int
+    stage: str  # "tags", "arcs", "pairs" or "labels"
+    epoch: int  # of all epochs of the parser, or of the stage
     epochs: int
-    done: float
-    loss: float
-    seconds: float
-    dev_uas: float | None = None
+    done: float  # share of this epoch's sentences
+    loss: float  # minus log-likelihood per word so far in this epoch
+    seconds: float  # since training began, without those of compiling kernels
+    dev_uas: float | None = None  # of the last epoch of the parser that has ended
 
     @property
     def ends(self) -> bool:
@@ -438,22 +428,15 @@ def is_checkpoint(path: Path) -> bool:
 
 
 class _Checkpoint:
-    """How far training has come, in a file if it has a path.
-
-    Attributes
-    ----------
-    done : epochs of the parser
-    theta, dev_uas : bounds seen in the last one, and UAS after each
-    classifiers : tagger and labeller as a file holds them, and the ``tags`` (words,) to learn
-        from; empty at the beginning
-    tables : weights of arcs and pairs and their sums of squares; empty at the beginning
-    """
+    """How far training has come, in a file if it has a path; nowhere at the beginning."""
 
     def __init__(self, path: PathLike | None, identity: dict[str, Any]) -> None:
         self.path, self.identity = path, identity
-        self.done, self.theta, self.dev_uas = 0, [0.0, 0.0], list[float]()
+        self.done = 0  # epochs of the parser
+        self.theta, self.dev_uas = [0.0, 0.0], list[float]()  # bounds seen last, UAS of each epoch
+        # tagger and labeller as a file holds them, and the ``tags`` (words,) to learn from
         self.classifiers: dict[str, NDArray] = {}
-        self.tables: dict[str, NDArray] = {}
+        self.tables: dict[str, NDArray] = {}  # weights of arcs and pairs and sums of squares
 
     def resume(
         self, epochs: int, bits: int, n_words: int, n_classes: int, n_relations: int
@@ -498,7 +481,8 @@ class _Checkpoint:
             raise FormatError(f"{shown(path)}: {error}: {_AFRESH}") from None
 
     def _set_progress(self, header: dict[str, Any], epochs: int) -> None:
-        done, theta, uas = (header.get(name) for name in ("done", "theta", "dev_uas"))
+        told: list[Any] = [header.get(name) for name in ("done", "theta", "dev_uas")]
+        done, theta, uas = told
         if type(done) is not int or not 1 <= done <= epochs:
             raise FormatError(f"{done!r} epochs are done of {epochs}")
         for name, values in (("theta", theta), ("dev_uas", uas)):

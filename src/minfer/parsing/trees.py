@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.basics.checks import check_flag, integer, integers, real_numbers, told
 from minfer.errors import ContradictionError, ModelError
 from minfer.factors.group import read_only
+from minfer.parsing.projective import is_projective, tree_fault
 
 MOST_WORDS = 2**15 - 1  # arcs are numbered in 32 bits
 DENSE = 3  # the sparse chart pays below n^2 / DENSE candidate arcs
@@ -272,21 +273,10 @@ def _batch_marginals(
 
 def is_tree(heads: NDArray[np.int64], projective: bool, single_root: bool) -> bool:
     """Whether ``heads`` (n+1,), entry 0 unused and -1 for none, is a tree of the kind asked for."""
-    n = len(heads)
-    if (heads[1:] < 0).any() or (single_root and (heads[1:] == 0).sum() != 1):
+    words: list[int] = heads[1:].tolist()
+    if tree_fault(words, multi_root=not single_root) is not None:
         return False
-    up = heads.copy()
-    up[0] = 0
-    for _ in range(n.bit_length()):  # doubling: every word's ancestor 2^k steps up
-        up = up[up]
-    if up.any():
-        return False
-    if not projective:
-        return True
-    words = np.arange(1, n)
-    low, high = np.minimum(heads[1:], words), np.maximum(heads[1:], words)
-    inside = (low[:, None] < low) & (low < high[:, None])  # an arc that begins within another
-    return not (inside & (high > high[:, None])).any()
+    return not projective or is_projective(words)
 
 
 def checked_scores(scores: ArrayLike) -> NDArray[np.float64]:
