@@ -1,19 +1,13 @@
 """Arc probabilities of second-order models, for scores from anywhere.
 
 Belief propagation on the graph of :mod:`minfer.parsing.graphs`, reduced as in the paper: a seed
-without pairs is answered, pairs are scored by their gain under it, an objective says which to
-keep, and belief propagation runs on the tree with these. Two seeds: ``tree`` has the tree factor,
-and is answered exactly by one tree pass, which belief propagation needs anyway; ``unary`` has the
-arc scores alone, normalised over the heads of each word (and a single root's so that it has one
-child in expectation, since the model does not depend on a number added to all of them).
+without pairs is answered (``kernels/seeds.py``), pairs are scored by their gain under it, an
+objective says which to keep, and belief propagation runs on the tree with these
+(``kernels/parser.py``, which says what *converged* means). Without pairs one pass is exact.
 
 A pair of arcs is looked at only if mu_a mu_b >= ``least`` under the seed. With ``least`` from
 :func:`minfer.reduction.lazy.least_mean` and true bounds of theta, what MinJoint keeps is what
 it would keep after a scan of all pairs. Arcs below ``arc_least`` are left out of the trees.
-
-Without pairs one pass over the trees is exact. With pairs the graph has cycles, and *converged*
-says what its last iteration did: it computed every message anew, undamped, the tree's among them,
-and neither a message, as a probability, nor a belief moved by more than ``tol``.
 """
 
 from __future__ import annotations

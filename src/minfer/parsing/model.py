@@ -183,13 +183,10 @@ def validate(model: ParserModel) -> None:
             raise ModelError(f"{what} must have at least one entry")
     if not isinstance(model.info, dict) or not _is_finite(model.info.get("sentences", 0)):
         raise ModelError("info must be a dict, with a number of sentences if it has one")
-    check_table("arcs", model.arcs)
-    check_table("pairs", model.pairs)
-    check_table("tagger", model.tagger, len(model.classes))
-    check_table("labels", model.labels, len(model.relations))
-    for name in TABLES:
-        flags = getattr(model, name).flags
-        if not flags.c_contiguous or not flags.writeable:
+    for name, columns in zip(TABLES, (None, None, len(model.classes), len(model.relations))):
+        table = getattr(model, name)
+        check_table(name, table, columns)
+        if not table.flags.c_contiguous or not table.flags.writeable:
             raise ModelError(f"{name} must be writable and in C order: pass {name}.copy()")
 
 

@@ -224,11 +224,15 @@ def tree_marginals(
     float, or an array (B,). A batch in float32 gives probabilities in float32, good to about 1e-5;
     all others float64, good to about 1e-11.
     """
-    if real_numbers(scores, "arc scores").ndim == 2:
-        if lengths is not None:
-            raise ModelError("lengths are for a batch: give scores of shape (B, N, N)")
-        return _marginals(scores, single_root, projective)
-    return _batch_marginals(scores, lengths, projective, single_root)
+    if real_numbers(scores, "arc scores").ndim != 2:
+        return _batch_marginals(scores, lengths, projective, single_root)
+    if lengths is not None:
+        raise ModelError("lengths are for a batch: give scores of shape (B, N, N)")
+    clean, one = checked_scores(scores), np.zeros(1, dtype=np.int64)
+    mu, log_z, _ = _batch(clean.reshape(-1), one + len(clean), one, one, projective, single_root)
+    if log_z[0] == -np.inf:
+        raise no_tree(projective, single_root)
+    return mu.reshape(clean.shape), float(log_z[0])
 
 
 def _batch_marginals(
@@ -339,17 +343,6 @@ def _refuse_scores(scores: NDArray[Any], n_nodes: NDArray[np.int64]) -> None:
             f"sentence {b}, arc {h} -> {m}: score {scores[b, h, m]}; scores are finite or minus "
             "infinity"
         )
-
-
-def _marginals(
-    scores: ArrayLike, single_root: bool, projective: bool
-) -> tuple[NDArray[np.float64], float]:
-    clean = checked_scores(scores)
-    one = np.zeros(1, dtype=np.int64)
-    mu, log_z, _ = _batch(clean.reshape(-1), one + len(clean), one, one, projective, single_root)
-    if log_z[0] == -np.inf:
-        raise no_tree(projective, single_root)
-    return mu.reshape(clean.shape), float(log_z[0])
 
 
 def _checked_arcs(

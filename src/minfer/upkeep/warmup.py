@@ -108,7 +108,7 @@ def units() -> list[Unit]:
     ]
     for name, settings in CASES:
         title = " ".join([name, *(v for v in settings.values() if isinstance(v, str))])
-        found.append(Unit("solvers", title, partial(_use_solver, name, settings)))
+        found.append(Unit("solvers", title, partial(_use, name, settings)))
     return [*found, Unit("solvers", "rules", _use_rules)]
 
 
@@ -154,10 +154,6 @@ def _compile(unit: Unit) -> tuple[float, str, int, str]:
         wrong = str(error)
     took = time.perf_counter() - began
     return took, UNSAVED[0] if UNSAVED else "", ASKED[0] - before, wrong
-
-
-def _use_solver(name: str, settings: dict[str, Any]) -> None:
-    _use(getattr(minfer, name)(**settings))
 
 
 def _use_estimators() -> None:
@@ -229,8 +225,9 @@ def _use_gradients() -> None:
     joint_slopes(np.array([[0, 1]], np.int32), joint, *np.empty((2, 2)))  # for rows that are slow
 
 
-def _use(solver: Any) -> None:
+def _use(name: str, settings: dict[str, Any]) -> None:
     """Run a solver on each small graph that it accepts and read all it can tell."""
+    solver = getattr(minfer, name)(**settings)
     for graph in small_graphs():
         with suppress(RefusedError, SettingsError):
             answer = solver(graph)
@@ -290,15 +287,10 @@ def _use_method() -> None:
         infer(graph, MinDivergence(1), solver, recipe=Compensated())
         infer(graph, MinJoint(0.1), solver, seed=seeds.spanning_forest)
     _use_source(solver)
-    _use_seed()
+    softmax(np.array([0.5, 1.0, -9.0, 2.0, 0.0]), np.array([0, 3, 5]), np.empty(5))  # large seeds
     many = np.linspace(0.0, 1.0, 1 << 17)  # enough to be selected from rather than sorted
     MinSize(1.0)(many)
     MinDivergence(5)(many)
-
-
-def _use_seed() -> None:
-    """Probabilities of a seed of many variables."""
-    softmax(np.array([0.5, 1.0, -9.0, 2.0, 0.0]), np.array([0, 3, 5]), np.empty(5))
 
 
 def _use_source(solver: Solver) -> None:

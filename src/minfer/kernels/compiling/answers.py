@@ -45,16 +45,12 @@ Leaves = list[tuple[str, Any]]
 class Question(NamedTuple):
     """One call of a kernel, and what came of it in plain Python.
 
-    Attributes
-    ----------
-    args, result : descriptions of values (:func:`made`)
-    before, after : the memory in which their arrays lie
-    sway : what a last bit changes, relatively, by the number of a leaf; where it is noteworthy
-    undefined : which elements mean nothing, as packed bits, by the number of a leaf
+    ``sway`` is what a last bit changes, relatively, where that is noteworthy, and ``undefined``
+    which elements mean nothing, as packed bits; both by the number of a leaf.
     """
 
-    args: list[Any]
-    before: list[bytes]
+    args: list[Any]  # descriptions (:func:`made`)
+    before: list[bytes]  # the memory in which their arrays lie
     result: Any = None
     after: list[bytes] = []  # noqa: RUF012
     sway: dict[int, float] = {}  # noqa: RUF012
@@ -81,14 +77,7 @@ class Verdict(NamedTuple):
 
 
 def ask(kernel: Any, types: Iterable[Any], call: Callable[..., Any]) -> Verdict:
-    """Ask all questions for these types of arguments.
-
-    Parameters
-    ----------
-    kernel : the dispatcher, or its function; for its name
-    types : numba's types of the arguments
-    call : what is asked: an entry point, or the plain function
-    """
+    """Ask an entry point, or the plain function, all questions for these types of arguments."""
     signature, asked = tuple(types), 0
     for question in questions(_name(kernel)):
         args = question.arguments()
