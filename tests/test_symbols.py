@@ -209,17 +209,22 @@ def test_names_that_numba_does_not_have_are_found_out(monkeypatch):
 #: Files that use names of numba or llvmlite which are not promised to stay, and what is done where
 #: one is missing; tests force each.
 PRIVATE = {
-    "symbols.py": "no kernel is kept (MINFER_WITHOUT=symbols)",
-    "cache.py": "numba's own cache (MINFER_WITHOUT=cache)",
-    "frugal.py": "numba's own way of compiling (MINFER_WITHOUT=frugal)",
-    "jit.py": "nothing is announced or timed (MINFER_WITHOUT=event)",
-    "shipped.py": "nothing of the wheel is used: tests/test_kernel_cache.py",
-    "lanes.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",
-    "addresses.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",
-    "vexp.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",
-    "rows.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",
+    "compiling/symbols.py": "no kernel is kept (MINFER_WITHOUT=symbols)",
+    "compiling/cache.py": "numba's own cache (MINFER_WITHOUT=cache)",
+    "compiling/frugal.py": "numba's own way of compiling (MINFER_WITHOUT=frugal)",
+    "compiling/jit.py": "nothing is announced or timed (MINFER_WITHOUT=event)",
+    "compiling/shipped.py": "nothing of the wheel is used: tests/test_kernel_cache.py",
+    "arithmetic/lanes.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",
+    "arithmetic/addresses.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",
+    "arithmetic/vexp.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",
+    "cliques/rows.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",
 }
-LLVM_ONLY = {"lanes.py", "addresses.py", "vexp.py", "rows.py"}
+LLVM_ONLY = {
+    "arithmetic/lanes.py",
+    "arithmetic/addresses.py",
+    "arithmetic/vexp.py",
+    "cliques/rows.py",
+}
 
 
 def dotted(node: ast.AST) -> str:
@@ -257,7 +262,8 @@ def test_private_names_of_numba_stay_in_a_few_files():
     for path in sorted((ROOT / "src" / "minfer").rglob("*.py")):
         text = path.read_text("utf-8")
         names = private_names(parsed(path)) if "numba" in text or "llvmlite" in text else set()
-        if path.name not in PRIVATE or path.parent.name != "kernels":
+        place = "/".join(path.parts[-2:])
+        if place not in PRIVATE:
             assert not names, path
-        if path.name in LLVM_ONLY:
+        if place in LLVM_ONLY:
             assert all(name.startswith("llvmlite") for name in names), (path, names)

@@ -1,11 +1,11 @@
 """What solvers run on: arrays, and the kernels that run over them, by topic.
 
 A run asks for the :func:`backend` once. It puts there what its kernels read and write, calls them
-by their names in a topic (``on.kernels("gibbs").sample``), and gets back what it wants to read:
+by their names in a topic, and gets back what it wants to read:
 
     on = backend()
     states = on.put(np.zeros(...))
-    on.kernels("gibbs").sample(on.put(layout), states, ...)
+    on.kernels("sampling.gibbs").sample(on.put(layout), states, ...)
     on.get(states)
 
 The only one here is numpy's arrays and this package's kernels, where ``put`` and ``get`` do

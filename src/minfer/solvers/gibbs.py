@@ -218,7 +218,7 @@ class _Chains:
 
     def __init__(self, settings: Gibbs, counted: Scopes, parts: SiteLayout, begin: float) -> None:
         self.settings, self.parts, self.on = settings, parts, backend()
-        self.kernels = self.on.kernels("gibbs")
+        self.kernels = self.on.kernels("sampling.gibbs")
         self.deadline = deadline_of(settings.time_limit, begin)
         n_chains = settings.n_chains
         begins = count_ptr(parts.card, counted.fptr, counted.scope)

@@ -150,7 +150,7 @@ class _Climb:
 
     def __init__(self, settings: MeanField, parts: SiteLayout, q: NDArray, begin: float) -> None:
         self.settings, self.parts, self.on = settings, parts, backend()
-        self.kernels = self.on.kernels("mean_field")
+        self.kernels = self.on.kernels("messages.mean_field")
         self.there, self.q, self.before = self.on.put((parts, q, q.copy()))
         self.trace = np.zeros((3, 0))
         self.deadline = deadline_of(settings.time_limit, begin)
@@ -331,7 +331,7 @@ def make_feasible(
     on: Backend, parts: SiteLayout, x: NDArray, words: NDArray, deadline: float
 ) -> bool:
     """Move x (V,), in place, until no factor forbids it; False if the effort or time is spent."""
-    repair = on.kernels("gibbs").repair
+    repair = on.kernels("sampling.gibbs").repair
     left = max_moves(len(x))
     while left > 0:
         n = min(left, max(20_000, len(parts.toff)))  # each call looks at every factor once

@@ -78,9 +78,9 @@ MOST_CELLS = 1 << 22
 #: Methods of intervals, and the kernel of each: it takes a minute to compile, which an answer does
 #: not wait for.
 _ENTRIES = {
-    "monotone": ("frontier", "sweep"),
-    "walks": ("walks", "walks"),
-    "boxes": ("boxes", "boxes"),
+    "monotone": ("intervals.frontier", "sweep"),
+    "walks": ("intervals.walks", "walks"),
+    "boxes": ("intervals.boxes", "boxes"),
 }
 _SIZES = tuple(1 << b for b in (4, 6, 8, 9, 10, 11, 12, 14, 16, 18))
 

@@ -175,7 +175,7 @@ class Ensembles:
     ) -> None:
         self.settings, self.graph, self.begin = settings, graph, begin
         self.on = on = backend()
-        self.kernels, draw = on.kernels("tempering"), on.kernels("gibbs").draw
+        self.kernels, draw = on.kernels("sampling.tempering"), on.kernels("sampling.gibbs").draw
         self.residuals = np.zeros(0)
         self.began = clock()
         self.deadline = deadline_of(settings.time_limit, self.began)
