@@ -32,14 +32,16 @@ def exact_grandparent(
     check_flag("single_root", single_root)
     arcs = checked_scores(arc_scores)
     n = len(arcs)
-    pairs = np.asarray(real_numbers(gp_scores, "grandparent scores"), dtype=np.float64)
+    pairs = np.array(real_numbers(gp_scores, "grandparent scores"), dtype=np.float64, order="C")
     if pairs.shape != (n, n, n):
         raise ModelError(f"grandparent scores must have shape {(n, n, n)}, not {pairs.shape}")
-    v, mu = _scores(arcs, pairs), np.empty((n, n))
-    whole = np.pad(v, ((0, 0), (0, 0), (0, -n % 4)), constant_values=-np.inf)  # whole vectors
-    log_z, z = grandparent_marginals(whole, bool(single_root), mu)
+    if not (pairs < np.inf).all():
+        _scores(arcs, pairs)  # says where, if it would be read
+    mu = np.empty((n, n))
+    log_z, z = grandparent_marginals(arcs, pairs, bool(single_root), mu)
     if TINY <= z < 1.0 / TINY:
         return mu, float(log_z)
+    v = _scores(arcs, pairs)
     scale = np.r_[0.0, v.max(axis=(0, 2))[1:]]
     if (scale == -np.inf).any():
         raise no_tree(True, single_root)

@@ -87,22 +87,27 @@ def grandparents(v, single_root, mu, cubes, opened):
 
 
 @jit
-def grandparent_marginals(v, single_root, mu):
+def grandparent_marginals(arcs, pairs, single_root, mu):
     """Arc probabilities ``mu`` (N, N) and log Z of a projective grandparent model.
 
-    ``v`` (N, N, G) [h, m, g] are scores, minus infinity where they are none and from g = N on; they
-    become weights. Returns log Z, and Z as the linear chart had it: if that is out of range, the
-    answer is not to be used.
+    ``arcs`` (N, N) [h, m] and ``pairs`` (N, N, N) [g, h, m] are scores. Returns log Z, and Z as the
+    linear chart had it: if that is out of range, the answer is not to be used.
     """
-    n, width = v.shape[0], v.shape[2]
+    n = arcs.shape[0]
+    width = (n + 3) // 4 * 4  # of the grandparents: whole vectors
+    v = np.full((n, n, width), -np.inf)
     best = np.full((n, n), -np.inf)  # [m, h]: the most that h can give
     others = np.full(n, -np.inf)  # the most that a word can give
     for h in range(1, n):
         for m in range(1, n):
-            for g in range(n):
-                best[m, h] = max(best[m, h], v[h, m, g])
+            low, high = min(h, m), max(h, m)
+            for g in range(n if h != m else 0):
+                if g < low or g > high:
+                    v[h, m, g] = arcs[h, m] + pairs[g, h, m]
+                    best[m, h] = max(best[m, h], v[h, m, g])
             others[m] = max(others[m], best[m, h])
-    base = root_scale(v[0, :, 0], others) if single_root else 0.0
+    v[0, 1:, 0] = arcs[0, 1:]
+    base = root_scale(arcs[0], others) if single_root else 0.0
     words = np.arange(n)
     for m in range(1, n):
         v[0, m, 0] -= base
