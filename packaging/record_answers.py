@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import resource
 import subprocess
@@ -29,7 +30,7 @@ import time
 import warnings
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,10 +39,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 import numpy as np  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
 
 from minfer.kernels.compiling import answers as _answers  # noqa: E402
 from minfer.kernels.compiling import jit as _jit  # noqa: E402
-from minfer.kernels.compiling.answers import Memory, Question  # noqa: E402
+from minfer.kernels.compiling import source_hash  # noqa: E402
+from minfer.kernels.compiling.answers import Question  # noqa: E402
 
 #: Candidates per kernel and types, and how many of them are kept, at least and at most.
 CANDIDATES, FEW, KEPT = 16, 3, 9
@@ -59,6 +62,107 @@ TESTS = (
     "map", "mean_field", "parser", "reduction", "rows", "samples", "sources", "trees",
     "windows",
 )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- the file
+
+
+def describe(value: Any, memory: Memory) -> Any:
+    """A value for JSON: numbers as they are, arrays as places in memory."""
+    if isinstance(value, np.ndarray):
+        return memory.describe(value)
+    if isinstance(value, np.generic):
+        return {"scalar": value.dtype.str, "value": value.item()}
+    if isinstance(value, tuple | list):
+        kind = type(value)
+        of = f"{kind.__module__}:{kind.__qualname__}" if hasattr(value, "_fields") else ""
+        return {"tuple": [describe(part, memory) for part in value], "of": of}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"an argument of a kernel is a {type(value).__name__}")
+
+
+class Memory:
+    """Pieces of memory in which arrays lie; those that overlap share one.
+
+    ``before``: so many pieces are somebody else's.
+    """
+
+    def __init__(self, arrays: Iterable[NDArray[Any]], before: int = 0) -> None:
+        self.before = before
+        self.starts: list[int] = []
+        self.stops: list[int] = []
+        for start, stop in sorted(_span(array) for array in arrays if array.size):
+            if self.starts and start < self.stops[-1]:
+                self.stops[-1] = max(stop, self.stops[-1])
+            else:
+                self.starts.append(start)
+                self.stops.append(stop)
+        self.origins = [start - start % 16 for start in self.starts]  # so are new ones aligned
+
+    def describe(self, array: NDArray[Any]) -> dict[str, Any]:
+        """An array as a place in one of the pieces."""
+        block = at = 0
+        if array.size:
+            block = int(np.searchsorted(self.starts, _span(array)[0], side="right")) - 1
+            at = array.__array_interface__["data"][0] - self.origins[block]
+        return {
+            "array": array.dtype.str, "shape": list(array.shape), "strides": list(array.strides),
+            "block": self.before + block, "at": at, "writeable": bool(array.flags.writeable),
+        }  # fmt: skip
+
+    def copy(self, arrays: Iterable[NDArray[Any]]) -> list[bytes]:
+        """What is in the pieces now; zeros where no array lies."""
+        none = [np.zeros(0, dtype=np.uint8)] * self.before
+        own = [np.zeros(b - a, dtype=np.uint8) for a, b in zip(self.origins, self.stops)]
+        for array in arrays:
+            place = _answers._array(none + own, **{**self.describe(array), "writeable": True})
+            place[...] = array
+        return [block.tobytes() for block in own]
+
+
+def _span(array: NDArray[Any]) -> tuple[int, int]:
+    """The first byte of an array, and the one after its last."""
+    start = stop = array.__array_interface__["data"][0]
+    for extent, stride in zip(array.shape, array.strides):
+        start += min(0, stride * (extent - 1))
+        stop += max(0, stride * (extent - 1))
+    return start, stop + array.itemsize
+
+
+def arrays_in(value: Any) -> list[NDArray[Any]]:
+    """Every array in nested tuples."""
+    if isinstance(value, np.ndarray):
+        return [value]
+    return [a for part in value for a in arrays_in(part)] if isinstance(value, tuple | list) else []
+
+
+def write(path: Path, found: dict[str, list[Question]]) -> None:
+    """Keep questions, with the keys of the modules that they are for."""
+    pool: dict[bytes, int] = {}
+
+    def piece(content: bytes) -> int:
+        return pool.setdefault(content, len(pool))
+
+    def packed(q: Question) -> list[Any]:
+        bits = {k: piece(content) for k, content in q.undefined.items()}
+        before, after = [piece(b) for b in q.before], [piece(b) for b in q.after]
+        return [q.args, before, q.result, after, q.sway, bits]
+
+    kernels = {name: [packed(q) for q in found[name]] for name in sorted(found)}
+    modules = {name.rpartition(".")[0] for name in found}
+    about = {
+        "format": _answers.FORMAT,
+        "modules": {module: source_hash.key(module) for module in sorted(modules)},
+        "kernels": kernels,
+    }
+    text = json.dumps(about, separators=(",", ":")).encode()
+    np.savez_compressed(
+        path,
+        about=np.frombuffer(text, dtype=np.uint8),
+        pool=np.frombuffer(b"".join(pool), dtype=np.uint8),
+        ends=np.cumsum([len(content) for content in pool], dtype=np.int64),
+    )
 
 
 # ---------------------------------------------------------------------- 1: candidates
@@ -80,12 +184,12 @@ class Calls:
         new = shape not in self.shapes[key]
         if len(known) >= self.room if new else len(known) >= self.room - CANDIDATES:
             return
-        arrays = _answers.arrays_in(args)
+        arrays = arrays_in(args)
         if sum(array.nbytes for array in arrays) > LARGEST:
             self.too_large.add(key)
             return
         memory = Memory(arrays)
-        question = Question([_answers.describe(a, memory) for a in args], memory.copy(arrays))
+        question = Question([describe(a, memory) for a in args], memory.copy(arrays))
         if _packed(question) > LARGEST_PACKED:
             self.too_large.add(key)
             return
@@ -167,7 +271,7 @@ def ask(path: Path) -> None:
     for name, kind in sorted(calls.too_large):
         if not calls.found[name, kind]:
             print(f"too large: {name} {_short(kind)}")
-    _answers.write(path, found)
+    write(path, found)
 
 
 # ---------------------------------------------------------------------- 2: answers
@@ -230,15 +334,15 @@ def _run(
         _sway(args, seed)
     with _filled(fill), np.errstate(all="ignore"), _patience(PATIENCE):
         result = _own(function(*args))
-    arrays = _answers.arrays_in([result])
+    arrays = arrays_in([result])
     rest = Memory(arrays, len(memory))
     after = [block.tobytes() for block in memory] + rest.copy(arrays)
-    return question._replace(result=_answers.describe(result, rest), after=after)
+    return question._replace(result=describe(result, rest), after=after)
 
 
 def _sway(args: list[Any], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    for array in _answers.arrays_in(args):
+    for array in arrays_in(args):
         if array.dtype.kind == "f":
             array.flags.writeable = True
             array *= 1.0 + rng.choice([-1, 1], array.shape) * np.finfo(array.dtype).eps
@@ -319,7 +423,7 @@ def _ordinary(runs: list[Run]) -> list[Run]:
 
 def is_tame(question: Question) -> bool:
     """Whether all numbers that are given are of ordinary size."""
-    arrays = _answers.arrays_in(question.arguments())
+    arrays = arrays_in(question.arguments())
     return all(np.all(np.abs(a) < 50.0) for a in arrays if a.dtype.kind == "f")
 
 
@@ -381,7 +485,7 @@ def answer(source: Path, path: Path) -> None:
                 print(f"{name}: {len(chosen)} of {len(known)}, {took:.1f} s {why} {_short(kind)}")
         if kept:
             found[name] = kept
-    _answers.write(path, found)
+    write(path, found)
     count = sum(map(len, found.values()))
     print(f"{count} questions for {len(found)} kernels, {path.stat().st_size:,} bytes")
 
@@ -394,7 +498,7 @@ def keep() -> None:
             said = _answers.differs(question, question.arguments(), kernels[name])
             if said:
                 raise SystemExit(f"{name}: {said}; record answers anew, without --keep")
-    _answers.write(_answers.FILE, _answers.kept())
+    write(_answers.FILE, _answers.kept())
 
 
 # ---------------------------------------------------------------------- 3: compiled kernels

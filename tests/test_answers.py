@@ -27,12 +27,14 @@ from minfer.kernels.compiling import cache as _cache
 from minfer.kernels.compiling import jit as _jit
 from minfer.kernels.compiling import shipped as _shipped
 from minfer.kernels.compiling import source_hash as _source_hash
-from minfer.kernels.compiling.answers import Memory, Question
+from minfer.kernels.compiling.answers import Question
 from minfer.upkeep import health
 from minfer.upkeep import warmup as exercise
 from sources import parsed
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "packaging"))
+recorder = pytest.importorskip("record_answers")
 AGAIN = "python packaging/record_answers.py"
 PLAIN = bool(getattr(config, "DISABLE_JIT", False))
 compiled = pytest.mark.skipif(PLAIN, reason="needs the compiler")
@@ -122,9 +124,9 @@ class Pair(NamedTuple):
 
 def kept(args: tuple[Any, ...]) -> list[Any]:
     """Through the format and back."""
-    arrays = _answers.arrays_in(args)
-    memory = Memory(arrays)
-    described = [_answers.describe(a, memory) for a in args]
+    arrays = recorder.arrays_in(args)
+    memory = recorder.Memory(arrays)
+    described = [recorder.describe(a, memory) for a in args]
     question = Question(json.loads(json.dumps(described)), memory.copy(arrays))
     return question.arguments()
 
@@ -178,9 +180,9 @@ def test_neighbours_in_memory_stay_apart():
 
 
 def question_of(result: Any, **more: Any) -> Question:
-    arrays = _answers.arrays_in([result])
-    memory = Memory(arrays)
-    return Question([], [], _answers.describe(result, memory), memory.copy(arrays), **more)
+    arrays = recorder.arrays_in([result])
+    memory = recorder.Memory(arrays)
+    return Question([], [], recorder.describe(result, memory), memory.copy(arrays), **more)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,6 @@ from minfer.images.denoising import (
 from minfer.images.noise_estimate import _sample, two_means
 from minfer.pictures import (
     base_pictures,
-    collection,
     flipped,
     gaussian,
     night,
@@ -45,6 +44,7 @@ from minfer.pictures import (
     write_picture,
 )
 from minfer.reduction.recipes import Compensated
+from minfer_experiments.fig1 import collection
 
 
 def noisy(name="house", side=32, sigma=0.3, rng=0):

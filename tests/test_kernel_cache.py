@@ -418,15 +418,14 @@ def test_damaged_ready_code_is_compiled_and_not_touched(shipped, folder, damage)
 
 def test_every_home_of_kernels_is_known():
     """Kernels lie in the packages that the cache, `warmup` and `doctor` look at."""
-    homes = {kernel.py_func.__module__ for kernel in _jit.kernels()}
-    assert all(home.startswith(_jit.HOMES) for home in homes if home.startswith("minfer."))
-    assert len(_jit.folders()) >= 40
-    places = {
-        kernel._cache.folder
-        for kernel in _jit.kernels()
-        if kernel.py_func.__module__.startswith("minfer.")
-    }
-    assert places <= set(_jit.folders())  # by sources, of each home
+    ours = [k for k in _jit.kernels() if k.py_func.__module__.startswith("minfer.")]
+    modules = {kernel.py_func.__module__ for kernel in ours}
+    assert all(name.startswith(_jit.HOMES) for name in modules)
+    assert len(modules) >= 40
+    for kernel in ours:  # by all sources that it is made of, however deep its module lies
+        key = _source_hash.key(kernel.py_func.__module__)
+        assert kernel._cache.folder.name.endswith(key[:16])
+    assert {kernel._cache.folder for kernel in ours} <= set(_jit.folders())
 
 
 def test_copies_of_the_package_share_their_kernels():

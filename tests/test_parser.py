@@ -412,7 +412,7 @@ def test_parsing_is_inference_for_its_scores(trained, objective, seed):
 @pytest.mark.parametrize("kind", KINDS[::3])
 def test_a_step_is_along_the_gradient_of_the_likelihood(trained, kind, pairs):
     """Against finite differences of the (Bethe) likelihood, at weights that matter."""
-    from minfer.parsing.kernels.parser import learn
+    from minfer.parsing.kernels.parser import LearntTables, learn
 
     sentence = treebank(1, 9)[0]
     encoder = Encoder(trained.model.upos)
@@ -425,10 +425,11 @@ def test_a_step_is_along_the_gradient_of_the_likelihood(trained, kind, pairs):
         """Minus the log-likelihood; with a rate of 1 a step is minus the gradient."""
         totals = np.zeros(6)
         squares = np.full_like(tables["arcs"], 1e12)
+        learnt = LearntTables(tables["arcs"], tables["pairs"], squares.copy(), squares.copy())
         learn(
-            packed, compiled_templates(), encoder.tables(), data.tokens, tables["arcs"],
-            tables["pairs"], squares.copy(), squares.copy(), sentence.heads, np.zeros(1, np.int64),
-            np.zeros(1, np.uint64), np.uint64(1 << 24), rate * 1e6, rate * 1e6, totals,
+            packed, compiled_templates(), encoder.tables(), data.tokens, learnt, sentence.heads,
+            np.zeros(1, np.int64), np.zeros(1, np.uint64),
+            (np.uint64(1 << 24), rate * 1e6, rate * 1e6), totals,
         )  # fmt: skip
         return totals[0]
 

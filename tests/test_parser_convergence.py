@@ -227,7 +227,7 @@ def sentence(rng, n, projective, single_root, strength):
     arcs = 2 * rng.normal(size=(n + 1, n + 1))
     mu = np.empty_like(arcs)
     seed(False, projective, single_root, arcs, mu)
-    settings = projective, single_root, True, True, False, 0.0, 0.0
+    settings = kernels.PackedInference(projective, single_root, True, True)
     candidates, (pair_arcs, *_) = kernels.candidates(settings, arcs, mu)
     return arcs, mu, candidates, pair_arcs, strength * rng.normal(size=len(pair_arcs))
 

@@ -440,7 +440,6 @@ READERS = {
     "parsing/learn.is_checkpoint": "checkpoint",
     "parsing/model.load": "parser",
     "parsing/model.read_tensors": "checkpoint",
-    "parsing/treebank._opened": "conllu",
     "parsing/treebank._unpacked": "conllu",
     "pictures.read_picture": "picture",
     "prediction/files.open_cases": "cases csv",
@@ -454,8 +453,8 @@ READERS = {
 #: Functions that open what we wrote ourselves, or write.
 OURS = {
     "batch/folder", "batch/manifest", "batch/rules", "batch/ray_engine", "cli/failures",
-    "health", "io/opening", "io/owned", "io/text", "kernels", "parallel",
-    "queries/map/toulbar", "report/page",
+    "basics/parallel", "io/opening", "io/owned", "io/text", "kernels", "queries/map/toulbar",
+    "report/page", "upkeep/health",
 }  # fmt: skip
 _OPENS = {
     "open", "read_bytes", "read_text", "parsed", "reading", "opened", "regular", "streamed",

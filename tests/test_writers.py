@@ -31,10 +31,6 @@ HOME = {
 }
 #: All others that remove, rename or overwrite anything, and why that is no user's file.
 ELSEWHERE = {
-    (
-        "kernels/compiling/answers.py",
-        "np.savez_compressed",
-    ): "for packaging/record_answers.py alone",
     ("queries/map/toulbar.py", "path.write_text"): "in a temporary folder of its own",
     ("batch/folder.py", "os.makedirs"): "folders of pictures; nothing is replaced",
     ("cli/failures.py", "os.open"): "the null device",

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from minfer.basics.limits import load_compiler
 from minfer.basics.words import counted
-from minfer.errors import FormatError
+from minfer.errors import FormatError, ModelError
 from minfer.graph import FactorGraph
 from minfer.io.npz import read_npz
-from minfer.pictures import Collection, base_pictures, collection, write_figure
+from minfer.pictures import base_pictures, bimodal, gaussian, write_figure
 from minfer.plots import pyplot
 from minfer.reduction.calibrate import calibrate
 from minfer.reduction.infer import PAPER, infer
@@ -54,8 +54,47 @@ SWEEPS = (1, 2, 3, 5)
 SAME = 1.1  # errors whose ratio is at most this count as equivalent
 ROWS = slice(26, 38)  # of a strip, 12: exact marginals in milliseconds
 _TIGHT = 1e-7
+_SEED = 2010  # of the noise
 
 SOLVERS: dict[str, Callable[..., Solver]] = {"trw": TreeReweighted, "bp": BeliefPropagation}
+
+
+class Collection(NamedTuple):
+    """Noisy versions of pictures, in order: the versions of the first picture come first."""
+
+    noisy: tuple[NDArray[np.float64], ...]
+    clean: tuple[NDArray[np.bool_], ...]  # the true picture of each
+
+
+def collection(
+    noise: str = "gaussian",
+    sigma: float = 0.3,
+    versions: int = 50,
+    pictures: dict[str, NDArray[np.bool_]] | None = None,
+) -> Collection:
+    """So many noisy versions of every picture; the same call gives the same noise.
+
+    Parameters
+    ----------
+    noise : "gaussian" or "bimodal"
+    sigma : float
+        Standard deviation of the gaussian noise, on pixels 0 and 1.
+    versions : int
+        Of each picture. The first ones of a longer collection are those of a shorter one.
+    pictures : dict of bool arrays, optional
+        :func:`base_pictures` by default.
+    """
+    if noise not in ("gaussian", "bimodal"):
+        raise ModelError(f"noise must be 'gaussian' or 'bimodal', not {noise!r}")
+    noisy, clean = [], []
+    for i, picture in enumerate((pictures or base_pictures()).values()):
+        for version in range(versions):
+            kind = 1 if noise == "bimodal" else 0
+            rng = np.random.default_rng([_SEED, kind, i, version])
+            seen = bimodal(picture, rng) if kind else gaussian(picture, sigma, rng)
+            noisy.append(seen)
+            clean.append(picture)
+    return Collection(tuple(noisy), tuple(clean))
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from minfer.basics.checks import (
     real_numbers,
 )
 from minfer.errors import FormatError, ModelError, RefusedError, visible
-from minfer.io.text import path_text
+from minfer.io.text import atomic_write, check_path, path_text
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
@@ -153,44 +153,6 @@ def flipped(clean: NDArray[np.bool_], share: float, rng: np.random.Generator) ->
     return clean ^ (rng.random(clean.shape) < share)
 
 
-class Collection(NamedTuple):
-    """Noisy versions of pictures, in order: the versions of the first picture come first."""
-
-    noisy: tuple[NDArray[np.float64], ...]
-    clean: tuple[NDArray[np.bool_], ...]  # the true picture of each
-
-
-def collection(
-    noise: str = "gaussian",
-    sigma: float = 0.3,
-    versions: int = 50,
-    pictures: dict[str, NDArray[np.bool_]] | None = None,
-) -> Collection:
-    """So many noisy versions of every picture; the same call gives the same noise.
-
-    Parameters
-    ----------
-    noise : "gaussian" or "bimodal"
-    sigma : float
-        Standard deviation of the gaussian noise, on pixels 0 and 1.
-    versions : int
-        Of each picture. The first ones of a longer collection are those of a shorter one.
-    pictures : dict of bool arrays, optional
-        :func:`base_pictures` by default.
-    """
-    if noise not in ("gaussian", "bimodal"):
-        raise ModelError(f"noise must be 'gaussian' or 'bimodal', not {noise!r}")
-    noisy, clean = [], []
-    for i, picture in enumerate((pictures or base_pictures()).values()):
-        for version in range(versions):
-            kind = 1 if noise == "bimodal" else 0
-            rng = np.random.default_rng([_FIRST_SEED, kind, i, version])
-            seen = bimodal(picture, rng) if kind else gaussian(picture, sigma, rng)
-            noisy.append(seen)
-            clean.append(picture)
-    return Collection(tuple(noisy), tuple(clean))
-
-
 # ---------------------------------------------------------------------- files
 
 
@@ -208,8 +170,6 @@ def read_picture(path: str | Path) -> LoadedPicture:
     Transparent pixels are laid over white, with a note. A file of several frames is refused.
     Needs the extra ``image`` (Pillow).
     """
-    from minfer.io.text import check_path
-
     image_module = _pillow()
     path_text(path)
     check_path(path)
@@ -285,8 +245,6 @@ def write_picture(path: str | Path, values: NDArray, bits: int = 16) -> None:
     8 bits a pixel, or 16 if ``bits`` says so and the suffix is ``.png`` or ``.tif``; bools as black
     and white.
     """
-    from minfer.io import atomic_write
-
     path_text(path)
     kind = check_suffix(path)
     check_choice("bits", str(bits), ("8", "16"))
@@ -296,8 +254,6 @@ def write_picture(path: str | Path, values: NDArray, bits: int = 16) -> None:
 
 def write_marked(path: str | Path, values: NDArray, marked: NDArray) -> None:
     """Write bools or grey values of 0 to 1, (H, W), with some pixels (H, W) marked in colour."""
-    from minfer.io import atomic_write
-
     path_text(path)
     kind = check_suffix(path)
     grey = np.round(np.clip(np.asarray(values, dtype=np.float64), 0, 1) * 255)
@@ -309,8 +265,6 @@ def write_marked(path: str | Path, values: NDArray, marked: NDArray) -> None:
 
 def write_figure(path: str | Path, figure: Any) -> None:
     """A figure of matplotlib as a file, complete or not at all; PNG has the same bytes always."""
-    from minfer.io import atomic_write
-
     kind = Path(path).suffix[1:].lower() or "png"
     with atomic_write(path) as file:
         figure.savefig(file, format=kind, metadata={"Software": None} if kind == "png" else None)

@@ -26,7 +26,6 @@ time (docs/denoising.md has the numbers).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -180,79 +179,58 @@ def whole(model: FactorGraph, solver: Solver) -> Result:
     return Result(model, answer, answer, keep, seed, gains, "none", timings)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DenoisingSettings:
-    """What the model of a picture depends on besides its pixels; see :func:`denoise`."""
-
-    alpha: float | None = None
-    coupling: float = COUPLING
-    level: float | None = None
-    labels: int | None = None
-    means: ArrayLike | None = None
-    smooth: str = "equal"
-    truncation: float | None = None
-
-    def shades(self, x: NDArray[np.float64]) -> Shades | None:
-        """Alpha and level of black and white, as given or estimated; None with classes."""
-        alpha, level = self.alpha, self.level
-        for name in ("alpha", "coupling", "level"):
-            value = getattr(self, name)
-            if value is not None:
-                check_number(f"denoise: {name}", value)
-            if name != "level" and value is not None and value < 0:
-                raise SettingsError(f"denoise: {name} must be 0 or more, not {value}")
-        if level is not None and not min(x.min(), 0.0) <= level <= max(x.max(), 1.0):
+def _shades(
+    x: NDArray[np.float64], alpha: float | None, coupling: float, level: float | None,
+    classes: bool,
+) -> Shades | None:  # fmt: skip
+    """Alpha and level of black and white, as given or estimated; None with classes."""
+    for name, value in {"alpha": alpha, "coupling": coupling, "level": level}.items():
+        if value is not None:
+            check_number(f"denoise: {name}", value)
+        if name != "level" and value is not None and value < 0:
+            raise SettingsError(f"denoise: {name} must be 0 or more, not {value}")
+    if level is not None and not min(x.min(), 0.0) <= level <= max(x.max(), 1.0):
+        raise SettingsError(
+            f"denoise: level {level} is not among the picture's values, {x.min():.3g} to "
+            f"{x.max():.3g}; files and unsigned integers are on a scale from 0 to 1"
+        )
+    if classes:
+        if level is not None:
             raise SettingsError(
-                f"denoise: level {level} is not among the picture's values, {x.min():.3g} to "
-                f"{x.max():.3g}; files and unsigned integers are on a scale from 0 to 1"
+                "denoise: level is for black and white; it cannot be combined with class means"
             )
-        if self.labels is not None or self.means is not None:
-            if level is not None:
-                raise SettingsError(
-                    "denoise: level is for black and white; it cannot be combined with class means"
-                )
-            return None
-        if x.min() == x.max():
-            only = float(x.flat[0])
-            if level is None:
-                raise ModelError(
-                    "denoise: all pixels have the same value, so there are no two shades to tell "
-                    "apart; say what is half way between black and white, as in level=0.5"
-                )
-            return Shades(STRENGTH if alpha is None else alpha, level, only, only, told=False)
-        if alpha is not None and level is not None:
-            return Shades(alpha, level, float(x.min()), float(x.max()), told=True)
-        return estimate(x, self.coupling, alpha, level)
+        return None
+    if x.min() == x.max():
+        only = float(x.flat[0])
+        if level is None:
+            raise ModelError(
+                "denoise: all pixels have the same value, so there are no two shades to tell "
+                "apart; say what is half way between black and white, as in level=0.5"
+            )
+        return Shades(STRENGTH if alpha is None else alpha, level, only, only, told=False)
+    if alpha is not None and level is not None:
+        return Shades(alpha, level, float(x.min()), float(x.max()), told=True)
+    return estimate(x, coupling, alpha, level)
 
-    def classes(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Class means (K,), as given or found in a picture."""
-        if self.means is None:
-            check_whole("denoise: labels", self.labels, 2)
-            k = int(self.labels or 0)
-            found = class_means(x, k) if self.smooth == "equal" else _spread(x, k)
-        elif self.labels is not None:
-            raise SettingsError("denoise: means cannot be combined with labels=... or level=...")
-        else:
-            found = _checked_means(self.means)
-        steps = np.diff(found)
-        if self.smooth != "equal" and (steps.max() > 1.000001 * steps.min() or steps.min() <= 0):
-            raise SettingsError(
-                f"denoise: {self.smooth} smoothness needs means that are evenly spread, in rising "
-                "order"
-            )
-        return found
 
-    def truncated(self) -> float:
-        """The truncation, where smoothness has one."""
-        check_choice("denoise: smooth", self.smooth, SMOOTH)
-        if self.truncation is not None and self.smooth == "equal":
-            raise SettingsError(
-                "denoise: truncation is for linear and quadratic smoothness, but neighbours here "
-                'are equal or not: leave it out, or give smooth="linear" too'
-            )
-        truncation = TRUNCATION if self.truncation is None else self.truncation
-        check_number("denoise: truncation", truncation, above=0.0)
-        return truncation
+def _classes(
+    x: NDArray[np.float64], labels: int | None, means: ArrayLike | None, smooth: str
+) -> NDArray[np.float64]:
+    """Class means (K,), as given or found in a picture."""
+    if means is None:
+        check_whole("denoise: labels", labels, 2)
+        k = int(labels or 0)
+        found = class_means(x, k) if smooth == "equal" else _spread(x, k)
+    elif labels is not None:
+        raise SettingsError("denoise: means cannot be combined with labels=... or level=...")
+    else:
+        found = _checked_means(means)
+    steps = np.diff(found)
+    if smooth != "equal" and (steps.max() > 1.000001 * steps.min() or steps.min() <= 0):
+        raise SettingsError(
+            f"denoise: {smooth} smoothness needs means that are evenly spread, in rising order"
+        )
+    return found
 
 
 def picture_model(
@@ -263,16 +241,31 @@ def picture_model(
 
 
 def shaded_model(
-    image: ArrayLike, **settings: Any
+    image: ArrayLike,
+    *,
+    alpha: float | None = None,
+    coupling: float = COUPLING,
+    level: float | None = None,
+    labels: int | None = None,
+    means: ArrayLike | None = None,
+    smooth: str = "equal",
+    truncation: float | None = None,
 ) -> tuple[Shades | None, FactorGraph, NDArray[np.float64] | None]:
     """The shades of a picture, its model and its class means; arguments as for :func:`denoise`.
 
     Variable ``r * W + c`` is a pixel; factors are one per pixel, then the pairs, those in a row
     before those in a column. Pairs of classes are Potts, truncated linear or truncated quadratic.
     """
-    asked, x = DenoisingSettings(**settings), grey_values(image)
-    alpha, coupling, smooth = asked.alpha, asked.coupling, asked.smooth
-    shades, truncation = asked.shades(x), asked.truncated()
+    x = grey_values(image)
+    shades = _shades(x, alpha, coupling, level, labels is not None or means is not None)
+    check_choice("denoise: smooth", smooth, SMOOTH)
+    if truncation is not None and smooth == "equal":
+        raise SettingsError(
+            "denoise: truncation is for linear and quadratic smoothness, but neighbours here "
+            'are equal or not: leave it out, or give smooth="linear" too'
+        )
+    truncation = TRUNCATION if truncation is None else truncation
+    check_number("denoise: truncation", truncation, above=0.0)
     if shades is not None:
         if smooth != "equal":
             raise SettingsError(
@@ -280,27 +273,27 @@ def shaded_model(
                 "labels=64"
             )
         return shades, FactorGraph.grid(shades.alpha * (x - shades.level), coupling), None
-    means = asked.classes(x)
-    if alpha is None and (smooth == "equal" and len(means) < MANY):
-        alpha = STRENGTH / float(np.diff(np.sort(means)).min()) ** 2
+    found = _classes(x, labels, means, smooth)
+    if alpha is None and (smooth == "equal" and len(found) < MANY):
+        alpha = STRENGTH / float(np.diff(np.sort(found)).min()) ** 2
     elif alpha is None:
         alpha = 1.0 / noise_deviation(x) ** 2
-    graph = FactorGraph.empty(np.full(x.size, len(means)))
+    graph = FactorGraph.empty(np.full(x.size, len(found)))
     pixels, edges = np.arange(x.size)[:, None], grid_edges(*x.shape)
-    graph = graph.add_tables(pixels, -alpha / 2 * (x.reshape(-1, 1) - means) ** 2)
+    graph = graph.add_tables(pixels, -alpha / 2 * (x.reshape(-1, 1) - found) ** 2)
     if smooth == "equal":
-        return None, graph.add_potts(edges, coupling), means
-    step = float(np.diff(means).min()) * math.sqrt(alpha)  # in deviations of the noise
+        return None, graph.add_potts(edges, coupling), found
+    step = float(np.diff(found).min()) * math.sqrt(alpha)  # in deviations of the noise
     if step == 0.0:
         raise SettingsError(
             f"denoise: {smooth} smoothness counts steps in standard deviations of the noise, "
             f"1 / sqrt(alpha), and with alpha {alpha:g} all steps are 0 of them: give an alpha "
             "above 0, as in alpha=1, or leave it out, and it is estimated"
         )
-    if smooth == "linear":
-        return None, graph.add_truncated_linear(edges, coupling * step, truncation / step), means
     far = truncation / step
-    return None, graph.add_truncated_quadratic(edges, coupling * step**2, far), means
+    if smooth == "linear":
+        return None, graph.add_truncated_linear(edges, coupling * step, far), found
+    return None, graph.add_truncated_quadratic(edges, coupling * step**2, far), found
 
 
 def noise_deviation(x: NDArray[np.float64]) -> float:

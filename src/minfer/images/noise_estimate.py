@@ -224,7 +224,8 @@ class _Judge:
         if not (len(dark) and len(light)):
             return _Noise(dark, light)
         inside = [s.sum() >= _INSIDE * called.sum() for s, called in zip(sure, (c < 0, c > 0))]
-        alike = self.two_valued and all(inside) and _alike(dark.std(), light.std())
+        spread = sorted((dark.std(), light.std()))
+        alike = self.two_valued and all(inside) and spread[1] <= _ALIKE * spread[0]
         if inside[0] and (not inside[1] or (alike and len(dark) > len(light))):
             light = sum(self.shades) - dark[::-1]
         elif inside[1] and (not inside[0] or alike):
@@ -275,10 +276,6 @@ class _Judge:
         return v * missed + (1 - v) * invented
 
 
-def _alike(a: float, b: float) -> bool:
-    return max(a, b) <= _ALIKE * min(a, b)
-
-
 def _sample(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The picture, or evenly spread tiles of a large one side by side; and which pixels count.
 
@@ -294,13 +291,8 @@ def _sample(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.boo
     lefts = np.linspace(0, x.shape[1] - width, across).round().astype(int)
     rows = (tops[:, None] + np.arange(height)).ravel()
     columns = (lefts[:, None] + np.arange(width)).ravel()
-    inside = [
-        np.tile(_off_the_seam(side), count) if count > 1 else np.ones(side, dtype=bool)
-        for side, count in ((height, down), (width, across))
-    ]
+    inside = []
+    for side, count in ((height, down), (width, across)):
+        place = np.arange(side * count) % side
+        inside.append(((place > 0) & (place < side - 1)) | (count == 1))
     return x[np.ix_(rows, columns)], inside[0][:, None] & inside[1]
-
-
-def _off_the_seam(side: int) -> NDArray[np.bool_]:
-    place = np.arange(side)
-    return (place > 0) & (place < side - 1)

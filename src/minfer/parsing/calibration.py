@@ -29,20 +29,12 @@ from minfer.plots import pyplot
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Probabilities against what was right.
+    """Probabilities against what was right."""
 
-    Attributes
-    ----------
-    edges : (B + 1,) of the bins, from 0 to 1
-    counts : (B,) words in each
-    probs, right : (B,) mean probability and share that is right, NaN in an empty bin
-    ece, brier : float
-    """
-
-    edges: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    probs: NDArray[np.float64]
-    right: NDArray[np.float64]
+    edges: NDArray[np.float64]  # (B + 1,) of the bins, from 0 to 1
+    counts: NDArray[np.int64]  # (B,) words in each
+    probs: NDArray[np.float64]  # (B,) mean probability, NaN in an empty bin
+    right: NDArray[np.float64]  # (B,) share that is right, likewise
     ece: float
     brier: float
 

@@ -613,25 +613,18 @@ def write_conllu(
     A file appears under its name only when complete; ``-`` is standard output, ``.gz`` compresses.
     """
     check_type(sentences, Iterable, "write_conllu takes sentences", ModelError)
-    if not isinstance(target, str | os.PathLike):
-        if not hasattr(target, "write"):
-            raise SettingsError(f"the target must be a path or an open file, not {told(target)}")
-        text = isinstance(target, io.TextIOBase)
-        return _write(sentences, target.write, text)
-    with atomic_write(target) as file:
-        return _write(sentences, file.write, text=False)
-
-
-def _write(
-    sentences: Iterable[Sentence | BrokenSentence], write: Callable[..., object], text: bool
-) -> int:
-    count = 0
-    for sentence in sentences:
+    if isinstance(target, str | os.PathLike):
+        with atomic_write(target) as file:
+            return write_conllu(sentences, file)
+    if not hasattr(target, "write"):
+        raise SettingsError(f"the target must be a path or an open file, not {told(target)}")
+    write: Any = target.write
+    text, count = isinstance(target, io.TextIOBase), 0
+    for count, sentence in enumerate(sentences, 1):  # noqa: B007
         if isinstance(sentence, BrokenSentence):
             data = sentence.raw + b"\n\n"
             write(data.decode(errors="replace") if text else data)
         else:
             lines = f"{sentence}\n\n"
             write(lines if text else lines.encode())
-        count += 1
     return count

@@ -100,26 +100,17 @@ _STYLE = """
 
 
 class Drawn(NamedTuple):
-    """What is drawn of a parse.
-
-    Attributes
-    ----------
-    forms, tags, deprels : (n,) strings
-    heads, probs : (n,) the arcs and their probabilities
-    second, second_probs : (n,) the best other heads, -1 for none
-    tree_prob : of the whole tree
-    gold : (n,) heads to compare with, or None
-    """
+    """What is drawn of a parse of n words."""
 
     forms: Sequence[str]
     tags: Sequence[str]
     deprels: Sequence[str]
     heads: Sequence[int]
-    probs: Sequence[float]
-    second: Sequence[int]
+    probs: Sequence[float]  # of the arcs
+    second: Sequence[int]  # the best other heads, -1 for none
     second_probs: Sequence[float]
-    tree_prob: float
-    gold: Sequence[int] | None = None
+    tree_prob: float  # of the whole tree
+    gold: Sequence[int] | None = None  # heads to compare with
 
     @classmethod
     def of(

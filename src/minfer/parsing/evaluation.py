@@ -51,10 +51,8 @@ _COLUMNS = {"uas": (1, 0), "las": (2, 0), "uas_no_punct": (4, 3), "las_no_punct"
 class Scores:
     """Attachment scores, in percent (NaN where there are no words to count).
 
-    Attributes
-    ----------
-    counts : (S, 6) int64, for each sentence the words, those with the right head, those with the
-        right head and relation, and the same three without punctuation
+    ``counts`` (S, 6) has for each sentence the words, those with the right head, those with the
+    right head and relation, and the same three without punctuation.
     """
 
     counts: NDArray[np.int64]
@@ -182,7 +180,7 @@ def attachments(
     deprels: Sequence[str] | None = None,
     punctuation: Punctuation = "upos",
     subtypes: bool = True,
-) -> tuple[int, int, int, int, int, int]:
+) -> tuple[int, ...]:
     """One row of :attr:`Scores.counts`; without deprels no relation is right.
 
     heads : (n,) int, of word i + 1
@@ -201,15 +199,8 @@ def attachments(
             a, deprels = [r.partition(":")[0] for r in a], [r.partition(":")[0] for r in deprels]
         labelled = right & [x == y for x, y in zip(a, deprels, strict=True)]
     words = ~punctuation_mask(gold, punctuation)
-    count = np.count_nonzero
-    return (
-        len(gold),
-        int(count(right)),
-        int(count(labelled)),
-        int(count(words)),
-        int(count(right & words)),
-        int(count(labelled & words)),
-    )
+    counted_words = np.ones_like(right), right, labelled, words, right & words, labelled & words
+    return tuple(int(np.count_nonzero(one)) for one in counted_words)
 
 
 def punctuation_mask(sentence: Sentence, punctuation: Punctuation = "upos") -> NDArray[np.bool_]:
@@ -246,19 +237,12 @@ def _difference(k: int, gold: Sentence, predicted: Sentence) -> str:
 
 @dataclass(frozen=True)
 class ScoreDifference:
-    """Score of a minus score of b, in points, and its paired bootstrap interval.
+    """Score of a minus score of b, in points, and its paired bootstrap interval."""
 
-    Attributes
-    ----------
-    difference : on the sentences themselves
-    low, high : the interval
-    level : its nominal coverage
-    """
-
-    difference: float
+    difference: float  # on the sentences themselves
     low: float
     high: float
-    level: float
+    level: float  # nominal coverage of the interval
 
     def __str__(self) -> str:
         percent = f"{100 * self.level:g} %"

@@ -153,17 +153,10 @@ def class_keys(n: int) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Sentences as numbers: rows of an encoder's tables.
+    """Sentences as numbers: rows of an encoder's tables."""
 
-    Attributes
-    ----------
-    start : int64 (S + 1,)
-        Where each sentence's tokens begin in the other arrays.
-    words, upos, xpos : int32 (tokens,)
-    """
-
-    start: NDArray[np.int64]
-    words: NDArray[np.int32]
+    start: NDArray[np.int64]  # (S + 1,), where each sentence's tokens begin in the others
+    words: NDArray[np.int32]  # (tokens,), and so on
     upos: NDArray[np.int32]
     xpos: NDArray[np.int32]
 
@@ -194,29 +187,14 @@ class Encoder:
 
     def encode(self, sentences: Sequence[Sentence]) -> Encoded:
         """Sentences with the tags they have."""
-        upos = [s.upos for s in sentences]
-        xpos = [s.xpos for s in sentences]
-        return self.encode_columns([s.forms for s in sentences], upos, xpos)
-
-    def encode_columns(
-        self,
-        forms: Sequence[Sequence[str]],
-        upos: Sequence[Sequence[str]],
-        xpos: Sequence[Sequence[str]],
-    ) -> Encoded:
-        """One sequence of strings per sentence and column."""
         if len(self._forms) > self._most:
             self._forms = _FeatureTable(form_atoms)
-        start = np.zeros(len(forms) + 1, dtype=np.int64)
-        np.cumsum([len(f) for f in forms], out=start[1:])
-        tags = list(chain.from_iterable(upos))
-        fine = map(_fine, tags, chain.from_iterable(xpos))
-        return Encoded(
-            start,
-            self._forms.numbers(chain.from_iterable(forms)),
-            self._upos.numbers(tags),
-            self._xpos.numbers(fine),
-        )
+        start = np.zeros(len(sentences) + 1, dtype=np.int64)
+        np.cumsum([len(s) for s in sentences], out=start[1:])
+        tags = [tag for s in sentences for tag in s.upos]
+        fine = map(_fine, tags, chain.from_iterable(s.xpos for s in sentences))
+        words = self._forms.numbers(chain.from_iterable(s.forms for s in sentences))
+        return Encoded(start, words, self._upos.numbers(tags), self._xpos.numbers(fine))
 
     def check(self, data: Encoded) -> None:
         """Raise ModelError unless kernels can read these sentences in this encoder's tables.

@@ -1,19 +1,13 @@
 """Arc probabilities of second-order models, for scores from anywhere.
 
 Belief propagation on the graph of :mod:`minfer.parsing.graphs`, reduced as in the paper: a seed
-without pairs is answered, pairs are scored by their gain under it, an objective says which to
-keep, and belief propagation runs on the tree with these. Two seeds: ``tree`` has the tree factor,
-and is answered exactly by one tree pass, which belief propagation needs anyway; ``unary`` has the
-arc scores alone, normalised over the heads of each word (and a single root's so that it has one
-child in expectation, since the model does not depend on a number added to all of them).
+without pairs is answered (``kernels/seeds.py``), pairs are scored by their gain under it, an
+objective says which to keep, and belief propagation runs on the tree with these
+(``kernels/parser.py``, which says what *converged* means). Without pairs one pass is exact.
 
 A pair of arcs is looked at only if mu_a mu_b >= ``least`` under the seed. With ``least`` from
 :func:`minfer.reduction.lazy.least_mean` and true bounds of theta, what MinJoint keeps is what
 it would keep after a scan of all pairs. Arcs below ``arc_least`` are left out of the trees.
-
-Without pairs one pass over the trees is exact. With pairs the graph has cycles, and *converged*
-says what its last iteration did: it computed every message anew, undamped, the tree's among them,
-and neither a message, as a probability, nor a belief moved by more than ``tol``.
 """
 
 from __future__ import annotations
@@ -21,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,6 +35,9 @@ from minfer.parsing.pairs import ArcScores, list_pairs, pair_weights
 from minfer.parsing.trees import no_tree
 from minfer.reduction.lazy import least_mean
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
+
+if TYPE_CHECKING:
+    from minfer.parsing.kernels.parser import PackedInference
 
 _MARGIN = 1e-9  # thresholds are lowered by this much, relatively, against rounding
 
@@ -119,10 +116,12 @@ class Inference:
     def packed(
         self, projective: bool, single_root: bool, gp: bool, sib: bool, limit: float = 30.0,
         max_iters: int | None = None,
-    ) -> tuple[Any, ...]:  # fmt: skip
+    ) -> PackedInference:  # fmt: skip
         """As the kernels take it; ``limit`` bounds |theta|, ``max_iters`` here may be 0."""
+        from minfer.parsing.kernels.parser import PackedInference
+
         objective, parameter = _numbers(self.objective)
-        return (
+        return PackedInference(
             bool(projective), bool(single_root), bool(gp), bool(sib),
             self.seed == "unary" and bool(gp or sib), float(self.least), float(self.arc_least),
             objective, parameter, bool(self.paper_order),

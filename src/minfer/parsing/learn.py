@@ -119,25 +119,15 @@ class Recipe:
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """What a callback is told.
+    """What a callback is told."""
 
-    Attributes
-    ----------
-    stage : ``tags``, ``arcs``, ``pairs`` or ``labels``
-    epoch, epochs : of all epochs of the parser, or of the stage
-    done : share of this epoch's sentences
-    loss : minus log-likelihood per word so far in this epoch
-    seconds : since training began, without those of compiling kernels
-    dev_uas : of the last epoch of the parser that has ended, if there is a development set
-    """
-
-    stage: str
-    epoch: int
+    stage: str  # "tags", "arcs", "pairs" or "labels"
+    epoch: int  # of all epochs of the parser, or of the stage
     epochs: int
-    done: float
-    loss: float
-    seconds: float
-    dev_uas: float | None = None
+    done: float  # share of this epoch's sentences
+    loss: float  # minus log-likelihood per word so far in this epoch
+    seconds: float  # since training began, without those of compiling kernels
+    dev_uas: float | None = None  # of the last epoch of the parser that has ended
 
     @property
     def ends(self) -> bool:
@@ -174,14 +164,16 @@ def train_model(
 
     used, heads, skipped = _trees(sentences, settings)
     info = _info(used, skipped, settings, recipe, rng, source)
-    kept = _Checkpoint(checkpoint, _identity(used, heads, settings, recipe, rng))
     upos = tuple(sorted({tag for s in used for tag in s.upos}))
     classes = tuple(sorted({pair for s in used for pair in zip(s.upos, s.xpos)}))
     relations = tuple(sorted({name for s in used for name in s.deprels}))
     encoder = Encoder(upos)
     data = encoder.encode(used)
     encoder.check(data)
-    kept.resume(settings, recipe, len(data.words), len(classes), len(relations))
+    kept = _Checkpoint(checkpoint, _identity(used, heads, settings, recipe, rng))
+    kept.resume(
+        _n_epochs(settings, recipe), recipe.bits, len(data.words), len(classes), len(relations)
+    )
     if not kept.classifiers:
         kept.classifiers = _learn_classifiers(
             used, classes, relations, encoder, data, settings.tags == "predicted", recipe, rng, tell
@@ -277,68 +269,11 @@ def predict_tags(
     from minfer.parsing.kernels.classify import tag
 
     out = np.zeros(len(data.words), dtype=np.int32) if out is None else out
-    order = np.arange(len(data), dtype=np.int64) if which is None else which
+    order = np.arange(len(data)) if which is None else which
     tag(
         tag_templates(), encoder.tables(), data.tokens, tagger, tagger, class_keys(tagger.shape[1]),
         order, out, 0.0, out,
     )  # fmt: skip
-    return out
-
-
-def _learn_classifiers(
-    used: Sequence[Sentence], classes: Sequence[tuple[str, str]], relations: Sequence[str],
-    encoder: Encoder, data: Encoded, predicted: bool, recipe: Recipe, rng: int,
-    tell: Callable[..., None],
-) -> dict[str, NDArray]:  # fmt: skip
-    """Tagger and labeller, packed, and the ``tags`` (words,) that the rest is to learn from."""
-    gold = _numbers(classes, [pair for s in used for pair in zip(s.upos, s.xpos)])
-    everything = np.arange(len(used), dtype=np.int64)
-    tagger = recipe.table(len(classes))
-    _learn_tags(tagger, encoder, data, gold, everything, recipe, [rng, 1], tell)
-    tags = gold
-    if predicted:
-        tags = _jackknifed(encoder, data, gold, len(classes), recipe, rng, tell)
-    data = retagged(data, encoder, classes, tags)
-    heads = np.concatenate([s.heads for s in used]).astype(np.int32)
-    gold = _numbers(relations, [name for s in used for name in s.deprels])
-    labels = recipe.table(len(relations))
-    _learn_labels(labels, encoder, data, heads, gold, recipe, rng, tell)
-    return {**pack({"tagger": tagger, "labels": labels}), "tags": tags}
-
-
-def _learn_tags(
-    weights: NDArray[np.float32], encoder: Encoder, data: Encoded, gold: NDArray[np.int32],
-    which: NDArray[np.int64], recipe: Recipe, seed: list[int], tell: Callable[..., None],
-) -> None:  # fmt: skip
-    from minfer.parsing.kernels.classify import tag
-
-    squares = np.full_like(weights, _START)
-    out = np.zeros(len(data.words), dtype=np.int32)
-    keys = class_keys(weights.shape[1])
-    words = np.diff(data.start)[which].sum()
-    for epoch in range(recipe.tag_epochs):
-        loss = 0.0
-        for _, order, _ in _chunks(which, [*seed, epoch], 10 * _CHUNK):
-            loss += tag(
-                tag_templates(), encoder.tables(), data.tokens, weights, squares, keys, order, gold,
-                recipe.class_rate, out,
-            )  # fmt: skip
-        tell("tags", epoch + 1, recipe.tag_epochs, 1.0, loss / max(words, 1))
-
-
-def _jackknifed(
-    encoder: Encoder, data: Encoded, gold: NDArray[np.int32], n_classes: int, recipe: Recipe,
-    rng: int, tell: Callable[..., None],
-) -> NDArray[np.int32]:  # fmt: skip
-    """Tags of the training data, each by a tagger that did not see the sentence."""
-    out = np.zeros(len(gold), dtype=np.int32)
-    fold = np.arange(len(data)) % min(recipe.folds, len(data))
-    quick = replace(recipe, tag_epochs=min(recipe.tag_epochs, 2))
-    for k in range(fold.max() + 1):
-        weights = recipe.table(n_classes)
-        seen = np.flatnonzero(fold != k)
-        _learn_tags(weights, encoder, data, gold, seen, quick, [rng, 2, k], tell)
-        predict_tags(weights, encoder, data, np.flatnonzero(fold == k), out)
     return out
 
 
@@ -351,31 +286,69 @@ def predict_labels(
 
     root = relations.index(ROOT) if ROOT in relations else -1
     out = np.zeros(len(data.words), dtype=np.int32)
-    everything = np.arange(len(data), dtype=np.int64)
     label(
-        label_templates(), encoder.tables(), data.tokens, labels, labels, heads, everything, out,
-        0.0, root, out,
+        label_templates(), encoder.tables(), data.tokens, labels, labels, heads,
+        np.arange(len(data)), out, 0.0, root, out,
     )  # fmt: skip
     return out
 
 
-def _learn_labels(
-    weights: NDArray[np.float32], encoder: Encoder, data: Encoded, heads: NDArray[np.int32],
-    gold: NDArray[np.int32], recipe: Recipe, rng: int, tell: Callable[..., None],
-) -> None:  # fmt: skip
-    from minfer.parsing.kernels.classify import label
+def _learn_classifiers(
+    used: Sequence[Sentence], classes: Sequence[tuple[str, str]], relations: Sequence[str],
+    encoder: Encoder, data: Encoded, predicted: bool, recipe: Recipe, rng: int,
+    tell: Callable[..., None],
+) -> dict[str, NDArray]:  # fmt: skip
+    """Tagger and labeller, packed, and the ``tags`` (words,) that the rest is to learn from.
 
-    squares = np.full_like(weights, _START)
-    out = np.zeros(len(data.words), dtype=np.int32)
-    everything = np.arange(len(data), dtype=np.int64)
-    for epoch in range(recipe.label_epochs):
-        loss = 0.0
-        for _, order, _ in _chunks(everything, [rng, 3, epoch], 10 * _CHUNK):
-            loss += label(
-                label_templates(), encoder.tables(), data.tokens, weights, squares, heads, order,
-                gold, recipe.class_rate, -1, out,
-            )  # fmt: skip
-        tell("labels", epoch + 1, recipe.label_epochs, 1.0, loss / len(gold))
+    Tags that are ``predicted`` are each by a tagger that did not see the sentence.
+    """
+    from minfer.parsing.kernels.classify import label, tag
+
+    gold = _numbers(classes, [pair for s in used for pair in zip(s.upos, s.xpos)])
+    relation = _numbers(relations, [name for s in used for name in s.deprels])
+    heads = np.concatenate([s.heads for s in used]).astype(np.int32)
+    everything, scratch = np.arange(len(used)), np.zeros_like(gold)
+    tables, tokens, rate = encoder.tables(), data.tokens, recipe.class_rate
+    keys = class_keys(len(classes))
+
+    def learnt(
+        stage: str, n_classes: int, epochs: int, which: NDArray[np.int64], seed: list[int],
+        step: Callable[..., float],
+    ) -> NDArray[np.float32]:  # fmt: skip
+        """A table after some passes over some sentences."""
+        weights = recipe.table(n_classes)
+        squares = np.full_like(weights, _START)
+        words = max(np.diff(data.start)[which].sum(), 1)
+        for epoch in range(epochs):
+            chunks = _chunks(which, [*seed, epoch], 10 * _CHUNK)
+            loss = sum(step(weights, squares, order) for _, order, _ in chunks)
+            tell(stage, epoch + 1, epochs, 1.0, loss / words)
+        return weights
+
+    def tag_step(weights: NDArray, squares: NDArray, order: NDArray[np.int64]) -> float:
+        return tag(
+            tag_templates(), tables, tokens, weights, squares, keys, order, gold, rate, scratch
+        )
+
+    def label_step(weights: NDArray, squares: NDArray, order: NDArray[np.int64]) -> float:
+        return label(
+            label_templates(), tables, tokens, weights, squares, heads, order, relation, rate, -1,
+            scratch,
+        )  # fmt: skip
+
+    epochs = recipe.tag_epochs
+    tagger = learnt("tags", len(classes), epochs, everything, [rng, 1], tag_step)
+    tags = gold
+    if predicted:
+        tags, fold = np.zeros_like(gold), everything % min(recipe.folds, len(used))
+        for k in range(fold.max() + 1):
+            seen = np.flatnonzero(fold != k)
+            quick = learnt("tags", len(classes), min(epochs, 2), seen, [rng, 2, k], tag_step)
+            predict_tags(quick, encoder, data, np.flatnonzero(fold == k), tags)
+    data = retagged(data, encoder, classes, tags)
+    tables, tokens = encoder.tables(), data.tokens
+    labels = learnt("labels", len(relations), recipe.label_epochs, everything, [rng, 3], label_step)
+    return {**pack({"tagger": tagger, "labels": labels}), "tags": tags}
 
 
 def _chunks(which: NDArray[np.int64], seed: list[int], size: int = _CHUNK):  # type: ignore[no-untyped-def]
@@ -401,7 +374,7 @@ def _learn_trees(
     rng: int, dev_uas: Callable[[ParserModel], float] | None, tell: Callable[..., None],
     kept: _Checkpoint,
 ) -> ParserModel:  # fmt: skip
-    from minfer.parsing.kernels.parser import learn
+    from minfer.parsing.kernels.parser import LearntTables, learn
 
     s = model.settings
     epochs = _n_epochs(s, recipe)
@@ -410,9 +383,10 @@ def _learn_trees(
     for name in kept.tables:
         state[name][:] = kept.tables[name]
     kept.tables.clear()
+    learnt = LearntTables(*(state[name] for name in _STATE))
     theta, uas = kept.theta, kept.dev_uas
     limit = max(abs(s.theta_low), abs(s.theta_high))
-    everything = np.arange(len(data), dtype=np.int64)
+    everything = np.arange(len(data))
     for epoch in range(kept.done, epochs):
         pairs = epoch >= recipe.first_epochs
         stage = "pairs" if pairs else "arcs"
@@ -422,9 +396,8 @@ def _learn_trees(
         totals = np.zeros(6)
         for share, order, seeds in _chunks(everything, [rng, 4, epoch]):
             learn(
-                packed, compiled_templates(), encoder.tables(), data.tokens,
-                *(state[name] for name in _STATE), gold, order, seeds, recipe.keep, recipe.rate,
-                recipe.pair_rate, totals,
+                packed, compiled_templates(), encoder.tables(), data.tokens, learnt, gold, order,
+                seeds, (recipe.keep, float(recipe.rate), float(recipe.pair_rate)), totals,
             )  # fmt: skip
             if share < 1:
                 so_far = float(totals[0] / totals[1])
@@ -435,7 +408,7 @@ def _learn_trees(
         loss = float(totals[0] / totals[1])
         tell(stage, epoch + 1, epochs, 1.0, loss, uas[-1] if uas else None)
         kept.save(state, epoch + 1, theta, uas)
-    state.clear()  # rounding needs the memory
+    del state, learnt  # rounding needs the memory
     info = {**model.info, "dev_uas": uas, "theta_seen": theta}
     return replace(model, info=info).rounded()
 
@@ -455,60 +428,49 @@ def is_checkpoint(path: Path) -> bool:
 
 
 class _Checkpoint:
-    """How far training has come, in a file if it has a path.
-
-    Attributes
-    ----------
-    done : epochs of the parser
-    theta, dev_uas : bounds seen in the last one, and UAS after each
-    classifiers : tagger and labeller as a file holds them, and the ``tags`` (words,) to learn
-        from; empty at the beginning
-    tables : weights of arcs and pairs and their sums of squares; empty at the beginning
-    """
+    """How far training has come, in a file if it has a path; nowhere at the beginning."""
 
     def __init__(self, path: PathLike | None, identity: dict[str, Any]) -> None:
         self.path, self.identity = path, identity
-        self.done, self.theta, self.dev_uas = 0, [0.0, 0.0], list[float]()
+        self.done = 0  # epochs of the parser
+        self.theta, self.dev_uas = [0.0, 0.0], list[float]()  # bounds seen last, UAS of each epoch
+        # tagger and labeller as a file holds them, and the ``tags`` (words,) to learn from
         self.classifiers: dict[str, NDArray] = {}
-        self.tables: dict[str, NDArray] = {}
-        self._header: dict[str, Any] = {}
-        if path is not None and Path(path).exists():
-            self._read(path)
+        self.tables: dict[str, NDArray] = {}  # weights of arcs and pairs and sums of squares
 
-    def _read(self, path: PathLike) -> None:
+    def resume(
+        self, epochs: int, bits: int, n_words: int, n_classes: int, n_relations: int
+    ) -> None:
+        """Go on from the file, if there is one; FormatError if it is not what such a training
+        leaves behind.
+
+        The kernels rely on it as on a model, see :func:`minfer.parsing.model.validate`; further
+        on a class for each word, and on sums of squares that no step makes infinite.
+        """
+        path = self.path
+        if path is None or not Path(path).exists():
+            return
         arrays, header = read_tensors(path, _CHECKPOINT, "checkpoint", _AFRESH)
         if header.get("identity") != json.loads(json.dumps(self.identity)):
             raise FormatError(
                 f"{shown(path)}: a checkpoint of another training (data, settings or rng differ): "
                 "continue that one, or remove it to start over"
             )
-        self._header = header
-        for name, array in arrays.items():
-            (self.tables if name in _STATE else self.classifiers)[name] = array
-
-    def resume(
-        self, settings: Settings, recipe: Recipe, n_words: int, n_classes: int, n_relations: int
-    ) -> None:
-        """Go on from what was read; FormatError if it is not what such a training leaves behind.
-
-        The kernels rely on it as on a model, see :func:`minfer.parsing.model.validate`; further
-        on a class for each word, and on sums of squares that no step makes infinite.
-        """
-        if not self._header:
-            return
+        self.tables = {name: arrays.pop(name) for name in _STATE if name in arrays}
+        self.classifiers = arrays
         try:
-            self._set_progress(_n_epochs(settings, recipe))
+            self._set_progress(header, epochs)
             for name, n in (("tagger", n_classes), ("labels", n_relations)):
-                check_table(name, unpack(self.classifiers, [name])[name], n)
-            tags = self.classifiers.get("tags")
+                check_table(name, unpack(arrays, [name])[name], n)
+            tags = arrays.get("tags")
             if tags is None or tags.dtype != np.int32 or tags.shape != (n_words,):
                 raise FormatError(f"tags should be int32 of shape ({n_words},)")
             if tags.min() < 0 or tags.max() >= n_classes:
                 raise FormatError(f"tags should be from 0 to {n_classes - 1}")
             for name in _STATE:
                 table = self.tables.get(name)
-                if table is None or table.shape != (16 << recipe.bits,):
-                    raise FormatError(f"{name} should have shape ({16 << recipe.bits},)")
+                if table is None or table.shape != (16 << bits,):
+                    raise FormatError(f"{name} should have shape ({16 << bits},)")
                 if name.endswith("squares"):
                     low = np.float32(_START)
                     if table.dtype != np.float32 or not low <= table.min() <= table.max() < np.inf:
@@ -516,12 +478,11 @@ class _Checkpoint:
                 else:
                     check_table(name, table)
         except MinferError as error:
-            assert self.path is not None
-            raise FormatError(f"{shown(self.path)}: {error}: {_AFRESH}") from None
+            raise FormatError(f"{shown(path)}: {error}: {_AFRESH}") from None
 
-    def _set_progress(self, epochs: int) -> None:
-        header: dict[str, Any] = {"done": None, "theta": None, "dev_uas": None, **self._header}
-        done, theta, uas = header["done"], header["theta"], header["dev_uas"]
+    def _set_progress(self, header: dict[str, Any], epochs: int) -> None:
+        told: list[Any] = [header.get(name) for name in ("done", "theta", "dev_uas")]
+        done, theta, uas = told
         if type(done) is not int or not 1 <= done <= epochs:
             raise FormatError(f"{done!r} epochs are done of {epochs}")
         for name, values in (("theta", theta), ("dev_uas", uas)):

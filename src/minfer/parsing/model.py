@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import load
+from minfer.basics.checks import check_choice, check_number, load
 from minfer.errors import FormatError, MinferError, ModelError, RefusedError, SettingsError
 from minfer.io.opening import read_bytes, reading
-from minfer.io.text import PathLike, atomic_write, shown
+from minfer.io.text import PathLike, shown, write_bytes
 from minfer.parsing.features import TEMPLATES
 
 FORMAT = 2
@@ -45,71 +45,47 @@ MOST_TEMPER = 10.0
 
 @dataclass(frozen=True)
 class Settings:
-    """What kind of parser it is.
+    """What kind of parser it is."""
 
-    Attributes
-    ----------
-    projective : whether arcs may not cross
-    single_root : whether exactly one word has head 0
-    gp, sib : whether there are grandparent and sibling factors
-    tags : ``gold`` or ``predicted``, the tags it was trained with
-    theta_low, theta_high : bounds on the weights of pairs, which are clipped to them, within +-100
-    temper : exponent of the probabilities that are reported, see ``Parser.calibrated``
-    """
-
-    projective: bool = True
-    single_root: bool = True
-    gp: bool = True
+    projective: bool = True  # whether arcs may not cross
+    single_root: bool = True  # whether exactly one word has head 0
+    gp: bool = True  # whether there are grandparent factors, and sibling factors
     sib: bool = True
-    tags: str = "predicted"
-    theta_low: float = -8.0
+    tags: str = "predicted"  # or "gold": the tags it was trained with
+    theta_low: float = -8.0  # bounds on the weights of pairs, which are clipped to them
     theta_high: float = 8.0
-    temper: float = 1.0
+    temper: float = 1.0  # exponent of the probabilities that are reported (Parser.calibrated)
 
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
             if item.type == "bool" and not isinstance(value, bool):
                 raise SettingsError(f"{item.name} must be True or False, not {value!r}")
-            if item.type == "float" and not _is_finite(value):
-                raise SettingsError(f"{item.name} must be a finite number, not {value!r}")
-        if self.tags not in ("predicted", "gold"):
-            raise SettingsError(f"tags must be predicted or gold, not {self.tags!r}")
+            if item.type == "float":
+                check_number(item.name, value)
+        check_choice("tags", self.tags, ("predicted", "gold"))
         if not -MOST_THETA <= self.theta_low <= self.theta_high <= MOST_THETA:
             raise SettingsError(
                 f"theta_low and theta_high must increase within +-{MOST_THETA:g}, "
                 f"not {self.theta_low} and {self.theta_high}"
             )
-        if not 0 < self.temper <= MOST_TEMPER:
-            raise SettingsError(
-                f"temper must be above 0 and at most {MOST_TEMPER:g}, not {self.temper}"
-            )
+        what = f"above 0 and at most {MOST_TEMPER:g}"
+        check_number("temper", self.temper, most=MOST_TEMPER, above=0.0, what=what)
 
 
 @dataclass(frozen=True, eq=False)
 class ParserModel:
-    """Weights and what they belong to; :func:`validate` says what they must satisfy.
-
-    Attributes
-    ----------
-    settings : Settings
-    upos : UPOS tags in the training data
-    classes : pairs (UPOS, XPOS), the classes of the tagger
-    relations : classes of the labeller
-    arcs, pairs : (lines * 16,) float32, tables of first- and second-order features
-    tagger, labels : (lines, classes) float32
-    info : what it was trained on, for people
-    """
+    """Weights and what they belong to; :func:`validate` says what they must satisfy."""
 
     settings: Settings
-    upos: tuple[str, ...]
-    classes: tuple[tuple[str, str], ...]
-    relations: tuple[str, ...]
-    arcs: NDArray[np.float32]
-    pairs: NDArray[np.float32]
-    tagger: NDArray[np.float32]
-    labels: NDArray[np.float32]
-    info: dict[str, Any] = field(default_factory=dict)
+    upos: tuple[str, ...]  # tags in the training data
+    classes: tuple[tuple[str, str], ...]  # of the tagger: UPOS and XPOS
+    relations: tuple[str, ...]  # classes of the labeller
+    arcs: NDArray[np.float32]  # (lines * 16,), of first-order features
+    pairs: NDArray[np.float32]  # (lines * 16,), of second-order features
+    tagger: NDArray[np.float32]  # (lines, classes)
+    labels: NDArray[np.float32]  # (lines, classes)
+    info: dict[str, Any] = field(default_factory=dict)  # what it was trained on, for people
 
     def __post_init__(self) -> None:
         validate(self)
@@ -207,13 +183,10 @@ def validate(model: ParserModel) -> None:
             raise ModelError(f"{what} must have at least one entry")
     if not isinstance(model.info, dict) or not _is_finite(model.info.get("sentences", 0)):
         raise ModelError("info must be a dict, with a number of sentences if it has one")
-    check_table("arcs", model.arcs)
-    check_table("pairs", model.pairs)
-    check_table("tagger", model.tagger, len(model.classes))
-    check_table("labels", model.labels, len(model.relations))
-    for name in TABLES:
-        flags = getattr(model, name).flags
-        if not flags.c_contiguous or not flags.writeable:
+    for name, columns in zip(TABLES, (None, None, len(model.classes), len(model.relations))):
+        table = getattr(model, name)
+        check_table(name, table, columns)
+        if not table.flags.c_contiguous or not table.flags.writeable:
             raise ModelError(f"{name} must be writable and in C order: pass {name}.copy()")
 
 
@@ -270,9 +243,7 @@ def write_tensors(
     path: PathLike, header: str, arrays: dict[str, NDArray], content: dict[str, Any]
 ) -> None:
     """Write arrays to a safetensors file, with JSON and a checksum in its header under a name."""
-    data = format_tensors(header, arrays, content)
-    with atomic_write(path) as file:
-        file.write(data)
+    write_bytes(path, format_tensors(header, arrays, content))
 
 
 def format_tensors(header: str, arrays: dict[str, NDArray], content: dict[str, Any]) -> bytes:
@@ -335,20 +306,12 @@ def unpack(arrays: Mapping[str, NDArray], names: Iterable[str]) -> dict[str, Any
 
 
 class _Packed(NamedTuple):
-    """A table as its file holds it.
+    """A table as its file holds it."""
 
-    Attributes
-    ----------
-    shape : int64, of the table
-    scale : float16 (lines,), times 1024
-    places : uint8, one bit per weight: whether it is there
-    values : int8, those that are
-    """
-
-    shape: NDArray[np.int64]
-    scale: NDArray[np.float16]
-    places: NDArray[np.uint8]
-    values: NDArray[np.int8]
+    shape: NDArray[np.int64]  # of the table
+    scale: NDArray[np.float16]  # (lines,), times 1024
+    places: NDArray[np.uint8]  # one bit per weight: whether it is there
+    values: NDArray[np.int8]  # those that are
 
 
 def empty_table(size: int) -> NDArray[np.float32]:

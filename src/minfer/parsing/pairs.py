@@ -13,18 +13,11 @@ from minfer.parsing.trees import checked_scores
 
 
 class ArcScores(NamedTuple):
-    """Scores of one sentence, checked, as the kernels take them.
+    """Scores of one sentence, checked, as the kernels take them; N = n + 1."""
 
-    Attributes
-    ----------
-    arcs : (N, N) [head, modifier], minus infinity where there is no arc; N = n + 1
-    gp : (N, N, N) [grandparent, head, modifier], or of no entries
-    sib : (N, N, N) [head, left modifier, right modifier], or of no entries
-    """
-
-    arcs: NDArray[np.float64]
-    gp: NDArray[np.float64]
-    sib: NDArray[np.float64]
+    arcs: NDArray[np.float64]  # (N, N) [head, modifier], minus infinity where there is no arc
+    gp: NDArray[np.float64]  # (N, N, N) [grandparent, head, modifier], or of no entries
+    sib: NDArray[np.float64]  # (N, N, N) [head, left modifier, right modifier], or of no entries
 
     @classmethod
     def checked(
@@ -47,21 +40,13 @@ def _pair_scores(name: str, values: ArrayLike | None, n: int) -> NDArray[np.floa
 
 
 class ParserPairs(NamedTuple):
-    """Pairs of arcs, grandparents first.
+    """Pairs of arcs, grandparents first."""
 
-    Attributes
-    ----------
-    heads, modifiers : (A,) int32, the candidate arcs
-    arcs : (P, 2) int32, each pair's two arcs
-    nodes : (P, 3) int32, (g, h, m) or (h, m, s)
-    n_gp : how many of them are grandparents
-    """
-
-    heads: NDArray[np.int32]
+    heads: NDArray[np.int32]  # (A,) of the candidate arcs
     modifiers: NDArray[np.int32]
-    arcs: NDArray[np.int32]
-    nodes: NDArray[np.int32]
-    n_gp: int
+    arcs: NDArray[np.int32]  # (P, 2) each pair's two arcs
+    nodes: NDArray[np.int32]  # (P, 3) g, h, m or h, m, s
+    n_gp: int  # how many of them are grandparents
 
 
 def list_pairs(
@@ -70,9 +55,9 @@ def list_pairs(
     """All candidate arcs and all pairs that a tree may contain, in the order of the graph."""
     check_flag("projective", projective)
     check_flag("single_root", single_root)
-    from minfer.parsing.kernels.parser import candidates
+    from minfer.parsing.kernels.parser import PackedInference, candidates
 
-    settings = projective, single_root, gp, sib, False, 0.0, 0.0
+    settings = PackedInference(bool(projective), bool(single_root), bool(gp), bool(sib))
     (heads, modifiers, _), (arcs, nodes, n_gp) = candidates(
         settings, arc_scores, np.ones_like(arc_scores)
     )

@@ -8,15 +8,15 @@ section 5.2), decoding by minimum Bayes risk. Probabilities of arcs come with ev
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import NoneType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import check_choice, check_flag, check_type, check_whole
+from minfer.basics.checks import check_choice, check_type, check_whole
 from minfer.basics.words import counted
 from minfer.errors import ModelError, RefusedError
 from minfer.parsing.calibration import calibration, tempered
@@ -48,31 +48,22 @@ TAGS = ("predicted", "gold")
 MISC_KEYS = ("ArcProb", "Head2", "Head2Prob", "TreeProb")
 
 Input = Sentence | Sequence[str]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
 class SentenceBatch:
     """Parses of some sentences, one word after the other.
 
-    Attributes
-    ----------
-    data : the sentences as numbers, with the tags that were used
-    tags : (words,) int32 classes of the tagger, or None if tags were given
-    heads, labels : (words,) int32
-    probs : (words,) of the arcs chosen
-    second, second_probs : (words,) the most probable other head (-1 if none) and its probability
-    log_z, log_p : (S,) log Z and log-probability of the tree; where there are pairs both rest on
-        the Bethe approximation, and a tree is never more probable than the least probable of its
-        arcs
-    counts : (S, 4) arcs in the graph, pairs looked at, pairs in the graph, iterations
-    residuals : (S, 2) as in :class:`ArcMarginals`, and the ratio by which movements shrank last
-    marginals : all N x N arc probabilities, one sentence after the other, or no entry
+    From ``heads`` on as :class:`minfer.parsing.kernels.parser.ParseArrays`. Where there are pairs
+    log Z and log-probabilities of trees rest on the Bethe approximation, and a tree is never more
+    probable than the least probable of its arcs.
     """
 
-    data: Encoded
-    tags: NDArray[np.int32] | None
+    data: Encoded  # the sentences as numbers, with the tags that were used
+    tags: NDArray[np.int32] | None  # (words,) classes of the tagger; None if tags were given
+    labels: NDArray[np.int32]  # (words,)
     heads: NDArray[np.int32]
-    labels: NDArray[np.int32]
     probs: NDArray[np.float64]
     second: NDArray[np.int32]
     second_probs: NDArray[np.float64]
@@ -154,14 +145,9 @@ class Parser:
         checkpoint : a file in which training is saved after each epoch and from which it continues
         source : what the data are, kept in the model
         """
-        for name, flag in {
-            "projective": projective, "single_root": single_root, "gp": gp, "sib": sib,
-        }.items():  # fmt: skip
-            check_flag(name, flag)
-        check_choice("tags", tags, TAGS)
+        settings = Settings(projective, single_root, gp, sib, tags)
         check_whole("rng", rng)
         check_type(recipe, (Recipe, NoneType), "recipe must be a Recipe or None")
-        settings = Settings(projective, single_root, gp, sib, tags)
         held_out = None
         if dev is not None:
             held_out = [s for s, _ in with_heads(dev, "to judge by (dev)")]
@@ -250,7 +236,7 @@ class Parser:
         marginals : add to MISC: ``ArcProb``, ``Head2`` and ``Head2Prob`` (the runner-up head), and
             ``TreeProb`` at the root
         """
-        for part in _batches(sentences):
+        for part in in_batches(map(_sentence, sentences), len, BATCH):
             yield from self.sentences(
                 part, self.parse_batch(part, tags, inference=inference), marginals=marginals
             )
@@ -269,7 +255,7 @@ class Parser:
         For timing: ``phase`` as for the kernel, 6 with relations, and a batch's ``data`` instead of
         its sentences.
         """
-        from minfer.parsing.kernels.parser import parse
+        from minfer.parsing.kernels.parser import ParseArrays, parse
 
         tags = self.model.settings.tags if tags is None else tags
         check_choice("tags", tags, TAGS)
@@ -280,29 +266,26 @@ class Parser:
                 self.check(sentence, tags, inference=inference)
         data, classes = self._encoded(sentences, tags)
         n, size = len(data.words), np.diff(data.start) + 1
-        heads, second = np.zeros((2, n), dtype=np.int32)
-        probs, second_probs = np.zeros((2, n))
+        (heads, second), (probs, second_probs) = np.zeros((2, n), np.int32), np.zeros((2, n))
         log_z, log_p = np.zeros((2, len(data)))
-        residuals = np.zeros((len(data), 2))
-        counts = np.zeros((len(data), 4), dtype=np.int64)
-        every = np.zeros(int((size**2).sum()) if all_marginals else 0)
+        found = ParseArrays(
+            heads, probs, second, second_probs, log_z, log_p,
+            np.zeros((len(data), 4), dtype=np.int64), np.zeros((len(data), 2)),
+            np.zeros(int((size**2).sum()) if all_marginals else 0),
+        )  # fmt: skip
+        model, s = self.model, self.model.settings
         parse(
-            self._packed(inference), self._templates, self._encoder.tables(), data.tokens,
-            self.model.arcs, self.model.pairs, phase, float(self.model.settings.temper), heads,
-            probs, second, second_probs, log_z, log_p, counts, residuals, every,
+            inference.packed(s.projective, s.single_root, s.gp, s.sib, self._limit),
+            self._templates, self._encoder.tables(), data.tokens, model.arcs, model.pairs, phase,
+            float(s.temper), found,
         )  # fmt: skip
         if len(data):
             least = np.minimum.reduceat(probs, data.start[:-1])
             np.minimum(log_p, np.log(np.maximum(least, np.finfo(float).tiny)), out=log_p)
         labels = heads
         if phase >= 6:
-            labels = predict_labels(
-                self.model.labels, self.model.relations, self._encoder, data, heads
-            )
-        return SentenceBatch(
-            data, classes, heads, labels, probs, second, second_probs, log_z, log_p, counts,
-            residuals, every,
-        )  # fmt: skip
+            labels = predict_labels(model.labels, model.relations, self._encoder, data, heads)
+        return SentenceBatch(data, classes, labels, *found)
 
     def check(
         self, sentence: Sentence, tags: str | None = None, *, inference: Inference | None = None
@@ -337,7 +320,7 @@ class Parser:
         ``ArcProb`` says; ``calibrated=False`` gives the model's own beliefs. log Z is the model's.
         """
         inference, temper = inference or Inference(), self.model.settings.temper
-        for part in _batches(sentences):
+        for part in in_batches(map(_sentence, sentences), len, BATCH):
             batch = self.parse_batch(part, tags, inference=inference, all_marginals=True)
             at = 0
             for b, (lo, hi) in enumerate(zip(batch.data.start, batch.data.start[1:])):
@@ -394,18 +377,12 @@ class Parser:
         s = self.model.settings
         return max(abs(s.theta_low), abs(s.theta_high))
 
-    def _packed(self, inference: Inference) -> tuple:
-        s = self.model.settings
-        return inference.packed(s.projective, s.single_root, s.gp, s.sib, self._limit)
-
     def _encoded(
         self, sentences: Sequence[Sentence] | Encoded, tags: str
     ) -> tuple[Encoded, NDArray[np.int32] | None]:
         data = sentences if isinstance(sentences, Encoded) else self._encoder.encode(sentences)
         self._encoder.check(data)
-        if isinstance(sentences, Encoded):
-            return data, None
-        if tags == "gold":
+        if isinstance(sentences, Encoded) or tags == "gold":
             return data, None
         classes = predict_tags(self.model.tagger, self._encoder, data)
         return retagged(data, self._encoder, self.model.classes, classes), classes
@@ -466,16 +443,15 @@ def _sentence(item: Input) -> Sentence:
     return Sentence.from_forms(item)
 
 
-def _batches(sentences: Iterable[Input]) -> Iterator[list[Sentence]]:
-    """Runs of sentences of together about ``BATCH`` words."""
-    part: list[Sentence] = []
-    words = 0
-    for item in sentences:
-        sentence = _sentence(item)
-        part.append(sentence)
-        words += len(sentence)
-        if words >= BATCH:
+def in_batches(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Runs of items whose sizes are together ``most``, or just more."""
+    part: list[T] = []
+    total = 0
+    for item in items:
+        part.append(item)
+        total += size(item)
+        if total >= most:
             yield part
-            part, words = [], 0
+            part, total = [], 0
     if part:
         yield part

@@ -107,25 +107,15 @@ def lift(heads: Heads) -> NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class TreeCounts:
-    """What the trees of a treebank are like.
-
-    Attributes
-    ----------
-    sentences, words : how many
-    longest : words of the longest sentence
-    several_roots : sentences with more than one word of head 0
-    non_projective : sentences with a non-projective arc
-    arcs : non-projective arcs
-    lifted : words whose head :func:`lift` changes
-    """
+    """What the trees of a treebank are like."""
 
     sentences: int
     words: int
-    longest: int
-    several_roots: int
-    non_projective: int
-    arcs: int
-    lifted: int
+    longest: int  # words of the longest sentence
+    several_roots: int  # sentences with more than one word of head 0
+    non_projective: int  # sentences with a non-projective arc
+    arcs: int  # non-projective ones
+    lifted: int  # words whose head :func:`lift` changes
 
     def __str__(self) -> str:
         share = 100 * self.non_projective / max(1, self.sentences)

@@ -8,7 +8,7 @@ parsed. Columns HEAD and DEPREL are replaced, so what stood there is not looked 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain, islice
@@ -16,14 +16,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minfer.basics.checks import check_choice
 from minfer.basics.parallel import cores, ordered_map
 from minfer.basics.words import counted
-from minfer.errors import FormatError, MinferError, SettingsError
+from minfer.errors import FormatError, MinferError
 from minfer.io.text import PathLike, atomic_write, check_writable
 from minfer.parsing.conllu import Dialect, Sentence, parse_block, parse_line
 from minfer.parsing.inference import Inference
 from minfer.parsing.pairs import count_pairs
-from minfer.parsing.parser import Parser, SentenceBatch
+from minfer.parsing.parser import Parser, SentenceBatch, in_batches
 from minfer.parsing.treebank import Layout, SentenceLines, Source, read_units, source_name
 
 PART = 1 << 18  # bytes of input parsed at a time, with some bytes more for each sentence
@@ -32,22 +33,14 @@ LARGE = 32  # parts: from there on every core is used, by default
 
 @dataclass(frozen=True)
 class Totals:
-    """What was done, in sums over sentences.
-
-    Attributes
-    ----------
-    sentences, words : parsed
-    skipped : sentences that stayed as they were
-    kept, pairs : pairs of arcs in the graphs, and all that trees may contain
-    unconverged : sentences whose belief propagation stopped before it had converged
-    """
+    """What was done, in sums over sentences."""
 
     sentences: int = 0
     words: int = 0
-    skipped: int = 0
-    kept: int = 0
-    pairs: int = 0
-    unconverged: int = 0
+    skipped: int = 0  # sentences that stayed as they were
+    kept: int = 0  # pairs of arcs in the graphs
+    pairs: int = 0  # all that trees may contain
+    unconverged: int = 0  # sentences whose belief propagation stopped before it had converged
 
     def __str__(self) -> str:
         return f"{counted(self.sentences, 'sentence')}, {counted(self.words, 'word')}"
@@ -62,29 +55,6 @@ class Totals:
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
-
-@dataclass(frozen=True)
-class ParseJob:
-    """What is done to each part; it travels to the workers.
-
-    Attributes
-    ----------
-    model : file of the parser
-    source : name of the input, for messages
-    layout, dialect : of the input; a dialect of None is told by each sentence
-    tags, inference, marginals : as in :meth:`Parser.parse`
-    on_error : ``skip`` or ``fail``
-    """
-
-    model: str
-    source: str
-    layout: Layout
-    dialect: Dialect | None
-    tags: str | None
-    inference: Inference
-    marginals: bool
-    on_error: str
 
 
 class StreamPart(NamedTuple):
@@ -132,17 +102,17 @@ def parse_file(
     FormatError : if no sentence can be read, or any with ``fail``
     RefusedError : with ``fail``, if a sentence is too long
     """
-    if on_error not in ("skip", "fail"):
-        raise SettingsError(f"on_error must be skip or fail, not {on_error!r}")
+    check_choice("on_error", on_error, ("skip", "fail"))
     check_writable(target, [model, *([source] if isinstance(source, str | os.PathLike) else [])])
     layout, blocks = read_units(source, layout)
     name = source_name(source)
     first, blocks = _first_sentence(blocks, layout, name)
     dialect = first.dialect if first is not None else None
-    job = ParseJob(
-        str(model), name, layout, dialect, tags, inference or Inference(), marginals, on_error
-    )
-    parts = _parts(blocks)
+    setup = partial(
+        StreamWorker, str(model), name, layout, dialect, tags, inference or Inference(), marginals,
+        on_error,
+    )  # fmt: skip
+    parts = in_batches(blocks, lambda block: len(block.data), PART)
     if workers is None:
         start = list(islice(parts, LARGE))
         parts = chain(start, parts)
@@ -150,7 +120,7 @@ def parse_file(
     totals = Totals()
     problem = ""
     with atomic_write(target) as file:
-        for part in ordered_map(parse_part, parts, workers, setup=partial(StreamWorker, job)):
+        for part in ordered_map(parse_part, parts, workers, setup=setup):
             file.write(part.data)
             totals += part.totals
             for problem in part.problems:
@@ -177,47 +147,50 @@ def _first_sentence(
     return None, chain(seen, blocks)
 
 
-def _parts(blocks: Iterable[SentenceLines]) -> Iterator[list[SentenceLines]]:
-    part: list[SentenceLines] = []
-    size = 0
-    for block in blocks:
-        part.append(block)
-        size += len(block.data)
-        if size >= PART:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
-
-
 # ---------------------------------------------------------------------- in a worker
 
 
 class StreamWorker:
-    """A loaded parser and what to do with it."""
+    """A loaded parser and what to do with it.
 
-    def __init__(self, job: ParseJob) -> None:
-        self.job, self.parser = job, Parser.load(job.model)
+    The model is a file, and the source a name, for messages; a dialect of None is told by each
+    sentence; the rest is as for :func:`parse_file`.
+    """
+
+    def __init__(
+        self, model: str, source: str, layout: Layout, dialect: Dialect | None, tags: str | None,
+        inference: Inference, marginals: bool, on_error: str,
+    ) -> None:  # fmt: skip
+        self.parser = Parser.load(model)
+        self.source, self.layout, self.dialect, self.tags = source, layout, dialect, tags
+        self.inference, self.marginals, self.on_error = inference, marginals, on_error
 
     def sentence(self, block: SentenceLines) -> Sentence:
         """A sentence that the parser will take; MinferError if it is none."""
-        job = self.job
-        if job.layout == "text":
-            sentence = parse_line(block, job.source)
+        if self.layout == "text":
+            sentence = parse_line(block, self.source)
         else:
-            sentence = parse_block(block, job.source, job.dialect, heads=False)
+            sentence = parse_block(block, self.source, self.dialect, heads=False)
         try:
-            self.parser.check(sentence, job.tags, inference=job.inference)
-            if job.marginals:
+            self.parser.check(sentence, self.tags, inference=self.inference)
+            if self.marginals:
                 sentence.check_room()
         except MinferError as error:
-            raise type(error)(f"{job.source}: line {block.line}: {error}") from None
+            raise type(error)(f"{self.source}: line {block.line}: {error}") from None
         return sentence
+
+    def totals(self, batch: SentenceBatch, skipped: int) -> Totals:
+        s = self.parser.model.settings
+        pairs = count_pairs(np.diff(batch.data.start), s.gp, s.sib, s.projective, s.single_root)
+        waiting = ~(batch.residuals[:, 0] <= self.inference.tol)
+        return Totals(
+            len(batch.data), len(batch.heads), skipped, int(batch.counts[:, 2].sum()),
+            int(pairs.sum()), int(waiting.sum()),
+        )  # fmt: skip
 
 
 def parse_part(worker: StreamWorker, blocks: list[SentenceLines]) -> StreamPart:
     """Parse some blocks."""
-    job, parser = worker.job, worker.parser
     sentences: list[Sentence] = []
     texts: list[bytes] = []  # in order; those of sentences come later
     places: list[int] = []
@@ -228,22 +201,12 @@ def parse_part(worker: StreamWorker, blocks: list[SentenceLines]) -> StreamPart:
             places.append(len(texts))
             texts.append(b"")
         except MinferError as error:
-            if job.on_error == "fail":
+            if worker.on_error == "fail":
                 raise
             problems.append(str(error))
-            texts.append(block.data + b"\n\n" if job.layout == "conll" else b"")
-    batch = parser.parse_batch(sentences, job.tags, inference=job.inference)
-    for place, sentence in zip(places, parser.sentences(sentences, batch, marginals=job.marginals)):
+            texts.append(block.data + b"\n\n" if worker.layout == "conll" else b"")
+    batch = worker.parser.parse_batch(sentences, worker.tags, inference=worker.inference)
+    parsed = worker.parser.sentences(sentences, batch, marginals=worker.marginals)
+    for place, sentence in zip(places, parsed):
         texts[place] = f"{sentence}\n\n".encode()
-    return StreamPart(b"".join(texts), _totals(parser, batch, job, len(problems)), problems)
-
-
-def _totals(parser: Parser, batch: SentenceBatch, job: ParseJob, skipped: int) -> Totals:
-    s = parser.model.settings
-    pairs = count_pairs(np.diff(batch.data.start), s.gp, s.sib, s.projective, s.single_root)
-    kept = batch.counts[:, 2]
-    waiting = ~(batch.residuals[:, 0] <= job.inference.tol)
-    return Totals(
-        len(batch.data), len(batch.heads), skipped, int(kept.sum()), int(pairs.sum()),
-        int(waiting.sum()),
-    )  # fmt: skip
+    return StreamPart(b"".join(texts), worker.totals(batch, len(problems)), problems)

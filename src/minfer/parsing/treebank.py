@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import IO, Any, Literal, NamedTuple
 
@@ -149,9 +149,16 @@ def _text_chunks(source: Source, name: str) -> Iterator[bytes]:
 
 
 def _unpacked(source: Source, name: str) -> Iterator[bytes]:
-    with reading(name), _opened(source) as file:
-        read = getattr(file, "read1", file.read)
-        yield from unpacked(chunks_of(read), name, size_of(file))
+    file: AbstractContextManager[Any]
+    if isinstance(source, str | os.PathLike):
+        file = opened(source)
+    elif hasattr(source, "read"):
+        file = nullcontext(source)  # who has opened it closes it
+    else:
+        raise SettingsError(f"a treebank must be a path or an open file, not {told(source)}")
+    with reading(name), file as opened_file:
+        read = getattr(opened_file, "read1", opened_file.read)
+        yield from unpacked(chunks_of(read), name, size_of(opened_file))
 
 
 def _whole_start(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -163,15 +170,3 @@ def _whole_start(chunks: Iterator[bytes]) -> Iterator[bytes]:
             break
     yield start
     yield from chunks
-
-
-@contextmanager
-def _opened(source: Source) -> Iterator[Any]:
-    """An open file; one that is opened here is closed."""
-    if not isinstance(source, str | os.PathLike):
-        if not hasattr(source, "read"):
-            raise SettingsError(f"a treebank must be a path or an open file, not {told(source)}")
-        yield source
-    else:
-        with opened(source) as file:
-            yield file

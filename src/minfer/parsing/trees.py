@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.basics.checks import check_flag, integer, integers, real_numbers, told
 from minfer.errors import ContradictionError, ModelError
 from minfer.factors.group import read_only
+from minfer.parsing.projective import is_projective, tree_fault
 
 MOST_WORDS = 2**15 - 1  # arcs are numbered in 32 bits
 DENSE = 3  # the sparse chart pays below n^2 / DENSE candidate arcs
@@ -223,11 +224,15 @@ def tree_marginals(
     float, or an array (B,). A batch in float32 gives probabilities in float32, good to about 1e-5;
     all others float64, good to about 1e-11.
     """
-    if real_numbers(scores, "arc scores").ndim == 2:
-        if lengths is not None:
-            raise ModelError("lengths are for a batch: give scores of shape (B, N, N)")
-        return _marginals(scores, single_root, projective)
-    return _batch_marginals(scores, lengths, projective, single_root)
+    if real_numbers(scores, "arc scores").ndim != 2:
+        return _batch_marginals(scores, lengths, projective, single_root)
+    if lengths is not None:
+        raise ModelError("lengths are for a batch: give scores of shape (B, N, N)")
+    clean, one = checked_scores(scores), np.zeros(1, dtype=np.int64)
+    mu, log_z, _ = _batch(clean.reshape(-1), one + len(clean), one, one, projective, single_root)
+    if log_z[0] == -np.inf:
+        raise no_tree(projective, single_root)
+    return mu.reshape(clean.shape), float(log_z[0])
 
 
 def _batch_marginals(
@@ -272,21 +277,10 @@ def _batch_marginals(
 
 def is_tree(heads: NDArray[np.int64], projective: bool, single_root: bool) -> bool:
     """Whether ``heads`` (n+1,), entry 0 unused and -1 for none, is a tree of the kind asked for."""
-    n = len(heads)
-    if (heads[1:] < 0).any() or (single_root and (heads[1:] == 0).sum() != 1):
+    words: list[int] = heads[1:].tolist()
+    if tree_fault(words, multi_root=not single_root) is not None:
         return False
-    up = heads.copy()
-    up[0] = 0
-    for _ in range(n.bit_length()):  # doubling: every word's ancestor 2^k steps up
-        up = up[up]
-    if up.any():
-        return False
-    if not projective:
-        return True
-    words = np.arange(1, n)
-    low, high = np.minimum(heads[1:], words), np.maximum(heads[1:], words)
-    inside = (low[:, None] < low) & (low < high[:, None])  # an arc that begins within another
-    return not (inside & (high > high[:, None])).any()
+    return not projective or is_projective(words)
 
 
 def checked_scores(scores: ArrayLike) -> NDArray[np.float64]:
@@ -321,11 +315,12 @@ def _batch(
     """mu, log Z, and whether it is finite throughout; arguments as of the kernel."""
     check_flag("projective", projective)
     check_flag("single_root", single_root)
-    from minfer.kernels.trees import trees as k
+    from minfer.kernels.trees.trees import batch_marginals
 
-    kernel = k.batch_marginals if packed.dtype == np.float64 else k.batch_marginals_32
     mu, log_z = np.empty_like(packed), np.empty(len(n_nodes))
-    fine = kernel(bool(projective), bool(single_root), n_nodes, start, order, packed, mu, log_z)
+    fine = batch_marginals(
+        bool(projective), bool(single_root), n_nodes, start, order, packed, mu, log_z
+    )
     return mu, log_z, fine
 
 
@@ -348,17 +343,6 @@ def _refuse_scores(scores: NDArray[Any], n_nodes: NDArray[np.int64]) -> None:
             f"sentence {b}, arc {h} -> {m}: score {scores[b, h, m]}; scores are finite or minus "
             "infinity"
         )
-
-
-def _marginals(
-    scores: ArrayLike, single_root: bool, projective: bool
-) -> tuple[NDArray[np.float64], float]:
-    clean = checked_scores(scores)
-    one = np.zeros(1, dtype=np.int64)
-    mu, log_z, _ = _batch(clean.reshape(-1), one + len(clean), one, one, projective, single_root)
-    if log_z[0] == -np.inf:
-        raise no_tree(projective, single_root)
-    return mu.reshape(clean.shape), float(log_z[0])
 
 
 def _checked_arcs(

@@ -11,14 +11,48 @@ from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+import minfer
 from minfer.basics.parallel import cores, ordered_map
+from minfer.certified.search import all_methods, intervals
+from minfer.engine.conditioning import condition
+from minfer.engine.decomposition import only_tables
+from minfer.engine.elimination import clique_tree
 from minfer.errors import MiscompiledError, RefusedError, SettingsError
-
-if TYPE_CHECKING:
-    from minfer.graph import FactorGraph
-    from minfer.solvers.base import Solver
+from minfer.examples import sprinkler
+from minfer.graph import FactorGraph
+from minfer.kernels.arithmetic.softmax import softmax
+from minfer.kernels.compiling import answers, cache
+from minfer.kernels.compiling.jit import be_quiet
+from minfer.kernels.compiling.plain import OFF
+from minfer.kernels.messages.adjoint import joint_slopes
+from minfer.kernels.scores.select import SIZE, choose
+from minfer.learn import BayesianNetwork, ChainCRF
+from minfer.parsing import decode, exact, trees
+from minfer.parsing.conllu import Sentence
+from minfer.parsing.inference import marginals
+from minfer.parsing.kernels.seeds import unary_seed
+from minfer.parsing.learn import Recipe
+from minfer.parsing.parser import Parser
+from minfer.parsing.trees import NonProjectiveTree, all_arcs
+from minfer.prediction import predict
+from minfer.queries import query
+from minfer.reduction import seeds
+from minfer.reduction.gains import SCORES
+from minfer.reduction.infer import infer
+from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
+from minfer.reduction.recipes import Compensated, Paper
+from minfer.reduction.sources import Join, JoinTemplates
+from minfer.solvers.base import Solver
+from minfer.solvers.bp import BeliefPropagation
+from minfer.solvers.clique_passes import flatten
+from minfer.solvers.differentiable_batch import record
+from minfer.solvers.exact import Exact
+from minfer.solvers.gradients import pull_back
+from minfer.solvers.row_plans import RowPlan, observed_sets
 
 PARTS = ("solvers", "method", "intervals", "trees", "parser")
 
@@ -72,7 +106,7 @@ def units() -> list[Unit]:
     ]
     for name, settings in CASES:
         title = " ".join([name, *(v for v in settings.values() if isinstance(v, str))])
-        found.append(Unit("solvers", title, partial(_use_solver, name, settings)))
+        found.append(Unit("solvers", title, partial(_use, name, settings)))
     return [*found, Unit("solvers", "rules", _use_rules)]
 
 
@@ -110,30 +144,19 @@ def warmed_up(part: str | None = None, workers: int | None = None) -> Iterator[C
 
 
 def _compile(unit: Unit) -> tuple[float, str, int, str]:
-    from minfer.kernels.compiling.answers import ASKED
-    from minfer.kernels.compiling.cache import UNSAVED
-    from minfer.kernels.compiling.jit import be_quiet
-
     be_quiet()
-    began, before, wrong = time.perf_counter(), ASKED[0], ""
+    began, before, wrong = time.perf_counter(), answers.ASKED[0], ""
     try:
         unit.work()
     except MiscompiledError as error:
         wrong = str(error)
     took = time.perf_counter() - began
-    return took, UNSAVED[0] if UNSAVED else "", ASKED[0] - before, wrong
-
-
-def _use_solver(name: str, settings: dict[str, Any]) -> None:
-    import minfer
-
-    _use(getattr(minfer, name)(**settings))
+    unsaved = cache.UNSAVED[0] if cache.UNSAVED else ""
+    return took, unsaved, answers.ASKED[0] - before, wrong
 
 
 def _use_estimators() -> None:
     """Chains and tables from a few cases."""
-    from minfer.learn import BayesianNetwork, ChainCRF
-
     sentences, tags = [[["a"], ["b"]]], [["x", "y"]]
     crf = ChainCRF(max_iterations=1).fit(sentences, tags)
     crf.predict(sentences)
@@ -145,8 +168,6 @@ def _use_rules() -> None:
     """Transitivity over a few records, grounded lazily; nothing without the extra ``rules``."""
     if find_spec("duckdb") is None:
         return
-    import numpy as np
-
     from minfer.rules import Rules
 
     first, second = np.triu_indices(6, 1)
@@ -160,26 +181,15 @@ def _use_rules() -> None:
 
 def _use_search() -> None:
     """The best assignment of each small graph, without its clique tree."""
-    import numpy as np
-
-    from minfer.graph import FactorGraph
-    from minfer.parsing.trees import NonProjectiveTree, all_arcs
-    from minfer.queries.best import mpe
-
     arcs = all_arcs(5)  # a tree too large for a table
     whole = FactorGraph.pairwise(np.linspace(-1, 1, len(arcs[0])), [[0, 1], [2, 5]], 0.5)
     whole = whole.add_global(np.arange(len(arcs[0])), NonProjectiveTree(*arcs, 5))
     for graph in [*small_graphs(), whole]:
-        mpe(graph, time_limit=600.0, max_gib=1e-12)  # proven at once; compiling counts as time
+        minfer.mpe(graph, time_limit=600.0, max_gib=1e-12)  # proven at once; compiling takes long
 
 
 def _use_abreast() -> None:
     """Many instances of one structure, with cycles and without, in both precisions."""
-    import numpy as np
-
-    from minfer.graph import FactorGraph
-    from minfer.solvers.bp import BeliefPropagation
-
     rng = np.random.default_rng(4)
     for shape in ((3, 3), (1, 3)):
         graph = FactorGraph.grid(rng.normal(size=shape), 0.5)
@@ -190,15 +200,6 @@ def _use_abreast() -> None:
 
 def _use_gradients() -> None:
     """Adjoints of binary pairs, damped and not, of tables, and of a clique tree."""
-    import numpy as np
-
-    from minfer.graph import FactorGraph
-    from minfer.kernels.messages.adjoint import joint_slopes
-    from minfer.solvers.bp import BeliefPropagation
-    from minfer.solvers.differentiable_batch import record
-    from minfer.solvers.exact import Exact
-    from minfer.solvers.gradients import pull_back
-
     rng = np.random.default_rng(5)
     labels = FactorGraph.empty([3] * 3).add_potts([[0, 1], [1, 2], [0, 2]], 0.5)
     labels = labels.tilt(rng.normal(size=9))
@@ -223,10 +224,9 @@ def _use_gradients() -> None:
     joint_slopes(np.array([[0, 1]], np.int32), joint, *np.empty((2, 2)))  # for rows that are slow
 
 
-def _use(solver: Any) -> None:
+def _use(name: str, settings: dict[str, Any]) -> None:
     """Run a solver on each small graph that it accepts and read all it can tell."""
-    import numpy as np
-
+    solver = getattr(minfer, name)(**settings)
     for graph in small_graphs():
         with suppress(RefusedError, SettingsError):
             answer = solver(graph)
@@ -245,14 +245,6 @@ def _use(solver: Any) -> None:
 
 def _use_rows() -> None:
     """Rows of evidence and of tables on each small graph."""
-    import numpy as np
-
-    from minfer.engine.conditioning import condition
-    from minfer.engine.decomposition import only_tables
-    from minfer.engine.elimination import clique_tree
-    from minfer.solvers.clique_passes import flatten
-    from minfer.solvers.row_plans import RowPlan, observed_sets
-
     observed_sets(np.array([[0, -1], [-1, 1], [0, -1]], dtype=np.int32), 1)
     for graph in small_graphs():
         model = only_tables(condition(graph))
@@ -266,12 +258,6 @@ def _use_rows() -> None:
 
 def _use_cases() -> None:
     """Tables of cases, one target and all, so many that the observed set is planned for."""
-    import numpy as np
-
-    from minfer.graph import FactorGraph
-    from minfer.prediction import predict
-    from minfer.queries import query
-
     rows = [[0.9, 0.1], [0.2, 0.8]]
     names = ("a", "b", "c", "d")
     chain = FactorGraph.network(
@@ -291,16 +277,6 @@ def _use_cases() -> None:
 
 def _use_method() -> None:
     """Reduce each small graph in every way: scores, objectives, compensation, candidates."""
-    import numpy as np
-
-    from minfer.graph import FactorGraph
-    from minfer.reduction import seeds
-    from minfer.reduction.gains import SCORES
-    from minfer.reduction.infer import infer
-    from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
-    from minfer.reduction.recipes import Compensated, Paper
-    from minfer.solvers.bp import BeliefPropagation
-
     solver = BeliefPropagation()
     triple = FactorGraph.empty([2, 2, 2]).add_features([[0, 1, 2]], [1.0], [[[0, 1]] * 2] * 2)
     for graph in [*small_graphs(), triple]:
@@ -310,31 +286,14 @@ def _use_method() -> None:
         infer(graph, MinDivergence(1), solver, recipe=Compensated())
         infer(graph, MinJoint(0.1), solver, seed=seeds.spanning_forest)
     _use_source(solver)
-    _use_seed()
+    softmax(np.array([0.5, 1.0, -9.0, 2.0, 0.0]), np.array([0, 3, 5]), np.empty(5))  # large seeds
     many = np.linspace(0.0, 1.0, 1 << 17)  # enough to be selected from rather than sorted
     MinSize(1.0)(many)
     MinDivergence(5)(many)
 
 
-def _use_seed() -> None:
-    """Probabilities of a seed of many variables."""
-    import numpy as np
-
-    from minfer.kernels.arithmetic.softmax import softmax
-
-    softmax(np.array([0.5, 1.0, -9.0, 2.0, 0.0]), np.array([0, 3, 5]), np.empty(5))
-
-
 def _use_source(solver: Solver) -> None:
     """Candidates of a join of four variables, built only where they can matter."""
-    import numpy as np
-
-    from minfer.graph import FactorGraph
-    from minfer.reduction.infer import infer
-    from minfer.reduction.objectives import MinJoint
-    from minfer.reduction.recipes import Compensated, Paper
-    from minfer.reduction.sources import Join, JoinTemplates
-
     side = np.zeros(4, dtype=np.int64)
     seed = FactorGraph.pairwise([0.0, 0.5, 1.0, -3.0], [], [])
     for symmetric in (False, True):
@@ -346,11 +305,6 @@ def _use_source(solver: Solver) -> None:
 
 def _use_intervals() -> None:
     """Every method by itself on each small graph, and on grids of both signs."""
-    import numpy as np
-
-    from minfer.certified.search import all_methods, intervals
-    from minfer.graph import FactorGraph
-
     rng = np.random.default_rng(3)
     field = rng.normal(size=(6, 6))
     grids = [FactorGraph.grid(field, w) for w in (0.5, rng.normal(size=60))]
@@ -363,12 +317,6 @@ def _use_intervals() -> None:
 
 def _use_trees() -> None:
     """Tree factors, their marginals and decoders, dense and pruned, in linear numbers and logs."""
-    import numpy as np
-
-    from minfer.graph import FactorGraph
-    from minfer.parsing import decode, exact, trees
-    from minfer.solvers.bp import BeliefPropagation
-
     rng = np.random.default_rng(2)
     for scale in (1.0, 1e3):
         scores = scale * rng.normal(size=(6, 6))
@@ -391,15 +339,6 @@ def _use_trees() -> None:
 
 def _use_parser() -> None:
     """Train and use a parser of one sentence, projective and not; marginals of given scores."""
-    import numpy as np
-
-    from minfer.kernels.scores.select import SIZE, choose
-    from minfer.parsing.conllu import Sentence
-    from minfer.parsing.inference import marginals
-    from minfer.parsing.kernels.seeds import unary_seed
-    from minfer.parsing.learn import Recipe
-    from minfer.parsing.parser import Parser
-
     words, tags = ["the", "dog", "saw", "a", "cat"], ["DET", "NOUN", "VERB", "DET", "NOUN"]
     relations = ["det", "nsubj", "root", "det", "obj"]
     sentence = Sentence.from_forms(words, tags, tags).with_parse([2, 3, 0, 5, 3], relations)
@@ -417,18 +356,11 @@ def _use_parser() -> None:
 
 def _size(usual: int, plain: int) -> int:
     """How large to make something: smaller where kernels run as plain Python, a test."""
-    from minfer.kernels.compiling.plain import OFF
-
     return plain if OFF else usual
 
 
 def small_graphs(n_labels: int | None = None) -> list[FactorGraph]:
     """One graph per kind of kernel: binary features, pairs, larger tables, zeros, evidence."""
-    import numpy as np
-
-    from minfer.examples import sprinkler
-    from minfer.graph import FactorGraph
-
     rng = np.random.default_rng(1)
     binary = FactorGraph.grid(rng.normal(size=(3, 3)), 0.5)
     scopes = [[0, 1], [1, 2], [2, 0], [2, 3], [0, 1, 3]]
@@ -455,10 +387,6 @@ def small_graphs(n_labels: int | None = None) -> list[FactorGraph]:
 
 def _extreme_star() -> FactorGraph:
     """Tables that fit into linear space one by one, but not their product: solvers turn to logs."""
-    import numpy as np
-
-    from minfer.graph import FactorGraph
-
     leaves = range(1, 5)
     scopes = [[0, leaf] for leaf in leaves] + [[leaf] for leaf in leaves]
     tables = [-300.0 * (1 - np.eye(3))] * 4 + [np.array([0.0, -300.0, -300.0])] * 4

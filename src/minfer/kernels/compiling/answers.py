@@ -45,16 +45,12 @@ Leaves = list[tuple[str, Any]]
 class Question(NamedTuple):
     """One call of a kernel, and what came of it in plain Python.
 
-    Attributes
-    ----------
-    args, result : descriptions of values (:func:`describe`)
-    before, after : the memory in which their arrays lie
-    sway : what a last bit changes, relatively, by the number of a leaf; where it is noteworthy
-    undefined : which elements mean nothing, as packed bits, by the number of a leaf
+    ``sway`` is what a last bit changes, relatively, where that is noteworthy, and ``undefined``
+    which elements mean nothing, as packed bits; both by the number of a leaf.
     """
 
-    args: list[Any]
-    before: list[bytes]
+    args: list[Any]  # descriptions (:func:`made`)
+    before: list[bytes]  # the memory in which their arrays lie
     result: Any = None
     after: list[bytes] = []  # noqa: RUF012
     sway: dict[int, float] = {}  # noqa: RUF012
@@ -81,14 +77,7 @@ class Verdict(NamedTuple):
 
 
 def ask(kernel: Any, types: Iterable[Any], call: Callable[..., Any]) -> Verdict:
-    """Ask all questions for these types of arguments.
-
-    Parameters
-    ----------
-    kernel : the dispatcher, or its function; for its name
-    types : numba's types of the arguments
-    call : what is asked: an entry point, or the plain function
-    """
+    """Ask an entry point, or the plain function, all questions for these types of arguments."""
     signature, asked = tuple(types), 0
     for question in questions(_name(kernel)):
         args = question.arguments()
@@ -259,50 +248,7 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, list[Question]]]:
     return about["modules"], found
 
 
-def write(path: Path, found: dict[str, list[Question]]) -> None:
-    """Keep questions, with the keys of the modules that they are for."""
-    pool: dict[bytes, int] = {}
-
-    def piece(content: bytes) -> int:
-        return pool.setdefault(content, len(pool))
-
-    def packed(q: Question) -> list[Any]:
-        bits = {k: piece(content) for k, content in q.undefined.items()}
-        before, after = [piece(b) for b in q.before], [piece(b) for b in q.after]
-        return [q.args, before, q.result, after, q.sway, bits]
-
-    kernels = {name: [packed(q) for q in found[name]] for name in sorted(found)}
-    modules = {name.rpartition(".")[0] for name in found}
-    about = {
-        "format": FORMAT,
-        "modules": {module: _source_hash.key(module) for module in sorted(modules)},
-        "kernels": kernels,
-    }
-    text = json.dumps(about, separators=(",", ":")).encode()
-    np.savez_compressed(
-        path,
-        about=np.frombuffer(text, dtype=np.uint8),
-        pool=np.frombuffer(b"".join(pool), dtype=np.uint8),
-        ends=np.cumsum([len(content) for content in pool], dtype=np.int64),
-    )
-
-
 # ---------------------------------------------------------------------- values as JSON and memory
-
-
-def describe(value: Any, memory: Memory) -> Any:
-    """A value for JSON: numbers as they are, arrays as places in memory."""
-    if isinstance(value, np.ndarray):
-        return memory.describe(value)
-    if isinstance(value, np.generic):
-        return {"scalar": value.dtype.str, "value": value.item()}
-    if isinstance(value, tuple | list):
-        kind = type(value)
-        of = f"{kind.__module__}:{kind.__qualname__}" if hasattr(value, "_fields") else ""
-        return {"tuple": [describe(part, memory) for part in value], "of": of}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise TypeError(f"an argument of a kernel is a {type(value).__name__}")
 
 
 def blocks(memory: list[bytes]) -> list[NDArray[np.uint8]]:
@@ -311,7 +257,7 @@ def blocks(memory: list[bytes]) -> list[NDArray[np.uint8]]:
 
 
 def made(described: Any, memory: list[NDArray[np.uint8]]) -> Any:
-    """The opposite of :func:`describe`, in this memory."""
+    """The value of a description for JSON (``describe`` in packaging/record_answers.py)."""
 
     def value(given: Any) -> Any:
         if isinstance(given, list):
@@ -343,58 +289,3 @@ def _array(
         made = np.ndarray(tuple(shape), array, memory[block], at, tuple(strides))
     made.flags.writeable = writeable
     return made
-
-
-class Memory:
-    """Pieces of memory in which arrays lie; those that overlap share one.
-
-    ``before``: so many pieces are somebody else's.
-    """
-
-    def __init__(self, arrays: Iterable[NDArray[Any]], before: int = 0) -> None:
-        self.before = before
-        self.starts: list[int] = []
-        self.stops: list[int] = []
-        for start, stop in sorted(_span(array) for array in arrays if array.size):
-            if self.starts and start < self.stops[-1]:
-                self.stops[-1] = max(stop, self.stops[-1])
-            else:
-                self.starts.append(start)
-                self.stops.append(stop)
-        self.origins = [start - start % 16 for start in self.starts]  # so are new ones aligned
-
-    def describe(self, array: NDArray[Any]) -> dict[str, Any]:
-        """An array as a place in one of the pieces."""
-        block = at = 0
-        if array.size:
-            block = int(np.searchsorted(self.starts, _span(array)[0], side="right")) - 1
-            at = array.__array_interface__["data"][0] - self.origins[block]
-        return {
-            "array": array.dtype.str, "shape": list(array.shape), "strides": list(array.strides),
-            "block": self.before + block, "at": at, "writeable": bool(array.flags.writeable),
-        }  # fmt: skip
-
-    def copy(self, arrays: Iterable[NDArray[Any]]) -> list[bytes]:
-        """What is in the pieces now; zeros where no array lies."""
-        none = [np.zeros(0, dtype=np.uint8)] * self.before
-        own = [np.zeros(b - a, dtype=np.uint8) for a, b in zip(self.origins, self.stops)]
-        for array in arrays:
-            place = _array(none + own, **{**self.describe(array), "writeable": True})
-            place[...] = array
-        return [block.tobytes() for block in own]
-
-
-def _span(array: NDArray[Any]) -> tuple[int, int]:
-    """The first byte of an array, and the one after its last."""
-    start = stop = array.__array_interface__["data"][0]
-    for extent, stride in zip(array.shape, array.strides):
-        start += min(0, stride * (extent - 1))
-        stop += max(0, stride * (extent - 1))
-    return start, stop + array.itemsize
-
-
-def arrays_in(value: Any) -> list[NDArray[Any]]:
-    """Every array in nested tuples."""
-    if isinstance(value, np.ndarray):
-        return [value]
-    return [a for part in value for a in arrays_in(part)] if isinstance(value, tuple | list) else []

@@ -6,22 +6,15 @@ begins with its key (kernel, sources, types of arguments, processor):
 
 * a file that is damaged or cannot be read is removed, and its kernel is compiled anew;
 * there is no index: a version has a file name of its own, so processes that save at once do not
-  meet, and neither version is ever taken for the other;
-* a kernel that cannot be written, to a full disk say, is used and not kept;
-* nor is one that holds a function with a counted name (:mod:`minfer.kernels.compiling.symbols`);
+  meet, and a file that another one has removed or replaced meanwhile is a miss, nothing worse;
+* a kernel that cannot be written, to a full disk say, is used and not kept, nor is one that holds a
+  function with a counted name (:mod:`minfer.kernels.compiling.symbols`);
 * what somebody else can have written is neither read nor replaced nor removed
   (:mod:`minfer.kernels.compiling.trust`): a seal keeps out accidents, and not people.
 
-Kernels of one module of this package are kept in one folder, named after a hash of the sources they
-are made of: it serves every copy of the same code, wherever it lies and whenever it was written.
-What nobody has used for a month is removed by ``minfer warmup`` (:func:`prune`).
-
-Each is said once on stderr. Any number of processes may do all this at once: a file that another
-one has removed or replaced meanwhile is a miss, nothing worse. Nothing but files that have the name
-of compiled code (.nbc, and .nbi of earlier versions) is ever removed.
-
-Names of numba that are not promised to stay are used here. Where one is missing
-(:data:`UNAVAILABLE`), kernels are kept by numba's own cache, and the first compilation says so.
+Each is said once on stderr. What nobody has used for a month is removed by ``minfer warmup``
+(:func:`prune`); nothing but files that have the name of compiled code ever is. Where numba lacks a
+name that is used here (:data:`UNAVAILABLE`), kernels are kept by its own cache.
 """
 
 from __future__ import annotations
@@ -79,20 +72,10 @@ LOADING = [0.0]
 
 
 class KernelCache:
-    """The cache of one kernel, all its versions: what numba asks of a cache.
+    """The cache of one kernel, all its versions, and what came with the wheel: what numba asks of
+    a cache."""
 
-    Parameters
-    ----------
-    function : the kernel as it was written
-    folder : where its versions are kept
-    ready : what came with the wheel, if it may be used
-
-    Attributes
-    ----------
-    loaded : the latest version that was taken from it, or from the wheel
-    """
-
-    loaded: Any = None
+    loaded: Any = None  # the latest version that was taken from it, or from the wheel
 
     def __init__(self, function: Any, folder: Path, ready: Ready | None = None) -> None:
         self.folder, self._ready = folder, ready

@@ -1,24 +1,15 @@
 """How every kernel is compiled: one decorator, one cache folder, one notice.
 
-``jit`` is ``numba.njit(cache=True, nogil=True)`` with traps closed:
-
-* kernels are cached by module, in a folder named after a hash of its source and of the sources it
-  imports (:mod:`minfer.kernels.compiling.source_hash`), so an edit to a helper in one file never
-  leaves a stale kernel of another behind, and recompiles nothing else; an install (or a home) that
-  cannot be written to still works, from a temporary folder if need be. A folder that others
-  can write to is passed over, in one line on stderr (:mod:`minfer.kernels.compiling.trust`), and
-  where none is left kernels are compiled in each run;
-* a damaged file in it costs a compilation, not the run (:mod:`minfer.kernels.compiling.cache`), and
-  a wheel may bring machine code along (:mod:`minfer.kernels.compiling.shipped`);
-* no two functions ever have one name (:mod:`minfer.kernels.compiling.symbols`), and a kernel that
-  only kernels call is not compiled by itself (:mod:`minfer.kernels.compiling.frugal`);
-* what is compiled is asked what plain Python has answered, before anyone gets a result of it
-  (:mod:`minfer.kernels.compiling.answers`);
-* where numba lacks a name that one of these needs, it does its own work as ever, or is not asked
-  to keep anything (``UNAVAILABLE`` in each; ``MINFER_WITHOUT=symbols,cache,frugal,event`` forces
-  it);
-* the first real compilation says so once on stderr, because silence for ten seconds looks like a
-  hang.
+``jit`` is ``numba.njit(cache=True, nogil=True)`` with traps closed, each told in a module of this
+folder: kernels are kept under a hash of all sources they are made of (``source_hash``), where
+nobody else can write (``trust``) and damage costs no more than a compilation (``cache``), or come
+with the wheel (``shipped``); no two functions have one name (``symbols``); what only kernels call
+is not compiled by itself (``frugal``); and what is compiled is asked what plain Python has answered
+before anyone gets a result of it (``answers``). Where no folder can be written to, kernels are
+compiled in each run. Where numba lacks a name that one of these needs, it does its own work as
+ever, or is not asked to keep anything (``UNAVAILABLE`` in each;
+``MINFER_WITHOUT=symbols,cache,frugal,event`` forces it). The first real compilation says so once on
+stderr, because silence for ten seconds looks like a hang.
 
 No fast-math flag that assumes finite numbers is ever set: minus infinity and zero are legal. In
 sweeps and beliefs a loop whose sum may be reordered writes to no array: LLVM guards such a loop by
@@ -54,7 +45,7 @@ from minfer.kernels.compiling.shipped import FOLDER, Ready
 
 config: Any = numba.config  # its settings are made at run time, unseen by type checkers
 
-#: Packages of kernels.
+#: How the names of modules of kernels begin.
 HOMES = ("minfer.kernels.", "minfer.parsing.kernels.")
 #: How every kernel is compiled; a part of the name of the cache folder. What is not said of a
 #: kernel it takes over from the one that happens to have it compiled, so fast-math flags are.
@@ -224,13 +215,14 @@ def _is_ours(folder: Path) -> bool:
 
 def _place(function: Any) -> Path | None:
     """The folder of a kernel; None for one that depends on more than the text of its module."""
-    if function.__module__.startswith(HOMES):
-        return _folder(function.__module__)
+    module = function.__module__
+    if module.startswith(HOMES):
+        return _folder(module)
     file = Path(function.__code__.co_filename)
     if function.__closure__ or not file.is_file():
         return None
-    name = function.__module__.rpartition(".")[2]
-    return CACHE_DIR / f"{name}-{hashlib.sha256(file.read_bytes()).hexdigest()[:16]}"
+    source = hashlib.sha256(file.read_bytes()).hexdigest()
+    return CACHE_DIR / f"{module.rpartition('.')[2]}-{source[:16]}"
 
 
 def _folder(module: str) -> Path:
@@ -262,7 +254,8 @@ def kernels() -> list[Any]:
 
 
 def _modules() -> Iterator[str]:
+    package = _source_hash.PACKAGE
     for home in HOMES:
-        place = _source_hash.PACKAGE.joinpath(*home.split(".")[1:-1])
-        paths = (path.relative_to(place) for path in sorted(place.rglob("[!_]*.py")))
-        yield from (home + ".".join(path.with_suffix("").parts) for path in paths)
+        for path in sorted(package.joinpath(*home.split(".")[1:]).rglob("*.py")):
+            if path.stem != "__init__":
+                yield ".".join([package.name, *path.relative_to(package).with_suffix("").parts])

@@ -106,24 +106,21 @@ def described() -> dict[str, str]:
 
 def system() -> str:
     """The machine and its operating system, as LLVM has them."""
-    try:
-        return str(import_module("llvmlite.binding").get_process_triple())
-    except (ImportError, AttributeError):
-        return "unknown"
+    return str(_llvm("get_process_triple", "unknown"))
 
 
 def processor() -> str:
     """What LLVM calls this processor."""
-    try:
-        return str(import_module("llvmlite.binding").get_host_cpu_name())
-    except (ImportError, AttributeError):
-        return "unknown"
+    return str(_llvm("get_host_cpu_name", "unknown"))
 
 
 def features() -> set[str]:
     """What this processor can do, by LLVM's names; nothing where LLVM does not say."""
+    return {name for name, there in _llvm("get_host_cpu_features", {}).items() if there}
+
+
+def _llvm(name: str, otherwise: Any) -> Any:
     try:
-        found = import_module("llvmlite.binding").get_host_cpu_features()
+        return getattr(import_module("llvmlite.binding"), name)()
     except (ImportError, AttributeError, RuntimeError):
-        return set()
-    return {name for name, there in found.items() if there}
+        return otherwise

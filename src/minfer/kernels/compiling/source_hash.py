@@ -2,9 +2,9 @@
 
 The key of a module is a hash of its source and of the sources of every module of ``minfer`` that it
 imports, directly or through others, in late imports too. So an edit recompiles the kernels that may
-contain the edited code, and no others. The modules of this folder whose names begin with an
-underscore make kernels but are not part of them: how they compile is the options of
-:func:`minfer.kernels.compiling.jit.jit`, which are in the name of the cache folder.
+contain the edited code, and no others. The modules of this folder make kernels but are not part of
+them: how they compile is the options of :func:`minfer.kernels.compiling.jit.jit`, which are in the
+name of the cache folder.
 
 Imports are read from the text, without running it and without parsing whole files: a statement that
 can import from this package names it (or begins with a dot) in its first line. Where such a
@@ -55,7 +55,7 @@ def _imports(module: str, package: Path) -> frozenset[str]:
             continue
         while not _place(name, package).exists():  # a function or constant of a module
             name = name.rpartition(".")[0]
-        if not _is_machinery(name, package):
+        if not name.startswith(f"{package.name}.kernels.compiling."):
             found.add(name)
     return frozenset(found)
 
@@ -78,10 +78,6 @@ def _named(text: str, parent: str) -> Iterator[str]:
             above = parent.split(".")[: -node.level + 1 or None] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
-
-
-def _is_machinery(name: str, package: Path) -> bool:
-    return name.startswith(f"{package.name}.kernels.compiling")
 
 
 @cache

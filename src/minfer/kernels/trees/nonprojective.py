@@ -28,6 +28,29 @@ TINY = 1e-280  # a sum below this may have lost terms
 LARGE_INVERSE = 1e4  # probabilities from an inverse below this are good to about 1e-11
 
 
+@jit
+def _begin(frame, first, past, offset):
+    """A set of words, first to past, with no visits yet, and where its block will be saved."""
+    frame[0], frame[1], frame[2], frame[3] = first, past, 0, offset
+
+
+@jit
+def _save_or_restore(save_it, a, b, v, r, save, at):
+    """The block of words a to b of ``v`` (n, n) and ``r`` (n,) to ``save[at:]``, or back."""
+    for m in range(a, b):
+        for h in range(a, b):
+            if save_it:
+                save[at] = v[m, h]
+            else:
+                v[m, h] = save[at]
+            at += 1
+        if save_it:
+            save[at] = r[m]
+        else:
+            r[m] = save[at]
+        at += 1
+
+
 @jit(fastmath={"reassoc", "contract"})
 def nonprojective(w, single_root, d, work, ints):
     """Z; ``d`` (N, N) is filled. ``w`` (N, N) [head, modifier]."""
@@ -55,16 +78,11 @@ def nonprojective(w, single_root, d, work, ints):
         v[m, m] = 0.0
     z = 0.0
     depth = 0
-    frame[0, 0] = 0  # first word
-    frame[0, 1] = n  # past the last
-    frame[0, 2] = 0  # visits
-    frame[0, 3] = 0  # offset of the saved block
+    _begin(frame[0], 0, n, 0)
     det[0] = 1.0
     while depth >= 0:
-        a = frame[depth, 0]
-        b = frame[depth, 1]
-        visit = frame[depth, 2]
-        offset = frame[depth, 3]
+        a, b = frame[depth, 0], frame[depth, 1]
+        visit, offset = frame[depth, 2], frame[depth, 3]
         gone = n - (b - a)  # eliminated so far
         if b - a == 1:
             for h in range(width):
@@ -86,21 +104,7 @@ def nonprojective(w, single_root, d, work, ints):
         if visit == 2:
             depth -= 1
             continue
-        q = offset
-        if visit == 0:
-            for m in range(a, b):
-                for h in range(a, b):
-                    save[q] = v[m, h]
-                    q += 1
-                save[q] = r[m]
-                q += 1
-        else:
-            for m in range(a, b):
-                for h in range(a, b):
-                    v[m, h] = save[q]
-                    q += 1
-                r[m] = save[q]
-                q += 1
+        _save_or_restore(visit == 0, a, b, v, r, save, offset)
         frame[depth, 2] = visit + 1
         product = det[depth]
         lo = a
@@ -135,10 +139,7 @@ def nonprojective(w, single_root, d, work, ints):
                     vm[k] = 0.0
                     r[m] += c * root
         depth += 1
-        frame[depth, 0] = lo
-        frame[depth, 1] = hi
-        frame[depth, 2] = 0
-        frame[depth, 3] = offset + (b - a) * (b - a + 1)
+        _begin(frame[depth], lo, hi, offset + (b - a) * (b - a + 1))
         det[depth] = product
     return z
 
@@ -293,16 +294,11 @@ def nonprojective_log(w, single_root, d, work, ints):
         v[m, m] = -np.inf
     z = -np.inf
     depth = 0
-    frame[0, 0] = 0
-    frame[0, 1] = n
-    frame[0, 2] = 0
-    frame[0, 3] = 0
+    _begin(frame[0], 0, n, 0)
     det[0] = 0.0
     while depth >= 0:
-        a = frame[depth, 0]
-        b = frame[depth, 1]
-        visit = frame[depth, 2]
-        offset = frame[depth, 3]
+        a, b = frame[depth, 0], frame[depth, 1]
+        visit, offset = frame[depth, 2], frame[depth, 3]
         gone = n - (b - a)
         if b - a == 1:
             for h in range(n):
@@ -322,22 +318,7 @@ def nonprojective_log(w, single_root, d, work, ints):
         if visit == 2:
             depth -= 1
             continue
-        width = b - a
-        q = offset
-        if visit == 0:
-            for m in range(a, b):
-                for h in range(a, b):
-                    save[q] = v[m, h]
-                    q += 1
-                save[q] = r[m]
-                q += 1
-        else:
-            for m in range(a, b):
-                for h in range(a, b):
-                    v[m, h] = save[q]
-                    q += 1
-                r[m] = save[q]
-                q += 1
+        _save_or_restore(visit == 0, a, b, v, r, save, offset)
         frame[depth, 2] = visit + 1
         product = det[depth]
         lo = a
@@ -369,9 +350,6 @@ def nonprojective_log(w, single_root, d, work, ints):
                     r[m] = log_add(r[m], c + pr[gone])
             gone += 1
         depth += 1
-        frame[depth, 0] = lo
-        frame[depth, 1] = hi
-        frame[depth, 2] = 0
-        frame[depth, 3] = offset + width * (width + 1)
+        _begin(frame[depth], lo, hi, offset + (b - a) * (b - a + 1))
         det[depth] = product
     return z if z >= floor - 1.0 else -np.inf

@@ -423,6 +423,9 @@ def _legal(scores):
 def batch_marginals(projective_tree, single_root, n_nodes, start, order, scores, mu, log_z):
     """``tree_marginals`` of many sentences, eight at a time where that is faster.
 
+    Those of ``scores`` and ``mu`` in float32 are computed so, where that can be trusted and trees
+    need not be projective, which are no faster in float32.
+
     ``n_nodes`` i8 (B,), words + 1; ``start`` i8 (B,): where a sentence's N x N entries begin in
     ``scores`` and ``mu``, both flat; ``order`` i8: the sentences that are asked for, by length;
     ``log_z`` f8 (B,), infinity for scores that are NaN or infinite. Returns whether all are finite.
@@ -435,7 +438,10 @@ def batch_marginals(projective_tree, single_root, n_nodes, start, order, scores,
     ints = np.empty(0, np.int64)
     square = work
     if not projective_tree:
-        abreast(single_root, n_nodes, start, order, scores, mu, log_z, work)
+        abreast(single_root, n_nodes, start, order, scores, mu, log_z, scores)
+        if scores.itemsize < 8:
+            rest = order[np.isnan(log_z[order])]
+            abreast(single_root, n_nodes, start, rest, scores, mu, log_z, work)
     for b in order:
         if log_z[b] == log_z[b]:
             continue
@@ -454,27 +460,4 @@ def batch_marginals(projective_tree, single_root, n_nodes, start, order, scores,
             projective_tree, single_root, mine, mu[at : at + size].reshape(n, n),
             square[:size].reshape(n, n), square[size : 2 * size].reshape(n, n), work, ints,
         )  # fmt: skip
-    return np.isfinite(log_z[order]).all()
-
-
-@jit
-def batch_marginals_32(projective_tree, single_root, n_nodes, start, order, scores, mu, log_z):
-    """The same for ``scores`` and ``mu`` in float32, computed in float32 where that can be trusted.
-
-    For projective trees that is never tried, for they are no faster in float32.
-    """
-    for b in order:
-        log_z[b] = np.nan
-    if not projective_tree:
-        abreast(single_root, n_nodes, start, order, scores, mu, log_z, scores)
-    rest = np.empty(order.shape[0], np.int64)
-    count = 0
-    for b in order:
-        if log_z[b] != log_z[b]:
-            rest[count] = b
-            count += 1
-    if count > 0:
-        batch_marginals(
-            projective_tree, single_root, n_nodes, start, rest[:count], scores, mu, log_z
-        )
     return np.isfinite(log_z[order]).all()

@@ -25,6 +25,8 @@ Scratch arrays are passed in and may hold anything.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from minfer.kernels.compiling.jit import jit
@@ -64,21 +66,63 @@ NOISE = 1e-10  # ten times what probabilities from an inverse may be off
 BOTH = np.array([0.0, 0.0, 0.0, 1.0])  # truth of a pair's feature
 
 
+class PackedInference(NamedTuple):
+    """How to infer; by default with every arc and every pair."""
+
+    projective_tree: bool
+    single_root: bool
+    use_gp: bool
+    use_sib: bool
+    from_unary: bool = False  # whether the seed is the unary factors
+    least: float = 0.0  # mean of a pair that is looked at
+    arc_least: float = 0.0  # probability of an arc that is
+    objective: int = ALL  # as ``choose`` takes it, with its parameter and whether it sorts
+    parameter: float = 0.0
+    by_sorting: bool = False
+    max_iters: int = 0
+    tol: float = 0.0
+    damping: float = 0.0
+    limit: float = 30.0  # largest |theta|
+
+
+class ParseArrays(NamedTuple):
+    """What ``parse`` fills, words of all sentences one after the other."""
+
+    heads: Any  # i4 (tokens,)
+    probs: Any  # of the chosen arcs
+    second: Any  # the best other head, -1 for none
+    second_probs: Any
+    log_z: Any  # (B,)
+    log_p: Any  # (B,), the log-probability of the tree
+    counts: Any  # i8 (B, 4): arcs, pairs looked at, pairs kept, iterations
+    residuals: Any  # (B, 2): residual and ratio (``second_order``; 0 without pairs)
+    marginals: Any  # all N x N probabilities, one sentence after the other, unless it is empty
+
+
+class LearntTables(NamedTuple):
+    """What ``learn`` changes, f4: weights of arcs and of pairs, and AdaGrad's sums of squares."""
+
+    arcs: Any
+    pairs: Any
+    arc_squares: Any
+    pair_squares: Any
+
+
 # ------------------------------------------------------------------ candidates
 
 
 @jit
 def list_pairs(settings, mu, heads, modifiers, start, arc_at, pair_arcs, pair_nodes):
     """How many pairs there are, grandparents and all; as many as there is room for are written."""
-    projective_tree, single_root, use_gp, use_sib, _, least = settings
+    projective_tree, least = settings.projective_tree, settings.least
     n = mu.shape[0]
     room = pair_arcs.shape[0]
     out = np.empty(n, np.int32)  # likely arcs out of a head
     n_gp = count = 0
     for sib in range(2):
-        if not (use_sib if sib else use_gp):
+        if not (settings.use_sib if sib else settings.use_gp):
             continue
-        for h in range(0 if sib and not single_root else 1, n):
+        for h in range(0 if sib and not settings.single_root else 1, n):
             n_out = 0
             for m in range(1, n):
                 if arc_at[h, m] >= 0 and mu[h, m] >= least:
@@ -118,7 +162,6 @@ def candidates(settings, scores, mu):
     projective, g between h and m; siblings under a single root. Returns heads i4 (A,), modifiers,
     start i8 (N + 1,); and pair_arcs i4 (P, 2), pair_nodes i4 (P, 3), grandparents first, n_gp.
     """
-    arc_least = settings[6]
     n = scores.shape[0]
     heads = np.empty(n * n, np.int32)
     modifiers = np.empty(n * n, np.int32)
@@ -128,7 +171,7 @@ def candidates(settings, scores, mu):
     for m in range(1, n):
         start[m] = n_arcs
         for h in range(n):
-            if h != m and mu[h, m] >= arc_least and scores[h, m] > -np.inf:
+            if h != m and mu[h, m] >= settings.arc_least and scores[h, m] > -np.inf:
                 arc_at[h, m] = n_arcs
                 heads[n_arcs] = h
                 modifiers[n_arcs] = m
@@ -140,7 +183,7 @@ def candidates(settings, scores, mu):
     n_gp = 0
     for _ in range(2):  # counted, then written
         n_gp, count = list_pairs(
-            settings[:6], mu, heads, modifiers, start, arc_at, pair_arcs, pair_nodes
+            settings, mu, heads, modifiers, start, arc_at, pair_arcs, pair_nodes
         )
         if count == pair_arcs.shape[0]:
             break
@@ -152,10 +195,9 @@ def candidates(settings, scores, mu):
 @jit
 def keep_pairs(settings, mu, arcs, pairs, theta):
     """Pairs and weights that the objective chooses by their gains under ``mu`` (N, N), packed."""
-    objective, parameter, by_sorting = settings[7:10]
     heads, modifiers, _ = arcs
     pair_arcs, pair_nodes, n_gp = pairs
-    if objective == ALL:
+    if settings.objective == ALL:
         return pairs, theta
     probs = np.empty((heads.shape[0], 2))
     for a in range(heads.shape[0]):
@@ -164,7 +206,7 @@ def keep_pairs(settings, mu, arcs, pairs, theta):
     gains = np.empty(theta.shape[0])
     keep = np.empty(theta.shape[0], np.bool_)
     pair_gains(pair_arcs, BOTH, theta, probs, gains)
-    choose(objective, parameter, by_sorting, gains, keep)
+    choose(settings.objective, settings.parameter, settings.by_sorting, gains, keep)
     count = 0
     for p in range(theta.shape[0]):
         if keep[p]:
@@ -349,8 +391,8 @@ def second_order(settings, beliefs, scores, mu, arcs, pair_arcs, theta, logs):
     arcs of a pair, and, with ``beliefs``, how probable it is that both are on. Where there is no
     tree log Z is minus infinity and ``mu`` stays.
     """
-    projective_tree, single_root = settings[:2]
-    max_iters, tol, damping = settings[10:13]
+    projective_tree, single_root = settings.projective_tree, settings.single_root
+    max_iters, tol, damping = settings.max_iters, settings.tol, settings.damping
     heads, modifiers, start = arcs
     n_pairs = theta.shape[0]
     n, n_arcs = scores.shape[0], heads.shape[0]
@@ -471,8 +513,8 @@ def settled(settings, beliefs, scores, mu, log_z, arcs, pairs, theta):
     messages as from ``second_order``.
     """
     pairs, theta = keep_pairs(settings, mu, arcs, pairs, theta)
-    if settings[4]:  # the seed was the unary factors
-        log_z = seed(False, settings[0], settings[1], scores, mu)
+    if settings.from_unary:
+        log_z = seed(False, settings.projective_tree, settings.single_root, scores, mu)
     iters = 0
     residual = ratio = 0.0
     found, messages = False, (False, np.empty(0), np.empty((0, 3)))
@@ -493,9 +535,9 @@ def infer_arrays(settings, scores, gp, sib, mu):
     ``mu`` (N, N) is filled. Returns log Z, pairs looked at, iterations, residual and ratio
     (``second_order``; 0 without pairs), nodes i4 (P, 3) of the pairs kept, how many of these are
     grandparents, and the messages: heads and modifiers of the arcs, arcs of the pairs, theta, and
-    what ``second_order`` tells. ``settings`` as for ``parse``.
+    what ``second_order`` tells.
     """
-    log_z = seed(settings[4], settings[0], settings[1], scores, mu)
+    log_z = seed(settings.from_unary, settings.projective_tree, settings.single_root, scores, mu)
     if log_z == -np.inf:
         mu[:, :] = 0.0
     arcs, pairs = candidates(settings, scores, mu)
@@ -516,25 +558,15 @@ def infer_arrays(settings, scores, gp, sib, mu):
 
 
 @jit
-def parse(
-    settings, templates, tables, tokens, weights, pair_weights, phase, temper, heads, probs, second,
-    second_probs, log_z, log_p, counts, residuals, mu_out,
-):  # fmt: skip
+def parse(settings, templates, tables, tokens, weights, pair_weights, phase, temper, out):
     """Parse B sentences; ``templates``, ``tables`` and ``tokens`` as in ``features``.
 
-    ``settings``: projective, single_root, use_gp, use_sib, whether the seed is the unary factors,
-    least mean of a pair, least probability of an arc, objective, its parameter, None or by
-    sorting (``choose``), most iterations, tolerance, damping, largest |theta|. ``heads`` i4
-    (tokens,) and ``probs`` of the chosen arcs; ``second`` and ``second_probs`` of the best other
-    head, the probabilities of a word's heads to the power of ``temper`` and scaled to sum to 1;
-    ``log_z`` and ``log_p`` (B,), the log-probability of the tree. ``counts`` i8 (B, 4): arcs,
-    pairs looked at, pairs kept, iterations. ``residuals`` (B, 2): residual and ratio
-    (``second_order``; 0 without pairs). ``mu_out`` gets all N x N probabilities, one sentence after
-    the other, unless it is empty. ``phase`` below 5 stops early, to be timed: 0 keys, 1 arc scores,
-    2 the seed, 3 pairs listed and scored, 4 selection and belief propagation.
+    The probabilities of a word's heads are taken to the power of ``temper`` and scaled to sum to 1,
+    but for those in ``out.marginals``. ``phase`` below 5 stops early, to be timed: 0 keys, 1 arc
+    scores, 2 the seed, 3 pairs listed and scored, 4 selection and belief propagation.
     """
-    projective_tree, single_root, use_gp, use_sib, from_unary = settings[:5]
-    limit = settings[13]
+    projective_tree, single_root = settings.projective_tree, settings.single_root
+    heads, probs, second, second_probs, log_z, log_p, counts, residuals, every = out
     columns, offsets, salt = templates[:3]
     start = tokens[0]
     nothing = np.empty(0, np.float32), np.uint64(0), np.uint64(ALL_KEPT), 0.0  # is learnt
@@ -550,15 +582,15 @@ def parse(
         if phase < 2:
             continue
         mu = np.empty((n, n))
-        log_z[b] = seed(from_unary, projective_tree, single_root, scores, mu)
+        log_z[b] = seed(settings.from_unary, projective_tree, single_root, scores, mu)
         if phase < 3:
             continue
         arcs, pairs = candidates(settings, scores, mu)
         theta = np.empty(pairs[0].shape[0])
-        second_scores(SCORE, templates, keys, pairs, pair_weights, nothing, limit, theta)
+        second_scores(SCORE, templates, keys, pairs, pair_weights, nothing, settings.limit, theta)
         if phase < 4:
             continue
-        counts[b, 0] = arcs[0].shape[0] if use_gp or use_sib else 0
+        counts[b, 0] = arcs[0].shape[0] if settings.use_gp or settings.use_sib else 0
         counts[b, 1] = theta.shape[0]
         log_z[b], pairs, theta, counts[b, 3], residuals[b, 0], residuals[b, 1], _, _ = settled(
             settings, np.bool_(False), scores, mu, log_z[b], arcs, pairs, theta
@@ -591,26 +623,22 @@ def parse(
                     total += mu[g, m] ** temper
                 probs[first + m] = probs[first + m] ** temper / total
                 second_probs[first + m] = second_probs[first + m] ** temper / total
-        if mu_out.size > 0:
-            flat = mu.reshape(n * n)
-            for k in range(n * n):
-                mu_out[at_mu + k] = flat[k]
+        if every.size > 0:
+            every[at_mu : at_mu + n * n] = mu.reshape(n * n)
             at_mu += n * n
 
 
 @jit
-def learn(
-    settings, templates, tables, tokens, weights, pair_weights, squares, pair_squares, gold, order,
-    seeds, keep, rate, pair_rate, totals,
-):  # fmt: skip
+def learn(settings, templates, tables, tokens, learnt, gold, order, seeds, rates, totals):
     """One step of AdaGrad for each sentence in ``order``, along the gradient of log P(tree).
 
-    ``gold`` i4 (tokens,) are heads; ``seeds`` u8 (len(order),) choose the features dropped.
-    ``totals`` f8 (6,) is added to: minus log-likelihood, words, pairs, iterations, and the least
-    and largest theta seen.
+    ``gold`` i4 (tokens,) are heads; ``seeds`` u8 (len(order),) choose the features dropped;
+    ``rates``: how many of 2^24 features to keep, the steps for arcs and for pairs. ``totals`` f8
+    (6,) is added to: minus log-likelihood, words, pairs, iterations, least and largest theta seen.
     """
-    projective_tree, single_root, _, _, from_unary = settings[:5]
-    limit = settings[13]
+    weights, pair_weights, squares, pair_squares = learnt
+    keep, rate, pair_rate = rates
+    limit = settings.limit
     columns, offsets, salt = templates[:3]
     for k in range(order.shape[0]):
         keys, tags = sentence_keys(columns, offsets, salt, tables, tokens, order[k])
@@ -621,7 +649,9 @@ def learn(
         scores = np.empty((n, n))
         first_scores(DROP, templates, keys, tags, weights, learning, scores)
         mu = np.empty((n, n))
-        log_z = seed(from_unary, projective_tree, single_root, scores, mu)
+        log_z = seed(
+            settings.from_unary, settings.projective_tree, settings.single_root, scores, mu
+        )
         arcs, pairs = candidates(settings, scores, mu)
         theta = np.empty(pairs[0].shape[0])
         second_scores(DROP, templates, keys, pairs, pair_weights, pair_learning, limit, theta)
