@@ -21,13 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
-from minfer.errors import ContradictionError, RefusedError
+from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.queries.map import toulbar
 from minfer.queries.map.draws import Draws
 from minfer.queries.map.dual import Dual
-from minfer.queries.map.flow import by_flow, ising
+from minfer.queries.map.flow import by_flow, ising, persistent
 from minfer.queries.map.moves import Moves
-from minfer.queries.map.persistency import persistent
 from minfer.queries.map.problem import lay_out
 from minfer.solvers.exact import assignments, count_assignments
 
@@ -113,10 +112,7 @@ class _Search:
     def exhausted(self) -> None:
         """No assignment is better, but for rounding."""
         if self.score == -math.inf:
-            raise ContradictionError(
-                "every assignment has probability zero: the model's zeros, or the model's zeros "
-                "and the evidence, contradict each other"
-            )
+            raise ContradictionError(NOTHING_POSSIBLE)
         self.upper = min(self.upper, self.score + self.problem.slack / self.problem.scale)
 
     @property
