@@ -9,7 +9,8 @@ The logarithms here are wrong by what rounding did to the sums they are; ``error
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from minfer.certified.local import LocalBounds
 from minfer.certified.rounding import U
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.decomposition import only_tables, written
+from minfer.engine.layout import Flat, flatten
 from minfer.errors import RefusedError
 from minfer.factors.group import FactorGroup
 
@@ -25,63 +27,43 @@ from minfer.factors.group import FactorGroup
 MOST_ERROR = 0.01
 
 
-@dataclass(frozen=True, eq=False)
-class CertifiedTables:
-    """V variables, auxiliary ones behind the model's own; F tables over free variables."""
+class CertifiedTables(NamedTuple):
+    """V variables, auxiliary ones behind the model's own; tables over free variables."""
 
+    flat: Flat
     n_own: int
-    card: NDArray[np.int32]  # (V,)
-    off: NDArray[np.int64]  # (V+1,)
     free: NDArray[np.bool_]  # (V,)
     opaque: NDArray[np.bool_]  # (V,)
-    field: NDArray[np.float64]  # (sum S,)
-    fptr: NDArray[np.int64]  # (F+1,)
-    scope: NDArray[np.int32]
-    toff: NDArray[np.int64]  # (F,)
-    size: NDArray[np.int64]  # (F,) cells
-    log_psi: NDArray[np.float64]
     #: (V,) absolute error of the logarithms at each variable: its field's, its factors' tables',
     #: and what an exponential adds by its argument
     #: (:func:`minfer.kernels.arithmetic.ranged.exponentials`).
     error: NDArray[np.float64]
 
-    @property
-    def arity(self) -> NDArray[np.int64]:
-        return np.diff(self.fptr)
-
     @classmethod
     def of(cls, local: LocalBounds) -> CertifiedTables:
-        from minfer.solvers.clique_passes import table_sizes
-
         n = local.n_variables
         model, left_out = _in_tables(local.model)
-        graph = model.graph
-        card, off = graph._n_states, graph._offsets
-        flat, (toff, log_psi) = model.arrays.scopes, model.arrays.cells
-        size = table_sizes(card, flat.fptr, flat.scope)
-        opaque = np.zeros(len(card), dtype=bool)
+        flat = flatten(model)
+        opaque = np.zeros(len(flat.card), dtype=bool)
         for g in left_out:
             opaque[g._scope.ravel()] = True
         free = model.fixed < 0
         opaque &= free
-        error = np.zeros(len(card))
+        error = np.zeros(len(flat.card))
         error[:n] = local.slack
-        if len(card):
-            finite = np.where(np.isfinite(model.field), np.abs(model.field), 0.0)
-            error += 4 * U * np.maximum.reduceat(finite, off[:-1])
-        if len(size):
-            finite = np.where(np.isfinite(log_psi), np.abs(log_psi), 0.0)
-            if int(size.sum()) == len(finite):
-                largest = np.maximum.reduceat(finite, toff)
-            else:  # some are shared
-                largest = np.array([finite[t : t + s].max() for t, s in zip(toff, size)])
+        if len(flat.card):
+            error += 4 * U * np.maximum.reduceat(_finite_sizes(flat.field), flat.off[:-1])
+        if len(flat.toff):
+            toff, which = np.unique(flat.toff, return_inverse=True)  # some are shared
+            largest = np.maximum.reduceat(_finite_sizes(flat.log_psi), toff)[which.ravel()]
             by_place = np.repeat(4 * U * largest, np.diff(flat.fptr))
-            error += np.bincount(flat.scope, by_place, minlength=len(card))
+            error += np.bincount(flat.scope, by_place, minlength=len(error))
         opaque |= free & ~(error < MOST_ERROR)  # numbers so large that floats cannot tell sums
-        return cls(
-            n, card, off, free, opaque, model.field, flat.fptr, flat.scope, toff, size, log_psi,
-            error,
-        )  # fmt: skip
+        return cls(flat, n, free, opaque, error)
+
+
+def _finite_sizes(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.isfinite(logs), np.abs(logs), 0.0)
 
 
 def _in_tables(model: Conditioned) -> tuple[Conditioned, list[FactorGroup]]:

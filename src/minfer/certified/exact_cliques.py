@@ -35,15 +35,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.certified.as_tables import CertifiedTables
-from minfer.certified.bounds import Bounds, Effort
+from minfer.certified.bounds import Bounds, Effort, Refining
 from minfer.certified.local import LocalBounds
 from minfer.certified.monotone import find_grid
 from minfer.certified.rounding import EXP, U, down, gamma, up
-from minfer.engine.elimination import CliqueTree, tree_over
-from minfer.engine.wiring import ranges
-from minfer.errors import ContradictionError
+from minfer.engine.elimination import CliqueTree, links, tree_over
+from minfer.engine.layout import Flat, ends, ranges
+from minfer.errors import NOTHING_POSSIBLE, ContradictionError
 from minfer.factors.group import components
-from minfer.solvers.clique_passes import Flat, lay_out_inputs, links, slices_of
+from minfer.kernels.arithmetic.ranged import exponentials
+from minfer.kernels.cliques.ranged_passes import collect, distribute
+from minfer.solvers.clique_passes import lay_out_inputs, slices_of
 
 #: Cells of a tree (some seconds) and of its messages (a GiB), at most.
 MOST_CELLS, MOST_MESSAGES = 2.0**28, 2.0**25
@@ -88,14 +90,8 @@ class Whole:
         self._local: LocalBounds | None = None
         self._packs: list[Pack] = []
 
-    def refine(
-        self,
-        local: LocalBounds,
-        bounds: Bounds,
-        wanted: NDArray[np.bool_],
-        budget: float,
-        meter: Effort,
-    ) -> bool:
+    def refine(self, now: Refining) -> bool:
+        local, bounds, wanted, budget, meter = now
         if self._local is not local:
             self._prepare(local, meter)
         todo = list(reversed(self._packs))  # a stack: halves of a pack come before its successors
@@ -122,12 +118,12 @@ class Whole:
             self._packs = []  # cliques would have 2^(shorter side) cells
             return
         self._tabled = t = CertifiedTables.of(local)
-        n = len(t.card)
-        first = np.repeat(t.scope[t.fptr[:-1]], np.diff(t.fptr))
-        labels = components(n, first, t.scope).astype(np.int64)
+        n, flat = len(t.free), t.flat
+        leaders = flat.scope[flat.fptr[:-1]]
+        labels = components(n, np.repeat(leaders, np.diff(flat.fptr)), flat.scope).astype(np.int64)
         count = int(labels.max(initial=-1)) + 1
-        meter.spend(8 * (n + len(t.scope)))
-        self._by_table = _sorted_by(labels[t.scope[t.fptr[:-1]]], count)
+        meter.spend(8 * (n + len(flat.scope)))
+        self._by_table = _sorted_by(labels[leaders], count)
         self._by_variable = _sorted_by(np.where(t.free, labels, count), count)
         hopeless = np.zeros(count, dtype=bool)
         hopeless[labels[t.opaque]] = True
@@ -141,9 +137,8 @@ class Whole:
         variables, tables = (
             np.sort(_members(*by, chosen)) for by in (self._by_variable, self._by_table)
         )
-        t = self._tabled
-        links = int(np.maximum(t.arity[tables] - 1, 0).sum())
-        cycles = links - (len(variables) - len(chosen))
+        arity = np.diff(self._tabled.flat.fptr)[tables]
+        cycles = int((arity - 1).sum()) - (len(variables) - len(chosen))
         return Pack(chosen, variables, tables, cycles <= 8 + len(variables) // 64)
 
     def _visit(
@@ -160,7 +155,7 @@ class Whole:
                 return []
             if allowed < min(2 * pack.tried, MOST_CELLS):
                 return []
-            part = _part(self._tabled, pack)
+            part = self._tabled.flat.part(pack.variables, pack.tables)
             n = len(part.card)
             tree = tree_over(links(part, np.ones(n, dtype=bool)), n, _SLACK * allowed)
             meter.spend(cost)
@@ -182,7 +177,7 @@ class Whole:
 
     def _solve(self, pack: Pack, bounds: Bounds, meter: Effort) -> None:
         t = self._tabled
-        part = _part(t, pack)
+        part = t.flat.part(pack.variables, pack.tables)
         assert pack.tree is not None
         found = _marginals(part, pack.tree, meter)
         if found is None:
@@ -220,9 +215,7 @@ def _planning(n: int) -> float:
 
 def _sorted_by(label: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Items by label, and where those of each of the labels 0..n-1 begin (n+1,)."""
-    ptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(label, minlength=n + 1)[:n], out=ptr[1:])
-    return np.argsort(label, kind="stable"), ptr
+    return np.argsort(label, kind="stable"), ends(np.bincount(label, minlength=n + 1)[:n])
 
 
 def _members(
@@ -232,25 +225,6 @@ def _members(
     return order[ranges(ptr[labels], ptr[labels + 1] - ptr[labels])]
 
 
-def _part(t: CertifiedTables, pack: Pack) -> Flat:
-    """The variables and tables of a pack under numbers of their own."""
-    variables, tables = pack.variables, pack.tables
-    number = np.full(int(variables[-1]) + 1, -1, dtype=np.int32)
-    number[variables] = np.arange(len(variables), dtype=np.int32)
-    card = t.card[variables]
-    off = np.concatenate([[0], np.cumsum(card, dtype=np.int64)])
-    arity = t.arity[tables]
-    fptr = np.concatenate([[0], np.cumsum(arity)])
-    scope = number[t.scope[ranges(t.fptr[tables], arity)]]
-    # tables that share their numbers share them here
-    begin, first, inverse = np.unique(t.toff[tables], return_index=True, return_inverse=True)
-    size = t.size[tables][first]
-    return Flat(
-        card, off, t.field[ranges(t.off[variables], card.astype(np.int64))], tables, fptr, scope,
-        (np.cumsum(size) - size)[inverse.ravel()], t.log_psi[ranges(begin, size)],
-    )  # fmt: skip
-
-
 def _marginals(
     part: Flat, tree: CliqueTree, meter: Effort
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
@@ -258,9 +232,6 @@ def _marginals(
 
     None where the meter stopped it.
     """
-    from minfer.kernels.arithmetic.ranged import exponentials
-    from minfer.kernels.cliques.ranged_passes import collect, distribute
-
     n_states = len(part.field)
     inputs = lay_out_inputs(part, tree)
     inputs = inputs._replace(in_out=np.where(inputs.in_child >= 0, inputs.in_src, inputs.in_out))
@@ -273,10 +244,7 @@ def _marginals(
         if not meter.go_on():
             return None
         if not collect(inputs, first, stop, m, e):
-            raise ContradictionError(
-                "every assignment has probability zero: the model's zeros, or the model's zeros "
-                "and the evidence, contradict each other"
-            )
+            raise ContradictionError(NOTHING_POSSIBLE)
         meter.spend(PER_CELL // 2 * tree.clique_cells[first:stop].sum())
     om, oe = np.zeros(total), np.zeros(total, dtype=np.int64)
     lossy = False
@@ -290,7 +258,7 @@ def _marginals(
     possible = part.field > -np.inf if lossy else om[:n_states] > 0
     p = np.where(possible & (p < TINY), TINY, p)
     # roundings by clique, put down to one of the variables that are eliminated there
-    states = np.concatenate([[0], np.cumsum(part.card[tree.variables])])
+    states = ends(part.card[tree.variables])
     levels = states[tree.ptr[1:]] - states[tree.ptr[:-1]]
     count = (1 + EXP) * np.diff(inputs.in_ptr) + 4 + tree.clique_cells + levels
     roundings = np.zeros(len(part.card))

@@ -35,100 +35,60 @@ Rounding: :mod:`minfer.kernels.intervals.walks`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Effort, Scratch
+from minfer.certified.bounds import Bounds, Deepening
 from minfer.certified.local import LocalBounds
 from minfer.certified.rounding import EXP, U, gamma, odds_from_log
+from minfer.kernels.intervals.walks import EDGE, FAR, HUGE, LEAF_HI, LEAF_LO, LEAST, NEAR, NEGATIVE
+
+from minfer.kernels.intervals.walks import SLOPE, SPAN, TINY  # isort: skip
+from minfer.kernels.intervals.walks import WalkGraph, WalkScratch, walks  # isort: skip
 
 #: Work of one visit to an edge; a node with four of them counts as 64.
 VISIT = 8
-#: Variables in a portion, and its work, at most; the work of one variable.
-PORTION_WORK, MOST_WORK = float(1 << 24), float(1 << 28)
-PORTION = 128
 #: Depth of a walk at most.
 MAX_DEPTH = 1 << 16
 #: Leaves whose logarithm is known this well are never opened.
 _SURE = 1e-13
-_FIRST = 0.3
 _WIDE = 2000.0  # stands for an infinite width
 
 
-class Walks:
+class Walks(Deepening):
     """Trees of self-avoiding walks, one from each variable, deeper with every call."""
 
-    name = "walks"
-    gradual = True
+    name, portion, first = "walks", 128, 0.3
 
-    def __init__(self) -> None:
-        self._of: LocalBounds | None = None
-
-    def refine(
-        self,
-        local: LocalBounds,
-        bounds: Bounds,
-        wanted: NDArray[np.bool_],
-        budget: float,
-        meter: Effort,
-    ) -> bool:
-        if local is not self._of:
-            self._prepare(local)
-        roots = np.flatnonzero(wanted & ~self._done)
-        budget = min(budget, MOST_WORK)
-        most = int(budget / VISIT)
-        size = int(min(max(PORTION_WORK / budget, 1), PORTION))
-
-        def run(part: NDArray[np.int64]) -> tuple[NDArray, NDArray, NDArray, int]:
-            from minfer.kernels.intervals.walks import walks
-
-            lo, hi = np.empty(len(part)), np.empty(len(part))
-            with self._scratch.lent() as scratch:
-                visits = walks(
-                    part, most, self._eps, self._cost, self._rate, self._done, lo, hi,
-                    *self._arrays, *scratch,
-                )  # fmt: skip
-            return part, lo, hi, visits
-
-        portions = (roots[i : i + size] for i in range(0, len(roots), size))
-        for part, lo, hi, visits in meter.each(run, portions):
-            meter.spend(VISIT * visits)
-            bounds.offer_odds(self.name, part, lo, hi)
-        return bool((wanted & ~self._done).any())
-
-    def _prepare(self, local: LocalBounds) -> None:
+    def _prepare(self, local: LocalBounds, check: Callable[[], None]) -> NDArray[np.bool_]:
         n = local.n_variables
         fields, edges = prepare(local)
         at = local.row * n + local.nbr
         back = np.searchsorted(at, local.nbr * n + local.row)
         ends = np.stack([local.nbr, back + 1], axis=1).astype(np.uint32)
-        self._arrays = (local.ptr.astype(np.uint64), ends, edges, fields)
-        known = (fields[:, 0] > 0) | (fields[:, 1] < np.inf)
-        self._done = ~(local.binary & known)
-        self._eps, self._rate = np.full(n, _FIRST), np.ones(n)
-        self._cost = np.zeros(n, dtype=np.int64)
-        self._scratch = Scratch(self._new_scratch)
-        self._of = local
+        self._graph = WalkGraph(local.ptr.astype(np.uint64), ends, edges, fields)
+        return local.binary & ((fields[:, 0] > 0) | (fields[:, 1] < np.inf))
 
-    def _new_scratch(self) -> tuple[NDArray, ...]:
-        n = len(self._done)
+    def _new_scratch(self) -> WalkScratch:
+        n = len(self._graph.fields)
         depth = min(n, MAX_DEPTH)
-        return np.zeros(n, np.uint32), np.empty(depth, np.uint64), np.empty((depth, 3))
+        return WalkScratch(np.zeros(n, np.uint32), np.empty(depth, np.uint64), np.empty((depth, 3)))
+
+    def _walk(
+        self, roots: NDArray[np.int64], budget: float, scratch: WalkScratch
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+        lo, hi = np.empty(len(roots)), np.empty(len(roots))
+        visits = walks(roots, int(budget / VISIT), self._depths, lo, hi, self._graph, scratch)
+        return lo, hi, VISIT * visits
+
+    def _offer(self, bounds: Bounds, roots: NDArray, lo: NDArray, hi: NDArray) -> None:
+        bounds.offer_odds(self.name, roots, lo, hi)
 
 
 def prepare(local: LocalBounds) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Odds of all fields (V, 2), with a node's rounding in them, and the edges of the kernel."""
-    from minfer.kernels.intervals.walks import (
-        EDGE,
-        FAR,
-        HUGE,
-        LEAF_HI,
-        LEAF_LO,
-        LEAST,
-        NEAR,
-        NEGATIVE,
-    )
-    from minfer.kernels.intervals.walks import SLOPE, SPAN, TINY  # isort: skip
 
     def inside(lo: NDArray, hi: NDArray) -> tuple[NDArray, NDArray]:
         hi = np.where(hi > 1 / LEAST, np.inf, np.maximum(hi, TINY))

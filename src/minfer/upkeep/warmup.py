@@ -250,10 +250,9 @@ def _use_rows() -> None:
     from minfer.engine.conditioning import condition
     from minfer.engine.decomposition import only_tables
     from minfer.engine.elimination import clique_tree
-    from minfer.solvers.clique_passes import flatten
-    from minfer.solvers.row_plans import RowPlan, observed_sets
+    from minfer.engine.layout import flatten
+    from minfer.solvers.row_plans import RowPlan
 
-    observed_sets(np.array([[0, -1], [-1, 1], [0, -1]], dtype=np.int32), 1)
     for graph in small_graphs():
         model = only_tables(condition(graph))
         flat = flatten(model)
