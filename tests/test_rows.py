@@ -224,7 +224,7 @@ def test_one_row_is_what_the_lanes_say(case: Case, target: int) -> None:
         tree = tree_over(links(flat, ~seen), graph.n_variables)
         plan = RowPlan.make(flat, tree, seen, target, np.ones_like(seen))
         plan.load(flat.log_psi, field, 0.25)
-        lanes = plan.answer(evidence)
+        lanes = plan.run(evidence=evidence)
         observed = np.flatnonzero(seen)
         found, unsafe = OneRow(plan, observed)(evidence[0, observed].tolist())
         assert unsafe == lanes.unsafe[0]

@@ -161,7 +161,7 @@ class CliquePlan:
             field = np.pad(field, ((0, 0), (0, behind))) if behind else field
         if not self.fits:
             return self._one_by_one(evidence, field)
-        probs, log_z, unsafe, _ = self.rows.answer(evidence, field)
+        probs, log_z, unsafe, _ = self.rows.run(field, evidence)
         if unsafe[0] if len(unsafe) == 1 else unsafe.any():
             some = self._one_by_one(evidence[unsafe], None if field is None else field[unsafe])
             probs[unsafe, : some[0].shape[1]], log_z[unsafe] = some

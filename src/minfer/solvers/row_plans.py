@@ -100,7 +100,7 @@ class RowPlan:
     layout: PackedTree | None  # None: too wide without evidence
     n_table_cells: int
     numbers: SharedNumbers | None = None
-    given: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
+    constant: float | None = None  # as it was loaded
 
     @classmethod
     def make(
@@ -130,9 +130,8 @@ class RowPlan:
     @property
     def width(self) -> int:
         """Probabilities of a row."""
-        assert self.layout is not None
-        answer = self.layout.answer
-        if answer == BOTH_PASSES:
+        answer = BOTH_PASSES if self.layout is None else self.layout.answer
+        if self.layout is None or answer == BOTH_PASSES:
             return int(self.flat.off[-1])
         return int(self.layout.nodes[answer, ENTRIES]) if answer >= 0 else 0
 
@@ -145,10 +144,10 @@ class RowPlan:
 
         To be called again when numbers change; the arrays may not change on their own.
         """
-        self.given = log_psi, field, constant = _plain(log_psi), _plain(field), float(constant)
-        self.numbers = None
+        self.constant, self.numbers = float(constant), None
         if self.layout is not None:
-            self.numbers = _numbers(self.flat, self.layout, log_psi, field, constant)
+            given = _plain(log_psi), _plain(field), self.constant
+            self.numbers = _numbers(self.flat, self.layout, *given)
 
     # ------------------------------------------------------------ answers
 
@@ -161,13 +160,14 @@ class RowPlan:
         joints: bool = False,
         workers: int = 1,
     ) -> SolvedRows:
-        """Marginals of every variable for each row, and log Z; with ``joints`` of all tables, too.
+        """Marginals of every variable, or of the plan's target, for each row, and log Z; with
+        ``joints`` those of all tables, too.
 
         Rows bring logarithms to add to the field that was loaded (N, sum S), observed states (N,
         V), -1 where a variable is free, and tables of their own in place of those that were loaded
         (N, cells). Answers depend neither on ``workers`` nor on which rows share a vector.
         """
-        if self.given is None:
+        if self.constant is None:
             raise SettingsError("RowPlan.run: no numbers yet; call load first")
         own = [
             none if x is None else _plain(x, none.dtype.type)
@@ -175,22 +175,10 @@ class RowPlan:
         ]
         n = max(len(x) for x in own)
         found = SolvedRows(
-            np.empty((n, int(self.flat.off[-1]))), np.empty(n), np.zeros(n, dtype=bool),
+            np.empty((n, self.width)), np.empty(n), np.zeros(n, dtype=bool),
             np.empty((n, self.n_table_cells)) if joints else _NO_NUMBERS,
         )  # fmt: skip
         self._run(RowInputs(*own), found, workers)
-        return found
-
-    def answer(
-        self, evidence: NDArray[np.int32], field: NDArray[np.float64] | None = None
-    ) -> SolvedRows:
-        """Rows of this plan's observed set, with what each adds to the field."""
-        n = len(evidence)
-        found = SolvedRows(
-            np.empty((n, self.width)), np.empty(n), np.zeros(n, dtype=bool), _NO_NUMBERS
-        )
-        given = _NO_NUMBERS if field is None else field
-        self._run(RowInputs(_plain(evidence, np.int32), given, _NO_NUMBERS), found, 1)
         return found
 
     def _run(self, rows: RowInputs, found: SolvedRows, workers: int) -> None:
@@ -200,12 +188,12 @@ class RowPlan:
                 x[:] = np.nan
             found.unsafe[:] = True
             return
-        assert self.given is not None
+        assert self.constant is not None
         layout, numbers, constant, whole_psi = self.numbers
         if len(found.joints) or len(rows.log_psi):
             layout, numbers = self.layout, numbers._replace(psi=whole_psi)
         if len(rows.log_psi):
-            constant = self.given[2]
+            constant = self.constant
 
         def some(first: int, past: int) -> None:
             mine, out = (
