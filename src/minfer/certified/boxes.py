@@ -79,9 +79,9 @@ class Boxes(Deepening):
         depth = min(n + 1, MAX_DEPTH)
         largest = int(self._model.card.max(initial=1))
         joint = int(self._model.slots[:, JOINT].max(initial=1))
-        message = MessageScratch(
-            *np.empty((3, MAX_STATES), np.int64), *np.empty((2, joint)), np.empty(joint + largest)
-        )
+        cards, where, pivots = np.empty((3, MAX_STATES), np.int64)
+        hi, lo = np.empty((2, joint))
+        message = MessageScratch(cards, where, pivots, hi, lo, np.empty(joint + largest))
         return BoxScratch(
             np.zeros(n, np.int32), np.empty((depth, 5), np.int64), np.empty(depth),
             np.empty(max(BUFFER, 16 * largest**2)), message,
@@ -129,10 +129,10 @@ def prepare(local: LocalBounds, check: Callable[[], None] = lambda: None) -> Box
     largest = np.maximum.reduceat(spread, offset[:-1]) if n else np.zeros(0)
     error = 8 * U * (degree + 4) * (largest + size)
     own = _box(total + np.repeat(4 * U * (1 + times) * size, card**2))
-    table, *tables, pads, members, siblings = gathered
+    table, a, b, orders, pads, members, siblings = gathered
     found = BoxModel(
-        ends(degree), table, *tables, _box(logs), pads, members, siblings, np.empty(len(logs)),
-        np.zeros(len(table)), np.zeros(len(table)), card, offset, own,
+        ends(degree), table, a, b, orders, _box(logs), pads, members, siblings,
+        np.empty(len(logs)), np.zeros(len(table)), np.zeros(len(table)), card, offset, own,
     )  # fmt: skip
     leaves_of(found, BoxReach(reach, n_open, n_zero, error, logs))
     return found

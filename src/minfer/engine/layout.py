@@ -397,3 +397,11 @@ def ranges(starts: NDArray, sizes: NDArray) -> NDArray[np.int64]:
     """The ranges start..start+size one after the other."""
     past = np.cumsum(sizes, dtype=np.int64)
     return np.arange(int(past[-1]) if len(past) else 0) + np.repeat(starts - past + sizes, sizes)
+
+
+def normalised(weights: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Every segment scaled to sum to one; the last axis holds them all."""
+    if len(offsets) < 2:
+        return weights
+    totals = np.add.reduceat(weights, offsets[:-1], axis=-1)
+    return weights / np.repeat(totals, np.diff(offsets), axis=-1)

@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 from minfer.basics.limits import clock
 from minfer.basics.words import power
 from minfer.engine.elimination import CliqueTree, clique_tree
-from minfer.engine.layout import Flat, ends, flatten
+from minfer.engine.layout import Flat, ends, flatten, normalised
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS, n_entries
 from minfer.factors.tables import Tables
-from minfer.solvers.base import normalised
 
 if TYPE_CHECKING:
     from minfer.engine.conditioning import Conditioned

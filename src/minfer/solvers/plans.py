@@ -392,12 +392,34 @@ class Network:
         """The same with log Z of what was planned for in place of log P(e)."""
         known = np.ascontiguousarray(evidence, dtype=np.int32)
         asked = tuple(targets)
+        groups = list(self._grouped(known, asked, check)) if len(known) else []
+        if len(groups) == 1 and workers == 1 and known.size <= _BLOCK // 8:
+            return self._lines(groups[0][0], known, asked)  # as they come
         width = int(self.graph._n_states[list(asked)].sum())
         out = RowAnswers(np.empty((len(known), width)), np.empty(len(known)))
-        if len(known):
-            for plan, rows in self._grouped(known, asked, check):
-                self._answer(plan, known, rows, asked, out, workers)
+        for plan, rows in groups:
+            self._fill(plan, known, rows, asked, out, workers)
         return out
+
+    def _fill(
+        self,
+        plan: CliquePlan,
+        known: NDArray[np.int32],
+        rows: NDArray[np.int64] | None,
+        targets: tuple[int, ...],
+        out: RowAnswers,
+        workers: int,
+    ) -> None:
+        """The lines of some rows, or of all."""
+        step = max(1024, _BLOCK // max(plan.rows.width, 1))
+
+        def answer(begin: int, end: int) -> None:  # in a thread of its own
+            for first in range(begin, end, step):
+                past = min(first + step, end)
+                some = slice(first, past) if rows is None else rows[first:past]
+                out.probs[some], out.log_pe[some] = self._lines(plan, known[some], targets)
+
+        spread(answer, len(known) if rows is None else len(rows), workers)
 
     @cached_property
     def log_z(self) -> float:
@@ -447,38 +469,21 @@ class Network:
         if rest.any():
             yield shared, None if rest.all() else np.flatnonzero(rest)
 
-    def _answer(
-        self,
-        plan: CliquePlan,
-        known: NDArray[np.int32],
-        rows: NDArray[np.int64] | None,
-        targets: tuple[int, ...],
-        out: RowAnswers,
-        workers: int,
-    ) -> None:
-        """Fill the lines of some rows, or of all."""
-        columns, states = None, np.zeros(0, dtype=np.int64)
-        if plan.all:  # of the plan's probabilities, those asked for
+    def _lines(
+        self, plan: CliquePlan, known: NDArray[np.int32], targets: tuple[int, ...]
+    ) -> RowAnswers:
+        """Rows by a plan: of its probabilities those asked for."""
+        probs, log_z = plan.answer(known)
+        if plan.all:
             where = np.array([plan.place[t] for t in targets], dtype=np.int64)
             columns = ranges(plan.offsets[where], np.diff(plan.offsets)[where])
-            if len(columns) == plan.offsets[-1] and bool((np.diff(columns) == 1).all()):
-                columns = None
+            if len(columns) < plan.offsets[-1] or bool((np.diff(columns) != 1).any()):
+                probs = probs.take(columns, axis=1)
         elif targets and plan.target < 0:  # always observed
             states = np.arange(int(self.graph._n_states[targets[0]]))
-        step = max(1024, _BLOCK // max(plan.rows.width if plan.fits else 1, 1))
-
-        def answer(begin: int, end: int) -> None:  # in a thread of its own, what comes after too
-            for first in range(begin, end, step):
-                past = min(first + step, end)
-                some = slice(first, past) if rows is None else rows[first:past]
-                probs, log_z = plan.answer(known[some])
-                if len(states):
-                    possible = np.where(log_z > -np.inf, 1.0, np.nan)
-                    probs = (known[some, targets[0], None] == states) * possible[:, None]
-                out.log_pe[some] = log_z
-                out.probs[some] = probs if columns is None else probs.take(columns, axis=1)
-
-        spread(answer, len(known) if rows is None else len(rows), workers)
+            possible = np.where(log_z > -np.inf, 1.0, np.nan)
+            probs = (known[:, targets[0], None] == states) * possible[:, None]
+        return RowAnswers(probs, log_z)
 
 
 # ---------------------------------------------------------------- targets
