@@ -29,20 +29,22 @@ wide. Planning is put off until the budget is worth it, unless the pack is nearl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.as_tables import CertifiedTables
 from minfer.certified.bounds import Bounds, Effort, Refining
 from minfer.certified.local import LocalBounds
 from minfer.certified.monotone import find_grid
 from minfer.certified.rounding import EXP, U, down, gamma, up
+from minfer.engine.conditioning import Conditioned
+from minfer.engine.decomposition import only_tables, written
 from minfer.engine.elimination import CliqueTree, links, tree_over
-from minfer.engine.layout import Flat, ends, ranges
-from minfer.errors import NOTHING_POSSIBLE, ContradictionError
-from minfer.factors.group import components
+from minfer.engine.layout import Flat, ends, flatten, ranges
+from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
+from minfer.factors.group import FactorGroup, components
 from minfer.kernels.arithmetic.ranged import exponentials
 from minfer.kernels.cliques.ranged_passes import collect, distribute
 from minfer.solvers.clique_passes import lay_out_inputs, slices_of
@@ -65,6 +67,72 @@ PER_CELL = 16
 #: cell, is nothing beside it.)
 TINY = 1e-200
 _SLICE = float(1 << 22)  # cells between two looks at the clock
+#: Variables whose logarithms are less certain count as opaque.
+MOST_ERROR = 0.01
+
+
+class CertifiedTables(NamedTuple):
+    """The model of a :class:`LocalBounds` in tables. V variables, auxiliary ones behind its own.
+
+    Logical factors become tables, or chains of them; global factors are written out where that
+    fits. What cannot be is left out, and its variables are *opaque*: nothing can be said of a
+    region that has one inside. The logarithms are wrong by what rounding did to the sums they are.
+    """
+
+    flat: Flat
+    n_own: int
+    free: NDArray[np.bool_]  # (V,)
+    opaque: NDArray[np.bool_]  # (V,)
+    #: (V,) absolute error of the logarithms at each variable: its field's, its factors' tables',
+    #: and what an exponential adds by its argument
+    #: (:func:`minfer.kernels.arithmetic.ranged.exponentials`).
+    error: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, local: LocalBounds) -> CertifiedTables:
+        n = local.n_variables
+        model, left_out = _in_tables(local.model)
+        flat = flatten(model)
+        opaque = np.zeros(len(flat.card), dtype=bool)
+        for g in left_out:
+            opaque[g._scope.ravel()] = True
+        free = model.fixed < 0
+        opaque &= free
+        error = np.zeros(len(flat.card))
+        error[:n] = local.slack
+        if len(flat.card):
+            error += 4 * U * np.maximum.reduceat(_finite_sizes(flat.field), flat.off[:-1])
+        if len(flat.toff):
+            toff, which = np.unique(flat.toff, return_inverse=True)  # some are shared
+            largest = np.maximum.reduceat(_finite_sizes(flat.log_psi), toff)[which.ravel()]
+            by_place = np.repeat(4 * U * largest, np.diff(flat.fptr))
+            error += np.bincount(flat.scope, by_place, minlength=len(error))
+        opaque |= free & ~(error < MOST_ERROR)  # numbers so large that floats cannot tell sums
+        return cls(flat, n, free, opaque, error)
+
+
+def _finite_sizes(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.isfinite(logs), np.abs(logs), 0.0)
+
+
+def _in_tables(model: Conditioned) -> tuple[Conditioned, list[FactorGroup]]:
+    """The model in tables, and the groups that cannot be written so."""
+    left_out: list[FactorGroup] = []
+    done: list[FactorGroup] = [g for g in model.groups if g.form == "table"]
+    now = model
+    for g in model.groups:
+        if g.form == "table":
+            continue
+        try:
+            if g.form == "messages":
+                tables = [written(model, g, row) for row in range(len(g))]
+                done += [t for t in tables if t.arity]
+            else:
+                now = only_tables(replace(now, groups=(g,)))
+                done += now.groups
+        except RefusedError:
+            left_out.append(g)
+    return replace(now, groups=tuple(done)), left_out
 
 
 @dataclass(eq=False)
@@ -137,8 +205,9 @@ class Whole:
         variables, tables = (
             np.sort(_members(*by, chosen)) for by in (self._by_variable, self._by_table)
         )
-        arity = np.diff(self._tabled.flat.fptr)[tables]
-        cycles = int((arity - 1).sum()) - (len(variables) - len(chosen))
+        fptr = self._tabled.flat.fptr
+        n_links = int((fptr[tables + 1] - fptr[tables] - 1).sum())
+        cycles = n_links - (len(variables) - len(chosen))
         return Pack(chosen, variables, tables, cycles <= 8 + len(variables) // 64)
 
     def _visit(

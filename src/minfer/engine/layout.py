@@ -130,13 +130,13 @@ class Flat(NamedTuple):
         number = np.full(len(self.card), -1, dtype=np.int32)
         number[variables] = np.arange(len(variables), dtype=np.int32)
         card = self.card[variables]
-        arity = np.diff(self.fptr)[kept]
+        arity = self.fptr[kept + 1] - self.fptr[kept]
+        fptr, scope = ends(arity), number[self.scope[ranges(self.fptr[kept], arity)]]
         toff, first, which = np.unique(self.toff[kept], return_index=True, return_inverse=True)
-        size = self.sizes[kept][first]
+        size = table_sizes(card, fptr, scope)[first]
         return Flat(
-            card, ends(card), self.field[ranges(self.off[variables], card)], self.ids[kept],
-            ends(arity), number[self.scope[ranges(self.fptr[kept], arity)]],
-            (np.cumsum(size) - size)[which.ravel()], self.log_psi[ranges(toff, size)],
+            card, ends(card), self.field[ranges(self.off[variables], card)], self.ids[kept], fptr,
+            scope, (np.cumsum(size) - size)[which.ravel()], self.log_psi[ranges(toff, size)],
         )  # fmt: skip
 
 
