@@ -140,7 +140,7 @@ class AnswerTable:
         """None where the question is not small, or the model has more than tables, or numbers so
         large that they lose digits."""
         graph, inside = part.of, part.variables.tolist()
-        if graph._field is not None or target in observed:
+        if graph._field is not None or target in observed or len(inside) > MOST_VARIABLES:
             return None
         order = [v for v in observed if v in inside]
         first = [*order, target]
