@@ -37,10 +37,7 @@ from minfer.certified.local import LocalBounds, odds_ranges, ratios
 from minfer.certified.rounding import EXP, U, gamma, up
 from minfer.engine.layout import ends, join
 from minfer.factors.group import FactorGroup
-from minfer.kernels.intervals.boxes import ALL, BIG, FEW, JOINT, SLOT, BoxModel, BoxReach
-
-from minfer.kernels.intervals.boxes import BoxScratch, MessageScratch, boxes  # isort: skip
-from minfer.kernels.intervals.boxes import prepare as leaves_of  # isort: skip
+from minfer.kernels.intervals import boxes as kernel
 
 #: States of a variable, and joint states of a factor's others, up to which messages are made.
 MAX_STATES = 64
@@ -74,31 +71,32 @@ class Boxes(Deepening):
             known |= np.add.reduceat(np.isinf(m.own), m.offset[:-1]) < m.card**2 - m.card
         return known & (local.model.fixed < 0) & (local.model.graph._n_states <= MAX_STATES)
 
-    def _new_scratch(self) -> BoxScratch:
+    def _new_scratch(self) -> kernel.BoxScratch:
         n = len(self._model.card)
         depth = min(n + 1, MAX_DEPTH)
         largest = int(self._model.card.max(initial=1))
-        joint = int(self._model.slots[:, JOINT].max(initial=1))
+        joint = int(self._model.slots[:, kernel.JOINT].max(initial=1))
         cards, where, pivots = np.empty((3, MAX_STATES), np.int64)
         hi, lo = np.empty((2, joint))
-        message = MessageScratch(cards, where, pivots, hi, lo, np.empty(joint + largest))
-        return BoxScratch(
+        message = kernel.MessageScratch(cards, where, pivots, hi, lo, np.empty(joint + largest))
+        return kernel.BoxScratch(
             np.zeros(n, np.int32), np.empty((depth, 5), np.int64), np.empty(depth),
             np.empty(max(BUFFER, 16 * largest**2)), message,
         )  # fmt: skip
 
     def _walk(
-        self, roots: NDArray[np.int64], budget: float, scratch: BoxScratch
+        self, roots: NDArray[np.int64], budget: float, scratch: kernel.BoxScratch
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
         shape = len(roots), int(self._model.card[roots[0]])
         low, high = np.empty(shape), np.empty(shape)
-        return low, high, boxes(roots, int(budget), self._depths, low, high, self._model, scratch)
+        work = kernel.boxes(roots, int(budget), self._depths, low, high, self._model, scratch)
+        return low, high, work
 
     def _offer(self, bounds: Bounds, roots: NDArray, lo: NDArray, hi: NDArray) -> None:
         bounds.offer(self.name, roots, lo, hi)
 
 
-def prepare(local: LocalBounds, check: Callable[[], None] = lambda: None) -> BoxModel:
+def prepare(local: LocalBounds, check: Callable[[], None] = lambda: None) -> kernel.BoxModel:
     """The arrays of the kernel; ``check`` may raise in between."""
     model, graph = local.model, local.model.graph
     n = graph.n_variables
@@ -130,11 +128,11 @@ def prepare(local: LocalBounds, check: Callable[[], None] = lambda: None) -> Box
     error = 8 * U * (degree + 4) * (largest + size)
     own = _box(total + np.repeat(4 * U * (1 + times) * size, card**2))
     table, a, b, orders, pads, members, siblings = gathered
-    found = BoxModel(
+    found = kernel.BoxModel(
         ends(degree), table, a, b, orders, _box(logs), pads, members, siblings,
         np.empty(len(logs)), np.zeros(len(table)), np.zeros(len(table)), card, offset, own,
     )  # fmt: skip
-    leaves_of(found, BoxReach(reach, n_open, n_zero, error, logs))
+    kernel.prepare(found, kernel.BoxReach(reach, n_open, n_zero, error, logs))
     return found
 
 
@@ -142,7 +140,7 @@ def _box(logs: NDArray[np.float64]) -> NDArray[np.float64]:
     """Exponentials, outward, as boxes hold them."""
     with np.errstate(over="ignore"):
         x = up(np.exp(logs)) * (1 + float(gamma(EXP + 2)))
-    x = np.where(x > BIG, np.inf, np.maximum(x, 1 / BIG))
+    x = np.where(x > kernel.BIG, np.inf, np.maximum(x, 1 / kernel.BIG))
     return np.where(np.isneginf(logs), 0.0, x)
 
 
@@ -292,9 +290,9 @@ class _Slots:
             n, s, joint = len(p["variable"]), p["n"], p["joint"]
             m = p["members"].shape[1]
             k = np.arange(n)
-            pivots = joint if joint <= ALL else FEW + joint // (s * s) + 1
+            pivots = joint if joint <= kernel.ALL else kernel.FEW + joint // (s * s) + 1
             work = 50 + 8 * pivots * joint * (s * s - s + 1)  # nanoseconds, about
-            row = np.empty((n, SLOT), dtype=np.int64)
+            row = np.empty((n, kernel.SLOT), dtype=np.int64)
             row[:] = [s, joint, at, table, order, first, m, 0, work]
             row[:, 2] += k * s * s
             row[:, 5] += k * m
@@ -313,7 +311,7 @@ class _Slots:
             logs.append(p["logs"].ravel())
             places.append((offset[p["variable"]][:, None] + np.arange(s * s)).ravel())
             members.append(p["members"].ravel())
-        every = np.concatenate(rows) if rows else np.zeros((0, SLOT), dtype=np.int64)
+        every = np.concatenate(rows) if rows else np.zeros((0, kernel.SLOT), dtype=np.int64)
         owner = join(variables, np.int64)
         by = np.argsort(owner, kind="stable")
         slots, owner = every[by], owner[by]

@@ -15,9 +15,16 @@ from numpy.typing import NDArray
 
 from minfer.certified.bounds import Effort, Refining
 from minfer.certified.local import LocalBounds
-from minfer.certified.monotone import PASSES, WIDEST, Grid, Region, find_grid, rectangle_plan
-
-from minfer.certified.monotone import region_of, run  # isort: skip
+from minfer.certified.monotone import (
+    PASSES,
+    WIDEST,
+    Grid,
+    Region,
+    find_grid,
+    rectangle_plan,
+    region_of,
+    run,
+)
 from minfer.factors.group import components
 from minfer.kernels.intervals.frontier import frontier_sizes
 from minfer.kernels.intervals.regions import inside, narrow_order

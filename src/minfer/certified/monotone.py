@@ -41,9 +41,8 @@ from minfer.certified.bounds import Bounds, Refining
 from minfer.certified.local import LocalBounds
 from minfer.certified.rounding import EXP, down, gamma, up
 from minfer.engine.layout import ends
-from minfer.kernels.intervals.frontier import MOST, FrontierSteps, K, L, frontier_sizes
-
-from minfer.kernels.intervals.frontier import plan, roundings, sweep  # isort: skip
+from minfer.kernels.intervals import frontier
+from minfer.kernels.intervals.frontier import MOST, L, frontier_sizes
 from minfer.kernels.intervals.regions import grow, inside, narrow_order, region_numbers
 
 #: Log-odds up to which fields are taken as they are: beyond, outward (e^-40 is 4e-18).
@@ -67,21 +66,21 @@ class FrontierPlan(NamedTuple):
     order: NDArray[np.int64]
     ptr: NDArray[np.int64]
     nbr: NDArray[np.int64]
-    steps: FrontierSteps
+    steps: frontier.FrontierSteps
     widest: int
     slips: float  # roundings on a path
 
     @property
     def cells(self) -> float:
         """Work of one run."""
-        return PASSES * float((2.0 ** self.steps.steps[:, K]).sum())
+        return PASSES * float((2.0 ** self.steps.steps[:, frontier.K]).sum())
 
     @classmethod
     def make(
         cls, order: NDArray, ptr: NDArray, nbr: NDArray, edge: NDArray, pairs: NDArray
     ) -> FrontierPlan:
-        steps, widest = plan(order, ptr, nbr, edge)
-        slips = float(roundings(steps.steps, steps.xbit, EXP)) if len(steps.steps) else 0.0
+        steps, widest = frontier.plan(order, ptr, nbr, edge)
+        slips = float(frontier.roundings(steps.steps, steps.xbit, EXP)) if len(steps.steps) else 0.0
         return cls(pairs, order, ptr, nbr, steps, widest, slips)
 
 
@@ -135,7 +134,7 @@ def run(local: LocalBounds, regions: list[Region], stop: NDArray[np.uint8]) -> l
     a, b, c = (np.empty(room) for _ in range(3))
     kept = np.empty((stretch + -(-n_checks // stretch)) * room)
     odds = np.ones(n * L)
-    sweep(plan.steps, fields, weights, stretch, a, b, c, kept, odds, stop)
+    frontier.sweep(plan.steps, fields, weights, stretch, a, b, c, kept, odds, stop)
     if stop[0]:
         return []
     by_lane = odds.reshape(n, L)

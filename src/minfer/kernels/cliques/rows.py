@@ -132,7 +132,8 @@ class SolvedRows(NamedTuple):
 @instead(_plain.at)
 @intrinsic
 def _at(context, array, i):
-    """array[i] for i >= 0, as an int64 or a float64: no look at whether i counts from the end."""
+    """Number i >= 0 of an array, row by row, as an int64 or a float64: no look at whether i counts
+    from the end."""
     wide = types.float64 if array.dtype == types.float64 else types.int64
 
     def codegen(context, builder, signature, args):
@@ -514,55 +515,20 @@ def _up(nodes, inputs, maps, psi, own, keep, todo, work, place, belief, like):
     for c in todo:
         first, ends, message = nodes[c, FIRST], nodes[c, ENDS], nodes[c, MESSAGE]
         i0, i1 = nodes[c, INPUTS], nodes[c, INPUTS_END]
-        s0, a0, s1, a1, s2, a2 = 0, 0, 0, 0, 0, 0
-        if i1 > i0:
-            s0, a0 = inputs[i0, SOURCE], inputs[i0, MAP]
-        if i1 > i0 + 1:
-            s1, a1 = inputs[i0 + 1, SOURCE], inputs[i0 + 1, MAP]
-        if i1 > i0 + 2:
-            s2, a2 = inputs[i0 + 2, SOURCE], inputs[i0 + 2, MAP]
         top, least = zero, huge
         j = 0
         for s in range(nodes[c, ENTRIES]):
             total = zero
             end = _at(maps, ends + s)
-            if i1 - i0 > 3 or i1 == i0:
-                while j < end:
-                    x = _cell(psi, belief, first + j, own, like)
-                    for i in range(i0, i1):
-                        k = inputs[i, SOURCE] + _at(maps, inputs[i, MAP] + j)
-                        x = x * load_as(like, work, k * lanes)
-                    if keep:
-                        store(belief, (first + j) * lanes, x)
-                    total = total + x
-                    j += 1
-            elif i1 - i0 == 1:
-                while j < end:
-                    x = _cell(psi, belief, first + j, own, like)
-                    x = x * load_as(like, work, (s0 + _at(maps, a0 + j)) * lanes)
-                    if keep:
-                        store(belief, (first + j) * lanes, x)
-                    total = total + x
-                    j += 1
-            elif i1 - i0 == 2:
-                while j < end:
-                    x = _cell(psi, belief, first + j, own, like)
-                    x = x * load_as(like, work, (s0 + _at(maps, a0 + j)) * lanes)
-                    x = x * load_as(like, work, (s1 + _at(maps, a1 + j)) * lanes)
-                    if keep:
-                        store(belief, (first + j) * lanes, x)
-                    total = total + x
-                    j += 1
-            else:
-                while j < end:
-                    x = _cell(psi, belief, first + j, own, like)
-                    x = x * load_as(like, work, (s0 + _at(maps, a0 + j)) * lanes)
-                    x = x * load_as(like, work, (s1 + _at(maps, a1 + j)) * lanes)
-                    x = x * load_as(like, work, (s2 + _at(maps, a2 + j)) * lanes)
-                    if keep:
-                        store(belief, (first + j) * lanes, x)
-                    total = total + x
-                    j += 1
+            while j < end:
+                x = _cell(psi, belief, first + j, own, like)
+                for i in range(i0, i1):
+                    k = _at(inputs, 3 * i + SOURCE) + _at(maps, _at(inputs, 3 * i + MAP) + j)
+                    x = x * load_as(like, work, k * lanes)
+                if keep:
+                    store(belief, (first + j) * lanes, x)
+                total = total + x
+                j += 1
             store(work, (message + s) * lanes, choose(total, nothing, total, zero))
             top = larger(top, total)
             least = smaller(least, choose(total, zero, total, huge))
@@ -635,11 +601,6 @@ def _down(nodes, inputs, maps, work, belief, scale, out, keep):
         i0, i1 = nodes[c, INPUTS], nodes[c, INPUTS_END]
         if i1 == i0 and not keep:
             continue
-        s0, a0, s1, a1 = 0, 0, 0, 0
-        if i1 > i0:
-            s0, a0 = inputs[i0, SOURCE], inputs[i0, MAP]
-        if i1 > i0 + 1:
-            s1, a1 = inputs[i0 + 1, SOURCE], inputs[i0 + 1, MAP]
         factor = load(work, (scale + c) * L)
         j = 0
         for s in range(nodes[c, ENTRIES]):
@@ -647,29 +608,14 @@ def _down(nodes, inputs, maps, work, belief, scale, out, keep):
             top = one if nodes[c, ROOT] else load(out, (message + s) * L)
             ratio = choose(up, zero, factor / up * top, zero)
             end = _at(maps, ends + s)
-            if keep or i1 - i0 > 2:
-                while j < end:
-                    v = load(belief, (first + j) * L) * ratio
-                    if keep:
-                        store(belief, (first + j) * L, v)
-                    for i in range(i0, i1):
-                        k = (inputs[i, SOURCE] + _at(maps, inputs[i, MAP] + j)) * L
-                        store(out, k, load(out, k) + v)
-                    j += 1
-            elif i1 - i0 == 1:
-                while j < end:
-                    v = load(belief, (first + j) * L) * ratio
-                    k = (s0 + _at(maps, a0 + j)) * L
+            while j < end:
+                v = load(belief, (first + j) * L) * ratio
+                if keep:
+                    store(belief, (first + j) * L, v)
+                for i in range(i0, i1):
+                    k = (_at(inputs, 3 * i + SOURCE) + _at(maps, _at(inputs, 3 * i + MAP) + j)) * L
                     store(out, k, load(out, k) + v)
-                    j += 1
-            else:
-                while j < end:
-                    v = load(belief, (first + j) * L) * ratio
-                    k = (s0 + _at(maps, a0 + j)) * L
-                    store(out, k, load(out, k) + v)
-                    k = (s1 + _at(maps, a1 + j)) * L
-                    store(out, k, load(out, k) + v)
-                    j += 1
+                j += 1
 
 
 @jit
