@@ -23,7 +23,8 @@ from minfer.engine.conditioning import Conditioned
 from minfer.engine.elimination import CliqueTree
 from minfer.engine.layout import Flat, ends
 from minfer.errors import RefusedError
-from minfer.solvers.clique_passes import check_tree, collect_messages
+from minfer.solvers.clique_passes import collect_messages
+from minfer.solvers.exact import Exact
 
 _JUDGED = 0.05  # of the time there is: then its pace tells whether a pass will end in time,
 _ROUGHLY = 1.25  # or so much later
@@ -51,8 +52,9 @@ def check_fits(
     tree: CliqueTree, who: str, advice: str, max_gib: float, time_limit: float | None
 ) -> None:
     """Raise RefusedError, with an estimate, where a tree is beyond the limits."""
+    limits = Exact(max_gib=max_gib, time_limit=time_limit)
     try:
-        check_tree(tree, max_gib, time_limit)
+        limits.check(tree)
     except RefusedError as error:
         text = str(error).removeprefix("Exact: ").partition(" BeliefPropagation")[0]
         raise RefusedError(f"{who}: {text} {advice}") from None
