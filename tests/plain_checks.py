@@ -30,6 +30,7 @@ from minfer.certified.search import all_methods
 from minfer.engine.conditioning import condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import clique_tree
+from minfer.engine.layout import flatten
 from minfer.engine.support import possible
 from minfer.errors import EvidenceError, RefusedError
 from minfer.graph import grid_edges
@@ -42,7 +43,6 @@ from minfer.kernels.scores import ranked
 from minfer.learn import ChainCRF
 from minfer.parsing import Inference, marginals, tree_marginals
 from minfer.prediction import predict
-from minfer.solvers.clique_passes import flatten
 from minfer.solvers.differentiable_batch import record
 from minfer.solvers.exact import assignments
 from minfer.solvers.gradients import pull_back

@@ -426,12 +426,12 @@ from minfer.examples import sprinkler
 
 before = set()
 
-class Meter(search.Meter):
+class Meter(search.Effort):
     def __init__(self, *limits):
         before.update(sys.modules)
         super().__init__(*limits)
 
-search.Meter = Meter
+search.Effort = Meter
 minfer.intervals(sprinkler(), tol=0.0)
 print([m for m in {*sys.modules} - before if m.split(".")[0] in ("minfer", "scipy")])
 """

@@ -18,7 +18,7 @@ import pytest
 
 from draws import draws
 from minfer import ContradictionError, Exact, FactorGraph, intervals
-from minfer.certified.bounds import BoundMethod, Bounds, Effort
+from minfer.certified.bounds import BoundMethod, Bounds, Effort, Refining
 from minfer.certified.boxes import Boxes
 from minfer.certified.exact_cliques import Whole
 from minfer.certified.local import LocalBounds, odds_ranges, ratios
@@ -48,7 +48,7 @@ def alone(
         bounds.lo[mine] = bounds.hi[mine] = np.arange(graph.n_states[v]) == model.fixed[v]
     found = []
     for budget in budgets:
-        method.refine(local, bounds, bounds.width > 1e-13, budget, Effort(None, None))
+        method.refine(Refining(local, bounds, bounds.width > 1e-13, budget, Effort(None, None)))
         found.append(Bounds(graph, bounds.lo.copy(), bounds.hi.copy(), bounds.codes.copy()))
     return found
 
@@ -182,7 +182,7 @@ def test_what_was_followed_to_its_end_is_not_tried_again(method, graph):
     spent = []
     for budget in (1e7, 1e8):
         meter = Effort(None, None)
-        one.refine(local, bounds, np.ones(graph.n_variables, dtype=bool), budget, meter)
+        one.refine(Refining(local, bounds, np.ones(graph.n_variables, dtype=bool), budget, meter))
         spent.append(meter.work)
     assert spent[0] > 0
     assert spent[1] == 0
@@ -211,10 +211,10 @@ os.environ["NUMBA_DISABLE_JIT"] = "1"
 import numpy as np
 from minfer import FactorGraph
 from minfer.certified.boxes import prepare
-from minfer.certified.local import Local
+from minfer.certified.local import LocalBounds
 from minfer.engine.conditioning import condition
 table = np.random.default_rng(0).normal(size=(40, 2, 2))
-prepare(Local.of(condition(FactorGraph.from_tables([40, 2, 2], [[0, 1, 2]], [table]))))
+prepare(LocalBounds.of(condition(FactorGraph.from_tables([40, 2, 2], [[0, 1, 2]], [table]))))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert not done.returncode, done.stderr
@@ -226,11 +226,11 @@ def test_a_preparation_that_takes_long_ends_with_the_time():
     graph = FactorGraph.empty([40] * 6).add_truncated_linear(pairs, 0.5, 3.0)
     local, bounds = LocalBounds.of(condition(graph)), Bounds.vacuous(graph)
     boxes, meter = Boxes(), Effort(20.0, None, clock=lambda: float(next(ticks)))
-    assert boxes.refine(local, bounds, np.ones(6, dtype=bool), 1e4, meter)
+    assert boxes.refine(Refining(local, bounds, np.ones(6, dtype=bool), 1e4, meter))
     assert meter.stopped == "time"
     assert next(ticks) < 30  # a look at the clock for each label
     later = Effort(None, None)
-    assert boxes.refine(local, bounds, np.ones(6, dtype=bool), 1e4, later)
+    assert boxes.refine(Refining(local, bounds, np.ones(6, dtype=bool), 1e4, later))
     assert not later.stopped
     assert later.work > 0
 
@@ -266,7 +266,7 @@ def test_only_the_wanted_are_touched_and_work_is_counted():
     bounds, meter = Bounds.vacuous(graph), Effort(None, None)
     wanted = np.zeros(60, dtype=bool)
     wanted[[3, 17]] = True
-    Walks().refine(local, bounds, wanted, 1e4, meter)
+    Walks().refine(Refining(local, bounds, wanted, 1e4, meter))
     assert 0 < meter.work <= 2 * 1.1e4
     assert (bounds.width[~wanted] == 1).all()
     assert (bounds.width[wanted] < 1).all()
@@ -360,15 +360,15 @@ def test_components_wait_for_their_budget():
                                  rng.normal(size=len(dense) + 2))  # fmt: skip
     local, whole = LocalBounds.of(condition(graph)), Whole()
     bounds, meter = Bounds.vacuous(graph), Effort(None, None)
-    whole.refine(local, bounds, np.ones(14, dtype=bool), 64.0, meter)
+    whole.refine(Refining(local, bounds, np.ones(14, dtype=bool), 64.0, meter))
     assert bounds.width[10:].max() < 1e-10
     assert bounds.width[:10].min() == 1.0
     before = meter.work
-    whole.refine(local, bounds, bounds.width > 1e-3, 256.0, meter)
+    whole.refine(Refining(local, bounds, bounds.width > 1e-3, 256.0, meter))
     assert bounds.width.max() < 1e-10
     spent = meter.work
     assert spent > before
-    whole.refine(local, bounds, np.ones(14, dtype=bool), 1024.0, meter)
+    whole.refine(Refining(local, bounds, np.ones(14, dtype=bool), 1024.0, meter))
     assert meter.work == spent  # not again
 
 
@@ -377,13 +377,13 @@ def test_only_what_is_wanted():
     local, bounds = LocalBounds.of(condition(graph)), Bounds.vacuous(graph)
     whole, meter = Whole(), Effort(None, None)
     for budget in (1.0, 2.0):
-        whole.refine(local, bounds, np.array([True, False, False, False]), budget, meter)
+        whole.refine(Refining(local, bounds, np.array([True, False, False, False]), budget, meter))
         assert bounds.width.tolist() == [1.0] * 4
-    whole.refine(local, bounds, np.array([True, False, False, False]), 64.0, meter)
+    whole.refine(Refining(local, bounds, np.array([True, False, False, False]), 64.0, meter))
     assert bounds.width[0] < 1e-12
     stopped = Effort(None, 0)
     fresh = Bounds.vacuous(graph)
-    Whole().refine(local, fresh, np.ones(4, dtype=bool), 64.0, stopped)
+    Whole().refine(Refining(local, fresh, np.ones(4, dtype=bool), 64.0, stopped))
     assert fresh.width.tolist() == [1.0] * 4
 
 

@@ -301,7 +301,7 @@ def test_min_fill_counts_stay_exact() -> None:
     edges = edges[edges[:, 0] != edges[:, 1]]
     links = adjacency(condition(FactorGraph.pairwise(np.zeros(n), edges, 1.0)))
     order, pool, start, length, done, *_ = eliminate(
-        links.ptr, links.neighbours, links.log_card, np.zeros(0), MIN_FILL, 0, 99.0, math.inf, 10**9
+        links.ptr, links.neighbours, links.log_card, np.zeros(n), MIN_FILL, 0, 99.0, math.inf, 10**9
     )
     near = {v: set() for v in range(n)}
     for a, b in edges.tolist():

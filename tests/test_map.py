@@ -17,9 +17,8 @@ from minfer.graph import with_any_evidence
 from minfer.parsing.trees import NonProjectiveTree, all_arcs
 from minfer.queries.map import toulbar
 from minfer.queries.map.dual import Dual
-from minfer.queries.map.flow import Ising, best_cut, by_flow
+from minfer.queries.map.flow import Ising, best_cut, by_flow, persistent
 from minfer.queries.map.moves import Moves
-from minfer.queries.map.persistency import persistent
 from minfer.queries.map.problem import lay_out
 from minfer.queries.map.search import search
 from oracle import promises

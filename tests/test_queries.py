@@ -21,7 +21,7 @@ from minfer import (
     ModelError,
     RefusedError,
 )
-from minfer.solvers import plans, small
+from minfer.solvers import joint_table, plans
 from minfer.solvers.pruning import prune
 from oracle import models
 from oracle import truth as naive
@@ -32,13 +32,13 @@ from test_states import sprinkler
 def how(request, monkeypatch):
     """Small questions are looked up in whole joint tables; here they go to clique trees as well."""
     if request.param == "trees":
-        monkeypatch.setattr(small.AnswerTable, "of", lambda *_: None)
+        monkeypatch.setattr(joint_table.AnswerTable, "of", lambda *_: None)
 
 
 def test_one_small_question_needs_no_plan(monkeypatch):
     """Nor does the probability of its evidence, in a network and in a model of another kind."""
     garden = sprinkler()
-    if small.AnswerTable.of(prune(garden, (0,), ()), 0, ()) is None:
+    if joint_table.AnswerTable.of(prune(garden, (0,), ()), 0, ()) is None:
         pytest.skip("tables are switched off")
     monkeypatch.setattr(plans.CliquePlan, "__init__", lambda *_: pytest.fail("a plan was made"))
     undirected = minfer.FactorGraph.pairwise([0.5, -1.0, 0.2], [[0, 1], [1, 2]], [1.5, -0.7])

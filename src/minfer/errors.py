@@ -52,6 +52,13 @@ class EvidenceError(MinferError, ValueError):
     """Evidence names an unknown variable or state, or has the wrong shape."""
 
 
+#: What a ContradictionError says where it is not known which observations are to blame.
+NOTHING_POSSIBLE = (
+    "every assignment has probability zero: the model's zeros, or the model's zeros and the "
+    "evidence, contradict each other"
+)
+
+
 class ContradictionError(MinferError, ValueError):
     """Every assignment has probability zero: the model contradicts itself or the evidence.
 

@@ -10,11 +10,11 @@ at Ctrl-C. A method works in portions, in an order that depends on the model alo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +25,15 @@ from minfer.certified.result import METHODS
 from minfer.certified.rounding import down, probability_from_odds, up
 from minfer.errors import ContradictionError
 from minfer.graph import FactorGraph
+from minfer.kernels.intervals.deepening import Depths
 
 CODE = {name: np.uint8(k) for k, name in enumerate(METHODS)}
 #: An offer that shrinks no interval by this much, relatively, does not count as one.
 WORTH = 1e-3
 #: Portions that run side by side, whatever the number of cores: so that work is the same on all.
 WAVE = 8
+#: Work of a portion of walks, and of one variable, at most.
+PORTION_WORK, MOST_WORK = float(1 << 24), float(1 << 28)
 
 Answer = TypeVar("Answer")
 Portion = TypeVar("Portion")
@@ -68,12 +71,8 @@ class Bounds:
         low, high = probability_from_odds(lo, hi)
         with np.errstate(divide="ignore", over="ignore"):
             other_low, other_high = probability_from_odds(np.maximum(down(1 / hi), 0.0), up(1 / lo))
-        self.offer(
-            method,
-            variables,
-            np.stack([other_low, low], axis=1),
-            np.stack([other_high, high], axis=1),
-        )
+        ends = (np.stack(both, axis=1) for both in ((other_low, low), (other_high, high)))
+        self.offer(method, variables, *ends)
 
     def offer(
         self,
@@ -110,24 +109,6 @@ class Bounds:
         better = gain > WORTH * (old_hi - old_lo).max(axis=1)
         self.lo[at], self.hi[at] = new_lo, new_hi
         self.codes[variables[better]] = CODE[method]
-
-
-class Scratch:
-    """Arrays that threads borrow: one set for each that is at work, made when there is none."""
-
-    def __init__(self, make: Callable[[], tuple[NDArray, ...]]) -> None:
-        self._make = make
-        self._free: list[tuple[NDArray, ...]] = []
-
-    @contextmanager
-    def lent(self) -> Iterator[tuple[NDArray, ...]]:
-        """A set that nobody else uses, to the end of the block."""
-        try:
-            mine = self._free.pop()
-        except IndexError:
-            mine = self._make()
-        yield mine
-        self._free.append(mine)
 
 
 class OutOfWork(Exception):
@@ -218,6 +199,22 @@ class Effort:
         return future.result()
 
 
+class Refining(NamedTuple):
+    """What a method is asked for: better intervals of the ``wanted`` (V,) variables.
+
+    ``budget`` is the work that may go into one variable, about; it doubles or quadruples from call
+    to call. What a method does depends on the model, the bounds and the budget alone, never on the
+    clock; it asks ``meter.go_on()`` between portions (or uses ``meter.each``), returns as soon as
+    that is false, and spends work as it is done.
+    """
+
+    local: LocalBounds
+    bounds: Bounds
+    wanted: NDArray[np.bool_]
+    budget: float
+    meter: Effort
+
+
 class BoundMethod(Protocol):
     """A way to bound marginals. A new one is a file with one of these."""
 
@@ -226,21 +223,69 @@ class BoundMethod(Protocol):
     #: Whether more work narrows more; else all comes at once, and little so far says nothing.
     gradual: bool
 
-    def refine(
-        self,
-        local: LocalBounds,
-        bounds: Bounds,
-        wanted: NDArray[np.bool_],
-        budget: float,
-        meter: Effort,
-    ) -> bool:
-        """Offer better intervals for the ``wanted`` (V,) variables, where it can.
-
-        Returns whether a larger budget could do more.
-
-        ``budget`` is the work that may go into one variable, about; it doubles or quadruples from
-        call to call. What it does depends on the model, the bounds and the budget alone, never on
-        the clock; it asks ``meter.go_on()`` between portions (or uses ``meter.each``) and returns
-        as soon as that is false. Work is spent as it is done.
-        """
+    def refine(self, now: Refining) -> bool:
+        """Offer better intervals; whether a larger budget could do more."""
         ...
+
+
+class Deepening(ABC):
+    """Walks from each variable by itself, deeper with every call."""
+
+    name: str
+    gradual = True
+    portion: int  # variables at a time, at most
+    first: float  # threshold
+
+    def __init__(self) -> None:
+        self._of: LocalBounds | None = None
+        self._free: list[Any] = []  # scratch that no thread has
+
+    @abstractmethod
+    def _prepare(self, local: LocalBounds, check: Callable[[], None]) -> NDArray[np.bool_]:
+        """Lay the model out; which variables (V,) walks say something of. ``check`` may raise."""
+
+    @abstractmethod
+    def _new_scratch(self) -> Any: ...
+
+    @abstractmethod
+    def _walk(
+        self, roots: NDArray[np.int64], budget: float, scratch: Any
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+        """Ends of the intervals of some variables with as many states, and the work."""
+
+    @abstractmethod
+    def _offer(self, bounds: Bounds, roots: NDArray, lo: NDArray, hi: NDArray) -> None: ...
+
+    def refine(self, now: Refining) -> bool:
+        local, bounds, wanted, budget, meter = now
+        if local is not self._of:
+            try:
+                known = self._prepare(local, meter.check)
+            except OutOfWork:
+                return True
+            n = local.n_variables
+            self._depths = Depths(np.full(n, self.first), np.zeros(n, np.int64), np.ones(n), ~known)
+            self._of, self._free = local, []
+        roots = np.flatnonzero(wanted & ~self._depths.done)
+        states = bounds.graph._n_states[roots]
+        budget = min(budget, MOST_WORK)
+        size = int(min(max(PORTION_WORK / budget, 1), self.portion))
+        portions = [
+            part[i : i + size]
+            for part in (roots[states == s] for s in np.unique(states))
+            for i in range(0, len(part), size)
+        ]
+
+        def run(part: NDArray[np.int64]) -> tuple[NDArray, tuple[NDArray, NDArray, int]]:
+            try:
+                scratch = self._free.pop()
+            except IndexError:
+                scratch = self._new_scratch()
+            found = self._walk(part, budget, scratch)
+            self._free.append(scratch)
+            return part, found
+
+        for part, (lo, hi, work) in meter.each(run, portions):
+            meter.spend(work)
+            self._offer(bounds, part, lo, hi)
+        return bool((wanted & ~self._depths.done).any())

@@ -27,17 +27,17 @@ Rounding: :mod:`minfer.kernels.intervals.boxes`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Effort, OutOfWork, Scratch
+from minfer.certified.bounds import Bounds, Deepening, Refining
 from minfer.certified.local import LocalBounds, odds_ranges, ratios
 from minfer.certified.rounding import EXP, U, gamma, up
-from minfer.engine.layout import join
+from minfer.engine.layout import ends, join
 from minfer.factors.group import FactorGroup
+from minfer.kernels.intervals import boxes as kernel
 
 #: States of a variable, and joint states of a factor's others, up to which messages are made.
 MAX_STATES = 64
@@ -45,111 +45,64 @@ MAX_STATES = 64
 MAX_CELLS = 1 << 26
 #: Of more binary variables with pairs alone, walks, which close cycles, say more in less memory.
 MOST_VARIABLES = 100_000
-#: Variables in a portion, and its work, at most; the work of one variable.
-PORTION_WORK, MOST_WORK = float(1 << 24), float(1 << 28)
-PORTION = 64
 #: Depth of a walk, and numbers of all boxes on it.
 MAX_DEPTH = 1 << 10
 BUFFER = 1 << 17
 #: Cells of orders that are sorted together.
 _CHUNK = 1 << 22
-_FIRST = 1.0
 #: Logarithm below which an entry of a table counts as no more than BIG.
 _LEAST_LOG = -160.0
 
 
-class Boxes:
+class Boxes(Deepening):
     """Boxes of ratios up trees of walks, one for each variable, deeper with every call."""
 
-    name = "boxes"
-    gradual = True
+    name, portion, first = "boxes", 64, 1.0
 
-    def __init__(self) -> None:
-        self._of: LocalBounds | None = None
-
-    def refine(
-        self,
-        local: LocalBounds,
-        bounds: Bounds,
-        wanted: NDArray[np.bool_],
-        budget: float,
-        meter: Effort,
-    ) -> bool:
-        if local.pairs_only and local.n_variables > MOST_VARIABLES:
+    def refine(self, now: Refining) -> bool:
+        if now.local.pairs_only and now.local.n_variables > MOST_VARIABLES:
             return False
-        if local is not self._of:
-            try:
-                self._prepare(local, meter.check)
-            except OutOfWork:
-                return True
-        roots = np.flatnonzero(wanted & ~self._done)
-        sizes = bounds.graph._n_states[roots]
-        budget = min(budget, MOST_WORK)
-        size = int(min(max(PORTION_WORK / budget, 1), PORTION))
-        portions = [
-            part[i : i + size]
-            for part in (roots[sizes == s] for s in np.unique(sizes))
-            for i in range(0, len(part), size)
-        ]
+        return super().refine(now)
 
-        def run(part: NDArray[np.int64]) -> tuple[NDArray, NDArray, NDArray, int]:
-            from minfer.kernels.intervals.boxes import boxes
+    def _prepare(self, local: LocalBounds, check: Callable[[], None]) -> NDArray[np.bool_]:
+        self._model = m = prepare(local, check)
+        known = m.card == 1
+        if len(known):
+            known |= np.add.reduceat(np.isinf(m.own), m.offset[:-1]) < m.card**2 - m.card
+        return known & (local.model.fixed < 0) & (local.model.graph._n_states <= MAX_STATES)
 
-            shape = len(part), int(bounds.graph._n_states[part[0]])
-            low, high = np.empty(shape), np.empty(shape)
-            with self._scratch.lent() as scratch:
-                work = boxes(
-                    part, int(budget), self._eps, self._cost, self._rate, self._done, low, high,
-                    *self._arrays, *scratch,
-                )  # fmt: skip
-            return part, low, high, work
-
-        for part, low, high, work in meter.each(run, portions):
-            meter.spend(work)
-            bounds.offer(self.name, part, low, high)
-        return bool((wanted & ~self._done).any())
-
-    def _prepare(self, local: LocalBounds, check: Callable[[], None]) -> None:
-        n = local.n_variables
-        self._arrays, self._joint = prepare(local, check)
-        card, offset, own = self._arrays[-3:]
-        unknown = np.add.reduceat(np.isinf(own), offset[:-1]) if n else np.zeros(0)
-        self._known = (unknown < card**2 - card) | (card == 1)
-        graph = local.model.graph
-        self._done = (local.model.fixed >= 0) | (graph._n_states > MAX_STATES) | ~self._known
-        self._eps, self._rate = np.full(n, _FIRST), np.ones(n)
-        self._cost = np.zeros(n, dtype=np.int64)
-        self._scratch = Scratch(self._new_scratch)
-        self._of = local
-
-    def _new_scratch(self) -> tuple[NDArray, ...]:
-        n = len(self._done)
+    def _new_scratch(self) -> kernel.BoxScratch:
+        n = len(self._model.card)
         depth = min(n + 1, MAX_DEPTH)
-        largest = int(self._arrays[-3].max(initial=1))
-        room = max(BUFFER, 16 * largest**2)
-        return (
-            np.zeros(n, np.int32),
-            np.empty((depth, 5), np.int64),
-            np.empty(depth),
-            np.empty(room),
-            *np.empty((3, MAX_STATES), np.int64),
-            *np.empty((2, self._joint)),
-            np.empty(self._joint + largest),
-        )
+        largest = int(self._model.card.max(initial=1))
+        joint = int(self._model.slots[:, kernel.JOINT].max(initial=1))
+        cards, where, pivots = np.empty((3, MAX_STATES), np.int64)
+        hi, lo = np.empty((2, joint))
+        message = kernel.MessageScratch(cards, where, pivots, hi, lo, np.empty(joint + largest))
+        return kernel.BoxScratch(
+            np.zeros(n, np.int32), np.empty((depth, 5), np.int64), np.empty(depth),
+            np.empty(max(BUFFER, 16 * largest**2)), message,
+        )  # fmt: skip
+
+    def _walk(
+        self, roots: NDArray[np.int64], budget: float, scratch: kernel.BoxScratch
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+        shape = len(roots), int(self._model.card[roots[0]])
+        low, high = np.empty(shape), np.empty(shape)
+        work = kernel.boxes(roots, int(budget), self._depths, low, high, self._model, scratch)
+        return low, high, work
+
+    def _offer(self, bounds: Bounds, roots: NDArray, lo: NDArray, hi: NDArray) -> None:
+        bounds.offer(self.name, roots, lo, hi)
 
 
-def prepare(
-    local: LocalBounds, check: Callable[[], None] = lambda: None
-) -> tuple[tuple[NDArray, ...], int]:
-    """The arrays of the kernel, and the most joint states; ``check`` may raise in between."""
-    from minfer.kernels.intervals.boxes import prepare as leaves_of
-
+def prepare(local: LocalBounds, check: Callable[[], None] = lambda: None) -> kernel.BoxModel:
+    """The arrays of the kernel; ``check`` may raise in between."""
     model, graph = local.model, local.model.graph
     n = graph.n_variables
     card = graph._n_states.astype(np.int64)
     card[card > MAX_STATES] = 1  # no box is made of these
-    offset = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(card**2, out=offset[1:])
+    offset = ends(card**2)
     total, size = _fields(local, card, offset)
     whole, times = [], np.zeros(n)
     for g in model.groups:
@@ -161,9 +114,8 @@ def prepare(
     for shape, (scope, tables, error) in _merged(whole, model.field, graph._offsets).items():
         slots.add(shape, scope, tables, error, check)
     check()
-    arrays, variables, logs, where = slots.join(card)
+    gathered, variables, logs, flat = slots.join(offset)
     # all that ratios can be: finite logarithms added up, the infinite ones counted
-    flat = offset[variables[where.owner]] + where.cell
     n_open = np.isposinf(total).astype(np.int64)
     n_zero = np.isneginf(total).astype(np.int64)
     finite = np.where(np.isfinite(total), total, 0.0)
@@ -175,29 +127,20 @@ def prepare(
     largest = np.maximum.reduceat(spread, offset[:-1]) if n else np.zeros(0)
     error = 8 * U * (degree + 4) * (largest + size)
     own = _box(total + np.repeat(4 * U * (1 + times) * size, card**2))
-    vptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(degree, out=vptr[1:])
-    (table, tables_a, tables_b, orders, pads, members, siblings) = arrays
-    ranges = _box(logs)
-    leaves, spans, slopes = np.empty(len(logs)), np.zeros(len(table)), np.zeros(len(table))
-    leaves_of(
-        table, tables_a, tables_b, orders, ranges, pads, members, siblings, card, offset,
-        reach, n_open, n_zero, error, logs, leaves, spans, slopes,
+    table, a, b, orders, pads, members, siblings = gathered
+    found = kernel.BoxModel(
+        ends(degree), table, a, b, orders, _box(logs), pads, members, siblings,
+        np.empty(len(logs)), np.zeros(len(table)), np.zeros(len(table)), card, offset, own,
     )  # fmt: skip
-    joint = int(table[:, 1].max(initial=1))
-    return (
-        vptr, table, tables_a, tables_b, orders, ranges, pads, members, leaves, spans, slopes,
-        card, offset, own,
-    ), joint  # fmt: skip
+    kernel.prepare(found, kernel.BoxReach(reach, n_open, n_zero, error, logs))
+    return found
 
 
 def _box(logs: NDArray[np.float64]) -> NDArray[np.float64]:
     """Exponentials, outward, as boxes hold them."""
-    from minfer.kernels.intervals.boxes import BIG
-
     with np.errstate(over="ignore"):
         x = up(np.exp(logs)) * (1 + float(gamma(EXP + 2)))
-    x = np.where(x > BIG, np.inf, np.maximum(x, 1 / BIG))
+    x = np.where(x > kernel.BIG, np.inf, np.maximum(x, 1 / kernel.BIG))
     return np.where(np.isneginf(logs), 0.0, x)
 
 
@@ -293,12 +236,6 @@ def _merged(
     return out
 
 
-@dataclass
-class _Where:
-    owner: NDArray[np.int64]  # the slot of every number of all ranges
-    cell: NDArray[np.int64]
-
-
 class _Slots:
     """Factors as their variables see them, gathered shape by shape."""
 
@@ -342,21 +279,20 @@ class _Slots:
         self._n_factors += n
 
     def join(
-        self, card: NDArray[np.int64]
-    ) -> tuple[tuple[NDArray, ...], NDArray[np.int64], NDArray[np.float64], _Where]:
-        """All slots by variable; numbers stay where they were gathered."""
-        from minfer.kernels.intervals.boxes import ALL, FEW, SLOT
-
-        rows, variables, pads = [], [], []
-        logs, a, b, orders, members = [], [], [], [], []
+        self, offset: NDArray[np.int64]
+    ) -> tuple[tuple[NDArray, ...], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+        """All slots by variable, whose they are, and their ranges' logs, with the places of these
+        among the ratios of variables. Numbers stay where they were gathered."""
+        rows, variables, pads, logs, places = [], [], [], [], []
+        a, b, orders, members = [], [], [], []
         at = table = order = first = 0
         for p in self._parts:
             n, s, joint = len(p["variable"]), p["n"], p["joint"]
             m = p["members"].shape[1]
             k = np.arange(n)
-            pivots = joint if joint <= ALL else FEW + joint // (s * s) + 1
+            pivots = joint if joint <= kernel.ALL else kernel.FEW + joint // (s * s) + 1
             work = 50 + 8 * pivots * joint * (s * s - s + 1)  # nanoseconds, about
-            row = np.empty((n, SLOT), dtype=np.int64)
+            row = np.empty((n, kernel.SLOT), dtype=np.int64)
             row[:] = [s, joint, at, table, order, first, m, 0, work]
             row[:, 2] += k * s * s
             row[:, 5] += k * m
@@ -373,30 +309,25 @@ class _Slots:
             variables.append(p["variable"])
             pads.append(p["pad"])
             logs.append(p["logs"].ravel())
+            places.append((offset[p["variable"]][:, None] + np.arange(s * s)).ravel())
             members.append(p["members"].ravel())
-        every = np.concatenate(rows) if rows else np.zeros((0, SLOT), dtype=np.int64)
+        every = np.concatenate(rows) if rows else np.zeros((0, kernel.SLOT), dtype=np.int64)
         owner = join(variables, np.int64)
         by = np.argsort(owner, kind="stable")
         slots, owner = every[by], owner[by]
         pad, member = join(pads, np.float64)[by], join(members, np.int64)
         # the slot of the same factor at each member
-        n = max(len(card), 1)
+        n = len(offset)
         key = slots[:, 7] * n + owner
         sorted_by = np.argsort(key)
         wanted = np.repeat(every[:, 7], every[:, 6]) * n + member
         found = np.searchsorted(key[sorted_by], wanted)
         siblings = np.append(sorted_by, 0)[found]  # a member without slots: none asks for it
-        values = join(logs, np.float64)
-        cells = slots[:, 0] ** 2
-        where = _Where(np.empty(len(values), np.int64), np.empty(len(values), np.int64))
-        spot = np.repeat(slots[:, 2] - np.cumsum(cells) + cells, cells) + np.arange(len(values))
-        where.owner[spot] = np.repeat(np.arange(len(slots)), cells)
-        where.cell[spot] = spot - slots[where.owner[spot], 2]
         arrays = (
             slots, join(a, np.float64), join(b, np.float64), join(orders, np.uint8), pad,
             member, siblings,
         )  # fmt: skip
-        return arrays, owner, values, where
+        return arrays, owner, join(logs, np.float64), join(places, np.int64)
 
 
 def _weights(

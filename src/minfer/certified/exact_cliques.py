@@ -29,21 +29,25 @@ wide. Planning is put off until the budget is worth it, unless the pack is nearl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.as_tables import CertifiedTables
-from minfer.certified.bounds import Bounds, Effort
+from minfer.certified.bounds import Bounds, Effort, Refining
 from minfer.certified.local import LocalBounds
 from minfer.certified.monotone import find_grid
 from minfer.certified.rounding import EXP, U, down, gamma, up
-from minfer.engine.elimination import CliqueTree, tree_over
-from minfer.engine.wiring import ranges
-from minfer.errors import ContradictionError
-from minfer.factors.group import components
-from minfer.solvers.clique_passes import Flat, lay_out_inputs, links, slices_of
+from minfer.engine.conditioning import Conditioned
+from minfer.engine.decomposition import only_tables, written
+from minfer.engine.elimination import CliqueTree, links, tree_over
+from minfer.engine.layout import Flat, ends, flatten, ranges
+from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
+from minfer.factors.group import FactorGroup, components
+from minfer.kernels.arithmetic.ranged import exponentials
+from minfer.kernels.cliques.ranged_passes import collect, distribute
+from minfer.solvers.clique_passes import lay_out_inputs, slices_of
 
 #: Cells of a tree (some seconds) and of its messages (a GiB), at most.
 MOST_CELLS, MOST_MESSAGES = 2.0**28, 2.0**25
@@ -63,6 +67,72 @@ PER_CELL = 16
 #: cell, is nothing beside it.)
 TINY = 1e-200
 _SLICE = float(1 << 22)  # cells between two looks at the clock
+#: Variables whose logarithms are less certain count as opaque.
+MOST_ERROR = 0.01
+
+
+class CertifiedTables(NamedTuple):
+    """The model of a :class:`LocalBounds` in tables. V variables, auxiliary ones behind its own.
+
+    Logical factors become tables, or chains of them; global factors are written out where that
+    fits. What cannot be is left out, and its variables are *opaque*: nothing can be said of a
+    region that has one inside. The logarithms are wrong by what rounding did to the sums they are.
+    """
+
+    flat: Flat
+    n_own: int
+    free: NDArray[np.bool_]  # (V,)
+    opaque: NDArray[np.bool_]  # (V,)
+    #: (V,) absolute error of the logarithms at each variable: its field's, its factors' tables',
+    #: and what an exponential adds by its argument
+    #: (:func:`minfer.kernels.arithmetic.ranged.exponentials`).
+    error: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, local: LocalBounds) -> CertifiedTables:
+        n = local.n_variables
+        model, left_out = _in_tables(local.model)
+        flat = flatten(model)
+        opaque = np.zeros(len(flat.card), dtype=bool)
+        for g in left_out:
+            opaque[g._scope.ravel()] = True
+        free = model.fixed < 0
+        opaque &= free
+        error = np.zeros(len(flat.card))
+        error[:n] = local.slack
+        if len(flat.card):
+            error += 4 * U * np.maximum.reduceat(_finite_sizes(flat.field), flat.off[:-1])
+        if len(flat.toff):
+            toff, which = np.unique(flat.toff, return_inverse=True)  # some are shared
+            largest = np.maximum.reduceat(_finite_sizes(flat.log_psi), toff)[which.ravel()]
+            by_place = np.repeat(4 * U * largest, np.diff(flat.fptr))
+            error += np.bincount(flat.scope, by_place, minlength=len(error))
+        opaque |= free & ~(error < MOST_ERROR)  # numbers so large that floats cannot tell sums
+        return cls(flat, n, free, opaque, error)
+
+
+def _finite_sizes(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.isfinite(logs), np.abs(logs), 0.0)
+
+
+def _in_tables(model: Conditioned) -> tuple[Conditioned, list[FactorGroup]]:
+    """The model in tables, and the groups that cannot be written so."""
+    left_out: list[FactorGroup] = []
+    done: list[FactorGroup] = [g for g in model.groups if g.form == "table"]
+    now = model
+    for g in model.groups:
+        if g.form == "table":
+            continue
+        try:
+            if g.form == "messages":
+                tables = [written(model, g, row) for row in range(len(g))]
+                done += [t for t in tables if t.arity]
+            else:
+                now = only_tables(replace(now, groups=(g,)))
+                done += now.groups
+        except RefusedError:
+            left_out.append(g)
+    return replace(now, groups=tuple(done)), left_out
 
 
 @dataclass(eq=False)
@@ -88,14 +158,8 @@ class Whole:
         self._local: LocalBounds | None = None
         self._packs: list[Pack] = []
 
-    def refine(
-        self,
-        local: LocalBounds,
-        bounds: Bounds,
-        wanted: NDArray[np.bool_],
-        budget: float,
-        meter: Effort,
-    ) -> bool:
+    def refine(self, now: Refining) -> bool:
+        local, bounds, wanted, budget, meter = now
         if self._local is not local:
             self._prepare(local, meter)
         todo = list(reversed(self._packs))  # a stack: halves of a pack come before its successors
@@ -122,12 +186,12 @@ class Whole:
             self._packs = []  # cliques would have 2^(shorter side) cells
             return
         self._tabled = t = CertifiedTables.of(local)
-        n = len(t.card)
-        first = np.repeat(t.scope[t.fptr[:-1]], np.diff(t.fptr))
-        labels = components(n, first, t.scope).astype(np.int64)
+        n, flat = len(t.free), t.flat
+        leaders = flat.scope[flat.fptr[:-1]]
+        labels = components(n, np.repeat(leaders, np.diff(flat.fptr)), flat.scope).astype(np.int64)
         count = int(labels.max(initial=-1)) + 1
-        meter.spend(8 * (n + len(t.scope)))
-        self._by_table = _sorted_by(labels[t.scope[t.fptr[:-1]]], count)
+        meter.spend(8 * (n + len(flat.scope)))
+        self._by_table = _sorted_by(labels[leaders], count)
         self._by_variable = _sorted_by(np.where(t.free, labels, count), count)
         hopeless = np.zeros(count, dtype=bool)
         hopeless[labels[t.opaque]] = True
@@ -141,9 +205,9 @@ class Whole:
         variables, tables = (
             np.sort(_members(*by, chosen)) for by in (self._by_variable, self._by_table)
         )
-        t = self._tabled
-        links = int(np.maximum(t.arity[tables] - 1, 0).sum())
-        cycles = links - (len(variables) - len(chosen))
+        fptr = self._tabled.flat.fptr
+        n_links = int((fptr[tables + 1] - fptr[tables] - 1).sum())
+        cycles = n_links - (len(variables) - len(chosen))
         return Pack(chosen, variables, tables, cycles <= 8 + len(variables) // 64)
 
     def _visit(
@@ -160,7 +224,7 @@ class Whole:
                 return []
             if allowed < min(2 * pack.tried, MOST_CELLS):
                 return []
-            part = _part(self._tabled, pack)
+            part = self._tabled.flat.part(pack.variables, pack.tables)
             n = len(part.card)
             tree = tree_over(links(part, np.ones(n, dtype=bool)), n, _SLACK * allowed)
             meter.spend(cost)
@@ -182,7 +246,7 @@ class Whole:
 
     def _solve(self, pack: Pack, bounds: Bounds, meter: Effort) -> None:
         t = self._tabled
-        part = _part(t, pack)
+        part = t.flat.part(pack.variables, pack.tables)
         assert pack.tree is not None
         found = _marginals(part, pack.tree, meter)
         if found is None:
@@ -220,9 +284,7 @@ def _planning(n: int) -> float:
 
 def _sorted_by(label: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Items by label, and where those of each of the labels 0..n-1 begin (n+1,)."""
-    ptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(label, minlength=n + 1)[:n], out=ptr[1:])
-    return np.argsort(label, kind="stable"), ptr
+    return np.argsort(label, kind="stable"), ends(np.bincount(label, minlength=n + 1)[:n])
 
 
 def _members(
@@ -232,25 +294,6 @@ def _members(
     return order[ranges(ptr[labels], ptr[labels + 1] - ptr[labels])]
 
 
-def _part(t: CertifiedTables, pack: Pack) -> Flat:
-    """The variables and tables of a pack under numbers of their own."""
-    variables, tables = pack.variables, pack.tables
-    number = np.full(int(variables[-1]) + 1, -1, dtype=np.int32)
-    number[variables] = np.arange(len(variables), dtype=np.int32)
-    card = t.card[variables]
-    off = np.concatenate([[0], np.cumsum(card, dtype=np.int64)])
-    arity = t.arity[tables]
-    fptr = np.concatenate([[0], np.cumsum(arity)])
-    scope = number[t.scope[ranges(t.fptr[tables], arity)]]
-    # tables that share their numbers share them here
-    begin, first, inverse = np.unique(t.toff[tables], return_index=True, return_inverse=True)
-    size = t.size[tables][first]
-    return Flat(
-        card, off, t.field[ranges(t.off[variables], card.astype(np.int64))], tables, fptr, scope,
-        (np.cumsum(size) - size)[inverse.ravel()], t.log_psi[ranges(begin, size)],
-    )  # fmt: skip
-
-
 def _marginals(
     part: Flat, tree: CliqueTree, meter: Effort
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
@@ -258,9 +301,6 @@ def _marginals(
 
     None where the meter stopped it.
     """
-    from minfer.kernels.arithmetic.ranged import exponentials
-    from minfer.kernels.cliques.ranged_passes import collect, distribute
-
     n_states = len(part.field)
     inputs = lay_out_inputs(part, tree)
     inputs = inputs._replace(in_out=np.where(inputs.in_child >= 0, inputs.in_src, inputs.in_out))
@@ -273,10 +313,7 @@ def _marginals(
         if not meter.go_on():
             return None
         if not collect(inputs, first, stop, m, e):
-            raise ContradictionError(
-                "every assignment has probability zero: the model's zeros, or the model's zeros "
-                "and the evidence, contradict each other"
-            )
+            raise ContradictionError(NOTHING_POSSIBLE)
         meter.spend(PER_CELL // 2 * tree.clique_cells[first:stop].sum())
     om, oe = np.zeros(total), np.zeros(total, dtype=np.int64)
     lossy = False
@@ -290,7 +327,7 @@ def _marginals(
     possible = part.field > -np.inf if lossy else om[:n_states] > 0
     p = np.where(possible & (p < TINY), TINY, p)
     # roundings by clique, put down to one of the variables that are eliminated there
-    states = np.concatenate([[0], np.cumsum(part.card[tree.variables])])
+    states = ends(part.card[tree.variables])
     levels = states[tree.ptr[1:]] - states[tree.ptr[:-1]]
     count = (1 + EXP) * np.diff(inputs.in_ptr) + 4 + tree.clique_cells + levels
     roundings = np.zeros(len(part.card))

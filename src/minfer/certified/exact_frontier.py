@@ -13,10 +13,21 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Effort
+from minfer.certified.bounds import Effort, Refining
 from minfer.certified.local import LocalBounds
-from minfer.certified.monotone import PASSES, WIDEST, Grid, Region, find_grid, rectangle_plan, run
+from minfer.certified.monotone import (
+    PASSES,
+    WIDEST,
+    Grid,
+    Region,
+    find_grid,
+    rectangle_plan,
+    region_of,
+    run,
+)
 from minfer.factors.group import components
+from minfer.kernels.intervals.frontier import frontier_sizes
+from minfer.kernels.intervals.regions import inside, narrow_order
 
 #: A component of fewer variables is not worth a run of its own: clique trees take many at once.
 SMALLEST = 8
@@ -42,14 +53,8 @@ class Swept:
     def __init__(self) -> None:
         self._of: LocalBounds | None = None
 
-    def refine(
-        self,
-        local: LocalBounds,
-        bounds: Bounds,
-        wanted: NDArray[np.bool_],
-        budget: float,
-        meter: Effort,
-    ) -> bool:
+    def refine(self, now: Refining) -> bool:
+        local, bounds, wanted, budget, meter = now
         if local is not self._of:
             self._prepare(local, meter)
 
@@ -71,9 +76,6 @@ class Swept:
         return any(not c.over for c in self._components)
 
     def _prepare(self, local: LocalBounds, meter: Effort) -> None:
-        from minfer.kernels.intervals.frontier import frontier_sizes
-        from minfer.kernels.intervals.regions import inside, narrow_order
-
         self._of, self._components = local, []
         self._grid = find_grid(local)
         n = local.n_variables
@@ -103,8 +105,6 @@ class Swept:
                 self._components.append(PureComponent(vertices, PASSES * cells))
 
     def _region(self, local: LocalBounds, c: PureComponent) -> Region:
-        from minfer.certified.monotone import region_of
-
         if isinstance(self._grid, Grid) and len(c.vertices) == local.n_variables:
             grid = self._grid
             at = np.full(grid.rows * grid.columns, -1, dtype=np.int64)

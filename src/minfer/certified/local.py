@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from minfer.certified.rounding import U, down, up
 from minfer.engine.conditioning import Conditioned
-from minfer.engine.layout import FactorArrays, join, part
+from minfer.engine.layout import FactorArrays, ends, join, part
 from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
+from minfer.kernels.intervals.regions import PairArrays
 
 #: Cells of tables that are looked at together.
 _CHUNK = 1 << 22
@@ -124,7 +125,7 @@ class LocalBounds:
             kept = (part(g, ~ignored[g._ids]) for g in model.groups)
             arrays = FactorArrays(graph._n_states, graph._offsets, tuple(g for g in kept if len(g)))
         pairs, rest = arrays.pairs
-        ends, weights, errors = [], [], []
+        scopes, weights, errors = [], [], []
         for p in pairs:
             t = p.values @ p.basis
             scope = p.group._scope
@@ -133,7 +134,7 @@ class LocalBounds:
             k = len(scope)
             for end, unary in ((0, ua), (1, ub)):
                 theta += np.bincount(scope[:, end], weights=np.broadcast_to(unary, k), minlength=n)
-            ends.append(scope)
+            scopes.append(scope)
             weights.append(np.broadcast_to(w, k))
             errors.append(np.broadcast_to(16 * U * p.group.magnitude(), k))
         for g in [*left, *rest]:
@@ -145,7 +146,7 @@ class LocalBounds:
                     other[:, k] += add
         other[np.isnan(other).any(axis=1)] = [-np.inf, np.inf]  # one rules out what another may
         own = np.where(other.any(axis=1), slack, 0.0)  # nothing is exactly nothing
-        ptr, nbr, weight = _merged(n, ends, weights, errors)
+        ptr, nbr, weight = _merged(n, scopes, weights, errors)
         return cls(
             model,
             binary,
@@ -160,6 +161,11 @@ class LocalBounds:
     @property
     def n_variables(self) -> int:
         return len(self.binary)
+
+    @property
+    def pairs(self) -> PairArrays:
+        """As kernels read it."""
+        return PairArrays(self.ptr, self.nbr, self.weight, self.theta, self.other)
 
     @cached_property
     def pairs_only(self) -> bool:
@@ -211,10 +217,10 @@ def rounding_slack(graph: FactorGraph) -> NDArray[np.float64]:
 
 
 def _merged(
-    n: int, ends: list[NDArray], weights: list[NDArray], errors: list[NDArray]
+    n: int, scopes: list[NDArray], weights: list[NDArray], errors: list[NDArray]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Pairs from both ends, those over the same variables added up."""
-    scope = np.concatenate(ends) if ends else np.zeros((0, 2), dtype=np.int32)
+    scope = np.concatenate([np.zeros((0, 2), dtype=np.int32), *scopes])
     w, e = join(weights, np.float64), join(errors, np.float64)
     key = np.concatenate([scope[:, 0].astype(np.int64) * n + scope[:, 1],
                           scope[:, 1].astype(np.int64) * n + scope[:, 0]])  # fmt: skip
@@ -229,6 +235,5 @@ def _merged(
         e = np.add.reduceat(e, first) + 2 * U * times * np.add.reduceat(np.abs(w), first)
         w = np.add.reduceat(w, first)
         key = key[first]
-    ptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(key // max(n, 1), minlength=n), out=ptr[1:])
+    ptr = ends(np.bincount(key // max(n, 1), minlength=n))
     return ptr, key % max(n, 1), np.stack([down(w - e), up(w + e)], axis=1)

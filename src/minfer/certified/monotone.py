@@ -37,9 +37,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Effort
+from minfer.certified.bounds import Bounds, Refining
 from minfer.certified.local import LocalBounds
 from minfer.certified.rounding import EXP, down, gamma, up
+from minfer.engine.layout import ends
+from minfer.kernels.intervals import frontier
+from minfer.kernels.intervals.frontier import MOST, L, frontier_sizes
+from minfer.kernels.intervals.regions import grow, inside, narrow_order, region_numbers
 
 #: Log-odds up to which fields are taken as they are: beyond, outward (e^-40 is 4e-18).
 FIELD = (40.0, 24.0, 14.0, 8.0)
@@ -62,35 +66,22 @@ class FrontierPlan(NamedTuple):
     order: NDArray[np.int64]
     ptr: NDArray[np.int64]
     nbr: NDArray[np.int64]
-    steps: NDArray[np.int64]
-    xbit: NDArray[np.int64]
-    xedge: NDArray[np.int64]
-    check: NDArray[np.int64]
-    cptr: NDArray[np.int64]
-    cvar: NDArray[np.int64]
+    steps: frontier.FrontierSteps
     widest: int
     slips: float  # roundings on a path
 
     @property
-    def n(self) -> int:
-        return len(self.order)
-
-    @property
     def cells(self) -> float:
         """Work of one run."""
-        from minfer.kernels.intervals.frontier import K
-
-        return PASSES * float((2.0 ** self.steps[:, K]).sum())
+        return PASSES * float((2.0 ** self.steps.steps[:, frontier.K]).sum())
 
     @classmethod
     def make(
         cls, order: NDArray, ptr: NDArray, nbr: NDArray, edge: NDArray, pairs: NDArray
     ) -> FrontierPlan:
-        from minfer.kernels.intervals.frontier import plan, roundings
-
-        steps, xbit, xedge, check, cptr, cvar, widest = plan(order, ptr, nbr, edge)
-        slips = float(roundings(steps, xbit, EXP)) if len(steps) else 0.0
-        return cls(pairs, order, ptr, nbr, steps, xbit, xedge, check, cptr, cvar, widest, slips)
+        steps, widest = frontier.plan(order, ptr, nbr, edge)
+        slips = float(frontier.roundings(steps.steps, steps.xbit, EXP)) if len(steps.steps) else 0.0
+        return cls(pairs, order, ptr, nbr, steps, widest, slips)
 
 
 class Region(NamedTuple):
@@ -112,11 +103,8 @@ class RegionOdds(NamedTuple):
 
 def run(local: LocalBounds, regions: list[Region], stop: NDArray[np.uint8]) -> list[RegionOdds]:
     """Up to four regions of one plan, abreast; given up where ``stop[0]`` becomes 1."""
-    from minfer.kernels.intervals.frontier import MOST, L, frontier_sizes, sweep
-    from minfer.kernels.intervals.regions import region_numbers
-
     plan = regions[0].plan
-    n, m = plan.n, len(plan.pairs)
+    n, m = len(plan.order), len(plan.pairs)
     fields, weights = np.zeros(n * L), np.zeros(m * L)
     mark = np.zeros(len(local.nbr), dtype=bool)
     flips = np.zeros((len(regions), n), dtype=np.int64)
@@ -125,8 +113,8 @@ def run(local: LocalBounds, regions: list[Region], stop: NDArray[np.uint8]) -> l
     for k, region in enumerate(regions):
         for most in FIELD:
             spread[k] = region_numbers(
-                region.vertices, plan.pairs, region.whole, local.ptr, local.nbr, local.weight,
-                local.theta, local.other, most, 2 * k, mark, fields, weights, flips[k], size,
+                region.vertices, plan.pairs, region.whole, local.pairs, most, 2 * k, mark, fields,
+                weights, flips[k], size,
             )  # fmt: skip
             good[k] = frontier_sizes(plan.order, plan.ptr, plan.nbr, size, 64)[1] <= MOST
             if good[k] or region.whole:
@@ -137,7 +125,7 @@ def run(local: LocalBounds, regions: list[Region], stop: NDArray[np.uint8]) -> l
     if not good.any():
         return []
     room = L << plan.widest
-    n_checks = len(plan.check)
+    n_checks = len(plan.steps.check)
     stretch = max(1, n_checks)
     while stretch > 1 and (stretch + -(-n_checks // stretch)) * room > KEPT:
         if stretch * stretch <= n_checks:
@@ -146,10 +134,7 @@ def run(local: LocalBounds, regions: list[Region], stop: NDArray[np.uint8]) -> l
     a, b, c = (np.empty(room) for _ in range(3))
     kept = np.empty((stretch + -(-n_checks // stretch)) * room)
     odds = np.ones(n * L)
-    sweep(
-        plan.steps, plan.xbit, plan.xedge, plan.check, plan.cptr, plan.cvar, fields, weights,
-        stretch, a, b, c, kept, odds, stop,
-    )  # fmt: skip
+    frontier.sweep(plan.steps, fields, weights, stretch, a, b, c, kept, odds, stop)
     if stop[0]:
         return []
     by_lane = odds.reshape(n, L)
@@ -214,8 +199,7 @@ def rectangle_plan(short: int, long: int, diagonal: bool) -> FrontierPlan:
     both = np.concatenate([pairs, pairs[:, ::-1]])
     edge = np.tile(np.arange(len(pairs)), 2)
     order = np.lexsort((both[:, 1], both[:, 0]))
-    ptr = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(both[:, 0], minlength=n), out=ptr[1:])
+    ptr = ends(np.bincount(both[:, 0], minlength=n))
     nbr = np.ascontiguousarray(both[order, 1])
     return FrontierPlan.make(np.arange(n), ptr, nbr, np.ascontiguousarray(edge[order]), pairs)
 
@@ -235,22 +219,13 @@ class Monotone:
     _last: int = 0  # rows of the last strips
     _sizes: dict[int, int] = field(default_factory=dict)  # of the last ball around each variable
 
-    def refine(
-        self,
-        local: LocalBounds,
-        bounds: Bounds,
-        wanted: NDArray[np.bool_],
-        budget: float,
-        meter: Effort,
-    ) -> bool:
-        wanted = wanted & local.binary
-        if not wanted.any():
+    def refine(self, now: Refining) -> bool:
+        now = now._replace(wanted=now.wanted & now.local.binary)
+        if not now.wanted.any():
             return False
         if self._grid == "unknown":
-            self._grid = find_grid(local)
-        if isinstance(self._grid, Grid):
-            return self._strips(self._grid, local, bounds, wanted, budget, meter)
-        return self._balls(local, bounds, wanted, budget, meter)
+            self._grid = find_grid(now.local)
+        return self._strips(self._grid, now) if isinstance(self._grid, Grid) else self._balls(now)
 
     def _offer(self, bounds: Bounds, answers: list[RegionOdds]) -> None:
         for a in answers:
@@ -258,15 +233,8 @@ class Monotone:
 
     # ------------------------------------------------------------------ grids
 
-    def _strips(
-        self,
-        grid: Grid,
-        local: LocalBounds,
-        bounds: Bounds,
-        wanted: NDArray[np.bool_],
-        budget: float,
-        meter: Effort,
-    ) -> bool:
+    def _strips(self, grid: Grid, now: Refining) -> bool:
+        local, bounds, wanted, budget, meter = now
         height = 2
         extra = int(grid.diagonal)
         while height < WIDEST and self._cost(height + 2, extra) <= budget:
@@ -341,18 +309,9 @@ class Monotone:
 
     # ------------------------------------------------------------------ balls
 
-    def _balls(
-        self,
-        local: LocalBounds,
-        bounds: Bounds,
-        wanted: NDArray[np.bool_],
-        budget: float,
-        meter: Effort,
-    ) -> bool:
+    def _balls(self, now: Refining) -> bool:
         """Balls around wanted variables; those in the core of one need none of their own."""
-        from minfer.kernels.intervals.frontier import MOST
-        from minfer.kernels.intervals.regions import grow
-
+        local, bounds, wanted, budget, meter = now
         n = local.n_variables
         reach = np.abs(local.reach).max(axis=1)
         # beyond the largest field a variable is cut or pinned: its partners' pairs remain
@@ -371,8 +330,8 @@ class Monotone:
                 if not todo[v]:
                     continue
                 size, core, whole = grow(
-                    v, local.ptr, local.nbr, local.binary, reach, budget, 2.0 * PASSES, WIDEST,
-                    MOST, 24, where, vertices, todo,
+                    v, local.pairs, local.binary, reach, budget, 2.0 * PASSES, WIDEST, MOST, 24,
+                    where, vertices, todo,
                 )  # fmt: skip
                 meter.spend(64 * size)
                 more |= not whole
@@ -402,8 +361,6 @@ def region_of(
     local: LocalBounds, vertices: NDArray[np.int64], where: NDArray[np.int64], whole: bool
 ) -> Region:
     """A region of any graph, in a narrow order; ``where`` (V,) is scratch, all -1."""
-    from minfer.kernels.intervals.regions import inside, narrow_order
-
     where[vertices] = np.arange(len(vertices))
     ptr, nbr, edge, pairs = inside(vertices, where, local.ptr, local.nbr)
     where[vertices] = -1

@@ -31,7 +31,7 @@ from minfer.basics.checks import (
     check_whole,
     told,
 )
-from minfer.certified.bounds import CODE, BoundMethod, Bounds, Effort
+from minfer.certified.bounds import CODE, BoundMethod, Bounds, Effort, Refining
 from minfer.certified.local import LocalBounds
 from minfer.certified.result import Intervals, SearchStep
 from minfer.certified.rounding import odds_from_log
@@ -49,16 +49,10 @@ TIE = 1e-9
 #: Methods that bound binary variables alone.
 BINARY = ("walks", "monotone")
 
-#: What the methods import when they first run.
+#: What the methods load when they first run.
 LOADED = (
-    "minfer.kernels.intervals.boxes",
     "minfer.kernels.cliques.streamed",
     "minfer.kernels.cliques.elimination",
-    "minfer.kernels.intervals.frontier",
-    "minfer.kernels.intervals.regions",
-    "minfer.kernels.intervals.walks",
-    "minfer.kernels.cliques.ranged_passes",
-    "minfer.solvers.clique_passes",
     "scipy.sparse.csgraph",
 )
 
@@ -270,7 +264,9 @@ class Search:
         """One turn of a method."""
         before, work = self.bounds.width, self.meter.work
         budget = FIRST_BUDGET * GROWTH**turn.level
-        turn.more = turn.method.refine(self.local, self.bounds, wanted, budget, self.meter)
+        turn.more = turn.method.refine(
+            Refining(self.local, self.bounds, wanted, budget, self.meter)
+        )
         spent = self.meter.work - work
         if spent:
             self._note(turn.method.name, turn.level, before)

@@ -35,104 +35,65 @@ Rounding: :mod:`minfer.kernels.intervals.walks`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Effort, Scratch
+from minfer.certified.bounds import Bounds, Deepening
 from minfer.certified.local import LocalBounds
 from minfer.certified.rounding import EXP, U, gamma, odds_from_log
+from minfer.kernels.intervals import walks as kernel
 
 #: Work of one visit to an edge; a node with four of them counts as 64.
 VISIT = 8
-#: Variables in a portion, and its work, at most; the work of one variable.
-PORTION_WORK, MOST_WORK = float(1 << 24), float(1 << 28)
-PORTION = 128
 #: Depth of a walk at most.
 MAX_DEPTH = 1 << 16
 #: Leaves whose logarithm is known this well are never opened.
 _SURE = 1e-13
-_FIRST = 0.3
 _WIDE = 2000.0  # stands for an infinite width
 
 
-class Walks:
+class Walks(Deepening):
     """Trees of self-avoiding walks, one from each variable, deeper with every call."""
 
-    name = "walks"
-    gradual = True
+    name, portion, first = "walks", 128, 0.3
 
-    def __init__(self) -> None:
-        self._of: LocalBounds | None = None
-
-    def refine(
-        self,
-        local: LocalBounds,
-        bounds: Bounds,
-        wanted: NDArray[np.bool_],
-        budget: float,
-        meter: Effort,
-    ) -> bool:
-        if local is not self._of:
-            self._prepare(local)
-        roots = np.flatnonzero(wanted & ~self._done)
-        budget = min(budget, MOST_WORK)
-        most = int(budget / VISIT)
-        size = int(min(max(PORTION_WORK / budget, 1), PORTION))
-
-        def run(part: NDArray[np.int64]) -> tuple[NDArray, NDArray, NDArray, int]:
-            from minfer.kernels.intervals.walks import walks
-
-            lo, hi = np.empty(len(part)), np.empty(len(part))
-            with self._scratch.lent() as scratch:
-                visits = walks(
-                    part, most, self._eps, self._cost, self._rate, self._done, lo, hi,
-                    *self._arrays, *scratch,
-                )  # fmt: skip
-            return part, lo, hi, visits
-
-        portions = (roots[i : i + size] for i in range(0, len(roots), size))
-        for part, lo, hi, visits in meter.each(run, portions):
-            meter.spend(VISIT * visits)
-            bounds.offer_odds(self.name, part, lo, hi)
-        return bool((wanted & ~self._done).any())
-
-    def _prepare(self, local: LocalBounds) -> None:
+    def _prepare(self, local: LocalBounds, check: Callable[[], None]) -> NDArray[np.bool_]:
         n = local.n_variables
         fields, edges = prepare(local)
         at = local.row * n + local.nbr
         back = np.searchsorted(at, local.nbr * n + local.row)
         ends = np.stack([local.nbr, back + 1], axis=1).astype(np.uint32)
-        self._arrays = (local.ptr.astype(np.uint64), ends, edges, fields)
-        known = (fields[:, 0] > 0) | (fields[:, 1] < np.inf)
-        self._done = ~(local.binary & known)
-        self._eps, self._rate = np.full(n, _FIRST), np.ones(n)
-        self._cost = np.zeros(n, dtype=np.int64)
-        self._scratch = Scratch(self._new_scratch)
-        self._of = local
+        self._graph = kernel.WalkGraph(local.ptr.astype(np.uint64), ends, edges, fields)
+        return local.binary & ((fields[:, 0] > 0) | (fields[:, 1] < np.inf))
 
-    def _new_scratch(self) -> tuple[NDArray, ...]:
-        n = len(self._done)
+    def _new_scratch(self) -> kernel.WalkScratch:
+        n = len(self._graph.fields)
         depth = min(n, MAX_DEPTH)
-        return np.zeros(n, np.uint32), np.empty(depth, np.uint64), np.empty((depth, 3))
+        return kernel.WalkScratch(
+            np.zeros(n, np.uint32), np.empty(depth, np.uint64), np.empty((depth, 3))
+        )
+
+    def _walk(
+        self, roots: NDArray[np.int64], budget: float, scratch: kernel.WalkScratch
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+        lo, hi = np.empty(len(roots)), np.empty(len(roots))
+        visits = kernel.walks(
+            roots, int(budget / VISIT), self._depths, lo, hi, self._graph, scratch
+        )
+        return lo, hi, VISIT * visits
+
+    def _offer(self, bounds: Bounds, roots: NDArray, lo: NDArray, hi: NDArray) -> None:
+        bounds.offer_odds(self.name, roots, lo, hi)
 
 
 def prepare(local: LocalBounds) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Odds of all fields (V, 2), with a node's rounding in them, and the edges of the kernel."""
-    from minfer.kernels.intervals.walks import (
-        EDGE,
-        FAR,
-        HUGE,
-        LEAF_HI,
-        LEAF_LO,
-        LEAST,
-        NEAR,
-        NEGATIVE,
-    )
-    from minfer.kernels.intervals.walks import SLOPE, SPAN, TINY  # isort: skip
 
     def inside(lo: NDArray, hi: NDArray) -> tuple[NDArray, NDArray]:
-        hi = np.where(hi > 1 / LEAST, np.inf, np.maximum(hi, TINY))
-        return np.where(lo < TINY, 0.0, np.minimum(lo, HUGE)), hi
+        hi = np.where(hi > 1 / kernel.LEAST, np.inf, np.maximum(hi, kernel.TINY))
+        return np.where(lo < kernel.TINY, 0.0, np.minimum(lo, kernel.HUGE)), hi
 
     def at_variables(values: NDArray) -> NDArray:
         return np.bincount(local.row, values, minlength=local.n_variables)
@@ -156,28 +117,28 @@ def prepare(local: LocalBounds) -> tuple[NDArray[np.float64], NDArray[np.float64
         lo, hi = odds_from_log(own[:, 0], own[:, 1])
         fields = np.stack(inside(lo * (1 - room), hi * (1 + room)), axis=1)
 
-    edges = np.zeros((len(local.nbr), EDGE))
-    edges[:, NEAR] = np.where(u < LEAST, 0.0, u)
+    edges = np.zeros((len(local.nbr), kernel.EDGE))
+    edges[:, kernel.NEAR] = np.where(u < kernel.LEAST, 0.0, u)
     with np.errstate(divide="ignore"):
-        edges[:, FAR] = 1 / edges[:, NEAR]
-    edges[:, NEGATIVE] = w < 0
+        edges[:, kernel.FAR] = 1 / edges[:, kernel.NEAR]
+    edges[:, kernel.NEGATIVE] = w < 0
     # leaves: the neighbour's field times all that its other pairs can do
     k = local.nbr
     spread = size[k] - half + 2 * slip[k]
     box = inside(*odds_from_log(own[k, 0] - spread, own[k, 1] + spread))
     slack = error + float(gamma(12))
     box_lo, box_hi = np.where(w < 0, box[::-1], box)
-    leaf_lo = _message(edges[:, NEAR], box_lo, w < 0) * (1 - slack)
-    leaf_hi = _message(edges[:, NEAR], box_hi, w < 0) * (1 + slack)
+    leaf_lo = _message(edges[:, kernel.NEAR], box_lo, w < 0) * (1 - slack)
+    leaf_hi = _message(edges[:, kernel.NEAR], box_hi, w < 0) * (1 + slack)
     leaf_lo, leaf_hi = inside(leaf_lo, leaf_hi)
-    edges[:, LEAF_LO], edges[:, LEAF_HI] = leaf_lo, leaf_hi
+    edges[:, kernel.LEAF_LO], edges[:, kernel.LEAF_HI] = leaf_lo, leaf_hi
     # slopes and widths guide the walk and bound nothing
     at = np.clip(np.clip(1.0, *box), 1e-100, 1e100)
-    edges[:, SLOPE] = (1 - u**2) / ((1 + u / at) * (1 + u * at))
+    edges[:, kernel.SLOPE] = (1 - u**2) / ((1 + u / at) * (1 + u * at))
     with np.errstate(divide="ignore"):
         span = np.minimum(np.log(leaf_hi) - np.log(leaf_lo), _WIDE)
     shut = (fields[k, 0] <= 0) & (fields[k, 1] == np.inf)
-    edges[:, SPAN] = np.where(shut | (span < _SURE + 4 * error), 0.0, span)
+    edges[:, kernel.SPAN] = np.where(shut | (span < _SURE + 4 * error), 0.0, span)
     return fields, edges
 
 

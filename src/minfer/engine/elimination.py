@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock, deadline_of
+from minfer.engine.layout import ranges
 
 if TYPE_CHECKING:
     from minfer.engine.conditioning import Conditioned
+    from minfer.engine.layout import Flat
 
 #: An elimination stops when a clique has more than 2**HOPELESS cells: no machine will hold it.
 HOPELESS = 48.0
@@ -38,6 +39,8 @@ MAX_WORK_EVER = 1 << 60
 SLOW_STEP = 5e-8
 #: Of a larger model that is too wide for min-fill no other order is tried.
 LARGE_MODEL = 20_000
+#: Added to what is minimised, fill counts and all, to leave a vertex to the end.
+_BEHIND = 2.0**50
 
 
 class Adjacency(NamedTuple):
@@ -132,6 +135,11 @@ def linked(
     return Adjacency(variables, ptr, neighbours, np.log2(n_states[variables]))
 
 
+def links(flat: Flat, keep: NDArray[np.bool_]) -> Adjacency:
+    """Which of the variables to keep share a table."""
+    return linked(flat.scope, flat.fptr, keep, flat.card)
+
+
 def clique_tree(
     model: Conditioned, max_cells: float = math.inf, seconds: float = math.inf
 ) -> CliqueTree:
@@ -165,18 +173,27 @@ def tree_of(
     """
     if best.n_done < len(links.variables):
         return _unfinished(best)
-    from minfer.kernels.cliques.elimination import build_cliques, name_cliques
+    from minfer.kernels.cliques.elimination import build_cliques
 
+    free = links.variables
     ptr, vertices, n_eliminated, parent, home = build_cliques(
         best.order, best.pool, best.start, best.length,
-        np.zeros(len(links.variables), dtype=np.bool_) if last is None else last,
+        np.zeros(len(free), dtype=np.bool_) if last is None else last,
     )  # fmt: skip
-    variables, home_of, position, largest, cells, separators = name_cliques(
-        best.order, links.variables, links.log_card, ptr, vertices, n_eliminated, home, n
-    )
+    home_of, position = np.full(n, -1, dtype=np.int32), np.full(n, -1, dtype=np.int64)
+    home_of[free], position[free[best.order]] = home, np.arange(len(free))
+    bits = links.log_card[vertices]
+    inner = np.ones(len(bits), dtype=bool)
+    inner[ranges(ptr[:-1], n_eliminated)] = False
+    if len(bits):
+        of_clique, of_separator = (np.add.reduceat(x, ptr[:-1]) for x in (bits, bits * inner))
+    else:
+        of_clique = of_separator = bits
+    cells, separators = np.rint(2.0**of_clique), np.rint(2.0**of_separator)
     return CliqueTree(
-        True, 0, best.method, best.width, largest, float(cells.sum()), float(separators.sum()),
-        ptr, variables, n_eliminated, parent, home_of, position, cells, separators,
+        True, 0, best.method, best.width, float(of_clique.max(initial=0.0)), float(cells.sum()),
+        float(separators.sum()), ptr, free[vertices].astype(np.int32), n_eliminated, parent,
+        home_of, position, cells, separators,
     )  # fmt: skip
 
 
@@ -237,20 +254,22 @@ def find_order(
     from minfer.kernels.cliques.elimination import GIVEN, MIN_FILL, MIN_WEIGHT
 
     n = len(links.variables)
-    until = deadline_of(seconds)
+    until = deadline_of(seconds) if seconds < math.inf else math.inf
+
+    def left() -> float:
+        return until - clock() if until < math.inf else math.inf
 
     def attempt(
         kind: int, seed: int, bar: float, method: str, rank: NDArray[np.float64] | None = None
     ) -> Order:
-        steps = max(until - clock(), 0.0) / SLOW_STEP
+        steps = max(left(), 0.0) / SLOW_STEP
         return eliminate_by(links, kind, seed, bar, method, rank, min(_max_work(n), steps))
 
     best = attempt(MIN_FILL, 0, max_cells, "min-fill")
     if best.n_done < n and (n > LARGE_MODEL or best.work > _max_work(n)):
         return best
-    if clock() > until:
-        return best
-    if best.cells <= 4.0 * _fewest_cells(links):  # a tree or nearly: nothing to gain
+    fewest = 4.0 * n  # cells of any order, about: of each variable and a neighbour
+    if left() < 0.0 or best.cells <= 4.0 * fewest:  # a tree or nearly: nothing to gain
         return best
     best = _better(best, attempt(MIN_WEIGHT, 0, _bar(best, max_cells), "min-weight"))
     share = 1.0 / 16.0 + (rows - 1) / STEPS_PER_ROW
@@ -262,7 +281,7 @@ def find_order(
             best = _better(best, attempt(GIVEN, 0, _bar(best, max_cells), name, rank))
     spent = 0.0  # look only for as long as it may pay: a small share of the time of the solution
     for seed in range(1, MAX_RESTARTS + 1):
-        if spent > min(best.cells * share, MAX_WORK / 2) or clock() > until:
+        if spent > min(best.cells * share, MAX_WORK / 2) or left() < 0.0:
             break
         again = attempt(MIN_FILL, seed, _bar(best, max_cells), "min-fill, random ties")
         best = _better(best, again)
@@ -274,11 +293,6 @@ def _max_work(n: int) -> int:
     return MAX_WORK + MAX_WORK_EACH * n
 
 
-def _fewest_cells(links: Adjacency) -> float:
-    """What the cliques of any order have at least: of each variable and a neighbour, about."""
-    return 4.0 * len(links.variables)
-
-
 def _bar(best: Order, max_cells: float) -> float:
     """Cells at which a further attempt is no longer worth finishing."""
     return min(best.cells, max_cells) if best.n_done == len(best.order) else max_cells
@@ -287,62 +301,15 @@ def _bar(best: Order, max_cells: float) -> float:
 def order_in_two(links: Adjacency, last: NDArray[np.bool_], max_cells: float = math.inf) -> Order:
     """An elimination that leaves the vertices ``last`` (n,) to the end, as a maximum after sums
     needs it: within both parts min-fill, or min-weight where that has fewer cells."""
-    from minfer.kernels.cliques.elimination import GIVEN, MIN_FILL, MIN_WEIGHT
+    from minfer.kernels.cliques.elimination import MIN_FILL, MIN_WEIGHT
 
-    best = None
-    for kind in (MIN_FILL, MIN_WEIGHT):
-        rank = _rank_in_two(links, last, kind == MIN_FILL)
-        found = eliminate_by(
-            links, GIVEN, 0, max_cells, "sums first", rank, _max_work(len(links.variables))
+    rank, work = np.where(last, _BEHIND, 0.0), _max_work(len(links.variables))
+    return _better(
+        *(
+            eliminate_by(links, kind, 0, max_cells, "sums first", rank, work)
+            for kind in (MIN_FILL, MIN_WEIGHT)
         )
-        best = found if best is None else _better(best, found)
-    assert best is not None
-    return best
-
-
-def _rank_in_two(links: Adjacency, last: NDArray[np.bool_], by_fill: bool) -> NDArray[np.float64]:
-    """Greedy places (n,) of all vertices, those of ``last`` behind the others."""
-    n = len(links.variables)
-    near = [set(links.neighbours[links.ptr[v] : links.ptr[v + 1]].tolist()) for v in range(n)]
-    bits = links.log_card.tolist()
-
-    def cost(v: int) -> tuple[float, float, int]:
-        weight = bits[v] + sum(bits[u] for u in near[v])
-        if not by_fill:
-            return weight, 0.0, v
-        own = near[v]
-        missing = sum(len(own) - 1 - len(own & near[u]) for u in own)
-        return missing, weight, v
-
-    rank = np.empty(n)
-    place = 0
-    for part in (False, True):
-        current = {v: cost(v) for v in range(n) if bool(last[v]) == part}
-        heap = list(current.values())
-        heapify(heap)
-        while current:
-            best = heappop(heap)
-            v = best[2]
-            if current.get(v) != best:
-                continue
-            del current[v]
-            rank[v] = place
-            place += 1
-            own = near[v]
-            if bits[v] + sum(bits[u] for u in own) > HOPELESS:  # the elimination will stop here
-                rank[list(current)] = place + np.arange(len(current))
-                place += len(current)
-                break
-            for u in own:
-                near[u].discard(v)
-                near[u] |= own - {u}
-            changed = set(own) if not by_fill else own.union(*(near[u] for u in own))
-            near[v] = set()
-            for u in changed:
-                if u in current:
-                    current[u] = cost(u)
-                    heappush(heap, current[u])
-    return rank
+    )
 
 
 def _better(old: Order, new: Order) -> Order:
@@ -368,7 +335,7 @@ def eliminate_by(
     """One elimination: min-fill, min-weight or by ``rank``; see the kernel. ``work`` in steps."""
     from minfer.kernels.cliques.elimination import eliminate
 
-    rank = np.zeros(0) if rank is None else rank
+    rank = np.zeros(len(links.variables)) if rank is None else rank
     steps = int(min(work, MAX_WORK_EVER))
     try:
         found = eliminate(

@@ -4,8 +4,7 @@
 end to end and where variables occur in them, tables end to end, binary pairs apart from the rest,
 and what mean field and sampling run on (:class:`minfer.kernels.messages.layout.SiteLayout`), binary
 pairs in quadratic form. Message passing shares :func:`split_pairs`, :func:`scopes`, :func:`places`
-and
-:func:`automata`, and adds odds and message slots of its own (:mod:`minfer.engine.wiring`).
+and :func:`automata`, and adds odds and message slots of its own (:mod:`minfer.engine.wiring`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from minfer.engine.conditioning import Conditioned
@@ -107,6 +106,46 @@ def places(flat: Scopes, n_variables: int) -> Places:
     return Places(order, vptr, owner, (order - flat.fptr[owner]).astype(np.int32))
 
 
+class Flat(NamedTuple):
+    """A model in tables, end to end. V variables, F factors."""
+
+    card: NDArray[np.int32]  # (V,) number of states
+    off: NDArray[np.int64]  # (V+1,) where a variable's states begin
+    field: NDArray[np.float64]  # (sum S,)
+    ids: NDArray[np.int64]  # (F,) the factors' numbers in the graph
+    fptr: NDArray[np.int64]  # (F+1,) where a factor's scope begins
+    scope: NDArray[np.int32]
+    toff: NDArray[np.int64]  # (F,) where its table begins; shared tables share it
+    log_psi: NDArray[np.float64]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Cells of each table, (F,)."""
+        return table_sizes(self.card, self.fptr, self.scope)
+
+    def part(self, variables: NDArray[np.int64], kept: NDArray[np.int64]) -> Flat:
+        """Some tables over some of the variables (both increasing), all numbered anew."""
+        if len(variables) == len(self.card) and len(kept) == len(self.ids):
+            return self
+        number = np.full(len(self.card), -1, dtype=np.int32)
+        number[variables] = np.arange(len(variables), dtype=np.int32)
+        card = self.card[variables]
+        arity = self.fptr[kept + 1] - self.fptr[kept]
+        fptr, scope = ends(arity), number[self.scope[ranges(self.fptr[kept], arity)]]
+        toff, first, which = np.unique(self.toff[kept], return_index=True, return_inverse=True)
+        size = table_sizes(card, fptr, scope)[first]
+        return Flat(
+            card, ends(card), self.field[ranges(self.off[variables], card)], self.ids[kept], fptr,
+            scope, (np.cumsum(size) - size)[which.ravel()], self.log_psi[ranges(toff, size)],
+        )  # fmt: skip
+
+
+def flatten(model: Conditioned) -> Flat:
+    """A model of tables only, end to end."""
+    graph, arrays = model.graph, model.arrays
+    return Flat(graph._n_states, graph._offsets, model.field, *arrays.scopes, *arrays.cells)
+
+
 class FactorArrays:
     """F factors over V variables, whatever the field."""
 
@@ -136,6 +175,11 @@ class FactorArrays:
     def degree(self) -> NDArray[np.int64]:
         """Factors of each variable, (V,)."""
         return np.bincount(self.scopes.scope, minlength=self.n_variables)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Cells of each factor's table, (F,). Not kept."""
+        return table_sizes(self.n_states, self.scopes.fptr, self.scopes.scope)
 
     @property
     def cells(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -331,3 +375,33 @@ def join(parts: list[NDArray], dtype: type) -> NDArray:
     if len(parts) == 1 and parts[0].dtype == dtype and parts[0].flags.carray:
         return parts[0]
     return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype=dtype)
+
+
+def table_sizes(
+    n_states: NDArray[np.int32], fptr: NDArray[np.int64], scope: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Cells of the tables over scopes that lie end to end, (F,)."""
+    if len(fptr) < 2:
+        return np.zeros(0, dtype=np.int64)
+    return np.multiply.reduceat(n_states[scope].astype(np.int64), fptr[:-1])
+
+
+def ends(sizes: ArrayLike) -> NDArray[np.int64]:
+    """Where parts of these sizes begin, and where the last one ends."""
+    out = np.zeros(len(np.asarray(sizes)) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=out[1:])
+    return out
+
+
+def ranges(starts: NDArray, sizes: NDArray) -> NDArray[np.int64]:
+    """The ranges start..start+size one after the other."""
+    past = np.cumsum(sizes, dtype=np.int64)
+    return np.arange(int(past[-1]) if len(past) else 0) + np.repeat(starts - past + sizes, sizes)
+
+
+def normalised(weights: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Every segment scaled to sum to one; the last axis holds them all."""
+    if len(offsets) < 2:
+        return weights
+    totals = np.add.reduceat(weights, offsets[:-1], axis=-1)
+    return weights / np.repeat(totals, np.diff(offsets), axis=-1)

@@ -25,6 +25,7 @@ from minfer.engine.layout import (
     cells,
     join,
     places,
+    ranges,
     scopes,
     split_pairs,
 )
@@ -849,9 +850,3 @@ def _scaled_field(
 def to_log(values: NDArray) -> NDArray:
     with np.errstate(divide="ignore"):
         return np.log(values)
-
-
-def ranges(starts: NDArray, sizes: NDArray) -> NDArray[np.int64]:
-    """The ranges start..start+size one after the other."""
-    ends = np.cumsum(sizes)
-    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - ends + sizes, sizes)

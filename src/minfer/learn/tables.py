@@ -558,8 +558,8 @@ class _Posteriors:
         weight: NDArray[np.float64],
         first: NDArray[np.int64],
     ) -> None:
-        from minfer.engine.elimination import tree_over
-        from minfer.solvers.clique_passes import Flat, links
+        from minfer.engine.elimination import links, tree_over
+        from minfer.engine.layout import Flat
         from minfer.solvers.row_plans import MAX_CELLS, RowPlan
 
         graph, scopes, ends = families.graph, families.scopes, families.ends

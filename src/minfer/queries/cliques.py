@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from minfer.basics.limits import clock
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.elimination import CliqueTree
+from minfer.engine.layout import Flat, ends
 from minfer.errors import RefusedError
-from minfer.solvers.clique_passes import Flat, collect_messages
+from minfer.solvers.clique_passes import collect_messages
 from minfer.solvers.exact import Exact
 
 _JUDGED = 0.05  # of the time there is: then its pace tells whether a pass will end in time,
@@ -33,22 +34,18 @@ Factor = tuple[tuple[int, ...], Table]  # scope, and logarithms of that shape
 
 def factors_of(model: Conditioned) -> list[Factor]:
     """The tables of a model over its free variables, then the free variables' fields."""
-    out: list[Factor] = []
-    for g in model.groups:
-        tables = g.log_tables()
-        for scope, table in zip(g._scope.tolist(), tables):
-            out.append((tuple(scope), np.asarray(table).reshape(g.shape)))
-    offsets = model.graph._offsets
-    for v in np.flatnonzero(model.fixed < 0).tolist():
-        out.append(((v,), model.field[offsets[v] : offsets[v + 1]]))
-    return out
+    out: list[Factor] = [
+        (tuple(scope), np.asarray(table).reshape(g.shape))
+        for g in model.groups
+        for scope, table in zip(g._scope.tolist(), g.log_tables())
+    ]
+    fields = np.split(model.field, model.graph._offsets[1:-1])
+    return out + [((v,), fields[v]) for v in np.flatnonzero(model.fixed < 0).tolist()]
 
 
 def constant_of(model: Conditioned) -> float:
     """What no free variable has a say in."""
-    known = np.flatnonzero(model.fixed >= 0)
-    at = model.graph._offsets[known] + model.fixed[known]
-    return model.constant + float(model.field[at].sum())
+    return model.constant + float(model.field[model.fixed_at].sum())
 
 
 def check_fits(
@@ -87,9 +84,8 @@ class Cliques:
         self.rest = [variables[ptr[c] : ptr[c] + n_eliminated[c]] for c in range(self.n)]
         self.separator = [variables[ptr[c] + n_eliminated[c] : ptr[c + 1]] for c in range(self.n)]
         self.own: list[list[int]] = [[] for _ in range(self.n)]  # factors at home in a clique
-        position, home = tree.position.tolist(), tree.home.tolist()
-        for i, (scope, _) in enumerate(self.factors):
-            self.own[home[min(scope, key=position.__getitem__)]].append(i)
+        for i, c in enumerate(tree.homes(*self._scopes).tolist()):
+            self.own[c].append(i)
         self.children: list[list[int]] = [[] for _ in range(self.n)]
         for c, p in enumerate(self.parent):
             if p >= 0:
@@ -130,17 +126,19 @@ class Cliques:
             self.up[c] = values[ends[c] : ends[c + 1]].reshape(shape) + scale[c]
         return sum(float(self.up[c]) for c in range(self.n) if self.parent[c] < 0)
 
+    @property
+    def _scopes(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """The factors' scopes end to end."""
+        scopes = [f[0] for f in self.factors]
+        every = np.array([v for scope in scopes for v in scope], dtype=np.int32)
+        return ends([len(scope) for scope in scopes]), every
+
     def _flat(self) -> Flat:
         """The factors end to end; fields are among them."""
-        scopes, tables = [f[0] for f in self.factors], [f[1].ravel() for f in self.factors]
-        off, fptr, toff = (
-            np.cumsum([0, *sizes], dtype=np.int64)
-            for sizes in (self.card, map(len, scopes), map(len, tables))
-        )
+        tables, off = [f[1].ravel() for f in self.factors], ends(self.card)
         return Flat(
             np.array(self.card, dtype=np.int32), off, np.zeros(int(off[-1])),
-            np.arange(len(scopes)), fptr,
-            np.array([v for scope in scopes for v in scope], dtype=np.int32), toff[:-1],
+            np.arange(len(tables)), *self._scopes, ends([len(t) for t in tables])[:-1],
             np.concatenate([np.zeros(0), *tables]),
         )  # fmt: skip
 

@@ -122,6 +122,6 @@ def possible(graph: FactorGraph, given: Mapping[int, int | NDArray[np.float64]])
     try:
         plan = plan_for(graph, (), tuple(sorted(hard)), tuple(sorted(soft)))
         field = log_field(plan.graph, plan.place, soft)[None] if soft else None
-        return bool(plan.log_z(plan.row(hard), field)[0] > -np.inf)
+        return bool(plan.run(plan.row(hard), field)[1][0] > -np.inf)
     except ContradictionError:
         return False

@@ -125,34 +125,22 @@ def information(
     n = int(model._n_states[t])
     rows = np.repeat(plan.row(hard), n, axis=0)
     rows[:, plan.place[t]] = np.arange(n)
-    able = plan.agrees(rows)
-    weight = np.full(n, -np.inf)
-    if soft:
-        like = np.log(soft[t], where=soft[t] > 0.0, out=np.full(n, -np.inf)) if t in soft else None
-        able &= True if like is None else like > -np.inf
-    probs = np.zeros((n, plan.n_states))
-    if able.any():
-        fields = None
-        if soft:
-            one = log_field(plan.graph, plan.place, soft)[None]
-            fields = np.repeat(one, int(able.sum()), axis=0)
-        found, weight[able] = plan.run(rows[able], fields)
-        probs[able] = found[:, : plan.n_states]
+    field = log_field(plan.graph, plan.place, soft)[None] if soft else None
+    probs, weight = plan.run(rows, field)
     top = weight.max()
     if top == -np.inf:
         raise ContradictionError(IMPOSSIBLE)
     p = np.exp(weight - top)
     p /= p.sum()
-    probs, p_able = probs[p > 0.0], p[p > 0.0]
-    entropy = _entropy(p_able)
+    probs, p = probs[p > 0.0], p[p > 0.0]
+    entropy = _entropy(p)
     told = []
     for v in candidates:
         lo = int(plan.offsets[plan.place[v]])
         given = probs[:, lo : lo + int(model._n_states[v])]
-        whole = p_able @ given
-        found_ = min(mutual_information(p_able[:, None] * given), entropy)
-        share = found_ / entropy if entropy > 0.0 else 0.0
-        told.append(Told(model.name(v), found_, share, _entropy(whole)))
+        found = min(mutual_information(p[:, None] * given), entropy)
+        share = found / entropy if entropy > 0.0 else 0.0
+        told.append(Told(model.name(v), found, share, _entropy(p @ given)))
     told.sort(key=lambda row: -row.mutual_information)
     return Information(model.name(t), entropy, tuple(told))
 

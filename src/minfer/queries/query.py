@@ -8,10 +8,10 @@ of each model by itself; :func:`prepare` hands one out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -21,12 +21,9 @@ from minfer.basics.checks import as_list, check_flag, check_graph, first_twice, 
 from minfer.errors import ContradictionError, EvidenceError, ModelError, visible
 from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, log_field, numbered
-from minfer.model.joint import Joint
 from minfer.model.states import Probabilities, is_plain_number
 from minfer.queries.conflicts import located
 from minfer.solvers.base import Marginals, Solver, in_parts
-from minfer.solvers.exact import Exact
-from minfer.solvers.joint_table import JointTable
 from minfer.solvers.plans import (
     IMPOSSIBLE,
     KEPT,
@@ -40,7 +37,20 @@ from minfer.solvers.plans import (
 from minfer.solvers.pruning import prune
 from minfer.solvers.status import LogZ, Status
 
-_EXACTLY = Exact()
+if TYPE_CHECKING:
+    from minfer.model.joint import Joint
+
+_NOTHING: dict[int, NDArray[np.float64]] = {}
+
+
+def _exactly() -> Solver:
+    from minfer.solvers.exact import Exact  # needed by few questions
+
+    return Exact()
+
+
+#: Observed states, and likelihoods of soft evidence, by variables' numbers.
+Given = tuple[Mapping[int, int], Mapping[int, NDArray[np.float64]]]
 
 
 class Posterior(Probabilities):
@@ -48,7 +58,8 @@ class Posterior(Probabilities):
 
     variable: str = ""
     states: tuple[str, ...] | None = None
-    _ask: Callable[[], float] | None = None
+    #: The question, its model, the evidence, and log Z of what it was answered by.
+    _asked: tuple[_Question, FactorGraph, Given, float] | None = None
 
     def __array_finalize__(self, other: Any) -> None:
         if isinstance(other, Posterior):
@@ -61,7 +72,10 @@ class Posterior(Probabilities):
         All evidence counts, the model's own field too, against the model's factors alone. Of a
         Bayesian network only the ancestors of what was observed have a say in it.
         """
-        return math.nan if self._ask is None else self._ask()
+        if self._asked is None:
+            return math.nan
+        question, graph, given, log_z = self._asked
+        return question.log_evidence(graph, given, log_z)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -138,20 +152,20 @@ def query(
         except TypeError:  # something that is not a model or a variable, or no evidence
             key = asked = None
         if asked is not None and hard is not None:
-            return asked.answer(hard, {})
+            return asked.answer((hard, _NOTHING))
     check_graph(model, "query")
     _check_some(targets)
     check_flag("check", check)
     hard, soft = numbered(model, {} if evidence is None else evidence)
     if targets is None and solver is None and not hard and not soft:
-        return Posteriors.of(Exact()(model), None)  # nothing a plan could be used for again
+        return Posteriors.of(_exactly()(model), None)  # nothing a plan could be used for again
     asked = _Question(model, targets, hard, soft, solver, check)
     if key is not None and not soft:
         known = kept_of(model)
         if len(known.asked) >= MOST_PLANS:
             known.asked.clear()
         known.asked[key] = asked
-    return asked.answer(hard, soft)
+    return asked.answer((hard, soft))
 
 
 def prepare(
@@ -226,7 +240,7 @@ class Query:
         """The answer for evidence on the variables that were prepared for."""
         found = self._asked.states({} if evidence is None else evidence)
         if found is not None:
-            return self._asked.answer(found, {})
+            return self._asked.answer((found, _NOTHING))
         hard, soft = numbered(self.model, {} if evidence is None else evidence)
         for what, given, wanted in (
             ("observed", hard, self._asked.hard),
@@ -238,7 +252,7 @@ class Query:
                     f"this question was prepared with these {what} variables: {names}; prepare "
                     "another for other evidence, or call minfer.query"
                 )
-        return self._asked.answer(hard, soft)
+        return self._asked.answer((hard, soft))
 
     def __repr__(self) -> str:
         what = ", ".join(self.targets) if len(self.targets) < 6 else f"{len(self.targets)} targets"
@@ -284,7 +298,7 @@ class _Question:
         self.careful = graph._field is not None or bool(self.soft or self.decided)
         self.title: tuple[str, tuple[str, ...] | None] = "", None
         if self.form == "one":
-            (t,) = self.targets
+            t = self.targets[0]
             self.title = graph.name(t), graph._states[t] if graph._states else None
         #: Of each observed variable, by name and number: its number, and that of its states.
         self._known: dict[Any, tuple[int, dict[Any, int]]] | None = None
@@ -333,15 +347,13 @@ class _Question:
 
     # ------------------------------------------------------------ answers
 
-    def answer(
-        self, hard: Mapping[int, int], soft: Mapping[int, NDArray[np.float64]]
-    ) -> Posterior | Joint | Marginals:
-        graph = self.graph
+    def answer(self, given: Given) -> Posterior | Joint | Marginals:
+        graph, hard = self.graph, given[0]
         try:
             if self.careful:
-                self._check(hard, soft)
+                self._check(given)
             if self.solver is not None:
-                return self._solve(self.solver, hard, soft)
+                return self._solve(self.solver, given)
             if self.single is not None:
                 p, unsafe = self.single([hard[v] for v in self.plan.order])
                 if not unsafe:
@@ -349,19 +361,22 @@ class _Question:
                     if log_z == -math.inf:
                         raise ContradictionError(IMPOSSIBLE)
                     p = p[:-2] if self.plan.target >= 0 else self._of_target(p, hard)
-                    return self._posterior(graph, p, hard, soft, log_z)
-            row, field = self.plan.row(hard), self._field(soft)
+                    return self._posterior(graph, p, given, log_z)
             if self.form == "joint":
-                return self._joint(hard, soft, row, field)
-            probs, log_zs = self.plan.run(row, field)
-            log_z = float(log_zs[0])
-            if log_z == -math.inf:
-                raise ContradictionError(IMPOSSIBLE)
+                return self._joint(given)
+            probs, log_z = self._row(given)
             if self.form == "all":
-                return self._all(hard, soft, probs[0], log_z)
-            return self._posterior(graph, self._of_target(probs[0], hard), hard, soft, log_z)
+                return self._all(given, probs, log_z)
+            return self._posterior(graph, self._of_target(probs, hard), given, log_z)
         except ContradictionError as error:
-            raise located(error, graph, hard, soft) from None
+            raise located(error, graph, *given) from None
+
+    def _row(self, given: Given) -> tuple[NDArray[np.float64], float]:
+        """The plan's answer to evidence: probabilities and log Z."""
+        probs, log_z = self.plan.run(self.plan.row(given[0]), self._field(given[1]))
+        if log_z[0] == -math.inf:
+            raise ContradictionError(IMPOSSIBLE)
+        return probs[0], float(log_z[0])
 
     def _of_target(self, p: NDArray, hard: Mapping[int, int]) -> NDArray[np.float64]:
         """The one target's among a row's probabilities."""
@@ -377,86 +392,66 @@ class _Question:
 
     # ------------------------------------------------------------ forms of answers
 
-    def _posterior(
-        self,
-        graph: FactorGraph,
-        p: NDArray,
-        hard: Mapping[int, int],
-        soft: Mapping[int, NDArray],
-        log_z: float,
-    ) -> Posterior:
+    def _posterior(self, graph: FactorGraph, p: NDArray, given: Given, log_z: float) -> Posterior:
         out = p.view(Posterior)
         out.variable, out.states = self.title
-        out._ask = lambda: self.log_evidence(graph, hard, soft, log_z)
+        out._asked = self, graph, given, log_z
         out.setflags(write=False)
         return out
 
-    def _joint(
-        self,
-        hard: Mapping[int, int],
-        soft: Mapping[int, NDArray],
-        row: NDArray[np.int32],
-        field: NDArray[np.float64] | None,
-    ) -> Joint:
-        graph, plan = self.graph, self.plan
+    def _joint(self, given: Given) -> Joint:
+        graph, plan, hard = self.graph, self.plan, given[0]
         free = [t for t in self.targets if t not in hard]
         order = in_order(graph, free)
+        row, field = plan.row(hard), self._field(given[1])
         if not free:
-            log_z = float(plan.run(row, field)[1][0])
-            if log_z == -math.inf:
-                raise ContradictionError(IMPOSSIBLE)
-            table: NDArray[np.float64] = np.ones(())
+            table, log_z = np.ones(()), self._row(given)[1]
         elif math.prod(int(graph._n_states[t]) for t in order[1:]) * plan.cells > MOST_ROW_CELLS:
-            answer = Exact()(plan.with_evidence(row[0], None if field is None else field[0]))
-            table = answer.joint(*(self.place[t] for t in free)).table
-            log_z = answer.log_z
+            answer = _exactly()(plan.with_evidence(row[0], None if field is None else field[0]))
+            table, log_z = answer.joint(*(self.place[t] for t in free)).table, answer.log_z
         else:
             table, log_z = plan.joint([self.place[t] for t in order], row, field)
             now = [*order[1:], order[0]]
             table = table.transpose([now.index(t) for t in free])
-        return self._named(_expanded(graph, self.targets, hard, table), hard, soft, log_z)
+        if len(free) < len(self.targets):  # put back onto all of them
+            whole = np.zeros([int(graph._n_states[t]) for t in self.targets])
+            whole[tuple(hard.get(t, slice(None)) for t in self.targets)] = table
+            table = whole
+        return self._named(table, given, log_z)
 
-    def _named(
-        self, table: NDArray, hard: Mapping[int, int], soft: Mapping[int, NDArray], log_z: float
-    ) -> Joint:
+    def _named(self, table: NDArray, given: Given, log_z: float) -> Joint:
+        from minfer.model.joint import Joint
+
         graph = self.graph
         return Joint(
             table,
             tuple(graph.name(t) for t in self.targets),
             tuple(graph.states(t) for t in self.targets),
             (),
-            lambda: self.log_evidence(graph, hard, soft, log_z),
-            lambda cells: self.logs(graph, cells, hard, soft),
+            lambda: self.log_evidence(graph, given, log_z),
+            lambda cells: self.logs(graph, cells, given),
         )
 
-    def _all(
-        self, hard: Mapping[int, int], soft: Mapping[int, NDArray], probs: NDArray, log_z: float
-    ) -> Marginals:
-        graph = self.graph._observing(hard, soft)
+    def _all(self, given: Given, probs: NDArray, log_z: float) -> Marginals:
+        graph = self.graph._observing(*given)
         own = probs[: int(graph._offsets[-1])].copy()
-        return Posteriors(
-            graph, own, _EXACTLY, Status.EXACT, LogZ.EXACT, state=_Later(graph, log_z)
-        )
+        state = _Later(graph, log_z)
+        return Posteriors(graph, own, _exactly(), Status.EXACT, LogZ.EXACT, state=state)
 
-    def _solve(
-        self, solver: Solver, hard: Mapping[int, int], soft: Mapping[int, NDArray]
-    ) -> Posterior | Joint | Marginals:
+    def _solve(self, solver: Solver, given: Given) -> Posterior | Joint | Marginals:
         if self.form == "all":
-            answer = solver(self.graph._observing(hard, soft))
+            answer = solver(self.graph._observing(*given))
             return Posteriors.of(answer, solver) if type(answer) is Marginals else answer
-        answer = self._of_part(solver, hard, soft)
+        answer = self._of_part(solver, given)
         where = [self.place[t] for t in self.targets]
         if self.form == "one":
-            p = np.array(answer[where[0]])
-            return self._posterior(self.graph, p, hard, soft, answer.log_z)
+            return self._posterior(self.graph, np.array(answer[where[0]]), given, answer.log_z)
         joint = answer.joint(*where)
-        return replace(self._named(joint.table, hard, soft, answer.log_z), _logs=joint._logs)
+        return replace(self._named(joint.table, given, answer.log_z), _logs=joint._logs)
 
-    def _of_part(
-        self, solver: Solver, hard: Mapping[int, int], soft: Mapping[int, NDArray]
-    ) -> Marginals:
+    def _of_part(self, solver: Solver, given: Given) -> Marginals:
         """What a solver of the caller's says of the part."""
-        graph, place = self.part.graph, self.place
+        (hard, soft), place, graph = given, self.place, self.part.graph
         graph = graph.tilt(log_field(graph, place, soft)) if soft else graph
         (solver,) = in_parts(solver, self.graph, [self.part])
         return solver(graph.with_evidence({place[v]: s for v, s in hard.items() if v in place}))
@@ -466,10 +461,10 @@ class _Question:
     def _field(self, soft: Mapping[int, NDArray]) -> NDArray[np.float64] | None:
         return log_field(self.part.graph, self.place, soft)[None] if self.soft else None
 
-    def _check(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> None:
+    def _check(self, given: Given) -> None:
         """A variable with no state left: by the model's zeros alone and evidence, or by the
         model's own field, evidence and soft evidence."""
-        graph = self.graph
+        graph, (hard, soft) = self.graph, given
         if self.check and graph._field is not None and graph.n_variables:
             nothing = np.maximum.reduceat(graph._field, graph._offsets[:-1]) == -np.inf
             if nothing.any():
@@ -487,28 +482,18 @@ class _Question:
         if any(hard.get(v, state) != state for v, state in self.decided.items()):
             raise ContradictionError(IMPOSSIBLE)
 
-    def log_evidence(
-        self,
-        graph: FactorGraph,
-        hard: Mapping[int, int],
-        soft: Mapping[int, NDArray],
-        log_z: float,
-    ) -> float:
+    def log_evidence(self, graph: FactorGraph, given: Given, log_z: float) -> float:
         """log P(evidence): of all of it, the model's own field included."""
         base = log_z_without_evidence(graph, self.solver)
         if self.part.whole:
             return log_z - base
-        asked = _Question(graph, (), hard, soft, self.solver, self.check)
-        return asked.log_z(hard, soft) - base
+        return _Question(graph, (), *given, self.solver, self.check).log_z(given) - base
 
     def logs(
-        self,
-        graph: FactorGraph,
-        cells: NDArray[np.int64],
-        hard: Mapping[int, int],
-        soft: Mapping[int, NDArray],
+        self, graph: FactorGraph, cells: NDArray[np.int64], given: Given
     ) -> NDArray[np.float64]:
         """log P(targets, evidence) of states of the targets (n, k), less a constant, (n,)."""
+        hard, soft = given
         asked = _Question(graph, (), {*hard, *self.targets}, soft, None, self.check)
         rows = np.repeat(asked.plan.row(hard), len(cells), axis=0)
         able = np.ones(len(cells), dtype=bool)
@@ -516,15 +501,14 @@ class _Question:
             if t in hard:
                 able &= cells[:, a] == hard[t]
             rows[:, asked.place[t]] = cells[:, a]
-        out = np.full(len(cells), -np.inf)
-        out[able] = asked.plan.log_z(rows[able], asked._field(soft))
-        return out
+        log_z = asked.plan.run(rows, asked._field(soft))[1]
+        return np.where(able, log_z, -np.inf)
 
-    def log_z(self, hard: Mapping[int, int], soft: Mapping[int, NDArray]) -> float:
+    def log_z(self, given: Given) -> float:
         """log Z of the part that has a say in it."""
         if self.solver is not None:
-            return self._of_part(self.solver, hard, soft).log_z
-        return float(self.plan.log_z(self.plan.row(hard), self._field(soft))[0])
+            return self._of_part(self.solver, given).log_z
+        return float(self.plan.run(self.plan.row(given[0]), self._field(given[1]))[1][0])
 
 
 @dataclass(eq=False)
@@ -541,7 +525,7 @@ class _Later:
     @property
     def state(self) -> Any:
         if self._answer is None:
-            self._answer = Exact()(self.graph)
+            self._answer = _exactly()(self.graph)
         return self._answer.state
 
     def factor(self, factor: int) -> NDArray[np.float64] | None:
@@ -559,6 +543,8 @@ def log_z_without_evidence(graph: FactorGraph, solver: Solver | None = None) -> 
     known, key = kept_of(graph).asked, ("log Z", repr(solver))
     found: float | None = known.get(key)
     if found is None:
+        from minfer.solvers.joint_table import JointTable
+
         bare = graph if graph._field is None else graph._renumbered(_field=None)
         part = prune(bare, (), (), whole=True)
         if not len(part.factors) and not len(part.variables):
@@ -566,7 +552,7 @@ def log_z_without_evidence(graph: FactorGraph, solver: Solver | None = None) -> 
         elif solver is None and (small := JointTable.of(bare)) is not None:
             found = small.log_z()
         else:
-            found = _Question(bare, (), (), (), solver, True).log_z({}, {})
+            found = _Question(bare, (), (), (), solver, True).log_z(({}, {}))
         known[key] = found
     return found
 
@@ -594,14 +580,3 @@ def _variables(graph: FactorGraph, names: Any, what: str) -> list[int]:
     if (twice := first_twice(found)) is not None:
         raise ModelError(f"{what}: {graph.name(twice)} is named twice")
     return found
-
-
-def _expanded(
-    graph: FactorGraph, targets: tuple[int, ...], hard: Mapping[int, int], table: NDArray
-) -> NDArray[np.float64]:
-    """A table over the free targets, put back onto all of them."""
-    if not any(t in hard for t in targets):
-        return table
-    out = np.zeros([int(graph._n_states[t]) for t in targets])
-    out[tuple(hard[t] if t in hard else slice(None) for t in targets)] = table
-    return out

@@ -25,6 +25,7 @@ from minfer.basics.checks import (
     real_numbers,
 )
 from minfer.basics.words import counted, plain
+from minfer.engine.layout import normalised as normalised
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import FactorGroup, read_only
 from minfer.model.states import Probabilities
@@ -478,11 +479,3 @@ def first_argmax(values: NDArray, offsets: NDArray) -> NDArray[np.int64]:
     place = np.arange(len(values)) - np.repeat(offsets[:-1], sizes)
     place = np.where(values == top, place, len(values))
     return np.minimum.reduceat(place, offsets[:-1])
-
-
-def normalised(weights: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Every segment scaled to sum to one; the last axis holds them all."""
-    if len(offsets) < 2:
-        return weights
-    totals = np.add.reduceat(weights, offsets[:-1], axis=-1)
-    return weights / np.repeat(totals, np.diff(offsets), axis=-1)

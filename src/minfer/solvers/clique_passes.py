@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
 from minfer.basics.words import power
-from minfer.engine.elimination import Adjacency, CliqueTree, clique_tree, linked
-from minfer.errors import ContradictionError, RefusedError
+from minfer.engine.elimination import CliqueTree, clique_tree
+from minfer.engine.layout import Flat, ends, flatten, normalised
+from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS, n_entries
 from minfer.factors.tables import Tables
 
@@ -90,54 +91,6 @@ def _duration(seconds: float) -> str:
     return f"{days:,.0f} days" if days < 1e5 else f"{days / 365.25:.0e} years"
 
 
-class Flat(NamedTuple):
-    """A model in tables, end to end. F factors."""
-
-    card: NDArray[np.int32]  # (V,) number of states
-    off: NDArray[np.int64]  # (V+1,) where a variable's states begin
-    field: NDArray[np.float64]  # (sum S,)
-    ids: NDArray[np.int64]  # (F,) the factors' numbers in the graph
-    fptr: NDArray[np.int64]  # (F+1,) where a factor's scope begins
-    scope: NDArray[np.int32]
-    toff: NDArray[np.int64]  # (F,) where its table begins; shared tables share it
-    log_psi: NDArray[np.float64]
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Cells of each table, (F,)."""
-        return table_sizes(self.card, self.fptr, self.scope)
-
-    def part(self, variables: NDArray[np.int64], kept: NDArray[np.bool_]) -> Flat:
-        """Some tables (F,) over some of the variables, these numbered anew."""
-        if len(variables) == len(self.card) and kept.all():
-            return self
-        used = np.zeros(len(self.card), dtype=bool)
-        used[variables] = True
-        card = self.card[variables]
-        off = np.zeros(len(variables) + 1, dtype=np.int64)
-        np.cumsum(card, out=off[1:])
-        arity = np.diff(self.fptr)
-        fptr = np.zeros(int(np.count_nonzero(kept)) + 1, dtype=np.int64)
-        np.cumsum(arity[kept], out=fptr[1:])
-        place = np.cumsum(used, dtype=np.int32) - 1
-        return Flat(
-            card, off, self.field[np.repeat(used, self.card)], self.ids[kept], fptr,
-            place[self.scope[np.repeat(kept, arity)]].astype(np.int32), self.toff[kept],
-            self.log_psi,
-        )  # fmt: skip
-
-
-def flatten(model: Conditioned) -> Flat:
-    """A model of tables only, end to end."""
-    graph, arrays = model.graph, model.arrays
-    return Flat(graph._n_states, graph._offsets, model.field, *arrays.scopes, *arrays.cells)
-
-
-def links(flat: Flat, keep: NDArray[np.bool_]) -> Adjacency:
-    """Which of the variables to keep share a table."""
-    return linked(flat.scope, flat.fptr, keep, flat.card)
-
-
 class Inputs(NamedTuple):
     """The clique tree as the kernels read it. C cliques, I inputs (fields, tables, messages)."""
 
@@ -200,10 +153,7 @@ def collect_messages(
     for first, stop in slices_of(tree):
         look(first)
         if collect(inputs, first, stop, values, scale, maximal) >= 0 and not impossible:
-            raise ContradictionError(
-                "every assignment has probability zero: the model's zeros, or the model's zeros "
-                "and the evidence, contradict each other"
-            )
+            raise ContradictionError(NOTHING_POSSIBLE)
     return Collected(inputs, values, scale, inputs.n_out + int(tree.scratch_cells) + spare)
 
 
@@ -212,9 +162,7 @@ def _collected(
 ) -> tuple[Collected, float, NDArray[np.int64]]:
     """The first pass of a model; log Z; the tables' sizes, if their marginals are wanted."""
     flat, constant = _scaled(flatten(model), model)
-    if model.has_fixed:
-        known = np.flatnonzero(model.fixed >= 0)
-        constant += float(model.field[flat.off[known] + model.fixed[known]].sum())
+    constant += float(model.field[model.fixed_at].sum())
     found = collect_messages(flat, tree, lambda _: check_clock(deadline), joints=joints)
     return found, constant + float(found.scale.sum()), flat.sizes if joints else _NO_SIZES
 
@@ -230,10 +178,10 @@ def pass_messages(
     for first, stop in reversed(slices_of(tree)):
         check_clock(deadline)
         distribute(found.inputs, first, stop, found.values, found.scale, out)
-    n_states = len(model.field)
-    probs = _normalise(model, out[:n_states])
-    joint = _normalise_joints(out[n_states : found.inputs.n_out].copy(), sizes)
-    return Passed(probs, log_z, joint)
+    out[model.fixed_at] = 1.0
+    probs, tables = np.split(out[: found.inputs.n_out], [len(model.field)])
+    probs = normalised(probs, model.graph._offsets)
+    return Passed(probs, log_z, normalised(tables, ends(sizes)))
 
 
 class Moved(NamedTuple):
@@ -261,9 +209,8 @@ def pass_means(
     n_states = len(model.field)
     starts = model.graph._offsets
     probs = _balanced(moments[:n_states], out[:n_states], starts)
-    ends = np.concatenate([[0], np.cumsum(sizes)])
     cut = slice(n_states, inputs.n_out)
-    return Moved(probs, _balanced(moments[cut], out[cut], ends))
+    return Moved(probs, _balanced(moments[cut], out[cut], ends(sizes)))
 
 
 def _balanced(
@@ -311,29 +258,17 @@ def _at_most_zero(
     return values - np.repeat(tops, np.diff(starts, append=len(values))), tops
 
 
-def table_sizes(
-    n_states: NDArray[np.int32], fptr: NDArray[np.int64], scope: NDArray[np.int32]
-) -> NDArray[np.int64]:
-    """Cells of each table, shape (F,)."""
-    if len(fptr) < 2:
-        return np.zeros(0, dtype=np.int64)
-    return np.multiply.reduceat(n_states[scope].astype(np.int64), fptr[:-1])
-
-
 def lay_out_inputs(flat: Flat, tree: CliqueTree, joints: bool = False) -> Inputs:
     """Lay out inputs by clique. ``joints``: marginals of the tables are wanted."""
     from minfer.kernels.cliques.streamed import place_inputs
 
-    message = np.empty(len(tree.parent) + 1, dtype=np.int64)
-    message[0] = len(flat.field) + len(flat.log_psi)
-    message[1:] = tree.separator_cells
-    np.cumsum(message, out=message)
-    scope = np.concatenate([flat.scope, tree.variables])
+    message = len(flat.field) + len(flat.log_psi) + ends(tree.separator_cells.astype(np.int64))
     in_ptr, source, out, child, where, arity, n_out = place_inputs(
-        flat.off, flat.fptr, flat.toff, tree.ptr, tree.variables, tree.n_eliminated, tree.parent,
-        tree.home, tree.position, scope, message, len(flat.log_psi),
-        flat.sizes if joints else _NO_SIZES, joints,
+        flat.off, flat.fptr, flat.toff, flat.sizes if joints else _NO_SIZES,
+        tree.homes(flat.fptr, flat.scope), tree.ptr, tree.variables, tree.n_eliminated, tree.parent,
+        message,
     )  # fmt: skip
+    scope = np.concatenate([flat.scope, tree.variables])
     return Inputs(
         flat.card, tree.ptr, tree.variables, tree.n_eliminated, message, in_ptr, source, out,
         child, where, arity, scope, len(flat.scope), n_out,
@@ -355,25 +290,6 @@ def check_clock(deadline: float) -> None:
             "Exact: the time limit passed before the answer was complete; raise time_limit, "
             "or use BeliefPropagation, which answers approximately"
         )
-
-
-def _normalise(model: Conditioned, probs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Marginals summing to 1, the fixed variables' included."""
-    offsets = model.graph._offsets
-    if model.has_fixed:
-        known = np.flatnonzero(model.fixed >= 0)
-        probs[offsets[known] + model.fixed[known]] = 1.0
-    if len(probs):
-        total = np.add.reduceat(probs, offsets[:-1])
-        probs = probs / np.repeat(total, model.graph._n_states)
-    return probs
-
-
-def _normalise_joints(joints: NDArray, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    if len(sizes):
-        first = np.cumsum(sizes) - sizes
-        joints /= np.repeat(np.add.reduceat(joints, first), sizes)
-    return joints
 
 
 @dataclass(eq=False)
@@ -458,9 +374,8 @@ def _check_cells(n_variables: int, n_cells: int) -> None:
 
 def joint_starts(model: Conditioned) -> NDArray[np.int64]:
     """Where each factor's joint marginal begins (F,) among those of all tables; -1: nowhere."""
-    flat = model.arrays.scopes
-    sizes = table_sizes(model.graph._n_states, flat.fptr, flat.scope)
-    first = np.full(max(model.graph.n_factors, int(flat.ids.max(initial=-1)) + 1), -1)
-    own = flat.ids >= 0  # not those of chains
-    first[flat.ids[own]] = (np.cumsum(sizes) - sizes)[own]
+    ids, begin = model.arrays.scopes.ids, ends(model.arrays.sizes)[:-1]
+    first = np.full(max(model.graph.n_factors, int(ids.max(initial=-1)) + 1), -1)
+    own = ids >= 0  # not those of chains
+    first[ids[own]] = begin[own]
     return first

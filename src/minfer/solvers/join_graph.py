@@ -19,7 +19,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,9 @@ from minfer.basics.limits import clock, deadline_of, start_clock
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import SLOW_STEP, Adjacency, adjacency, eliminate_by
-from minfer.errors import ContradictionError, RefusedError
+from minfer.engine.layout import ends
+from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.solvers.base import Marginals, check_start, normalised
-from minfer.solvers.clique_passes import table_sizes
 from minfer.solvers.iteration import drifts, iterate
 from minfer.solvers.status import LogZ, Status
 
@@ -179,8 +179,8 @@ def clusters(
     card = model.graph._n_states.tolist()
     buckets: list[list[_Item]] = [[] for _ in order]
     flat = model.arrays.scopes
-    every, ends = flat.scope.tolist(), flat.fptr.tolist()
-    for f, (begin, end) in enumerate(pairwise(ends)):
+    every = flat.scope.tolist()
+    for f, (begin, end) in enumerate(pairwise(flat.fptr.tolist())):
         scope = frozenset(every[begin:end])
         buckets[min(place[v] for v in scope)].append((scope, f, -1))
     out = Clusters([], [], {}, [], 0, 0, 0)
@@ -256,10 +256,10 @@ class Links:
         self.model, self.joined = model, joined
         self.card = card = graph._n_states.astype(np.int64)
         n = len(joined.scopes)
-        self.cl_ptr = _ends([len(s) for s in joined.scopes])
+        self.cl_ptr = ends([len(s) for s in joined.scopes])
         self.cl_var = np.array([v for s in joined.scopes for v in s], dtype=np.int64)
         sizes = [[int(card[v]) for v in s] for s in joined.scopes]
-        cell_ptr = _ends([math.prod(s) for s in sizes])
+        cell_ptr = ends([math.prod(s) for s in sizes])
         n_outer, inner = np.zeros(n, dtype=np.int64), np.ones(n, dtype=np.int64)
         for c, shape in enumerate(sizes):
             cut, cells = len(shape), 1
@@ -275,7 +275,7 @@ class Links:
 
         flat, (toff, log_psi), off = model.arrays.scopes, model.arrays.cells, graph._offsets
         begin, scope = flat.fptr, flat.scope.astype(np.int64)
-        size = table_sizes(graph._n_states, flat.fptr, flat.scope)
+        size = model.arrays.sizes
         for c, factors in enumerate(joined.factors):
             for f in factors:
                 add(c, scope[begin[f] : begin[f + 1]], log_psi[toff[f] : toff[f] + size[f]])
@@ -283,19 +283,19 @@ class Links:
             add(c, np.array([v]), model.field[off[v] : off[v + 1]])
         edges = joined.edges
         edge = np.array([e[:2] for e in edges], dtype=np.int64).reshape(-1, 2)
-        sep_ptr = _ends([len(e[2]) for e in edges])
+        sep_ptr = ends([len(e[2]) for e in edges])
         sep_var = np.array([v for e in edges for v in e[2]], dtype=np.int64)
         sep_cells = np.array([math.prod(card[list(e[2])].tolist()) for e in edges], dtype=np.int64)
-        ends = edge.ravel()
-        by = np.argsort(ends, kind="stable")
-        inc_ptr = _ends(np.bincount(ends, minlength=n))
-        place_ptr = _ends((np.diff(cell_ptr) // inner + inner)[ends[by]])
+        of = edge.ravel()
+        by = np.argsort(of, kind="stable")
+        inc_ptr = ends(np.bincount(of, minlength=n))
+        place_ptr = ends((np.diff(cell_ptr) // inner + inner)[of[by]])
         place = np.empty(int(place_ptr[-1]), dtype=np.int32)
         fill_places(
             card, self.cl_ptr, self.cl_var, n_outer, inc_ptr, by // 2, sep_ptr, sep_var, place_ptr,
             place,
         )  # fmt: skip
-        at = _ends(np.repeat(sep_cells, 2))
+        at = ends(np.repeat(sep_cells, 2))
         msg = np.repeat(-np.log(np.repeat(sep_cells, 2)), np.diff(at))
         self.arrays = ClusterGraph(
             psi, cell_ptr, inner, inc_ptr, by // 2, by % 2, edge, sep_cells, at[:-1].copy(), msg,
@@ -313,10 +313,7 @@ class Links:
             moved, before = np.zeros(1), self.arrays.msg.copy()
             for forward in (True, False):
                 if sweep(self.arrays, float(damping), forward, moved) >= 0:
-                    raise ContradictionError(
-                        "every assignment has probability zero: the model's zeros, or the model's "
-                        "zeros and the evidence, contradict each other"
-                    )
+                    raise ContradictionError(NOTHING_POSSIBLE)
             residuals[k] = self.last = float(moved[0])
             if self.last <= tol and drifts(before, self.arrays.msg):
                 residuals[k] = self.last = math.nextafter(tol, 1.0)  # quiet, but not settled
@@ -337,10 +334,7 @@ class Links:
         where = self.card, self.cl_ptr, self.cl_var, home, graph._offsets
         log_z = read(self.arrays, *where, probs)
         if log_z == -np.inf:
-            raise ContradictionError(
-                "every assignment has probability zero: the model's zeros, or the model's zeros "
-                "and the evidence, contradict each other"
-            )
+            raise ContradictionError(NOTHING_POSSIBLE)
         log_z += model.constant
         probs[model.fixed_at] = 1.0
         log_z += float(model.field[model.fixed_at].sum())
@@ -381,10 +375,3 @@ class JoinGraphState:
         left = [v for v in inside if v in scope]
         joint = self.links.belief(c).sum(axis=axes).transpose([left.index(v) for v in scope])
         return replace(model, graph=self.graph).expand(factor, joint)
-
-
-def _ends(sizes: Any) -> NDArray[np.int64]:
-    """Where parts of these sizes begin, and where the last one ends."""
-    out = np.zeros(len(sizes) + 1, dtype=np.int64)
-    np.cumsum(sizes, out=out[1:])
-    return out

@@ -55,7 +55,7 @@ def _logs(graph: FactorGraph, which: list[int], cells: NDArray[np.int64]) -> NDA
     plan = plan_for(graph, (), tuple(which), whole=True)
     rows = np.repeat(plan.nothing_known, len(cells), axis=0)
     rows[:, [plan.place[v] for v in which]] = cells
-    return plan.log_z(rows)
+    return plan.run(rows)[1]
 
 
 def joint_table(m: Marginals, variables: list[int]) -> NDArray[np.float64]:

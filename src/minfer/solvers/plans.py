@@ -36,12 +36,11 @@ from numpy.typing import NDArray
 
 from minfer.basics.checks import check_graph
 from minfer.engine.conditioning import condition
-from minfer.engine.decomposition import only_tables
-from minfer.engine.elimination import clique_tree, tree_over
+from minfer.engine.elimination import clique_tree, links, tree_over
+from minfer.engine.layout import flatten, ranges
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS
 from minfer.graph import FactorGraph
-from minfer.solvers.clique_passes import check_tree, flatten, links, pass_messages
 from minfer.solvers.pruning import PrunedPart, prune
 from minfer.solvers.row_plans import (
     MAX_CELLS,
@@ -52,8 +51,9 @@ from minfer.solvers.row_plans import (
     observed_sets,
     spread,
 )
-from minfer.solvers.small import MOST_VARIABLES, AnswerTable
 
+#: Variables of a question up to which a whole table may answer it.
+MOST_TABLED = 16
 #: Cells of all rows of one question, beyond which its joint comes from one wider tree.
 MOST_ROW_CELLS = 2.0**28
 #: Plans kept for each model, and cells of all of them: some 30 bytes each.
@@ -92,6 +92,8 @@ class CliquePlan:
         if flat is not None:
             free = np.ones(len(flat.card), dtype=bool)
         else:
+            from minfer.engine.decomposition import only_tables
+
             model = only_tables(condition(part.graph))
             flat, constant, free = flatten(model), model.constant, model.fixed < 0
             if not free.all():
@@ -143,14 +145,23 @@ class CliquePlan:
         """Rows of observed states (N, V), -1 where free, with log-weights to add (N, sum S).
 
         Probabilities, of the plan's one target or of all its variables, and log Z; NaN and minus
-        infinity where impossible.
+        infinity where impossible. A field of one row is that of all.
         """
+        if len(self.fixed):  # what the model's zeros alone decide
+            wrong = ((evidence >= 0) & (self.fixed >= 0) & (evidence != self.fixed)).any(axis=1)
+            if wrong.any():
+                instead = np.where(evidence >= 0, np.maximum(self.fixed, 0), -1).astype(np.int32)
+                probs, log_z = self.run(np.where(wrong[:, None], instead, evidence), field)
+                probs[wrong], log_z[wrong] = np.nan, -np.inf
+                return probs, log_z
         if field is not None:
+            if len(field) < len(evidence):
+                field = np.repeat(field, len(evidence), axis=0)
             behind = int(self.offsets[-1]) - field.shape[1]  # those of auxiliary variables
             field = np.pad(field, ((0, 0), (0, behind))) if behind else field
         if not self.fits:
             return self._one_by_one(evidence, field)
-        probs, log_z, unsafe, _ = self.rows.answer(evidence, field)
+        probs, log_z, unsafe, _ = self.rows.run(field, evidence)
         if unsafe[0] if len(unsafe) == 1 else unsafe.any():
             some = self._one_by_one(evidence[unsafe], None if field is None else field[unsafe])
             probs[unsafe, : some[0].shape[1]], log_z[unsafe] = some
@@ -164,23 +175,15 @@ class CliquePlan:
         behind = self.nothing_known.shape[1] - rows.shape[1]
         if behind:
             rows = np.pad(rows, ((0, 0), (0, behind)), constant_values=-1)
-        able = self.agrees(rows)
-        if able.all():
-            return self.run(rows)
-        probs, log_z = self.run(np.where(able[:, None], rows, -1))
-        probs[~able], log_z[~able] = np.nan, -np.inf
-        return probs, log_z
-
-    def agrees(self, rows: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Whether observed states (N, V) agree with what the model's zeros alone decide."""
-        if not len(self.fixed):
-            return np.ones(len(rows), dtype=bool)
-        return ~((rows >= 0) & (self.fixed >= 0) & (rows != self.fixed)).any(axis=1)
+        return self.run(rows)
 
     def _one_by_one(
         self, evidence: NDArray[np.int32], field: NDArray[np.float64] | None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """In logarithms, planned for each."""
+        from minfer.engine.decomposition import only_tables
+        from minfer.solvers.clique_passes import check_tree, pass_messages
+
         mine = slice(self.n_states if self.all else 0)
         if self.target >= 0:
             mine = slice(*self.offsets[self.target : self.target + 2].tolist())
@@ -214,17 +217,6 @@ class CliquePlan:
                 row[0, self.place[v]] = state
         return row
 
-    def log_z(
-        self, rows: NDArray[np.int32], field: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
-        """Of rows (N, V) that have one field at most (1, sum S); minus infinity: impossible."""
-        out = np.full(len(rows), -np.inf)
-        able = self.agrees(rows)
-        if able.any():
-            some = None if field is None else np.repeat(field, int(able.sum()), axis=0)
-            out[able] = self.run(rows[able], some)[1]
-        return out
-
     # ------------------------------------------------------------ several targets
 
     def joint(
@@ -243,14 +235,9 @@ class CliquePlan:
         rows = np.repeat(row, n, axis=0)
         if others:
             rows[:, others] = np.indices(sizes[1:]).reshape(len(others), n).T
-        fine = self.agrees(rows)
-        table, log_z = np.zeros((n, sizes[0])), np.full(n, -np.inf)
-        if fine.any():
-            some = rows[fine]
-            fields = None if field is None else np.repeat(field, len(some), axis=0)
-            probs, log_z[fine] = self.run(some, fields)
-            lo = int(self.offsets[first]) if self.all else 0
-            table[fine] = np.nan_to_num(probs[:, lo : lo + sizes[0]])
+        probs, log_z = self.run(rows, field)
+        lo = int(self.offsets[first]) if self.all else 0
+        table = np.nan_to_num(probs[:, lo : lo + sizes[0]])
         top = float(log_z.max())
         if top == -np.inf:
             raise ContradictionError(IMPOSSIBLE)
@@ -312,7 +299,9 @@ def plan_for(
             plans.move_to_end(key)
             return plan
     part = prune(graph, targets, observed, soft, whole=whole, check=check)
-    if small and len(part.variables) <= MOST_VARIABLES:  # of all that P(evidence) depends on
+    if small and len(part.variables) <= MOST_TABLED:  # of all that P(evidence) depends on
+        from minfer.solvers.joint_table import AnswerTable
+
         wide = part if part.whole else prune(graph, targets, observed, whole=True)
         plan = AnswerTable.of(wide, targets[0], observed)
     if plan is None:
@@ -403,12 +392,34 @@ class Network:
         """The same with log Z of what was planned for in place of log P(e)."""
         known = np.ascontiguousarray(evidence, dtype=np.int32)
         asked = tuple(targets)
+        groups = list(self._grouped(known, asked, check)) if len(known) else []
+        if len(groups) == 1 and workers == 1 and known.size <= _BLOCK // 8:
+            return self._lines(groups[0][0], known, asked)  # as they come
         width = int(self.graph._n_states[list(asked)].sum())
         out = RowAnswers(np.empty((len(known), width)), np.empty(len(known)))
-        if len(known):
-            for plan, rows in self._grouped(known, asked, check):
-                self._answer(plan, known, rows, asked, out, workers)
+        for plan, rows in groups:
+            self._fill(plan, known, rows, asked, out, workers)
         return out
+
+    def _fill(
+        self,
+        plan: CliquePlan,
+        known: NDArray[np.int32],
+        rows: NDArray[np.int64] | None,
+        targets: tuple[int, ...],
+        out: RowAnswers,
+        workers: int,
+    ) -> None:
+        """The lines of some rows, or of all."""
+        step = max(1024, _BLOCK // max(plan.rows.width, 1))
+
+        def answer(begin: int, end: int) -> None:  # in a thread of its own
+            for first in range(begin, end, step):
+                past = min(first + step, end)
+                some = slice(first, past) if rows is None else rows[first:past]
+                out.probs[some], out.log_pe[some] = self._lines(plan, known[some], targets)
+
+        spread(answer, len(known) if rows is None else len(rows), workers)
 
     @cached_property
     def log_z(self) -> float:
@@ -458,40 +469,21 @@ class Network:
         if rest.any():
             yield shared, None if rest.all() else np.flatnonzero(rest)
 
-    def _answer(
-        self,
-        plan: CliquePlan,
-        known: NDArray[np.int32],
-        rows: NDArray[np.int64] | None,
-        targets: tuple[int, ...],
-        out: RowAnswers,
-        workers: int,
-    ) -> None:
-        """Fill the lines of some rows, or of all."""
-        columns, states = None, np.zeros(0, dtype=np.int64)
-        if plan.all:  # of the plan's probabilities, those asked for
+    def _lines(
+        self, plan: CliquePlan, known: NDArray[np.int32], targets: tuple[int, ...]
+    ) -> RowAnswers:
+        """Rows by a plan: of its probabilities those asked for."""
+        probs, log_z = plan.answer(known)
+        if plan.all:
             where = np.array([plan.place[t] for t in targets], dtype=np.int64)
-            sizes = np.diff(plan.offsets)[where]
-            columns = np.arange(int(sizes.sum()))
-            columns += np.repeat(plan.offsets[where] - np.cumsum(sizes) + sizes, sizes)
-            if len(columns) == plan.offsets[-1] and bool((np.diff(columns) == 1).all()):
-                columns = None
+            columns = ranges(plan.offsets[where], np.diff(plan.offsets)[where])
+            if len(columns) < plan.offsets[-1] or bool((np.diff(columns) != 1).any()):
+                probs = probs.take(columns, axis=1)
         elif targets and plan.target < 0:  # always observed
             states = np.arange(int(self.graph._n_states[targets[0]]))
-        step = max(1024, _BLOCK // max(plan.rows.width if plan.fits else 1, 1))
-
-        def answer(begin: int, end: int) -> None:  # in a thread of its own, what comes after too
-            for first in range(begin, end, step):
-                past = min(first + step, end)
-                some = slice(first, past) if rows is None else rows[first:past]
-                probs, log_z = plan.answer(known[some])
-                if len(states):
-                    possible = np.where(log_z > -np.inf, 1.0, np.nan)
-                    probs = (known[some, targets[0], None] == states) * possible[:, None]
-                out.log_pe[some] = log_z
-                out.probs[some] = probs if columns is None else probs.take(columns, axis=1)
-
-        spread(answer, len(known) if rows is None else len(rows), workers)
+            possible = np.where(log_z > -np.inf, 1.0, np.nan)
+            probs = (known[:, targets[0], None] == states) * possible[:, None]
+        return RowAnswers(probs, log_z)
 
 
 # ---------------------------------------------------------------- targets

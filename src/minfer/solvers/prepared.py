@@ -415,7 +415,8 @@ class PreparedExact(Prepared):
             return None
         graph, n = self.graph, rows.n
         own = rows.weights is not None or rows.field is not None or statistics
-        if rows.evidence is not None and not own:  # planned by what rows observe
+        if rows.evidence is not None and not own and n * self.tree.cells > WORTH_PLANNING:
+            # planned by what rows observe
             every = range(graph.n_variables)
             probs, values = Network(graph).solve(rows.evidence, every, workers)
             codes = np.where(values > -np.inf, code(Status.EXACT), code(None)).astype(np.int8)
@@ -451,7 +452,8 @@ class PreparedExact(Prepared):
             behind = len(self.model.fixed) - graph.n_variables  # auxiliary variables are free
             wrong = ((known >= 0) & (self.model.fixed[: graph.n_variables] >= 0)
                      & (known != self.model.fixed[: graph.n_variables])).any(axis=1)  # fmt: skip
-            known = np.pad(known, ((0, 0), (0, behind)), constant_values=-1)
+            if behind:
+                known = np.pad(known, ((0, 0), (0, behind)), constant_values=-1)
         elif more is None and log_psi is None:
             known = np.full((n, len(self.model.fixed)), -1, dtype=np.int32)
         found = plan.run(more, known, log_psi, joints=statistics, workers=workers)
@@ -465,7 +467,7 @@ class PreparedExact(Prepared):
         batch = Batch(
             graph, probs, values, LogZ.EXACT, codes, np.zeros(n, dtype=np.int64), np.zeros(n),
             self.solver, 0.0,
-            None if found.joints is None else expected(graph, self.model, probs, found.joints),
+            expected(graph, self.model, probs, found.joints) if statistics else None,
         )  # fmt: skip
         batch = with_singles(batch, self, rows, np.flatnonzero(found.unsafe & ~impossible))
         return replace(batch, seconds=clock() - began)

@@ -22,9 +22,9 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.engine.layout import Scopes, cells, scopes
+from minfer.engine.layout import FactorArrays, Flat
+from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
-from minfer.solvers.clique_passes import Flat
 
 #: How far a row of a conditional table may be from one to be summed out unseen.
 _ROW_SUM = 1e-12
@@ -72,7 +72,9 @@ class PrunedPart:
     @cached_property
     def graph(self) -> FactorGraph:
         """The part as a model of its own, variables and factors numbered anew."""
-        return _restricted(self.of, self.factors, self.variables)
+        labels = np.ones(self.of.n_variables, dtype=np.int64)
+        labels[self.variables] = 0
+        return self.of.keep(self.factors).split(labels)[0].graph
 
     @cached_property
     def flat(self) -> Flat | None:
@@ -83,7 +85,7 @@ class PrunedPart:
             return None
         kept = np.zeros(len(flat.ids), dtype=bool)
         kept[self.factors] = True
-        return flat.part(self.variables, kept[flat.ids])
+        return flat.part(self.variables, np.flatnonzero(kept[flat.ids]))
 
 
 _STRUCTURES: WeakKeyDictionary[FactorGraph, PruningLists] = WeakKeyDictionary()
@@ -99,74 +101,43 @@ def structure_of(graph: FactorGraph) -> PruningLists:
 
 def _structure(graph: FactorGraph) -> PruningLists:
     n, n_factors = graph.n_variables, graph.n_factors
-    tables = [g for g in graph.groups if g.form == "table"]
-    where = scopes(tables)
-    toff, log_psi = cells(tables)
-    if len(tables) < len(graph.groups):
-        lists: list[list[int]] = [[] for _ in range(n_factors)]
-        for g in graph.groups:
-            for i, scope in zip(g._ids.tolist(), g._scope.tolist()):
-                lists[i] = scope
-        flat = None
-    else:
-        every, ends = where.scope.tolist(), where.fptr.tolist()
-        lists = [[]] * n_factors
-        for k, i in enumerate(where.ids.tolist()):
-            lists[i] = every[ends[k] : ends[k + 1]]
-        flat = None if [] in lists else Flat(
-            np.ascontiguousarray(graph._n_states), graph._offsets, np.array(graph.field),
-            *where, toff, log_psi,
-        )  # fmt: skip
+    arrays = FactorArrays(graph._n_states, graph._offsets, graph.groups)
+    where = arrays.scopes
+    every, past = where.scope.tolist(), where.fptr.tolist()
+    lists: list[list[int]] = [[]] * n_factors
+    factors: list[list[int]] = [[] for _ in range(n)]
+    for i, begin, end in sorted(zip(where.ids.tolist(), past, past[1:])):
+        lists[i] = every[begin:end]
+        for v in lists[i]:
+            factors[v].append(i)
     zeros = np.ones(n_factors, dtype=bool)
     child = np.full(n_factors, -1, dtype=np.int64)
-    if len(toff):
-        first, which = toff, np.arange(len(toff))
-        if not (toff[1:] > toff[:-1]).all():  # one table for several factors
-            first, which = np.unique(toff, return_inverse=True)
-        zeros[where.ids] = np.logical_or.reduceat(log_psi == -np.inf, first)[which]
-    if graph._child is not None:
-        child[:] = _summed_out(graph, where, toff, log_psi)
-    factors: list[list[int]] = [[] for _ in range(n)]
-    for i, scope in enumerate(lists):
-        for v in scope:
-            factors[v].append(i)
+    for g in graph.groups:
+        if g.form == "table":
+            zeros[g._ids] = g.forbids()
+            if graph._child is not None:
+                child[g._ids] = _summed_out(g, graph._child[g._ids])
     touched = [False] * n
     if graph._field is not None and n:
         said = graph._field != 0.0
         touched = (np.add.reduceat(said, graph._offsets[:-1], dtype=np.int64) > 0).tolist()
+    flat = None
+    if [] not in lists and all(g.form == "table" for g in graph.groups):
+        flat = Flat(graph._n_states, graph._offsets, np.array(graph.field), *where, *arrays.cells)
     return PruningLists(lists, factors, child.tolist(), zeros.tolist(), touched, flat)
 
 
-def _summed_out(
-    graph: FactorGraph, where: Scopes, toff: NDArray[np.int64], log_psi: NDArray[np.float64]
-) -> NDArray[np.int64]:
-    """The child of each factor whose table does sum to one over it, -1 of others."""
-    assert graph._child is not None
-    out = np.full(graph.n_factors, -1, dtype=np.int64)
-    own = graph._child[where.ids]
-    if len(own) and (toff[1:] > toff[:-1]).all() and (np.diff(where.fptr) > 0).all():
-        last = where.scope[where.fptr[1:] - 1]
-        if (own == last).all():  # as files and constructors make them: rows lie end to end
-            width = graph._n_states[last].astype(np.int64)
-            n_rows = np.diff(toff, append=len(log_psi)) // width
-            sizes = np.repeat(width, n_rows)
-            total = np.add.reduceat(np.exp(log_psi), np.cumsum(sizes) - sizes)
-            off = np.maximum.reduceat(np.abs(total - 1.0), np.cumsum(n_rows) - n_rows)
-            out[where.ids] = np.where(off <= _ROW_SUM, own, -1)
-            return out
-    for g in graph.groups:
-        if g.form != "table":
-            continue
-        own, tables = graph._child[g._ids], g.stored_tables()
-        for a in range(g.arity):
-            rows = np.flatnonzero((own >= 0) & (g._scope[:, a] == own))
-            if not len(rows):
-                continue
-            logs = tables[rows if len(tables) > 1 else np.zeros(len(rows), dtype=np.int64)]
-            total = np.exp(logs).reshape(len(rows), *g.shape).sum(axis=a + 1)
+def _summed_out(group: FactorGroup, child: NDArray) -> NDArray[np.int64]:
+    """The child (F,) of each factor whose table does sum to one over it, -1 of others."""
+    out = np.full(len(group), -1, dtype=np.int64)
+    tables = np.exp(group.stored_tables())
+    for a in range(group.arity):
+        rows = np.flatnonzero(group._scope[:, a] == child)
+        if len(rows):
+            own = tables[np.zeros(len(rows), np.int64) if group.shared else rows]
+            total = own.reshape(len(rows), *group.shape).sum(axis=a + 1)
             off = np.abs(total.reshape(len(rows), -1) - 1.0).max(axis=1)
-            sure = rows[off <= _ROW_SUM]
-            out[g._ids[sure]] = own[sure]
+            out[rows] = np.where(off <= _ROW_SUM, child[rows], -1)
     return out
 
 
@@ -216,39 +187,6 @@ def prune(
             complete = complete and whole
     variables = np.array([v for v, k in enumerate(inside) if k], dtype=np.int64)
     return PrunedPart(graph, np.array(factors, dtype=np.int64), variables, complete)
-
-
-def _restricted(
-    graph: FactorGraph, factors: NDArray[np.int64], variables: NDArray[np.int64]
-) -> FactorGraph:
-    """Some factors of a graph over some of its variables, all numbered anew.
-
-    What ``graph.keep(factors).split(...)`` gives, sooner.
-    """
-    mask = np.zeros(graph.n_factors, dtype=bool)
-    mask[factors] = True
-    number = np.full(graph.n_variables, -1, dtype=np.int32)
-    number[variables] = np.arange(len(variables), dtype=np.int32)
-    new = np.cumsum(mask) - 1
-    groups = []
-    for g in graph.groups:
-        rows = np.flatnonzero(mask[g._ids])
-        if len(rows):
-            part = g.take(rows, new[g._ids[rows]])
-            groups.append(part.replace(_scope=np.ascontiguousarray(number[part._scope])))
-    field = graph._field
-    if field is not None:
-        chosen = np.zeros(graph.n_variables, dtype=bool)
-        chosen[variables] = True
-        field = field[np.repeat(chosen, graph._n_states)]
-    which = variables.tolist()
-    return FactorGraph(
-        graph._n_states[variables], tuple(groups),
-        graph.names and tuple(graph.names[v] for v in which), field,
-        factors,
-        _states=graph._states and tuple(graph._states[v] for v in which),
-        _child=graph._children_of(factors, number),
-    )  # fmt: skip
 
 
 def _without_barren(s: PruningLists, wanted: list[bool]) -> list[bool]:

@@ -29,10 +29,34 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.parallel import in_threads
 from minfer.engine.elimination import CliqueTree, rooted_at
+from minfer.engine.layout import Flat
 from minfer.errors import EvidenceError, SettingsError
-from minfer.solvers.clique_passes import Flat
+from minfer.kernels.cliques.rows import (
+    BOTH_PASSES,
+    CELLS,
+    ENTRIES,
+    INPUTS,
+    INPUTS_END,
+    MOST_INPUTS,
+    S_MAP,
+    S_SIZE,
+    UNUSED,
+    PackedTree,
+    RowInputs,
+    RowNumbers,
+    SolvedRows,
+    index_maps,
+    live_cells,
+    one_row,
+    reached_entries,
+    run_rows,
+    shared_fields,
+    shared_products,
+    shared_slices,
+    start_one,
+    without_dead,
+)
 
 #: A plan with more cells is not made: eight rows' beliefs would fill 128 MiB.
 MAX_CELLS = float(1 << 21)
@@ -43,38 +67,11 @@ _CHUNK = 128  # rows, whole vectors of them: fewer are not worth a thread
 _NO_NUMBERS, _NO_STATES = np.empty((0, 0)), np.empty((0, 0), dtype=np.int32)
 
 
-class SolvedRows(NamedTuple):
-    """Answers, one line a row. Where ``unsafe`` they are NaN and another solver has to be asked."""
-
-    probs: NDArray[np.float64]  # (N, sum S); NaN where impossible
-    log_z: NDArray[np.float64]  # (N,) minus infinity where impossible
-    unsafe: NDArray[np.bool_]  # (N,)
-    joints: NDArray[np.float64] | None  # (N, cells of all tables end to end), if asked for
-
-
-class PackedTree(NamedTuple):
-    """A clique tree as the kernels read it; the columns are named in
-    :mod:`minfer.kernels.cliques.rows`.
-    """
-
-    nodes: NDArray[np.int64]
-    inputs: NDArray[np.int64]
-    tables: NDArray[np.int64]
-    slices: NDArray[np.int64]
-    picks: NDArray[np.int64]
-    maps: NDArray[np.int32]
-    cut: NDArray[np.uint8]
-    answer: int  # the node whose message is the answer, or -1, or BOTH_PASSES
-
-
 class SharedNumbers(NamedTuple):
-    """What all rows share. ``layout`` and ``psi`` without the cells that no row can reach."""
+    """``layout`` and ``rows.psi`` are without the cells that no row can reach."""
 
     layout: PackedTree
-    psi: NDArray[np.float64]
-    shared: NDArray[np.float64]
-    field: NDArray[np.float64]
-    table: NDArray[np.float64]
+    rows: RowNumbers
     constant: float
     whole_psi: NDArray[np.float64]  # of all cells: for the tables' marginals
 
@@ -89,7 +86,7 @@ class RowPlan:
     >>> from minfer import FactorGraph
     >>> from minfer.engine.conditioning import condition
     >>> from minfer.engine.elimination import clique_tree
-    >>> from minfer.solvers.clique_passes import flatten
+    >>> from minfer.engine.layout import flatten
     >>> model = condition(FactorGraph.pairwise([0.0, 0.0], [[0, 1]], [1.0]))
     >>> flat = flatten(model)
     >>> plan = RowPlan.make(flat, clique_tree(model))
@@ -103,7 +100,7 @@ class RowPlan:
     layout: PackedTree | None  # None: too wide without evidence
     n_table_cells: int
     numbers: SharedNumbers | None = None
-    given: tuple[NDArray[np.float64], NDArray[np.float64], float] | None = None
+    constant: float | None = None  # as it was loaded
 
     @classmethod
     def make(
@@ -133,18 +130,10 @@ class RowPlan:
     @property
     def width(self) -> int:
         """Probabilities of a row."""
-        from minfer.kernels.cliques.rows import BOTH_PASSES, ENTRIES
-
-        assert self.layout is not None
-        answer = self.layout.answer
-        if answer == BOTH_PASSES:
+        answer = BOTH_PASSES if self.layout is None else self.layout.answer
+        if self.layout is None or answer == BOTH_PASSES:
             return int(self.flat.off[-1])
         return int(self.layout.nodes[answer, ENTRIES]) if answer >= 0 else 0
-
-    @property
-    def cells(self) -> float:
-        """Cells of the cliques: what a row costs."""
-        return self.tree.cells if self.tree.complete else math.inf
 
     # ------------------------------------------------------------ numbers
 
@@ -155,10 +144,10 @@ class RowPlan:
 
         To be called again when numbers change; the arrays may not change on their own.
         """
-        self.given = log_psi, field, constant = _plain(log_psi), _plain(field), float(constant)
-        self.numbers = None
+        self.constant, self.numbers = float(constant), None
         if self.layout is not None:
-            self.numbers = _numbers(self.flat, self.layout, log_psi, field, constant)
+            given = _plain(log_psi), _plain(field), self.constant
+            self.numbers = _numbers(self.flat, self.layout, *given)
 
     # ------------------------------------------------------------ answers
 
@@ -171,129 +160,62 @@ class RowPlan:
         joints: bool = False,
         workers: int = 1,
     ) -> SolvedRows:
-        """Marginals of every variable for each row, and log Z.
+        """Marginals of every variable, or of the plan's target, for each row, and log Z; with
+        ``joints`` those of all tables, too.
 
-        Parameters
-        ----------
-        field : array (N, sum S), optional
-            Logarithms, added to the field that was loaded.
-        evidence : int32 array (N, V), optional
-            Observed states, -1 where a variable is free.
-        log_psi : array (N, cells), optional
-            Tables of each row's own in place of those that were loaded, laid out alike.
-        joints : bool
-            Also the marginals of all tables.
-        workers : int
-            Threads. Answers do not depend on them, nor on which rows share a vector.
+        Rows bring logarithms to add to the field that was loaded (N, sum S), observed states (N,
+        V), -1 where a variable is free, and tables of their own in place of those that were loaded
+        (N, cells). Answers depend neither on ``workers`` nor on which rows share a vector.
         """
-        n, field, evidence, own = self._checked(field, evidence, log_psi)
-        n_states = int(self.flat.off[-1])
-        rows = SolvedRows(
-            np.empty((n, n_states)), np.empty(n), np.zeros(n, dtype=bool),
-            np.empty((n, self.n_table_cells)) if joints else None,
-        )  # fmt: skip
-        self._run(field, evidence, own, rows, workers)
-        return rows
-
-    def answer(
-        self, evidence: NDArray[np.int32], field: NDArray[np.float64] | None = None
-    ) -> SolvedRows:
-        """Rows of this plan's observed set, with what each adds to the field."""
-        n = len(evidence)
-        rows = SolvedRows(np.empty((n, self.width)), np.empty(n), np.zeros(n, dtype=bool), None)
-        given = _NO_NUMBERS if field is None else field
-        self._run(given, _plain(evidence, np.int32), _NO_NUMBERS, rows, 1)
-        return rows
-
-    def _checked(
-        self,
-        field: NDArray[np.float64] | None,
-        evidence: NDArray[np.int32] | None,
-        log_psi: NDArray[np.float64] | None,
-    ) -> tuple[int, NDArray[np.float64], NDArray[np.int32], NDArray[np.float64]]:
-        """The number of rows and what they bring, an array without rows for what they do not."""
-        if self.given is None:
+        if self.constant is None:
             raise SettingsError("RowPlan.run: no numbers yet; call load first")
-        flat = self.flat
-        n_states, n_cells = len(self.given[1]), len(self.given[0])
-        arrays: list[NDArray] = []
-        count = -1
-        for name, x, width, kind in (
-            ("field", field, n_states, np.float64),
-            ("evidence", evidence, len(flat.card), np.int32),
-            ("log_psi", log_psi, n_cells, np.float64),
-        ):
-            if x is None:
-                arrays.append(_NO_STATES if kind is np.int32 else _NO_NUMBERS)
-                continue
-            if x.ndim != 2 or x.shape[1] != width:
-                raise SettingsError(
-                    f"RowPlan.run: {name} has shape {x.shape}, but each row has {width} numbers"
-                )
-            if count >= 0 and len(x) != count:
-                raise SettingsError("RowPlan.run: field, evidence and log_psi differ in length")
-            count = len(x)
-            arrays.append(_plain(x, kind))
-        if count < 0:
-            raise SettingsError("RowPlan.run: give one row at least of field, evidence or log_psi")
-        return count, arrays[0], arrays[1], arrays[2]
+        own = [
+            none if x is None else _plain(x, none.dtype.type)
+            for x, none in ((evidence, _NO_STATES), (field, _NO_NUMBERS), (log_psi, _NO_NUMBERS))
+        ]
+        n = max(len(x) for x in own)
+        found = SolvedRows(
+            np.empty((n, self.width)), np.empty(n), np.zeros(n, dtype=bool),
+            np.empty((n, self.n_table_cells)) if joints else _NO_NUMBERS,
+        )  # fmt: skip
+        self._run(RowInputs(*own), found, workers)
+        return found
 
-    def _run(
-        self,
-        field: NDArray[np.float64],
-        evidence: NDArray[np.int32],
-        own: NDArray[np.float64],
-        rows: SolvedRows,
-        workers: int,
-    ) -> None:
-        """Fill ``rows`` by this very plan."""
-        n = len(rows.log_z)
+    def _run(self, rows: RowInputs, found: SolvedRows, workers: int) -> None:
+        """Fill ``found`` by this very plan."""
         if self.layout is None or self.numbers is None:
-            rows.probs[:], rows.log_z[:], rows.unsafe[:] = np.nan, np.nan, True
-            if rows.joints is not None:
-                rows.joints[:] = np.nan
+            for x in (found.probs, found.log_z, found.joints):
+                x[:] = np.nan
+            found.unsafe[:] = True
             return
-        from minfer.kernels.cliques.rows import run_rows
-
-        assert self.given is not None
-        flat, numbers = self.flat, self.numbers
-        layout, psi = numbers.layout, numbers.psi
-        constant = numbers.constant
-        if rows.joints is not None or len(own):
-            layout, psi = self.layout, numbers.whole_psi
-        if len(own):
-            constant = self.given[2]
-        log_field = self.given[1]
-        joints = _NO_NUMBERS if rows.joints is None else rows.joints
+        assert self.constant is not None
+        layout, numbers, constant, whole_psi = self.numbers
+        if len(found.joints) or len(rows.log_psi):
+            layout, numbers = self.layout, numbers._replace(psi=whole_psi)
+        if len(rows.log_psi):
+            constant = self.constant
 
         def some(first: int, past: int) -> None:
-            one, two, three, four = (
-                x[first:past] if len(x) > past - first else x
-                for x in (evidence, field, own, joints)
+            mine, out = (
+                kind(*(x[first:past] if len(x) > past - first else x for x in arrays))
+                for kind, arrays in ((RowInputs, rows), (SolvedRows, found))
             )
-            wrong = run_rows(
-                layout.nodes, layout.inputs, layout.tables, layout.slices, layout.picks,
-                layout.maps, psi, numbers.shared, flat.card, flat.off, log_field, numbers.field,
-                layout.cut, numbers.table, one, two, three, constant, layout.answer,
-                rows.probs[first:past], rows.log_z[first:past], rows.unsafe[first:past], four,
-            )  # fmt: skip
+            wrong = run_rows(layout, numbers, mine, constant, out)
             if wrong >= 0:
-                states = evidence[first + wrong]
-                v = int(np.flatnonzero(states >= flat.card)[0])
+                states, card = rows.evidence[first + wrong], self.flat.card
+                v = int(np.flatnonzero(states >= card)[0])
                 raise EvidenceError(
-                    f"variable {v} has {flat.card[v]} states, counted from 0, but a row of "
+                    f"variable {v} has {card[v]} states, counted from 0, but a row of "
                     f"evidence has the state {states[v]}"
                 )
 
-        spread(some, n, workers)
+        spread(some, len(found.log_z), workers)
 
 
 def observed_sets(evidence: NDArray[np.int32], few: int) -> list[NDArray[np.int64]]:
     """The rows of each observed set that more than ``few`` rows have."""
-    from minfer.kernels.cliques.rows import observed_keys
-
-    keys = np.empty(len(evidence), dtype=np.uint64)
-    observed_keys(evidence, keys)
+    weights = np.random.default_rng(0).integers(0, 1 << 63, evidence.shape[1], dtype=np.uint64)
+    keys = (evidence >= 0).astype(np.uint64) @ weights  # mod 2^64
     ordered = np.sort(keys)
     if not (ordered[few:] == ordered[: max(len(keys) - few, 0)]).any():
         return []
@@ -316,12 +238,9 @@ class OneRow:
     """
 
     def __init__(self, plan: RowPlan, observed: Sequence[int]) -> None:
-        from minfer.kernels.cliques.rows import one_row, start_one
-
-        numbers, flat = plan.numbers, plan.flat
-        assert numbers is not None
-        layout = numbers.layout
-        place = np.full(len(flat.card), -1, dtype=np.int64)
+        assert plan.numbers is not None
+        layout, numbers, constant, _ = plan.numbers
+        place = np.full(len(numbers.card), -1, dtype=np.int64)
         place[observed] = np.arange(len(observed))
         picks = layout.picks.copy()
         picks[:, 0] = place[picks[:, 0]]
@@ -329,7 +248,7 @@ class OneRow:
             layout.nodes, layout.inputs, layout.slices, layout.maps, numbers.psi, numbers.shared,
             numbers.field, len(place),
         )  # fmt: skip
-        base[-1] = numbers.constant + numbers.shared[4, : len(place)].sum()
+        base[-1] = constant + numbers.shared[4, : len(place)].sum()
         self.kernel, self.room = one_row, plan.width + 2
         self.arguments = (
             layout.nodes, layout.inputs, layout.slices, picks, layout.maps, numbers.psi,
@@ -354,6 +273,8 @@ def spread(work: Callable[[int, int], None], n: int, workers: int) -> None:
     if workers <= 1 or n <= _CHUNK:
         work(0, n)
         return
+    from minfer.basics.parallel import in_threads
+
     size = _CHUNK * -(-n // (4 * workers * _CHUNK))
     in_threads(lambda first: work(first, min(first + size, n)), range(0, n, size), workers)
 
@@ -386,8 +307,6 @@ def lay_out(
     others having none; with ``answer`` the message of the last clique is asked for
     (:func:`rooted_at`).
     """
-    from minfer.kernels.cliques.rows import BOTH_PASSES, MOST_INPUTS, UNUSED, index_maps
-
     card = flat.card.tolist()
     scope, fptr = flat.scope.tolist(), flat.fptr.tolist()
     scopes = [scope[a:b] for a, b in pairwise(fptr)]
@@ -456,11 +375,9 @@ def lay_out(
     if entering is not None:
         unused = np.where(entering, 0, UNUSED).astype(np.uint8)
         kinds = unused, of_clique[-1] if answer else -1
-    toff = flat.toff[whole]
-    same = np.arange(len(toff))
-    if not (toff[1:] > toff[:-1]).all():  # some tables are several factors'
-        _, where, which_of = np.unique(toff, return_index=True, return_inverse=True)
-        same = where[which_of]
+    toff = flat.toff[whole]  # some tables are several factors'
+    _, where, which_of = np.unique(toff, return_index=True, return_inverse=True)
+    same = where[which_of.ravel()]
     return PackedTree(
         _columns(cells, entries, first, ends[:-1], message[:-1], in_ptr[:-1], in_ptr[1:], is_root),
         _columns(source, start[:n_inputs], bound),
@@ -638,21 +555,6 @@ def _numbers(
     flat: Flat, layout: PackedTree, log_psi: NDArray, log_field: NDArray, constant: float
 ) -> SharedNumbers:
     """Products of tables over the nodes, and what bounds need to know of them."""
-    from minfer.kernels.cliques.rows import (
-        CELLS,
-        ENTRIES,
-        INPUTS,
-        INPUTS_END,
-        S_MAP,
-        S_SIZE,
-        live_cells,
-        reached_entries,
-        shared_fields,
-        shared_products,
-        shared_slices,
-        without_dead,
-    )
-
     n_nodes, n_slices, n_variables = len(layout.nodes), len(layout.slices), len(flat.card)
     n_cells = int(layout.nodes[:, CELLS].sum())
     psi, live = np.empty(n_cells), np.empty(n_cells, dtype=np.uint8)
@@ -675,8 +577,9 @@ def _numbers(
     if n_zero or not reached.all() or np.isneginf(log_field).any():
         entered = np.concatenate([log_field > -np.inf, reached]).astype(np.uint8)
         n_live = live_cells(layout.nodes, layout.inputs, layout.maps, entered, live)
+    numbers = RowNumbers(psi, shared, flat.card, flat.off, log_field, field, table)
     if n_live > 0.9 * n_cells:
-        return SharedNumbers(layout, psi, shared, field, table, constant, psi)
+        return SharedNumbers(layout, numbers, constant, psi)
     nodes, inputs = np.empty_like(layout.nodes), np.empty_like(layout.inputs)
     n_inputs = layout.nodes[:, INPUTS_END] - layout.nodes[:, INPUTS]
     room = int(layout.nodes[:, ENTRIES].sum() + (layout.nodes[:, CELLS] * n_inputs).sum())
@@ -688,4 +591,4 @@ def _numbers(
     small = layout._replace(
         nodes=nodes, inputs=inputs, tables=layout.tables[:0], slices=slices, maps=maps
     )
-    return SharedNumbers(small, kept, shared, field, table, constant, psi)
+    return SharedNumbers(small, numbers._replace(psi=kept), constant, psi)

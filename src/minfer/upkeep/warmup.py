@@ -48,11 +48,11 @@ from minfer.reduction.recipes import Compensated, Paper
 from minfer.reduction.sources import Join, JoinTemplates
 from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
-from minfer.solvers.clique_passes import flatten
+from minfer.engine.layout import flatten
 from minfer.solvers.differentiable_batch import record
 from minfer.solvers.exact import Exact
 from minfer.solvers.gradients import pull_back
-from minfer.solvers.row_plans import RowPlan, observed_sets
+from minfer.solvers.row_plans import RowPlan
 
 PARTS = ("solvers", "method", "intervals", "trees", "parser")
 
@@ -245,7 +245,6 @@ def _use(name: str, settings: dict[str, Any]) -> None:
 
 def _use_rows() -> None:
     """Rows of evidence and of tables on each small graph."""
-    observed_sets(np.array([[0, -1], [-1, 1], [0, -1]], dtype=np.int32), 1)
     for graph in small_graphs():
         model = only_tables(condition(graph))
         flat = flatten(model)

@@ -109,7 +109,8 @@ def best_block(wires, theta, x, region, noise, limit, shift, place):
     No clique has more than 2^limit cells. ``place`` (V,) is -1 throughout, and is so again. Of
     equally good states the first counted from ``shift``.
     """
-    off, vptr, vs, fptr, sv, so, sf, early, late, ft, fw, tab = wires
+    off, vptr, vs, fptr = wires.off, wires.vptr, wires.vs, wires.fptr
+    sv, sf, ft, tab = wires.sv, wires.sf, wires.ft, wires.tab
     m = region.shape[0]
     size, where = np.empty(m), np.empty(m, np.int64)
     for v in range(m):

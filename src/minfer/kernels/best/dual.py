@@ -8,17 +8,47 @@ back, both at ``so[s]``:
     mu_s(x_i) = max_{x_a: x_i}  theta_a(x_a) + sum_{j != i} q_j(x_j).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from minfer.kernels.compiling.jit import jit
 from minfer.kernels.messages.labels import _best_message
 
 _EPS = 2.220446049250313e-16
+#: Nothing is allocated in these: no references to arrays are counted.
+BARE = {"_nrt": False}
 
 
-@jit
-def _pair(s, other, first, t, width, tab, k, m, q, at, out, to, work, where):
-    """max over the other variable of a pair, q[at:at+m] its vector, into out[to:to+k]."""
+class MaxWires(NamedTuple):
+    """V variables, F factors, E slots."""
+
+    off: np.ndarray  # i8 (V+1,) where a variable's states begin
+    vptr: np.ndarray  # i8 (V+1,)
+    vs: np.ndarray  # i8 (E,) the slots of each variable
+    fptr: np.ndarray  # i8 (F+1,)
+    sv: np.ndarray  # i4 (E,) the variable of a slot
+    so: np.ndarray  # i8 (E,) where its vectors begin
+    sf: np.ndarray  # i8 (E,) its factor
+    early: np.ndarray  # b1 (E,) whether that has a variable before this one
+    late: np.ndarray  # b1 (E,) ... behind it
+    ft: np.ndarray  # i8 (F,) where a factor's table or taps begin
+    fw: np.ndarray  # i4 (F,) the width of taps, what is far off first; -1: a table
+    tab: np.ndarray  # f8
+
+
+class MaxScratch(NamedTuple):
+    work: np.ndarray
+    where: np.ndarray
+    state: np.ndarray
+
+
+@jit(**BARE)
+def _pair(is_first, t, width, tab, k, m, q, at, out, to, scratch):
+    """max over the other variable of a pair, q[at:at+m] its vector, into out[to:to+k].
+
+    ``is_first``: the message is to the pair's first variable.
+    """
     if width == 1:
         beyond, same = tab[t], tab[t + 1]
         top, second, best = -np.inf, -np.inf, 0
@@ -32,8 +62,8 @@ def _pair(s, other, first, t, width, tab, k, m, q, at, out, to, work, where):
             v = top if x != best else second
             out[to + x] = max(beyond + v, same + q[at + x])
     elif width >= 0:
-        _best_message(tab[t : t + width + 1], width, q, at, k, out, to, work, where)
-    elif s == first:
+        _best_message(tab[t : t + width + 1], width, q, at, k, out, to, scratch.work, scratch.where)
+    elif is_first:
         for x in range(k):
             top = -np.inf
             row = t + x * m
@@ -61,13 +91,15 @@ def _cell(tab, t, width, x, y, m):
     return tab[t + 1 + apart] if apart < width else tab[t]
 
 
-@jit
-def _message(s, f, fptr, sv, ft, fw, tab, off, x, q, qo, out, to, work, where, state):
+@jit(**BARE)
+def _message(wires, s, x, q, qo, out, to, scratch):
     """The message of a slot, by maxima over what is not given: x[j] >= 0 is.
 
     Vectors of variables not given are at q[qo[slot]].
     """
-    first, last, t = fptr[f], fptr[f + 1], ft[f]
+    off, sv, tab, state = wires.off, wires.sv, wires.tab, scratch.state
+    f = wires.sf[s]
+    first, last, t, width = wires.fptr[f], wires.fptr[f + 1], wires.ft[f], wires.fw[f]
     i = sv[s]
     k = off[i + 1] - off[i]
     if last - first == 2:
@@ -76,13 +108,13 @@ def _message(s, f, fptr, sv, ft, fw, tab, off, x, q, qo, out, to, work, where, s
         m = off[j + 1] - off[j]
         given = x[j]
         if given < 0:
-            _pair(s, other, first, t, fw[f], tab, k, m, q, qo[other], out, to, work, where)
+            _pair(s == first, t, width, tab, k, m, q, qo[other], out, to, scratch)
         elif s == first:
             for y in range(k):
-                out[to + y] = _cell(tab, t, fw[f], y, given, m)
+                out[to + y] = _cell(tab, t, width, y, given, m)
         else:
             for y in range(k):
-                out[to + y] = _cell(tab, t, fw[f], given, y, k)
+                out[to + y] = _cell(tab, t, width, given, y, k)
         return
     for y in range(k):
         out[to + y] = -np.inf
@@ -115,16 +147,15 @@ def _message(s, f, fptr, sv, ft, fw, tab, off, x, q, qo, out, to, work, where, s
 
 @jit
 def _room(off, fptr):
-    """Scratch of one call: of a vector over states, of :func:`_message`, of an assignment."""
+    """Scratch of one call: a vector over states, and what :func:`_message` needs."""
     most, arity = 1, 1
     for i in range(off.shape[0] - 1):
         most = max(most, off[i + 1] - off[i])
     for f in range(fptr.shape[0] - 1):
         arity = max(arity, fptr[f + 1] - fptr[f])
-    return (
-        np.empty(most), np.empty(3 * most + 1), np.empty(most + 1, np.int64),
-        np.empty(arity, np.int64),
-    )  # fmt: skip
+    return np.empty(most), MaxScratch(
+        np.empty(3 * most + 1), np.empty(most + 1, np.int64), np.empty(arity, np.int64)
+    )
 
 
 @jit
@@ -137,7 +168,7 @@ def sweep(wires, theta, q, mu, forward, every, cut):
     """
     off, vptr, vs, fptr, sv, so, sf, early, late, ft, fw, tab = wires
     n = off.shape[0] - 1
-    b, work, where, state = _room(off, fptr)
+    b, scratch = _room(off, fptr)
     nothing = np.full(n, -1, np.int32)
     before, behind = (early, late) if forward else (late, early)
     for step in range(n):
@@ -152,9 +183,7 @@ def sweep(wires, theta, q, mu, forward, every, cut):
             n_before += before[s]
             n_behind += behind[s]
             if before[s] or every:
-                _message(
-                    s, sf[s], fptr, sv, ft, fw, tab, off, nothing, q, so, mu, at, work, where, state
-                )
+                _message(wires, s, nothing, q, so, mu, at, scratch)
             for x in range(k):
                 b[x] += mu[at + x]
         top = -np.inf
@@ -179,15 +208,13 @@ def sweep(wires, theta, q, mu, forward, every, cut):
 def collect(wires, theta, q, mu, which):
     """Some variables take all that their factors know: a sweep's visit that gives nothing away."""
     off, vptr, vs, fptr, sv, so, sf, early, late, ft, fw, tab = wires
-    _, work, where, state = _room(off, fptr)
+    _, scratch = _room(off, fptr)
     nothing = np.full(off.shape[0] - 1, -1, np.int32)
     for i in which:
         for p in range(vptr[i], vptr[i + 1]):
             s = vs[p]
             at = so[s]
-            _message(
-                s, sf[s], fptr, sv, ft, fw, tab, off, nothing, q, so, mu, at, work, where, state
-            )
+            _message(wires, s, nothing, q, so, mu, at, scratch)
             for x in range(off[i + 1] - off[i]):
                 alive = theta[off[i] + x] > -np.inf and mu[at + x] > -np.inf
                 q[at + x] = -mu[at + x] if alive else -np.inf
@@ -203,7 +230,7 @@ def tops(wires, size, theta, q, nodes, factors):
     """
     off, vptr, vs, fptr, sv, so, sf, early, late, ft, fw, tab = wires
     n = off.shape[0] - 1
-    out, work, where, state = _room(off, fptr)
+    out, scratch = _room(off, fptr)
     nothing = np.full(n, -1, np.int32)
     for i in range(n):
         top = -np.inf
@@ -238,9 +265,7 @@ def tops(wires, size, theta, q, nodes, factors):
                 for y in range(k):
                     top = max(top, _cell(tab, ft[f], fw[f], x, y, k) + q[at + x] + q[to + y])
         else:
-            _message(
-                first, f, fptr, sv, ft, fw, tab, off, nothing, q, so, out, 0, work, where, state
-            )
+            _message(wires, first, nothing, q, so, out, 0, scratch)
             for x in range(k):
                 top = max(top, out[x] + q[at + x])
         factors[f] = top + (last - first + 2) * _EPS * total
@@ -255,7 +280,7 @@ def round_off(wires, theta, q, mu, forward, x):
     """
     off, vptr, vs, fptr, sv, so, sf, early, late, ft, fw, tab = wires
     n = off.shape[0] - 1
-    out, work, where, state = _room(off, fptr)
+    out, scratch = _room(off, fptr)
     b = np.empty_like(out)
     failed = 0
     for step in range(n):
@@ -272,7 +297,7 @@ def round_off(wires, theta, q, mu, forward, x):
             for other in range(fptr[f], fptr[f + 1]):
                 told = told or x[sv[other]] >= 0
             if told:
-                _message(s, f, fptr, sv, ft, fw, tab, off, x, q, so, out, 0, work, where, state)
+                _message(wires, s, x, q, so, out, 0, scratch)
                 for y in range(k):
                     b[y] += out[y]
             else:
@@ -309,7 +334,7 @@ def tree_moves(wires, theta, x, order, movable):
     """
     off, vptr, vs, fptr, sv, so, sf, early, late, ft, fw, tab = wires
     n = off.shape[0] - 1
-    out, work, where, state = _room(off, fptr)
+    out, scratch = _room(off, fptr)
     own = np.empty(sv.shape[0], np.int64)
     for s in range(sv.shape[0]):
         own[s] = off[sv[s]]
@@ -380,13 +405,13 @@ def tree_moves(wires, theta, x, order, movable):
             for other in range(fptr[f], fptr[f + 1]):
                 lonely = lonely and (sv[other] == i or not inside[sv[other]])
             if lonely:
-                _message(s, f, fptr, sv, ft, fw, tab, off, x, b, own, out, 0, work, where, state)
+                _message(wires, s, x, b, own, out, 0, scratch)
                 for y in range(k):
                     b[lo + y] += out[y]
         s = above[i]
         if s >= 0:
             j = sv[s]
-            _message(s, sf[s], fptr, sv, ft, fw, tab, off, x, b, own, out, 0, work, where, state)
+            _message(wires, s, x, b, own, out, 0, scratch)
             for y in range(off[j + 1] - off[j]):
                 b[off[j] + y] += out[y]
     changed = 0
@@ -398,9 +423,7 @@ def tree_moves(wires, theta, x, order, movable):
             f = sf[s]
             for mine in range(fptr[f], fptr[f + 1]):
                 if sv[mine] == i:
-                    _message(
-                        mine, f, fptr, sv, ft, fw, tab, off, x, b, own, out, 0, work, where, state
-                    )
+                    _message(wires, mine, x, b, own, out, 0, scratch)
             for y in range(k):
                 b[lo + y] += out[y]
         best = before[i]

@@ -127,7 +127,9 @@ def _sift(heap, where, key, i, size):
 
 @jit
 def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_work):
-    """Eliminate greedily (kind MIN_FILL, MIN_WEIGHT) or by increasing ``rank`` (GIVEN).
+    """Eliminate greedily (kind MIN_FILL, MIN_WEIGHT) or by increasing ``rank`` (V,) (GIVEN).
+
+    Greedily, the rank is added to what is minimised.
 
     ``adj[ptr[v] : ptr[v+1]]`` are v's neighbours, sorted. Fill counts are kept exact under every
     change, so an elimination costs only what it changes. Stops early when a clique exceeds
@@ -172,7 +174,9 @@ def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_wor
         if seed > 0:
             rng = rng * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
             tie = np.float64(rng >> np.uint64(11)) / 9007199254740992.0
-        key[v] = rank[v] if kind == 2 else _key(kind, fill[v], log_size[v], tie)
+        key[v] = rank[v]
+        if kind != 2:
+            key[v] += _key(kind, fill[v], log_size[v], tie)
         heap[v] = v
         _sift(heap, where, key, v, v + 1)
     stamp = np.zeros(n, np.int64)  # one more than the last step that touched a vertex
@@ -261,7 +265,7 @@ def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_wor
                 if seed > 0:
                     rng = rng * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
                     tie = np.float64(rng >> np.uint64(11)) / 9007199254740992.0
-                key[u] = _key(kind, fill[u], log_size[u], tie)
+                key[u] = rank[u] + _key(kind, fill[u], log_size[u], tie)
                 _sift(heap, where, key, where[u], n - 1 - n_done)
         n_done += 1
     return order, pool, start, length, n_done, width, largest, cells, work
@@ -379,34 +383,3 @@ def link_scopes(scope, fptr, number, n):
                 m += 1
         ptr[v + 1] = m
     return ptr, near[:m].copy()
-
-
-@jit
-def name_cliques(order, free, log_card, ptr, vertices, n_eliminated, home, n):
-    """Cliques of :func:`build_cliques` over ``n`` variables, of which the vertices are ``free``.
-
-    Returns variables, home and position (n,) or -1, log2 of the largest clique, cells and
-    separator cells (C,).
-    """
-    home_of = np.full(n, np.int32(-1), np.int32)
-    position = np.full(n, -1, np.int64)
-    for v in range(free.size):
-        home_of[free[v]] = home[v]
-    for i in range(order.size):
-        position[free[order[i]]] = i
-    variables = np.empty(vertices.size, np.int32)
-    for i in range(vertices.size):
-        variables[i] = free[vertices[i]]
-    n_cliques = ptr.size - 1
-    cells, separators = np.empty(n_cliques), np.empty(n_cliques)
-    largest = 0.0
-    for c in range(n_cliques):
-        bits, inner = 0.0, 0.0
-        for i in range(ptr[c], ptr[c + 1]):
-            bits += log_card[vertices[i]]
-            if i >= ptr[c] + n_eliminated[c]:
-                inner += log_card[vertices[i]]
-        largest = max(largest, bits)
-        cells[c] = np.rint(2.0**bits)
-        separators[c] = np.rint(2.0**inner)
-    return variables, home_of, position, largest, cells, separators

@@ -27,12 +27,12 @@ root without mass means a contradiction if its r is 0. Rows for which r is not t
 Where one variable is asked for, the tree is rooted in a clique that has it, the message of that
 root is over the variable, and the first pass is all there is: ``answer`` names the node.
 
-Arrays: ``nodes`` i8 (C, 8) and ``inputs`` i8 (I, 3) with the columns named below; ``maps`` i4 has
-the maps of inputs and, for each separator entry of a node, where its cells end. ``work`` holds,
-in vectors, the values (fields, slices, messages) and what is at :func:`_places`.
+``work`` holds, in vectors, the values (fields, slices, messages) and what is at :func:`_places`.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -82,13 +82,58 @@ BOTH_PASSES = -2  # in place of a node: marginals of all variables
 UNUSED = 2  # in ``cut``: a variable whose field is zero and is not an input
 
 
+class PackedTree(NamedTuple):
+    """A clique tree; columns are named above."""
+
+    nodes: np.ndarray  # i8 (C, 8)
+    inputs: np.ndarray  # i8 (I, 3)
+    tables: np.ndarray  # i8 (T, 5)
+    slices: np.ndarray  # i8 (., 7)
+    picks: np.ndarray  # i8 (., 2) an observed variable, and its step in the table
+    maps: np.ndarray  # i4 those of inputs and, by separator entry of a node, where its cells end
+    cut: np.ndarray  # u1 (V,) 1: taken out of the model, observed states select slices; UNUSED
+    answer: int  # the node whose message is all that is asked for, -1: log Z only, BOTH_PASSES
+
+
+class RowNumbers(NamedTuple):
+    """What all rows share."""
+
+    psi: np.ndarray  # f8 products of tables, cell by cell of all nodes
+    shared: (
+        np.ndarray
+    )  # f8 (7, .) low, most of nodes; low, lost, top of fields; low, lost of slices
+    card: np.ndarray  # i4 (V,)
+    off: np.ndarray  # i8 (V+1,)
+    log_field: np.ndarray  # f8 (sum S,)
+    field: np.ndarray  # f8 (sum S,) its exponentials, each variable's maximum 1
+    table: np.ndarray  # f8 of tables that rows select slices of: the same
+
+
+class RowInputs(NamedTuple):
+    """What N rows bring; an array that is not given has no rows."""
+
+    evidence: np.ndarray  # i4 (N, V) observed states, -1 where free
+    field: np.ndarray  # f8 (N, sum S) added to the field
+    log_psi: np.ndarray  # f8 (N, .) tables of their own
+
+
+class SolvedRows(NamedTuple):
+    """Answers, one line a row. Where ``unsafe`` they are NaN and another solver has to be asked."""
+
+    probs: np.ndarray  # f8 (N, sum S); NaN where impossible
+    log_z: np.ndarray  # f8 (N,) minus infinity where impossible
+    unsafe: np.ndarray  # b1 (N,)
+    joints: np.ndarray  # f8 (N, cells of all tables end to end), if asked for, else no rows
+
+
 # ---------------------------------------------------------------- structure
 
 
 @instead(_plain.at)
 @intrinsic
 def _at(context, array, i):
-    """array[i] for i >= 0, as an int64 or a float64: no look at whether i counts from the end."""
+    """Number i >= 0 of an array, row by row, as an int64 or a float64: no look at whether i counts
+    from the end."""
     wide = types.float64 if array.dtype == types.float64 else types.int64
 
     def codegen(context, builder, signature, args):
@@ -309,20 +354,6 @@ def without_dead(nodes, inputs, maps, psi, live, nodes2, inputs2, maps2, psi2):
 
 
 @jit
-def observed_keys(evidence, keys):
-    """A number for each row's set of observed variables: equal sets have equal ones."""
-    for r in range(evidence.shape[0]):
-        key = np.uint64(0)
-        for v in range(evidence.shape[1]):
-            if evidence[r, v] >= 0:  # the finaliser of splitmix64
-                x = np.uint64(v + 1) * np.uint64(0x9E3779B97F4A7C15)
-                x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-                x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-                key += x ^ (x >> np.uint64(31))
-        keys[r] = key
-
-
-@jit
 def _places(n_values, n_bounds, n):
     """Where in ``work``, behind the values, parts begin, and its end.
 
@@ -484,55 +515,20 @@ def _up(nodes, inputs, maps, psi, own, keep, todo, work, place, belief, like):
     for c in todo:
         first, ends, message = nodes[c, FIRST], nodes[c, ENDS], nodes[c, MESSAGE]
         i0, i1 = nodes[c, INPUTS], nodes[c, INPUTS_END]
-        s0, a0, s1, a1, s2, a2 = 0, 0, 0, 0, 0, 0
-        if i1 > i0:
-            s0, a0 = inputs[i0, SOURCE], inputs[i0, MAP]
-        if i1 > i0 + 1:
-            s1, a1 = inputs[i0 + 1, SOURCE], inputs[i0 + 1, MAP]
-        if i1 > i0 + 2:
-            s2, a2 = inputs[i0 + 2, SOURCE], inputs[i0 + 2, MAP]
         top, least = zero, huge
         j = 0
         for s in range(nodes[c, ENTRIES]):
             total = zero
             end = _at(maps, ends + s)
-            if i1 - i0 > 3 or i1 == i0:
-                while j < end:
-                    x = _cell(psi, belief, first + j, own, like)
-                    for i in range(i0, i1):
-                        k = inputs[i, SOURCE] + _at(maps, inputs[i, MAP] + j)
-                        x = x * load_as(like, work, k * lanes)
-                    if keep:
-                        store(belief, (first + j) * lanes, x)
-                    total = total + x
-                    j += 1
-            elif i1 - i0 == 1:
-                while j < end:
-                    x = _cell(psi, belief, first + j, own, like)
-                    x = x * load_as(like, work, (s0 + _at(maps, a0 + j)) * lanes)
-                    if keep:
-                        store(belief, (first + j) * lanes, x)
-                    total = total + x
-                    j += 1
-            elif i1 - i0 == 2:
-                while j < end:
-                    x = _cell(psi, belief, first + j, own, like)
-                    x = x * load_as(like, work, (s0 + _at(maps, a0 + j)) * lanes)
-                    x = x * load_as(like, work, (s1 + _at(maps, a1 + j)) * lanes)
-                    if keep:
-                        store(belief, (first + j) * lanes, x)
-                    total = total + x
-                    j += 1
-            else:
-                while j < end:
-                    x = _cell(psi, belief, first + j, own, like)
-                    x = x * load_as(like, work, (s0 + _at(maps, a0 + j)) * lanes)
-                    x = x * load_as(like, work, (s1 + _at(maps, a1 + j)) * lanes)
-                    x = x * load_as(like, work, (s2 + _at(maps, a2 + j)) * lanes)
-                    if keep:
-                        store(belief, (first + j) * lanes, x)
-                    total = total + x
-                    j += 1
+            while j < end:
+                x = _cell(psi, belief, first + j, own, like)
+                for i in range(i0, i1):
+                    k = _at(inputs, 3 * i + SOURCE) + _at(maps, _at(inputs, 3 * i + MAP) + j)
+                    x = x * load_as(like, work, k * lanes)
+                if keep:
+                    store(belief, (first + j) * lanes, x)
+                total = total + x
+                j += 1
             store(work, (message + s) * lanes, choose(total, nothing, total, zero))
             top = larger(top, total)
             least = smaller(least, choose(total, zero, total, huge))
@@ -605,11 +601,6 @@ def _down(nodes, inputs, maps, work, belief, scale, out, keep):
         i0, i1 = nodes[c, INPUTS], nodes[c, INPUTS_END]
         if i1 == i0 and not keep:
             continue
-        s0, a0, s1, a1 = 0, 0, 0, 0
-        if i1 > i0:
-            s0, a0 = inputs[i0, SOURCE], inputs[i0, MAP]
-        if i1 > i0 + 1:
-            s1, a1 = inputs[i0 + 1, SOURCE], inputs[i0 + 1, MAP]
         factor = load(work, (scale + c) * L)
         j = 0
         for s in range(nodes[c, ENTRIES]):
@@ -617,29 +608,14 @@ def _down(nodes, inputs, maps, work, belief, scale, out, keep):
             top = one if nodes[c, ROOT] else load(out, (message + s) * L)
             ratio = choose(up, zero, factor / up * top, zero)
             end = _at(maps, ends + s)
-            if keep or i1 - i0 > 2:
-                while j < end:
-                    v = load(belief, (first + j) * L) * ratio
-                    if keep:
-                        store(belief, (first + j) * L, v)
-                    for i in range(i0, i1):
-                        k = (inputs[i, SOURCE] + _at(maps, inputs[i, MAP] + j)) * L
-                        store(out, k, load(out, k) + v)
-                    j += 1
-            elif i1 - i0 == 1:
-                while j < end:
-                    v = load(belief, (first + j) * L) * ratio
-                    k = (s0 + _at(maps, a0 + j)) * L
+            while j < end:
+                v = load(belief, (first + j) * L) * ratio
+                if keep:
+                    store(belief, (first + j) * L, v)
+                for i in range(i0, i1):
+                    k = (_at(inputs, 3 * i + SOURCE) + _at(maps, _at(inputs, 3 * i + MAP) + j)) * L
                     store(out, k, load(out, k) + v)
-                    j += 1
-            else:
-                while j < end:
-                    v = load(belief, (first + j) * L) * ratio
-                    k = (s0 + _at(maps, a0 + j)) * L
-                    store(out, k, load(out, k) + v)
-                    k = (s1 + _at(maps, a1 + j)) * L
-                    store(out, k, load(out, k) + v)
-                    j += 1
+                j += 1
 
 
 @jit
@@ -698,17 +674,12 @@ def _touched(nodes, inputs, n_slices, seen):
 
 
 @jit
-def run_rows(
-    nodes, inputs, tables, slices, picks, maps, psi, shared, card, off, log_field, field, cut,
-    table, evidence, given, log_psi, constant, answer, probs, log_z, unsafe, joints,
-):  # fmt: skip
-    """All rows; returns one whose evidence has a state that is none, or -1.
-
-    An array that is not given has no rows. ``answer``: the node whose message is all that ``probs``
-    are to have (-1: none, log_z only), or BOTH_PASSES.
-    ``shared`` f8 (7, .): low, most of nodes; low, lost, top of fields; low, lost of slices.
-    ``cut`` u1: 1 for variables taken out of the model, whose observed states select slices; UNUSED.
-    """
+def run_rows(tree, numbers, rows, constant, solved):
+    """All rows; returns one whose evidence has a state that is none, or -1."""
+    nodes, inputs, tables, slices, picks, maps, cut, answer = tree
+    psi, shared, card, off, log_field, field, table = numbers
+    evidence, given, log_psi = rows
+    probs, log_z, unsafe, joints = solved
     n, n_variables, n_slices = nodes.shape[0], off.size - 1, slices.shape[0]
     seen = np.zeros(n_variables, np.uint8)
     wrong = _observed(card, evidence, seen)
@@ -765,21 +736,19 @@ def run_rows(
         _up(nodes, inputs, maps, psi, own, keep, todo, work, place, belief, zero)
         todo = again
         _sum_up(nodes, work, place, found, 0, zero)
+        for r in range(r0, min(r0 + L, n_rows)):
+            log_z[r] = found[r - r0]
+            unsafe[r] = not (found[L + r - r0] < NEGLIGIBLE and log_z[r] < np.inf)
+            if unsafe[r]:
+                log_z[r] = np.nan
         if not keep:
             first = nodes[answer, MESSAGE] if answer >= 0 else 0
-            for lane in range(min(L, n_rows - r0)):
-                r = r0 + lane
-                log_z[r] = found[lane]
-                unsafe[r] = not (found[L + lane] < NEGLIGIBLE and found[lane] < np.inf)
-                if unsafe[r]:
-                    log_z[r] = np.nan
-                mass = 0.0
+            for r in range(r0, min(r0 + L, n_rows)):
+                mass = 0.0 if log_z[r] > -np.inf else np.nan
                 for k in range(probs.shape[1]):
-                    mass += work[(first + k) * L + lane]
-                if not log_z[r] > -np.inf:
-                    mass = np.nan
+                    mass += work[(first + k) * L + r - r0]
                 for k in range(probs.shape[1]):
-                    probs[r, k] = work[(first + k) * L + lane] / mass
+                    probs[r, k] = work[(first + k) * L + r - r0] / mass
             continue
         for k in range(n_values):
             store(out, k * L, zero)
@@ -797,19 +766,14 @@ def run_rows(
                     store(out, k * L, load(work, k * L))
         if joints.shape[0]:
             _table_marginals(nodes, tables, maps, belief, sums, joints, r0)
-        for lane in range(min(L, n_rows - r0)):
-            r = r0 + lane
-            log_z[r] = found[lane]
-            unsafe[r] = not (found[L + lane] < NEGLIGIBLE and found[lane] < np.inf)
-            if unsafe[r] or found[lane] == -np.inf:
+        for r in range(r0, min(r0 + L, n_rows)):
+            if log_z[r] > -np.inf:
+                for k in range(n_states):
+                    probs[r, k] = out[k * L + r - r0]
+            else:
                 probs[r] = np.nan
                 if joints.shape[0]:
                     joints[r] = np.nan
-                if unsafe[r]:
-                    log_z[r] = np.nan
-            else:
-                for k in range(n_states):
-                    probs[r, k] = out[k * L + lane]
     return -1
 
 

@@ -638,29 +638,20 @@ def distribute(tree, first, stop, val, scale, out):
 
 
 @jit
-def place_inputs(
-    off, fptr, toff, ptr, variables, n_eliminated, parent, home, position, scope, message, n_psi,
-    sizes, outs,
-):  # fmt: skip
-    """Inputs by clique: fields of what is eliminated there, tables whose first variable is, and
-    messages of children, in this order; ``outs``: whether marginals of tables are wanted.
+def place_inputs(off, fptr, toff, sizes, at, ptr, variables, n_eliminated, parent, message):
+    """Inputs by clique: fields of what is eliminated there, tables at home there (``at``), and
+    messages of children, in this order; ``sizes``: cells of tables, if their marginals are wanted.
 
     Returns in_ptr and, of each input, source, out, child, scope and arity; ``n_out``.
     """
     n_cliques, n_tables, n_states = parent.size, fptr.size - 1, off[off.size - 1]
     n_scope = fptr[n_tables]
-    at = np.empty(n_tables, np.int64)
     in_ptr = np.zeros(n_cliques + 1, np.int64)
     for c in range(n_cliques):
         in_ptr[c + 1] += n_eliminated[c]
         if parent[c] >= 0:
             in_ptr[parent[c] + 1] += 1
     for t in range(n_tables):
-        first = scope[fptr[t]]
-        for k in range(fptr[t] + 1, fptr[t + 1]):
-            if position[scope[k]] < position[first]:
-                first = scope[k]
-        at[t] = home[first]
         in_ptr[at[t] + 1] += 1
     for c in range(n_cliques):
         in_ptr[c + 1] += in_ptr[c]
@@ -680,7 +671,7 @@ def place_inputs(
         free[at[t]] += 1
         source[i], out[i], child[i] = n_states + toff[t], -1, -1
         where[i], arity[i] = fptr[t], fptr[t + 1] - fptr[t]
-        if outs:
+        if sizes.size:
             out[i] = n_out
             n_out += sizes[t]
     for c in range(n_cliques):

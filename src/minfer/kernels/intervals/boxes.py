@@ -19,6 +19,8 @@ every computed R is above the one of exact arithmetic. Entries of R and of x are
 down): no product of three leaves the range of floats.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from minfer.kernels.compiling.jit import jit
@@ -41,6 +43,57 @@ _WIDE = 2000.0
 _SURE = 1e-13
 
 
+class BoxModel(NamedTuple):
+    """Factors as V variables see them, in slots by variable; matrices S x S end to end."""
+
+    vptr: np.ndarray  # i8 (V+1,) the slots of each variable
+    slots: np.ndarray  # i8 (E, SLOT)
+    tables_a: np.ndarray  # f8 tables rounded up, for numerators
+    tables_b: np.ndarray  # f8 ... and down, for denominators
+    orders: np.ndarray  # u1 joint states by falling ratio, for each two states
+    ranges: np.ndarray  # f8 the largest ratios at all
+    pads: np.ndarray  # f8 (E,)
+    members: np.ndarray  # i8 the other variables of each slot
+    siblings: np.ndarray  # i8 the slot of the same factor at each of these
+    leaves: np.ndarray  # f8 messages from all that members can be at all
+    spans: np.ndarray  # f8 (E,) log-widths of the leaves
+    slopes: np.ndarray  # f8 (E,)
+    card: np.ndarray  # i8 (V,)
+    offset: np.ndarray  # i8 (V+1,) where a variable's matrix begins in ``own``
+    own: np.ndarray  # f8 (sum S^2,) ratios of the fields
+
+
+class BoxReach(NamedTuple):
+    """Logarithms of the largest ratios that variables can have (sum S^2,), in parts."""
+
+    total: np.ndarray  # f8 the finite ones added up
+    n_open: np.ndarray  # i8 how many are infinite
+    n_zero: np.ndarray  # i8 ... minus infinity
+    error: np.ndarray  # f8 (V,) the rounding of these sums
+    logs: np.ndarray  # f8 those of the slots
+
+
+class MessageScratch(NamedTuple):
+    """What a message needs; T is the largest number of joint states, S of states."""
+
+    cards: np.ndarray  # i8 (64,) states of the members,
+    where: np.ndarray  # i8 (64,) where their boxes begin
+    pivots: np.ndarray  # i8 (FEW,) at least
+    hi: np.ndarray  # f8 (T,)
+    lo: np.ndarray  # f8 (T,)
+    sums: np.ndarray  # f8 (T + S,)
+
+
+class BoxScratch(NamedTuple):
+    """Of walks of at most D steps."""
+
+    on_walk: np.ndarray  # i4 (V,)
+    stack: np.ndarray  # i8 (D, 5) variable, slot, member, factor it came by, where its box begins
+    influence: np.ndarray  # f8 (D,)
+    buffer: np.ndarray  # f8 all boxes on the walk
+    message: MessageScratch
+
+
 @jit
 def _up(x):
     """An upper bound as a box may hold it."""
@@ -60,8 +113,9 @@ def _product(a, b):
 
 
 @jit(**BARE)
-def _ends(boxes, where, cards, n_members, joint, z, hi, lo):
+def _ends(boxes, n_members, joint, z, scratch):
     """Ends of all joint states if state ``z`` has weight one; False where it may have none."""
+    cards, where, _, hi, lo, _ = scratch
     sure = True
     if n_members == 1:
         at = where[0]
@@ -96,11 +150,12 @@ def _ends(boxes, where, cards, n_members, joint, z, hi, lo):
 
 
 @jit(**BARE)
-def _best_pivots(boxes, where, cards, n_members, joint, hi, lo, sums, pivots):
+def _best_pivots(boxes, n_members, joint, scratch):
     """The FEW pivots whose boxes are narrowest, into ``pivots``."""
+    _, _, pivots, hi, lo, sums = scratch
     for z in range(joint):
         loose = np.inf
-        if _ends(boxes, where, cards, n_members, joint, z, hi, lo):
+        if _ends(boxes, n_members, joint, z, scratch):
             loose = 0.0
             for t in range(joint):
                 if hi[t] > 0.0:
@@ -133,21 +188,21 @@ def _with_open(over, under, row, column, o, joint, tables_a, tables_b, orders, r
 
 
 @jit(**BARE)
-def _message(
-    slots, j, tables_a, tables_b, orders, ranges, pad, boxes, where, cards, pivots, hi, lo, sums,
-    out, to,
-):  # fmt: skip
+def _message(model, j, boxes, scratch, out, to):
     """The message of slot ``j`` into ``out[to:]`` (S * S), from its members' boxes."""
+    slots, ranges, pad = model.slots, model.ranges, model.pads[j]
+    tables_a, tables_b, orders = model.tables_a, model.tables_b, model.orders
+    _, _, pivots, hi, lo, sums = scratch
     n, joint, n_members = slots[j, STATES], slots[j, JOINT], slots[j, MEMBERS]
     table, order, at = slots[j, TABLE], slots[j, ORDER], slots[j, AT]
     for i in range(n * n):
         out[to + i] = ranges[at + i]
     few = joint > ALL
     if few:
-        _best_pivots(boxes, where, cards, n_members, joint, hi, lo, sums, pivots)
+        _best_pivots(boxes, n_members, joint, scratch)
     for k in range(FEW if few else joint):
         z = pivots[k] if few else k
-        if _ends(boxes, where, cards, n_members, joint, z, hi, lo):
+        if _ends(boxes, n_members, joint, z, scratch):
             finite = True
             for t in range(joint):
                 finite &= hi[t] < np.inf
@@ -184,23 +239,19 @@ def _message(
 
 
 @jit
-def prepare(
-    slots, tables_a, tables_b, orders, ranges, pads, members, siblings, card, offset,
-    total, n_open, n_zero, error, logs, leaves, spans, slopes,
-):  # fmt: skip
-    """Leaves of all slots, from all that their members can be at all; widths and slopes.
-
-    total, n_open, n_zero : (sum S^2,)
-        Logarithms of the largest ratios a variable can have, the finite ones added up, and how many
-        are infinite either way; ``error`` (V,) is the rounding of these sums. ``logs`` are those of
-        the slots.
-    """
+def prepare(model, reach):
+    """Leaves of all slots, from all that their members can be at all; widths and slopes."""
+    slots, members, siblings, card = model.slots, model.members, model.siblings, model.card
+    ranges, leaves, spans, slopes = model.ranges, model.leaves, model.spans, model.slopes
+    tables_a, offset = model.tables_a, model.offset
+    total, n_open, n_zero, error, logs = reach
     most = states = 1
     for j in range(len(slots)):
         most = max(most, slots[j, JOINT])
         states = max(states, slots[j, STATES])
-    hi, lo, sums, x = np.empty(most), np.empty(most), np.empty(most + states), np.empty(most)
-    cards, where, pivots = np.empty(64, np.int64), np.empty(64, np.int64), np.empty(FEW, np.int64)
+    hi, lo, x = np.empty(most), np.empty(most), np.empty(most)
+    cards, where = np.empty(64, np.int64), np.empty(64, np.int64)
+    scratch = MessageScratch(cards, where, np.empty(FEW, np.int64), hi, lo, np.empty(most + states))
     room = 1
     for v in range(len(card)):
         room = max(room, card[v] * card[v])
@@ -235,10 +286,7 @@ def prepare(
                     value = max(min(value + error[k], 700.0), -700.0)  # 0 would mean impossible
                     boxes[begin + e] = _up(np.exp(value) * (1.0 + 4e-15))
             begin += c * c
-        _message(
-            slots, j, tables_a, tables_b, orders, ranges, pads[j], boxes, where, cards,
-            pivots, hi, lo, sums, out, np.int64(0),
-        )  # fmt: skip
+        _message(model, j, boxes, scratch, out, np.int64(0))
         span = 0.0
         for s in range(n):
             for q in range(n):
@@ -251,7 +299,7 @@ def prepare(
         # the largest slope, about: where two states' shares of x are most different
         usable = False
         for z in range(joint):
-            if _ends(boxes, where, cards, slot[MEMBERS], joint, z, hi, lo):
+            if _ends(boxes, slot[MEMBERS], joint, z, scratch):
                 usable = True
                 break
         slope = 1.0
@@ -301,16 +349,13 @@ def _mark(on_walk, v, members, first, n, inside, step):
 
 
 @jit(**BARE)
-def box(
-    root, eps, most, vptr, slots, tables_a, tables_b, orders, ranges, pads, members, leaves, spans,
-    slopes, card, offset, own, on_walk, stack, influence, buffer, cards, where, pivots, hi, lo,
-    sums,
-):  # fmt: skip
-    """The box of ``root`` into ``buffer[:S * S]``; work done, and whether an ``eps`` cut the walk.
-
-    stack : int64 (D, 5)
-        Variable, slot, member, factor it came by, where its box begins in ``buffer``.
-    """
+def box(root, eps, most, model, scratch):
+    """The box of ``root`` into ``buffer[:S * S]``; the work, and whether an ``eps`` cut it."""
+    vptr, slots, members, card = model.vptr, model.slots, model.members, model.card
+    ranges, leaves, spans, slopes = model.ranges, model.leaves, model.spans, model.slopes
+    offset, own = model.offset, model.own
+    on_walk, stack, influence, buffer, of_message = scratch
+    cards, where = of_message.cards, of_message.where
     d, work, cut = 0, 0, False
     v, j, m, came, at, flow = root, vptr[root], -1, -1, 0, 1.0
     for i in range(card[v] * card[v]):
@@ -376,10 +421,7 @@ def box(
             j, m = vptr[v], -1
             continue
         work += slots[j, WORK]
-        _message(
-            slots, j, tables_a, tables_b, orders, ranges, pads[j], buffer, where, cards,
-            pivots, hi, lo, sums, buffer, end,
-        )  # fmt: skip
+        _message(model, j, buffer, of_message, buffer, end)
         for i in range(n * n):
             buffer[at + i] = _product(buffer[at + i], buffer[end + i])
         j, m = j + 1, -1
@@ -387,19 +429,17 @@ def box(
 
 
 @jit(**BARE)
-def boxes(
-    roots, most, eps, cost, rate, done, low, high, vptr, slots, tables_a, tables_b, orders, ranges,
-    pads, members, leaves, spans, slopes, card, offset, own, on_walk, stack, influence, buffer,
-    cards, where, pivots, hi, lo, sums,
-):  # fmt: skip
+def boxes(roots, most, depths, low, high, model, scratch):
     """Deeper and deeper boxes of ``roots``, all with S states; ends of their probabilities.
 
     ``low`` and ``high`` are (n, S); the rest as in :func:`minfer.kernels.intervals.walks.walks`.
     """
+    eps, cost, rate, done = depths
+    buffer = scratch.buffer
     total = 0
     for r in range(len(roots)):
         v = roots[r]
-        n = card[v]
+        n = model.card[v]
         for s in range(n):
             low[r, s], high[r, s] = 0.0, 1.0
         g = (2 * n + 8) * 2.0**-53
@@ -408,11 +448,7 @@ def boxes(
             threshold = next_threshold(eps[v], cost[v], rate[v], left)
             if threshold == 0.0:
                 break
-            work, cut = box(
-                v, threshold, left, vptr, slots, tables_a, tables_b, orders, ranges, pads, members,
-                leaves, spans, slopes, card, offset, own, on_walk, stack, influence, buffer, cards,
-                where, pivots, hi, lo, sums,
-            )  # fmt: skip
+            work, cut = box(v, threshold, left, model, scratch)
             total += work
             left -= work
             for s in range(n):

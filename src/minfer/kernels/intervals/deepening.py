@@ -5,6 +5,8 @@ repeated is then a fraction), and the last one most of the work there is: a fore
 of 1 / threshold with which the work of this variable's walks has grown so far. It starts at 1.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from minfer.kernels.compiling.jit import jit
@@ -16,6 +18,15 @@ GROWTH = 5.0
 WORTH = 1.5
 #: Of what is left, for the next walk: forecasts err, and one that is cut short says little.
 SHARE = 0.7
+
+
+class Depths(NamedTuple):
+    """Of each variable (V,), its last walk."""
+
+    eps: np.ndarray  # f8 its threshold
+    cost: np.ndarray  # i8 its work
+    rate: np.ndarray  # f8 the power of 1 / eps by which that grows
+    done: np.ndarray  # b1 no threshold cuts it any more
 
 
 @jit

@@ -31,6 +31,7 @@ pairs of VAR, with bits counted after the step.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,6 +44,17 @@ MOST = 340.0
 VAR, K, BIT, EDGE, X, X_END = range(6)
 
 
+class FrontierSteps(NamedTuple):
+    """How a region is swept."""
+
+    steps: np.ndarray  # i8 (T, 6)
+    xbit: np.ndarray  # i8 bits
+    xedge: np.ndarray  # i8 ... and edges of other pairs
+    check: np.ndarray  # i8 (C,) the steps before which checks are made
+    cptr: np.ndarray  # i8 (C+1,) their frontiers,
+    cvar: np.ndarray  # i8 variables by bit
+
+
 # ---------------------------------------------------------------- structure
 
 
@@ -50,8 +62,7 @@ VAR, K, BIT, EDGE, X, X_END = range(6)
 def plan(order, ptr, nbr, edge):
     """Steps and checks for introducing ``order`` (n,) of a graph in CSR form, ``edge`` its numbers.
 
-    Returns steps, the bits and edges of other pairs, the steps before which checks are made, their
-    frontiers (pointers and variables by bit), and the size of the largest frontier.
+    Also the size of the largest frontier.
     """
     n = order.size
     rank = np.empty(n, np.int64)
@@ -134,10 +145,11 @@ def plan(order, ptr, nbr, edge):
             s[X_END] = n_x
             widest = max(widest, k)
             n_steps += 1
-    return (
+    made = FrontierSteps(
         steps[:n_steps].copy(), xbit[:n_x].copy(), xedge[:n_x].copy(), check[:n_checks].copy(),
-        cptr[: n_checks + 1].copy(), seen[:n_seen].copy(), widest,
+        cptr[: n_checks + 1].copy(), seen[:n_seen].copy(),
     )  # fmt: skip
+    return made, widest
 
 
 @jit
@@ -312,13 +324,14 @@ def _read(f, at, b, k, variables, first, odds):
 
 
 @jit
-def sweep(steps, xbit, xedge, check, cptr, cvar, field, weight, stretch, a, b, c, kept, odds, stop):
+def sweep(plan, field, weight, stretch, a, b, c, kept, odds, stop):
     """Odds p(1) / p(0) of all variables, (n * L,).
 
     ``field`` (n * L,) and ``weight`` (edges * L,) are logarithms. ``a``, ``b``, ``c`` have room for
     the largest frontier, ``kept`` for ``stretch`` checks and the beginnings of all stretches but
     the first. Given up where ``stop[0]`` becomes 1.
     """
+    steps, xbit, xedge, check, cptr, cvar = plan
     par = np.empty(3 * L)
     room = a.size
     n_steps, n_checks = steps.shape[0], check.size

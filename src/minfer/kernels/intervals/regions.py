@@ -8,6 +8,8 @@ field in a range: the lower lane takes all lower ends, the upper lane all upper 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from minfer.kernels.arithmetic.sorting import sort_by
@@ -15,6 +17,16 @@ from minfer.kernels.compiling.jit import jit
 from minfer.kernels.intervals.frontier import L, frontier_sizes
 
 U = 2.0**-53
+
+
+class PairArrays(NamedTuple):
+    """What :class:`minfer.certified.local.LocalBounds` knows of binary variables and pairs."""
+
+    ptr: np.ndarray  # i8 (V+1,)
+    nbr: np.ndarray  # i8 (2E,)
+    weight: np.ndarray  # f8 (2E, 2)
+    theta: np.ndarray  # f8 (V, 2)
+    other: np.ndarray  # f8 (V, 2)
 
 
 @jit
@@ -75,9 +87,7 @@ def _keep(pairs, slot, weight, order, parent, parity, kept):
 
 
 @jit
-def region_numbers(
-    vertices, pairs, signed, ptr, nbr, weight, theta, other, most, lane, mark, field, w, flip, size
-):
+def region_numbers(vertices, pairs, signed, local, most, lane, mark, field, w, flip, size):
     """Fields and weights of a region in lanes ``lane`` (lower) and ``lane + 1`` (upper).
 
     ``vertices`` (n,) are variables, -1 for none; ``pairs`` (m, 2) places in it that may be joined.
@@ -88,6 +98,7 @@ def region_numbers(
     2 pinned below, 4 pinned above; ``size`` (n,): the largest log-odds either lane can give.
     Returns, if signed, the sum of the widths of all numbers: odds are off by e^ of it at most.
     """
+    ptr, nbr, weight, theta, other = local
     n, m = vertices.size, pairs.shape[0]
     slot = np.empty(m, np.int64)
     back = np.empty(m, np.int64)
@@ -331,7 +342,7 @@ def narrow_order(lptr, lnbr):
 
 @jit
 def grow(
-    center, ptr, nbr, allowed, weight, budget, passes, widest, most, rounds, where, vertices, served
+    center, local, allowed, weight, budget, passes, widest, most, rounds, where, vertices, served
 ):
     """The largest ball whose sums cost at most ``budget`` for each variable it serves.
 
@@ -340,6 +351,7 @@ def grow(
     Returns how many variables the ball has (0: none fits), how many of these lie in its core, and
     whether it is a whole component.
     """
+    ptr, nbr = local.ptr, local.nbr
     best = core = 0
     whole = False
     size = 2.0

@@ -19,6 +19,8 @@ finite and every factor of an upper end is positive. A u below LEAST is 0 here, 
 message of a C in [TINY, HUGE] by 1e-20 of itself and makes those of 0 and of infinity wider.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from minfer.kernels.compiling.jit import jit
@@ -35,6 +37,23 @@ LARGE = 1e150
 SPAN, SLOPE, LEAF_LO, LEAF_HI, NEAR, FAR, NEGATIVE, EDGE = 0, 1, 2, 3, 4, 5, 6, 8
 #: What a node costs beside its edges, in visits of edges.
 NODE = 4
+
+
+class WalkGraph(NamedTuple):
+    """V variables, E pairs from both ends."""
+
+    ptr: np.ndarray  # u8 (V+1,)
+    ends: np.ndarray  # u4 (2E, 2) the neighbour, and one plus the place of this edge in its row
+    edges: np.ndarray  # f8 (2E, EDGE)
+    fields: np.ndarray  # f8 (V, 2)
+
+
+class WalkScratch(NamedTuple):
+    """Of walks of at most D steps."""
+
+    out: np.ndarray  # u4 (V,) zeros, and left so: one plus the edge by which the walk leaves
+    stack_e: np.ndarray  # u8 (D,)
+    stack: np.ndarray  # f8 (D, 3)
 
 
 @jit
@@ -58,18 +77,10 @@ def _ratio(u, c, negative):
 
 
 @jit
-def walk(root, eps, most, ptr, ends, edges, fields, out, stack_e, stack):
-    """The odds of ``root``: lower and upper end, visits, whether an ``eps`` cut the walk.
-
-    ptr : uint64 (V+1,)
-    ends : uint32 (2E, 2)
-        The neighbour, and one plus the place of this edge in the neighbour's row.
-    edges : float64 (2E, EDGE)
-    fields : float64 (V, 2)
-    out : uint32 (V,)
-        Zeros, and left so: one plus the edge by which the walk leaves a variable.
-    stack_e : uint64 (D,), stack : float64 (D, 3)
-    """
+def walk(root, eps, most, graph, scratch):
+    """The odds of ``root``: lower and upper end, visits, whether an ``eps`` cut the walk."""
+    ptr, ends, edges, fields = graph
+    out, stack_e, stack = scratch
     limit = len(stack_e)
     d = 0
     v = np.uint64(root)
@@ -125,15 +136,12 @@ def walk(root, eps, most, ptr, ends, edges, fields, out, stack_e, stack):
 
 
 @jit
-def walks(
-    roots, most, eps, cost, rate, done, lo, hi, ptr, ends, edges, fields, out, stack_e, stack
-):
+def walks(roots, most, depths, lo, hi, graph, scratch):
     """Deeper and deeper walks from each of ``roots``, for at most about ``most`` visits each.
 
-    ``eps``, ``cost`` and ``rate`` (V,) remember the last walk of a variable, its visits and the
-    power of 1 / eps by which these grow; ``done`` (V,) those that no eps cuts any more. Best ends
-    go to ``lo``, ``hi`` (n,). Gives the visits made.
+    Best ends go to ``lo``, ``hi`` (n,). Gives the visits made.
     """
+    eps, cost, rate, done = depths
     total = 0
     for r in range(len(roots)):
         v = roots[r]
@@ -143,9 +151,7 @@ def walks(
             threshold = next_threshold(eps[v], cost[v], rate[v], left)
             if threshold == 0.0:
                 break
-            a, b, visits, cut = walk(
-                v, threshold, left, ptr, ends, edges, fields, out, stack_e, stack
-            )
+            a, b, visits, cut = walk(v, threshold, left, graph, scratch)
             total += visits
             left -= visits
             lo[r], hi[r] = max(lo[r], a), min(hi[r], b)

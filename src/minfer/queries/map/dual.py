@@ -19,13 +19,14 @@ best at a visit). If a variable has none left, nothing is better than what is kn
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.engine.layout import ranges
 from minfer.engine.support import possible
-from minfer.engine.wiring import ranges
 from minfer.errors import ContradictionError
 from minfer.kernels.best import dual as kernel
 
@@ -41,7 +42,7 @@ class Dual:
     def __init__(self, problem: MapProblem) -> None:
         self.problem = problem
         self.theta = problem.theta.copy()  # unary terms; -inf: out of the running
-        n_slots = int(problem.cards[problem.wires[4]].sum())
+        n_slots = int(problem.cards[problem.wires.sv].sum())
         self.q = np.zeros(n_slots)
         self.mu = np.zeros(n_slots)
         self.given = [np.zeros(b.at.shape) for b in problem.blocks]
@@ -52,6 +53,13 @@ class Dual:
         owner = np.repeat(np.arange(problem.n), problem.cards)
         self.in_blocks = np.unique(owner[states])
         self.supported = self._support()
+
+    @cached_property
+    def _states(self) -> NDArray[np.int64]:
+        """The state, among all, that each entry of the vectors is about."""
+        w = self.problem.wires
+        shift = np.repeat(w.off[w.sv] - w.so, self.problem.cards[w.sv])
+        return shift + np.arange(len(self.q))
 
     # ------------------------------------------------------------ going down
 
@@ -75,10 +83,7 @@ class Dual:
 
     def _bury(self) -> None:
         """The vectors of states out of the running."""
-        off, sv, so = (self.problem.wires[i] for i in (0, 4, 5))
-        cards = self.problem.cards[sv]
-        at = np.repeat(off[sv] - so, cards) + np.arange(len(self.q))
-        self.q[np.isneginf(self.theta[at])] = -np.inf
+        self.q[np.isneginf(self.theta[self._states])] = -np.inf
         for b, given in zip(self.problem.blocks, self.given):
             given[(b.at >= 0) & np.isneginf(self.theta[b.at])] = -np.inf
 
@@ -112,13 +117,10 @@ class Dual:
 
     def _rest(self) -> NDArray[np.float64]:
         """What each variable has after all vectors, per state; -inf where out of the running."""
-        off, sv, so = (self.problem.wires[i] for i in (0, 4, 5))
-        cards = self.problem.cards[sv]
-        at = np.repeat(off[sv] - so, cards) + np.arange(len(self.q))
         use = self.q > -np.inf
         own = self._own()
         if len(own):
-            own -= np.bincount(at[use], self.q[use], minlength=len(own))
+            own -= np.bincount(self._states[use], self.q[use], minlength=len(own))
         return own
 
     def _visit(self, b: MaxBlock, given: NDArray[np.float64], cut: float) -> bool:

@@ -47,6 +47,35 @@ class Ising:
     price: NDArray[np.float64]
     slack: float
 
+    @classmethod
+    def of(
+        cls,
+        unary: NDArray[np.float64],
+        scopes: NDArray,
+        tables: NDArray[np.float64],
+        constant: float = 0.0,
+        slack: float = 0.0,
+    ) -> Ising:
+        """From pairs (F, 2) with tables (F, 4), 00 01 10 11, less their first entries."""
+        n = len(unary)
+        t00, t01, t10, t11 = tables.T
+        price = ((t00 - t01) + (t11 - t10)) / 2.0
+        b = ((t11 - t01) + (t10 - t00)) / 2.0
+        c = ((t11 - t10) + (t01 - t00)) / 2.0
+        unary = unary + np.bincount(scopes[:, 0], b, n) + np.bincount(scopes[:, 1], c, n)
+        ordered = np.sort(scopes, axis=1).astype(np.int64)
+        keys, which = np.unique(ordered[:, 0] * n + ordered[:, 1], return_inverse=True)
+        merged = np.bincount(which.ravel(), price, len(keys)).astype(np.float64)
+        pairs = np.stack([keys // max(n, 1), keys % max(n, 1)], axis=1)
+        return cls(constant, unary, pairs, merged, slack)
+
+    def bound(self, more: NDArray[np.float64], top: float) -> float:
+        """The constant, some numbers, prices that were negative and what a cut gives, added up."""
+        turned = -self.price[self.price < 0.0]
+        constant = math.fsum([self.constant, *more.tolist(), *turned.tolist()])
+        bound = constant + top
+        return bound + (self.slack + 4.0 * 2.0**-52 * (abs(constant) + abs(top)))
+
     def flips(self) -> NDArray[np.bool_] | None:
         """The variables to read the other way round so that no price is negative, if that can be.
 
@@ -79,35 +108,42 @@ def ising(problem: MapProblem, theta: NDArray[np.float64]) -> Ising | None:
     pair = theta.reshape(-1, 2)
     gain = float((spread - least).sum()) + float(np.abs(pair[:, 1] - pair[:, 0]).sum())
     t = np.where(finite, t, least[:, None] - 2.0 * gain - 1.0)
-    a, t01, t10, t11 = t.T
-    price = ((a - t01) + (t11 - t10)) / 2.0
-    b = ((t11 - t01) + (t10 - a)) / 2.0
-    c = ((t11 - t10) + (t01 - a)) / 2.0
-    n = problem.n
-    unary = pair[:, 1] - pair[:, 0]
-    unary = unary + np.bincount(scopes[:, 0], b, n) + np.bincount(scopes[:, 1], c, n)
-    low, high = scopes.min(axis=1).astype(np.int64), scopes.max(axis=1).astype(np.int64)
-    keys, which = np.unique(low * n + high, return_inverse=True)
-    merged = np.bincount(which.ravel(), price, len(keys)).astype(np.float64)
-    pairs = np.stack([keys // max(n, 1), keys % max(n, 1)], axis=1)
-    constant = math.fsum([problem.constant, *pair[:, 0].tolist(), *a.tolist()])
-    most = 8.0 + float(np.bincount(scopes.ravel(), minlength=n).max(initial=0))
+    constant = math.fsum([problem.constant, *pair[:, 0].tolist(), *t[:, 0].tolist()])
+    most = 8.0 + float(np.bincount(scopes.ravel(), minlength=problem.n).max(initial=0))
     size = float(np.abs(t).sum()) + float(np.abs(theta).sum())
     slack = 8.0 * most * 2.0**-52 * size + problem.slack
-    return Ising(constant, unary, pairs, merged, slack)
+    return Ising.of(pair[:, 1] - pair[:, 0], scopes, t, constant, slack)
 
 
 def by_flow(model: Ising, flip: NDArray[np.bool_]) -> tuple[NDArray[np.int32], float]:
     """The best assignment of a balanced model, and a bound that it meets up to rounding."""
     unary = np.where(flip, -model.unary, model.unary)
-    negative = model.price < 0.0
-    constant = math.fsum(
-        [model.constant, *model.unary[flip].tolist(), *(-model.price[negative]).tolist()]
-    )
     x, top = best_cut(unary, model.pairs, np.abs(model.price))
-    bound = constant + top
-    bound += model.slack + 4.0 * 2.0**-52 * (abs(constant) + abs(top))
-    return np.where(flip, 1 - x, x).astype(np.int32), bound
+    return np.where(flip, 1 - x, x).astype(np.int32), model.bound(model.unary[flip], top)
+
+
+def persistent(model: Ising) -> tuple[NDArray[np.int32], float]:
+    """The state of each variable that some best assignment has, -1 where nothing is known (QPBO);
+    and a bound on every score.
+
+    Every variable is doubled, x and its opposite; pairs with a negative price link x_i with the
+    opposite of x_j instead, so the doubled model has no negative price and is a cut (Hammer, Hansen
+    & Simeone 1984; Kolmogorov & Rother 2007). Its maximum is the bound of the relaxation with
+    half-integers (roof duality). Where x and its opposite come out opposite, some best assignment
+    has that state (persistency), all of them together.
+    """
+    n = len(model.unary)
+    i, j = model.pairs.T
+    other = np.where(model.price < 0.0, n, 0)
+    pairs = np.concatenate(
+        [np.stack([i, j + other], axis=1), np.stack([i + n, j + n - other], axis=1)]
+    )
+    y, top = best_cut(
+        np.concatenate([model.unary, -model.unary]) / 2.0, pairs,
+        np.tile(np.abs(model.price) / 2.0, 2),
+    )  # fmt: skip
+    bound = model.bound(model.unary / 2.0, top)
+    return np.where(y[:n] != y[n:], y[:n], -1).astype(np.int32), bound
 
 
 def best_cut(

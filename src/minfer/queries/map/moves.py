@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
-from minfer.queries.map.flow import Ising, by_flow
-from minfer.queries.map.persistency import persistent
+from minfer.queries.map.flow import Ising, by_flow, persistent
 
 if TYPE_CHECKING:
+    from minfer.kernels.best.dual import MaxWires
     from minfer.queries.map.problem import MapProblem
 
 #: The largest tables of label distances that are written out for blocks.
@@ -35,42 +35,41 @@ class Moves:
     def __init__(self, problem: MapProblem, rng: np.random.Generator) -> None:
         self.problem = problem
         self.rng = rng
-        wires = problem.wires
+        tab = problem.wires.tab
         self.movable = np.ones(problem.n, dtype=np.bool_)
         owner = np.repeat(np.arange(problem.n), problem.cards)
         for b in problem.blocks:  # these have a say that no table knows
             self.movable[owner[b.at[b.at >= 0]]] = False
-        tab = wires[11]
         finite = np.abs(tab[np.isfinite(tab)])
         own = np.abs(problem.theta[np.isfinite(problem.theta)])
         largest = max(float(finite.max(initial=0.0)), float(own.max(initial=0.0)))
         self.price = 1e5 * max(largest, 1e-300)
         self.theta = np.maximum(problem.theta, -self.price)
-        self.wires = (*wires[:11], np.maximum(tab, -self.price))
-        self.tables: tuple[NDArray, ...] | None = self._written_out()
+        self.wires = problem.wires._replace(tab=np.maximum(tab, -self.price))
+        self.tables: MaxWires | None = self._written_out()
         self.held = np.zeros(0, dtype=np.int64)
         self.single = np.zeros(problem.n, dtype=bool)  # with one state in the running
         self.place = np.full(problem.n, -1, dtype=np.int32)
 
-    def _written_out(self) -> tuple[NDArray, ...] | None:
+    def _written_out(self) -> MaxWires | None:
         """The wires with label distances as tables; None where these are too large."""
-        fptr, sv, ft, fw, tab = (self.wires[i] for i in (3, 4, 9, 10, 11))
-        taps = np.flatnonzero(fw >= 0)
+        w = self.wires
+        taps = np.flatnonzero(w.fw >= 0)
         if not len(taps):
-            return self.wires
-        k = self.problem.cards[sv[fptr[taps]]]
-        starts, first, which = np.unique(ft[taps], return_index=True, return_inverse=True)
+            return w
+        k = self.problem.cards[w.sv[w.fptr[taps]]]
+        starts, first, which = np.unique(w.ft[taps], return_index=True, return_inverse=True)
         sizes = k[first] ** 2
         if int(sizes.sum()) > _MAX_CELLS:
             return None
-        more, at = [tab], len(tab) + np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        more, at = [w.tab], len(w.tab) + np.cumsum(sizes) - sizes
         for t, row in zip(starts.tolist(), first.tolist()):
-            width, labels = int(fw[taps[row]]), np.arange(int(k[row]))
+            width, labels = int(w.fw[taps[row]]), np.arange(int(k[row]))
             apart = np.abs(labels[:, None] - labels)
-            more.append(tab[np.where(apart < width, t + 1 + apart, t)].ravel())
-        begin = ft.copy()
+            more.append(w.tab[np.where(apart < width, t + 1 + apart, t)].ravel())
+        begin = w.ft.copy()
         begin[taps] = at[which.ravel()]
-        return (*self.wires[:9], begin, np.full_like(fw, -1), np.concatenate(more))
+        return w._replace(ft=begin, fw=np.full_like(w.fw, -1), tab=np.concatenate(more))
 
     def restrict(self, theta: NDArray[np.float64], x: NDArray[np.int32]) -> None:
         """Only states in the running from now on; x takes those of variables with no other."""
@@ -126,7 +125,7 @@ class Moves:
         candidates = np.flatnonzero(self.movable & ~self.single)
         if len(candidates) <= _REGION:
             return candidates
-        vptr, vs, fptr, sv, sf = (self.wires[i] for i in (1, 2, 3, 4, 6))
+        w = self.wires
         seen = np.zeros(n, dtype=bool)
         out = [int(self.rng.choice(candidates))]
         seen[out[0]] = True
@@ -134,9 +133,8 @@ class Moves:
         while at < len(out) and len(out) < _REGION:
             i = out[at]
             at += 1
-            for s in vs[vptr[i] : vptr[i + 1]].tolist():
-                f = int(sf[s])
-                for j in sv[fptr[f] : fptr[f + 1]].tolist():
+            for f in w.sf[w.vs[w.vptr[i] : w.vptr[i + 1]]].tolist():
+                for j in w.sv[w.fptr[f] : w.fptr[f + 1]].tolist():
                     if not seen[j] and self.movable[j] and not self.single[j]:
                         seen[j] = True
                         out.append(j)
@@ -151,7 +149,7 @@ class Moves:
     def fuse(self, x: NDArray[np.int32], proposal: NDArray[np.int32]) -> NDArray[np.int32]:
         """The best, or a better, choice between two assignments at each variable."""
         assert self.tables is not None
-        off, sv, ft, tab = (self.tables[i] for i in (0, 4, 9, 11))
+        off, sv, ft, tab = self.tables.off, self.tables.sv, self.tables.ft, self.tables.tab
         differs = proposal != x
         if not differs.any():
             return x
@@ -165,25 +163,12 @@ class Moves:
 
         t00, t01 = cell(x, x), cell(x, proposal)
         t10, t11 = cell(proposal, x), cell(proposal, proposal)
-        n = len(unary)
-        both, only_i, only_j = (
-            differs[i] & differs[j],
-            differs[i] & ~differs[j],
-            ~differs[i] & differs[j],
-        )
-        price = (((t00 - t01) + (t11 - t10)) / 2.0)[both]
-        b = (((t11 - t01) + (t10 - t00)) / 2.0)[both]
-        c = (((t11 - t10) + (t01 - t00)) / 2.0)[both]
-        unary = unary + np.bincount(place[i[both]], b, n) + np.bincount(place[j[both]], c, n)
-        unary += np.bincount(place[i[only_i]], (t10 - t00)[only_i], n)
+        both, n = differs[i] & differs[j], len(unary)
+        only_i, only_j = differs[i] & ~both, differs[j] & ~both
+        unary = unary + np.bincount(place[i[only_i]], (t10 - t00)[only_i], n)
         unary += np.bincount(place[j[only_j]], (t01 - t00)[only_j], n)
-        low = np.minimum(place[i[both]], place[j[both]])
-        high = np.maximum(place[i[both]], place[j[both]])
-        keys, which = np.unique(low * n + high, return_inverse=True)
-        model = Ising(
-            0.0, unary, np.stack([keys // n, keys % n], axis=1),
-            np.bincount(which.ravel(), price, len(keys)).astype(np.float64), 0.0,
-        )  # fmt: skip
+        scopes = place[np.stack([i, j], axis=1)[both]]
+        model = Ising.of(unary, scopes, np.stack([t00, t01, t10, t11], axis=1)[both])
         flip = model.flips()
         take = by_flow(model, flip)[0] if flip is not None else persistent(model)[0]
         out = x.copy()
@@ -202,19 +187,19 @@ class Moves:
 
     def value(self, x: NDArray[np.int32]) -> float:
         """The score with zeros at their price; blocks left out."""
-        off, fptr, sv, ft, fw, tab = (self.wires[i] for i in (0, 3, 4, 9, 10, 11))
-        total = [float(self.theta[off[:-1] + x].sum())]
-        arity = np.diff(fptr)
+        w = self.wires
+        total = [float(self.theta[w.off[:-1] + x].sum())]
+        arity = np.diff(w.fptr)
         for a in np.unique(arity).tolist():
             rows = np.flatnonzero(arity == a)
-            slots = fptr[rows][:, None] + np.arange(a)
-            states = x[sv[slots]].astype(np.int64)
+            slots = w.fptr[rows][:, None] + np.arange(a)
+            states = x[w.sv[slots]].astype(np.int64)
             cell = np.zeros(len(rows), dtype=np.int64)
             for k in range(a):
-                cell = cell * self.problem.cards[sv[slots[:, k]]] + states[:, k]
+                cell = cell * self.problem.cards[w.sv[slots[:, k]]] + states[:, k]
             if a == 2:
                 apart = np.abs(states[:, 0] - states[:, 1])
-                tap = np.where(apart < fw[rows], 1 + apart, 0)
-                cell = np.where(fw[rows] >= 0, tap, cell)
-            total.append(float(tab[ft[rows] + cell].sum()))
+                tap = np.where(apart < w.fw[rows], 1 + apart, 0)
+                cell = np.where(w.fw[rows] >= 0, tap, cell)
+            total.append(float(w.tab[w.ft[rows] + cell].sum()))
         return math.fsum(total)

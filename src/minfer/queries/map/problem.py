@@ -25,6 +25,7 @@ from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.distances import recognised
 from minfer.factors.group import MAX_TABLE_CELLS, FactorGroup, n_entries
 from minfer.factors.tables import Tables
+from minfer.kernels.best.dual import MaxWires
 
 if TYPE_CHECKING:
     from minfer.engine.conditioning import Conditioned
@@ -36,8 +37,6 @@ _MAX_CELLS = 256
 _STRUCTURED_FROM = 4  # labels from which tables are looked through for label distances
 #: Numbers whose sum is beyond this are scaled by a power of two first.
 _LARGE = 1e100
-
-Wires = tuple[NDArray[Any], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +62,7 @@ class MapProblem:
     model: Conditioned  # of the graph, perhaps with auxiliary variables behind its own
     free: NDArray[np.int64]  # the model's numbers of the variables
     theta: NDArray[np.float64]
-    wires: Wires
+    wires: MaxWires
     size: NDArray[np.float64]  # (F,) the largest finite number of a factor
     blocks: tuple[MaxBlock, ...]
     constant: float
@@ -76,7 +75,7 @@ class MapProblem:
 
     @property
     def off(self) -> NDArray[np.int64]:
-        return self.wires[0]
+        return self.wires.off
 
     @cached_property
     def cards(self) -> NDArray[np.int64]:
@@ -85,21 +84,21 @@ class MapProblem:
     @property
     def pairwise(self) -> bool:
         """Whether there is nothing but factors over two variables."""
-        return not self.blocks and bool((np.diff(self.wires[3]) == 2).all())
+        return not self.blocks and bool((np.diff(self.wires.fptr) == 2).all())
 
     @cached_property
     def floor(self) -> float:
         """No possible assignment has a lower score (scaled); minus infinity where unknown."""
         if self.blocks:
             return -math.inf
-        fptr, sv, ft, fw, tab = (self.wires[i] for i in (3, 4, 9, 10, 11))
+        w = self.wires
         alive = self.theta > -np.inf
         total = float(self.theta[alive].clip(max=0.0).sum()) + self.constant
-        if len(ft):
-            starts, first, which = np.unique(ft, return_index=True, return_inverse=True)
-            cells = np.multiply.reduceat(self.cards[sv], fptr[:-1])
-            ends = starts + np.where(fw >= 0, fw + 1, cells)[first]
-            finite = np.append(np.where(tab > -np.inf, tab, 0.0), 0.0)
+        if len(w.ft):
+            starts, first, which = np.unique(w.ft, return_index=True, return_inverse=True)
+            cells = np.multiply.reduceat(self.cards[w.sv], w.fptr[:-1])
+            ends = starts + np.where(w.fw >= 0, w.fw + 1, cells)[first]
+            finite = np.append(np.where(w.tab > -np.inf, w.tab, 0.0), 0.0)
             least = np.minimum.reduceat(finite, np.stack([starts, ends], axis=1).ravel())[::2]
             total += math.fsum(least.clip(max=0.0)[which].tolist())
         return total - self.slack - 1e-9 * abs(total)
@@ -116,11 +115,11 @@ class MapProblem:
 
     def binary_tables(self) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
         """Scopes (F, 2) and tables (F, 4) of a problem over pairs of binary variables."""
-        sv, ft, fw, tab = (self.wires[i] for i in (4, 9, 10, 11))
-        cell = np.arange(4)
-        apart = np.array([0, 1, 1, 0])
-        by_distance = np.where(apart < fw[:, None], 1 + apart, 0)
-        return sv.reshape(-1, 2), tab[ft[:, None] + np.where(fw[:, None] >= 0, by_distance, cell)]
+        w, apart = self.wires, np.array([0, 1, 1, 0])
+        width = w.fw[:, None]
+        by_distance = np.where(apart < width, 1 + apart, 0)
+        cell = np.where(width >= 0, by_distance, np.arange(4))
+        return w.sv.reshape(-1, 2), w.tab[w.ft[:, None] + cell]
 
 
 def lay_out(model: Conditioned) -> MapProblem:
@@ -239,7 +238,7 @@ def _places(
 
 def _wires(
     groups: list[FactorGroup], place: NDArray[np.int32], off: NDArray[np.int64], scale: float
-) -> tuple[Wires, NDArray[np.float64]]:
+) -> tuple[MaxWires, NDArray[np.float64]]:
     """Factors end to end; see :mod:`minfer.kernels.best.dual`."""
     counts = [len(g) for g in groups]
     flat = scopes(groups, [place[g._scope] for g in groups])
@@ -253,7 +252,8 @@ def _wires(
     size = np.diff(off)[sv]
     low = np.minimum.reduceat(sv, fptr[:-1]) if len(sv) else sv
     high = np.maximum.reduceat(sv, fptr[:-1]) if len(sv) else sv
-    wires = (off, where.vptr, where.order, fptr, sv, np.cumsum(size) - size, sf, low[sf] < sv,
-             high[sf] > sv, ft, np.repeat(np.array(widths, np.int32), counts),
-             tab * scale)  # fmt: skip
+    wires = MaxWires(
+        off, where.vptr, where.order, fptr, sv, np.cumsum(size) - size, sf, low[sf] < sv,
+        high[sf] > sv, ft, np.repeat(np.array(widths, np.int32), counts), tab * scale,
+    )  # fmt: skip
     return wires, join([g.magnitude() for g in groups], np.float64) * scale

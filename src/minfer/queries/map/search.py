@@ -21,15 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
-from minfer.errors import ContradictionError, RefusedError
+from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.queries.map import toulbar
-from minfer.queries.map.draws import Draws
 from minfer.queries.map.dual import Dual
-from minfer.queries.map.flow import by_flow, ising
+from minfer.queries.map.flow import by_flow, ising, persistent
 from minfer.queries.map.moves import Moves
-from minfer.queries.map.persistency import persistent
-from minfer.queries.map.problem import lay_out
+from minfer.queries.map.problem import MapProblem, lay_out
 from minfer.solvers.exact import assignments, count_assignments
+from minfer.solvers.tempering import ROUNDS, Ensembles, Tempering, refusal
 
 if TYPE_CHECKING:
     from minfer.engine.conditioning import Conditioned
@@ -47,6 +46,8 @@ _DRAWN = 0.5
 _FEW = 1 << 16  # assignments that are enumerated if none was found that is possible
 _SEED = 20
 _SECONDS_A_PAIR = 4e-5  # of a maximum flow: 1.5e-5 to 5.5e-5 measured on grids
+_UPDATES = 4_000_000  # of variables between two draws: some hundredths of a second
+_LEAST, _MOST = 4, 500  # sweeps between two draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,10 +114,7 @@ class _Search:
     def exhausted(self) -> None:
         """No assignment is better, but for rounding."""
         if self.score == -math.inf:
-            raise ContradictionError(
-                "every assignment has probability zero: the model's zeros, or the model's zeros "
-                "and the evidence, contradict each other"
-            )
+            raise ContradictionError(NOTHING_POSSIBLE)
         self.upper = min(self.upper, self.score + self.problem.slack / self.problem.scale)
 
     @property
@@ -341,3 +339,38 @@ class _Search:
             self.exhausted()
         else:
             self.lower(bound)
+
+
+class Draws:
+    """Assignments drawn by parallel tempering: places to begin moves from.
+
+    Moves climb the hill they are on. Copies of the model at a ladder of temperatures, which change
+    places (:mod:`minfer.solvers.tempering`), come down on one hill after the other, on high ones
+    more often. The same calls give the same answers.
+    """
+
+    def __init__(self, problem: MapProblem, model: Conditioned, seed: int) -> None:
+        self.free = problem.free
+        settings = Tempering(rng=seed)
+        self.run = Ensembles(settings, model.graph, model, None, clock())
+        lanes = settings.n_replicas * settings.n_chains
+        self.sweeps = int(np.clip(_UPDATES / (lanes * max(problem.n, 1)), _LEAST, _MOST))
+        self.rounds = 0
+        self.waiting: list[NDArray[np.int32]] = []
+
+    @staticmethod
+    def of(problem: MapProblem, model: Conditioned, seed: int) -> Draws | None:
+        """None where tempering declines, or states of auxiliary variables would be missing."""
+        if problem.blocks or problem.model.graph is not model.graph or refusal(model):
+            return None
+        return Draws(problem, model, seed)
+
+    def next(self) -> NDArray[np.int32]:
+        """States of the free variables, (n,)."""
+        if not self.waiting:
+            self.run.sweep(self.sweeps, False)
+            if self.rounds < ROUNDS:
+                self.run.move_ladder()
+            self.rounds += 1
+            self.waiting = list(self.run.coldest()[:, self.free])
+        return self.waiting.pop()

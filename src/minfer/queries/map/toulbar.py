@@ -83,24 +83,23 @@ def _ask(content: dict[str, Any], seconds: float, python: str) -> dict[str, Any]
 
 def _content(problem: MapProblem, score: float) -> dict[str, Any] | None:
     """The problem as costs: what each cell is short of its table's best."""
-    off, fptr, sv, ft, fw, tab = (problem.wires[i] for i in (0, 3, 4, 9, 10, 11))
-    cards = problem.cards
+    w, cards = problem.wires, problem.cards
     functions: list[tuple[list[int], NDArray[np.float64]]] = [
-        ([i], problem.theta[off[i] : off[i + 1]]) for i in range(problem.n)
+        ([i], problem.theta[w.off[i] : w.off[i + 1]]) for i in range(problem.n)
     ]
     total = 0
-    for f in range(len(ft)):
-        scope = sv[fptr[f] : fptr[f + 1]].tolist()
+    for f, t in enumerate(w.ft.tolist()):
+        scope = w.sv[w.fptr[f] : w.fptr[f + 1]].tolist()
         shape = cards[scope]
         cells = int(np.prod(shape))
         total += cells
         if total > _MOST_CELLS:
             return None
-        if fw[f] < 0:
-            table = tab[ft[f] : ft[f] + cells]
+        if w.fw[f] < 0:
+            table = w.tab[t : t + cells]
         else:
             apart = np.abs(np.arange(shape[0])[:, None] - np.arange(shape[1])).ravel()
-            table = tab[np.where(apart < fw[f], ft[f] + 1 + apart, ft[f])]
+            table = w.tab[np.where(apart < w.fw[f], t + 1 + apart, t)]
         functions.append((scope, table))
     tops = [float(t.max()) for _, t in functions]
     far = [float((top - t[t > -np.inf]).max()) for top, (_, t) in zip(tops, functions)]
