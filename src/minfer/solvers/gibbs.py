@@ -36,7 +36,7 @@ from minfer.engine.layout import Scopes, lay_out, scopes
 from minfer.engine.support import lift
 from minfer.errors import ContradictionError, RefusedError
 from minfer.kernels.backend import backend
-from minfer.solvers.base import Marginals, check_start, normalised
+from minfer.solvers.base import Marginals, Preparable, check_start, normalised
 from minfer.solvers.irreducible import haven, may_be_trapped, may_stick
 from minfer.solvers.mean_field import (
     Pace,
@@ -51,7 +51,6 @@ from minfer.solvers.status import LogZ, Status
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.kernels.messages.layout import SiteLayout
-    from minfer.solvers.prepared import Prepared
 
 #: Joint states of a factor that is not a table up to which they are counted.
 MAX_COUNTED = 1 << 10
@@ -60,7 +59,7 @@ _TRIES = 3  # fresh draws per chain in the search for an allowed assignment
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class Gibbs:
+class Gibbs(Preparable):
     """Single-site Gibbs sampling with several independent chains. It has no log Z: that is NaN.
 
     Parameters
@@ -161,12 +160,6 @@ class Gibbs:
             error_estimate=error, note=note,
             state=GibbsState(model, *counted, counts, chain_probs, states),
         )  # fmt: skip
-
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'; calls share what the factors are laid out as."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,14 +30,13 @@ from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import SLOW_STEP, Adjacency, adjacency, eliminate_by
 from minfer.errors import ContradictionError, RefusedError
-from minfer.solvers.base import Marginals, check_start, normalised
+from minfer.solvers.base import Marginals, Preparable, check_start, normalised
 from minfer.solvers.clique_passes import table_sizes
-from minfer.solvers.iteration import drifts, iterate
+from minfer.solvers.propagation import drifts, iterate
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.solvers.prepared import Prepared
 
 #: Cells of all clusters beyond which a join graph is refused.
 MOST_CELLS = 1 << 28
@@ -48,7 +47,7 @@ _MAX_WORK = 100_000_000  # steps of the search for an order
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class JoinGraph:
+class JoinGraph(Preparable):
     """Belief propagation between clusters of bounded size.
 
     Parameters
@@ -96,12 +95,6 @@ class JoinGraph:
         deadline = deadline_of(self.time_limit, begin)
         order = order_of(adjacency(model), (deadline - clock()) / 4)
         return self.run(graph, model, clusters(model, self.max_cells, order, deadline), begin)
-
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'; each call builds its clusters again."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
 
     def run(
         self, graph: FactorGraph, model: Conditioned, joined: Clusters, begin: float

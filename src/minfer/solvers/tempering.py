@@ -40,7 +40,7 @@ from minfer.engine.layout import lay_out
 from minfer.engine.support import lift
 from minfer.errors import RefusedError
 from minfer.kernels.backend import backend
-from minfer.solvers.base import Marginals, check_start, normalised
+from minfer.solvers.base import Marginals, Preparable, check_start, normalised
 from minfer.solvers.gibbs import GibbsState, count_ptr, standard_error
 from minfer.solvers.irreducible import no_messages
 from minfer.solvers.mean_field import (
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.kernels.messages.layout import SiteLayout
     from minfer.kernels.sampling.tempering import TemperingSums
-    from minfer.solvers.prepared import Prepared
 
 #: What a forbidden cell is softened to, in logs below the least allowed one of its table.
 PENALTY = 30.0
@@ -73,7 +72,7 @@ _UPDATES_A_CALL = 1 << 22  # of a variable in a lane: some 50 ms
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class Tempering:
+class Tempering(Preparable):
     """Parallel tempering with several independent ensembles.
 
     Parameters
@@ -129,12 +128,6 @@ class Tempering:
         if why := refusal(model):
             raise RefusedError(f"Tempering {why}")
         return Ensembles(self, graph, model, start, begin).answer()
-
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'; each call lays the model out again."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
 
 
 def refusal(model: Conditioned) -> str:

@@ -48,7 +48,7 @@ from minfer.kernels.arithmetic.addresses import (
 from minfer.kernels.arithmetic.lanes import choose, exp, larger, smaller
 from minfer.kernels.compiling.jit import jit
 from minfer.kernels.messages.labels import label_message
-from minfer.kernels.messages.tables import contract, damped, factor_message
+from minfer.kernels.messages.tables import contract, factor_message
 from minfer.kernels.messages.wiring import (
     ARITY,
     ASLEEP,
@@ -62,6 +62,7 @@ from minfer.kernels.messages.wiring import (
     SIZE,
     TABLE,
     WIDTH,
+    damped,
 )
 
 #: Linear messages and products stay above this or the run continues in log space.
