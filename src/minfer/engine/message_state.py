@@ -73,7 +73,7 @@ def wired(
     last: Wired | None = None  # of the run that it starts from
     if start is not None and start.graph.lineage == model.graph.lineage:
         last = start.state.mesh if isinstance(start.state, MessageState) else None
-    for old in (last, kept, at_hand.get(name)):
+    for old in (last, kept, at_hand.get(name or "")):
         if old is None or old.reweighted != reweighted or old.known is not None:
             continue
         told = last is not None and last.slot is old.slot  # then all pair messages are there
@@ -164,9 +164,15 @@ def _speak_of_known(mesh: Wired, m: NDArray[np.float64]) -> None:
     assert mesh.known is not None
     w = mesh.wiring
     told = np.flatnonzero(mesh.known >= 0)
-    degree = np.diff(w.ptr).astype(np.int64)[told]
-    mine = ranges(w.ptr.astype(np.int64)[told], degree)
-    m[w.rev[mine]] = np.where(np.repeat(mesh.known[told] == 1, degree), w.W[mine], 1.0)
+    slots, degree = _slots(w, told)
+    m[w.rev[slots]] = np.where(np.repeat(mesh.known[told] == 1, degree), w.W[slots], 1.0)
+
+
+def _slots(w: Wiring, variables: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pair slots of some variables, and how many each has."""
+    first = w.ptr[variables].astype(np.int64)
+    degree = w.ptr[variables + 1].astype(np.int64) - first
+    return ranges(first, degree), degree
 
 
 def _match(new: NDArray, old: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -286,7 +292,7 @@ class MessageState:
         if mesh.wiring.gslot.size:
             s = refresh_cavities(mesh, s)
         slack, size = on.kernels("messages.bethe").tree_slack(
-            *on.put((mesh.wiring, s, mesh.slot, mesh.pair_scope, self._log_odds, self._odds))
+            *on.put((mesh.wiring, s, mesh.slot, mesh.pair_scope, *self._odds))
         )
         given, most = _given(mesh.model)
         return slack + np.finfo(float).eps * (16 * size + (64 + most) * given)
@@ -295,21 +301,19 @@ class MessageState:
         """The (reweighted) Bethe value of the messages as they are."""
         mesh, w, s, on = self.mesh, self.mesh.wiring, self.messages, backend()
         bethe = on.kernels("messages.bethe")
-        odds, linear = self._log_odds, self._odds
+        odds, linear = self._odds
         total = mesh.constant
         if mesh.known is not None:  # a known variable says its state's part of each message
             pair = self._known_pairs
             odds, linear = odds.copy(), linear.copy()
             odds[pair], linear[pair] = -np.inf, np.nan  # log(1 + 0): nothing more
-            up = pair[mesh.known[pair] == 1]
-            degree = np.diff(w.ptr).astype(np.int64)[up]
-            slots = ranges(w.ptr.astype(np.int64)[up], degree)
+            slots, _ = _slots(w, pair[mesh.known[pair] == 1])
             total += float((s.rl[slots] if len(s.rl) else np.log(s.m[slots])).sum())
         if w.field.size:
             total += bethe.variable_terms(*on.put((w, s, odds, linear)), mesh.log)
         else:
             total += bethe.pair_variable_terms(*on.put((odds, linear)))
-        pairs = w.W, w.rho, s.m, mesh.slot, mesh.pair_scope, self._log_odds, self._odds
+        pairs = w.W, w.rho, s.m, mesh.slot, mesh.pair_scope, *self._odds
         total += bethe.pair_terms(*on.put(pairs))
         if len(w.gslot):
             s = refresh_cavities(mesh, s)
@@ -323,24 +327,16 @@ class MessageState:
             total += float(speakers.group.messages(every, incoming, np.empty_like(incoming)).sum())
         return total
 
-    @property
-    def _log_odds(self) -> NDArray[np.float64]:
-        """Belief log-odds of binary variables, (V,); infinite where evidence knows."""
-        return self._both_odds[0]
-
-    @property
-    def _odds(self) -> NDArray[np.float64]:
-        """The odds themselves where they multiply safely, NaN elsewhere, (V,)."""
-        return self._both_odds[1]
-
     @cached_property
-    def _both_odds(self) -> NDArray[np.float64]:
-        w, s, on = self.mesh.wiring, self.messages, backend()
-        there = on.put(np.zeros((2, self.mesh.model.graph.n_variables)))
-        on.kernels("messages.bethe").log_odds(
-            *on.put((w.card, w.off, w.cls, w.prior, w.ptr, s.m, s.rl, s.bel)), there[0], there[1]
+    def _odds(self) -> NDArray[np.float64]:
+        """Belief log-odds of binary variables, infinite where evidence knows; and the odds
+        themselves where they multiply safely, NaN elsewhere. (2, V)."""
+        on = backend()
+        w, s, out = on.put(
+            (self.mesh.wiring, self.messages, np.zeros((2, len(self.mesh.wiring.card))))
         )
-        out = on.get(there)
+        on.kernels("messages.bethe").log_odds(w, s, out)
+        out = on.get(out)
         if self.mesh.known is not None:
             pair = self._known_pairs
             out[0, pair] = np.where(self.mesh.known[pair] == 1, np.inf, -np.inf)

@@ -520,21 +520,18 @@ def _with_known(
     A variable of pairs alone gets its state's number in both places: how certain it is goes into
     its prior. Elsewhere the other states are excluded.
     """
-    own = log_field[graph._offsets[told] + known[told]]
+    first, size = graph._offsets[told], graph._n_states[told].astype(np.int64)
+    own = log_field[first + known[told]]
     if (own == -np.inf).any():
         v = int(told[np.argmin(own)])
         raise ContradictionError(
             f"variable {graph.name(v)} has no state left: the model excludes the state "
             f"{known[v]} that was observed"
         )
-    pairs = np.diff(gptr)[told] == 0
-    pairs &= graph._n_states[told] == 2
+    pairs = (gptr[told + 1] == gptr[told]) & (size == 2)
     out = log_field.copy()
-    places = ranges(graph._offsets[told], graph._n_states[told].astype(np.int64))
-    out[places] = np.where(np.repeat(pairs, graph._n_states[told]), 0.0, -np.inf)
-    out[graph._offsets[told] + known[told]] = own
-    other = graph._offsets[told[pairs]] + 1 - known[told[pairs]]
-    out[other] = own[pairs]
+    out[ranges(first, size)] = np.repeat(np.where(pairs, own, -np.inf), size)
+    out[first + known[told]] = own
     return out
 
 

@@ -33,7 +33,6 @@ from minfer.solvers.status import LOST_RANGE, LogZ, Status
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.model.joint import Joint
-    from minfer.solvers.prepared import Prepared
 
 _MAX_JOINT_BITS = 26.0  # of the cells of a product of marginals
 
@@ -48,16 +47,6 @@ class Solver(Protocol):
     """Turns a factor graph into marginals. Same input and settings, same output."""
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals: ...
-
-
-class Preparable:
-    """A solver that has nothing to prepare: each call of what it gives is a run like any other."""
-
-    def prepare(self: Any, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
 
 
 def inner(solver: Any) -> Any:

@@ -87,7 +87,7 @@ class BeliefPropagation:
         check_start(start)
         if not model.groups:
             return independent(model, self, begin)
-        mesh = self.wired(model, start)
+        mesh = self._wired(model, start)
         assert mesh is not None
         return self.propagate(graph, mesh, start, begin)
 
@@ -97,7 +97,11 @@ class BeliefPropagation:
 
         return PreparedPropagation(self, graph)
 
-    def wired(
+    def wired(self, model: Conditioned) -> Wired:
+        """A model of this structure, laid out."""
+        return wire(model)
+
+    def _wired(
         self,
         model: Conditioned,
         start: Marginals | None = None,

@@ -36,7 +36,7 @@ from minfer.engine.layout import Scopes, lay_out, scopes
 from minfer.engine.support import lift
 from minfer.errors import ContradictionError, RefusedError
 from minfer.kernels.backend import backend
-from minfer.solvers.base import Marginals, Preparable, check_start, normalised
+from minfer.solvers.base import Marginals, check_start, normalised
 from minfer.solvers.irreducible import haven, may_be_trapped, may_stick
 from minfer.solvers.mean_field import (
     Pace,
@@ -46,6 +46,7 @@ from minfer.solvers.mean_field import (
     max_moves,
     random_words,
 )
+from minfer.solvers.preparable import Preparable
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:

@@ -545,7 +545,7 @@ def _slopes(state: MessageState) -> tuple[NDArray[np.float64], NDArray[np.float6
     slope, sigma = np.empty_like(m), np.empty_like(m)
     odds = log_odds = _NONE
     if mesh.known is not None or not (w.cls == PLAIN).all():
-        odds, log_odds = state._odds, state._log_odds
+        log_odds, odds = state._odds
     pair_slopes(w.ptr, w.prior, m, w.W, odds, log_odds, slope, sigma)
     return slope, sigma
 

@@ -30,8 +30,9 @@ from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import SLOW_STEP, Adjacency, adjacency, eliminate_by
 from minfer.errors import ContradictionError, RefusedError
-from minfer.solvers.base import Marginals, Preparable, check_start, normalised
+from minfer.solvers.base import Marginals, check_start, normalised
 from minfer.solvers.clique_passes import table_sizes
+from minfer.solvers.preparable import Preparable
 from minfer.solvers.propagation import drifts, iterate
 from minfer.solvers.status import LogZ, Status
 

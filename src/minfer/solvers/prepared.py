@@ -196,7 +196,7 @@ class PreparedPropagation(Prepared):
     def __init__(self, solver: BeliefPropagation | TreeReweighted, graph: FactorGraph) -> None:
         super().__init__(solver, graph)
         self.model = condition(graph)
-        self.mesh: Wired | None = solver.wired(self.model) if self.model.groups else None
+        self.mesh: Wired | None = solver._wired(self.model) if self.model.groups else None
         self._structure: LaneStructure | None = None  # of lanes, when first asked for
         self._weights: tuple[bytes, NDArray[np.float64] | None] | None = None
 
@@ -208,7 +208,7 @@ class PreparedPropagation(Prepared):
             known = known_states(call.graph, model.fixed, call.known)
             known = known if (known >= 0).any() else None
             rho = None if known is None else self._edge_weights(model, known)
-        mesh = self.solver.wired(model, call.start, self.mesh, known, rho)
+        mesh = self.solver._wired(model, call.start, self.mesh, known, rho)
         if mesh is None:
             return None
         answer = self.solver.propagate(call.whole, mesh, call.start, call.began)

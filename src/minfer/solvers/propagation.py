@@ -579,7 +579,7 @@ def iterate(
         done += made
         trace.append(residuals[:made])
         if converged():
-            return Status.CONVERGED, np.concatenate(trace)
+            return Status.CONVERGED, residuals[:made] if len(trace) == 1 else np.concatenate(trace)
         spent = clock() - begin
         if time_limit is not None and spent >= time_limit:
             return Status.TIME_LIMIT, np.concatenate(trace)

@@ -36,10 +36,11 @@ from minfer.errors import RefusedError, SettingsError
 from minfer.factors.group import FactorGroup, components
 from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
-from minfer.solvers.base import Marginals, Preparable, check_start
+from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.independent import softmax
 from minfer.solvers.irreducible import tied_parts
+from minfer.solvers.preparable import Preparable
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:

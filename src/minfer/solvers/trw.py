@@ -101,7 +101,7 @@ class TreeReweighted:
         check_start(start)
         if not model.groups:
             return independent(model, self, begin)
-        mesh = self.wired(model, start)
+        mesh = self._wired(model, start)
         assert mesh is not None
         return self.propagate(graph, mesh, start, begin, clock() - begin)
 
@@ -111,7 +111,7 @@ class TreeReweighted:
 
         return PreparedPropagation(self, graph)
 
-    def wired(
+    def _wired(
         self,
         model: Conditioned,
         start: Marginals | None = None,
@@ -125,9 +125,9 @@ class TreeReweighted:
             had = getattr(getattr(start.state, "mesh", None), "lent", None)
             start = start if had is lent and repr(start.solver) == repr(self) else None
         name = f"wired, {self.weights}" if lent is None else None
-        return wired(model, self._wire, name, True, start, kept, known, rho)
+        return wired(model, self.wired, name, True, start, kept, known, rho)
 
-    def _wire(self, model: Conditioned) -> Wired:
+    def wired(self, model: Conditioned) -> Wired:
         """A model laid out anew, with edge weights of its own or those lent to it."""
         edges = _edges(model)
         rho = None if self._lent is None else self._lent.of(model.graph)
