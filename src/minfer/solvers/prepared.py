@@ -1,4 +1,4 @@
-"""LaneStructure prepared once, numbers many: what ``solver.prepare(graph)`` gives.
+"""Structure prepared once, numbers many: what ``solver.prepare(graph)`` gives.
 
     run = solver.prepare(graph)
     run(evidence=..., weights=..., field=..., start=...)     one answer
@@ -293,9 +293,8 @@ class PreparedPropagation(Prepared):
         left = Status.TIME_LIMIT if found.stopped else Status.MAX_ITERS
         codes = np.where(found.converged, code(Status.CONVERGED), code(left)).astype(np.int8)
         codes[impossible] = code(None)
-        forest = mesh.trees is not None and mesh.trees.whole
         batch = Batch(
-            graph, probs, values, LogZ.EXACT if forest else LogZ.ESTIMATE, codes,
+            graph, probs, values, LogZ.EXACT if mesh.is_forest else LogZ.ESTIMATE, codes,
             found.iterations, found.residual, solver, 0.0,
         )  # fmt: skip
         return batch, found.pairs, np.flatnonzero(found.unsafe & ~impossible)

@@ -17,8 +17,7 @@ the twin in logs:
 Everything is sums of products of what is not negative: nothing cancels, every message has the
 relative accuracy of its sums. That is why a filter that ends is not "add what comes, subtract what
 goes": it is put together from sums within blocks of length D, the end of one and the beginning of
-the next. The sum of all but one label is the sum of all less that one, except for the one label
-that may have more than half of it, and for it is summed anew. No FFT: it errs by the largest entry.
+the next. No FFT: it errs by the largest entry.
 """
 
 import math
@@ -73,17 +72,6 @@ def band_message(numbers, code, D, h, mass, scale, n, out):
     """m(y) times ``scale`` from h, n numbers between D zeros each, and their sum, by address."""
     c = get(numbers) * scale
     v0 = get(numbers + 8) * scale if D > 0 else 0.0
-    if D <= 1 and code != RISE:  # all but one label
-        top, best, rest = 0.0, 0, 0.0
-        for i in range(n):
-            x = get(h + 8 * i)
-            put(out + 8 * i, c * (mass - x) + v0 * x)
-            if x > top:
-                top, best = x, i
-        for i in range(n):
-            rest += get(h + 8 * i) if i != best else 0.0
-        put(out + 8 * best, c * rest + v0 * top)
-        return
     if code == CHAIN:
         _filter(numbers + 8, D, h, scale, n, out)
     else:
@@ -208,10 +196,9 @@ def _filter(taps, D, h, scale, n, out):
 def label_message_log(tab, t, code, width, gq, q, n, tmp):
     """The same in logs; ``tmp`` needs 3 n numbers."""
     c, D = tab[t], width
-    top, best = -np.inf, 0
+    top = -np.inf
     for i in range(n):
-        if gq[q + i] > top:
-            top, best = gq[q + i], i
+        top = max(top, gq[q + i])
     if top == -np.inf:
         for i in range(n):
             tmp[i] = -np.inf
@@ -220,22 +207,7 @@ def label_message_log(tab, t, code, width, gq, q, n, tmp):
     for i in range(n):
         total += math.exp(gq[q + i] - top)
     every = top + math.log(total)
-    if code != RISE and D == 1 and c > -np.inf:  # all but one label
-        second, rest = -np.inf, 0.0
-        for i in range(n):
-            if i != best:
-                second = max(second, gq[q + i])
-        if second > -np.inf:
-            for i in range(n):
-                if i != best:
-                    rest += math.exp(gq[q + i] - second)
-        for i in range(n):
-            tmp[n + i] = (
-                top + math.log(total - math.exp(gq[q + i] - top))
-                if i != best
-                else (second + math.log(rest) if second > -np.inf else -np.inf)
-            )
-    elif code != RISE and D >= 1 and c > -np.inf:
+    if code != RISE and D >= 1 and c > -np.inf:
         high, total = -np.inf, 0.0  # log of a running sum: high + log(total)
         for i in range(n):
             if i >= D:
