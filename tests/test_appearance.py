@@ -121,7 +121,7 @@ def test_blocks_are_the_classes_of_edges_on_a_common_cycle(graph):
     from minfer.kernels.messages import spanning
 
     n, edges = graph
-    block_of, sizes, component = spanning.blocks(n, edges)
+    block_of, sizes = spanning.blocks(n, edges)
     for b in range(len(sizes)):
         assert len(set(edges[block_of == b].ravel())) == sizes[b]
     # ranks add up over blocks, and over no finer partition of a block (2-connectedness)
@@ -133,9 +133,6 @@ def test_blocks_are_the_classes_of_edges_on_a_common_cycle(graph):
                 kept = mine[(mine != v).all(axis=1)]
                 assert rank(n, kept) == sizes[b] - 2  # no articulation point inside
             assert rank(n, mine[1:]) == rank(n, mine)  # no bridge inside
-    known = labels(n, edges)
-    for u, v in combinations(range(n), 2):
-        assert (component[u] == component[v]) == (known[u] == known[v])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -144,21 +141,6 @@ def test_no_edges(method):
         rho = edge_appearance(n, np.empty((0, 2), np.int32), method)
         assert rho.shape == (0,)
         assert rho.dtype == np.float64
-
-
-def test_bad_input_is_refused():
-    with pytest.raises(ValueError, match="to itself"):
-        edge_appearance(3, [[0, 1], [2, 2]])
-    with pytest.raises(ValueError, match="outside"):
-        edge_appearance(3, [[0, 3]])
-    with pytest.raises(ValueError, match="outside"):
-        edge_appearance(3, [[-1, 0]])
-    with pytest.raises(ValueError, match="shape"):
-        edge_appearance(3, [0, 1])
-    with pytest.raises(ValueError, match="shape"):
-        edge_appearance(3, [[0.0, 1.0]])
-    with pytest.raises(ValueError, match="unknown method"):
-        edge_appearance(3, [[0, 1]], "random")
 
 
 def test_spanning_tree_refuses_what_does_not_fit(monkeypatch):
@@ -231,7 +213,7 @@ def test_large_graphs(method):
     assert rho.max() == 1.0
     from minfer.kernels.messages import spanning
 
-    block_of, sizes, _ = spanning.blocks(n, edges)
+    block_of, sizes = spanning.blocks(n, edges)
     np.testing.assert_allclose(np.bincount(block_of, rho), sizes - 1, atol=1e-7, rtol=0)
 
 

@@ -119,7 +119,7 @@ def test_a_run_over_variables_without_factors_has_room_for_its_beliefs():
     run = Propagation(wire(condition(FactorGraph.empty([2, 2]).tilt(field))), None, 1e-6, 0.0,
                       "sequential")  # fmt: skip
     assert len(run.watch.bel) == 4
-    run.run(5, None, 1e-6)
+    run.run(5, None)
     weights = np.exp(field.reshape(2, 2))
     expected = weights / weights.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(run.probs(), expected.ravel(), rtol=1e-12)

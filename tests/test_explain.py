@@ -233,3 +233,16 @@ def test_what_ignored_factors_left_behind_is_told():
     assert found.left[0].effect == pytest.approx(p[1] - without)
     assert "left behind" in str(found)
     assert explain(infer(model, MinDivergence(0)), "x1").left == ()
+
+
+def test_a_clause_leaves_behind_what_its_table_does():
+    pairs = FactorGraph.pairwise([0.8, -0.4, 0.3], [[0, 1], [1, 2]], [2.0, 1.5])
+    clause = pairs.add_clauses([[0, 2]], 0.05)
+    table = pairs.add_tables([[0, 2]], [clause.log_table(clause.n_factors - 1)])
+    effects = []
+    for graph in (clause, table):
+        result = infer(graph, MinDivergence(2), recipe=Compensated(refreshes=0))
+        assert result.keep.tolist() == [*[True] * (graph.n_factors - 1), False]
+        effects.append([e.effect for v in (0, 2) for e in explain(result, v).ignored])
+    assert len(effects[0]) == 2
+    np.testing.assert_allclose(*effects, rtol=1e-5, atol=1e-9)

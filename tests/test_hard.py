@@ -38,8 +38,8 @@ from minfer.engine.conditioning import condition
 from minfer.graph import grid_edges
 from minfer.kernels.compiling import jit as _jit
 from minfer.solvers import mean_field, portfolio
-from minfer.solvers.iteration import iterate
 from minfer.solvers.planning import plan
+from minfer.solvers.propagation import iterate
 from minfer.solvers.windows import Rounds
 from oracle import lists, models
 from oracle import truth as naive

@@ -214,19 +214,20 @@ def test_sums_and_maxima_of_a_group(seed, k, kind):
 
 def sweeps(graph: FactorGraph, n: int, ahead: bool, lean: bool) -> tuple:
     """Beliefs and messages after n sweeps of either engine, and whether it went on in logs."""
-    from minfer.kernels.messages.odds import SENT
+    from minfer.kernels.messages.wiring import BLANK, SENT
 
     run = Propagation(wire(condition(graph)), None, 1e-300, 0.0, "sequential")
     if not lean:
-        run.watch, run.work = run.watch._replace(work=np.zeros(0)), np.zeros(0)
+        run.watch, run.is_lean = run.watch._replace(work=np.zeros(0)), False
         if run.is_fresh:
             run.is_fresh = False
+            run.watch.control[[SENT, BLANK]] = 0.0
             run.messages.gm[:], run.messages.bel[:] = 1.0, 0.5
             run.messages = refresh_cavities(run.mesh, run.messages)
     if not ahead:
         run.watch.control[SENT] = 2.0  # never
     in_logs = run.mesh.log
-    run.run(n, None, 1e-6)
+    run.run(n, None)
     return run.probs().copy(), run.messages.gm.copy(), run.mesh.log != in_logs
 
 

@@ -420,7 +420,7 @@ def test_weights_that_free_what_was_fixed(solver):
 @pytest.mark.drawn
 def test_answers_do_not_depend_on_the_clock_or_on_threads(monkeypatch):
     """Kernel calls may be cut anywhere: running beliefs of automata go on where they were."""
-    import minfer.solvers.iteration as iteration
+    import minfer.solvers.propagation as iteration
 
     for seed in few(range(6), 2):
         rng = np.random.default_rng(seed)

@@ -39,6 +39,39 @@ from oracle import models, truth
 ROUNDING = 1e-10  # of an update made twice; tolerances are drawn above it
 
 
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Messages by (factor number, variable), as the model's own tables define them, summing to 1.
+
+    Those that a confirming update began with: into a variable from ``pair`` factors (two binary
+    variables, no zeros) and from ``general`` ones, which also remember what the variable last said
+    to them, its ``cavity``.
+    """
+
+    pair: dict[tuple[int, int], np.ndarray]
+    general: dict[tuple[int, int], np.ndarray]
+    cavity: dict[tuple[int, int], np.ndarray]
+
+    @classmethod
+    def of(cls, state) -> Vectors:
+        mesh, s, out = state.mesh, state.before, cls({}, {}, {})
+        pairs = state._pair_odds(s.m).tolist()
+        for i, scope, odds in zip(mesh.pair_ids.tolist(), mesh.pair_scope.tolist(), pairs):
+            for v, x in zip(scope, odds):
+                out.pair[i, v] = _normalised(np.array([0.0, x]))
+        for v, (f, _, o, n) in zip(mesh.gowner.tolist(), mesh.wiring.gslot.tolist()):
+            for kind, x in ((out.general, s.gm), (out.cavity, s.gq)):
+                with np.errstate(divide="ignore"):
+                    x = x[o : o + n] if mesh.log else np.log(x[o : o + n])
+                kind[int(mesh.general_ids[f]), v] = _normalised(x)
+        return out
+
+
+def _normalised(log_table: np.ndarray) -> np.ndarray:
+    table = np.exp(log_table - log_table.max())
+    return table / table.sum()
+
+
 # ------------------------------------------------------------------ drawing
 
 
@@ -250,7 +283,7 @@ class Plain:
 
     def repeat(self, answer: Marginals) -> float:
         """The last update made again: the most that it moves a message or a belief of the core."""
-        old = answer.state.vectors(before=True)
+        old = Vectors.of(answer.state)
         pair, general, cavity = dict(old.pair), dict(old.general), dict(old.cavity)
         moved = 0.0
         before = {v: self.belief(v, old.pair, old.general) for v in self.core}

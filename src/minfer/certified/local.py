@@ -1,7 +1,7 @@
 """A model as local bounds see it: what each factor can do to each of its variables.
 
 After conditioning, a variable is free or fixed. Of the free ones with two states the log-odds have
-own fields and *pairs* w x_i x_j (:mod:`minfer.kernels.messages.pairs`); every other factor, and
+own fields and *pairs* w x_i x_j (:mod:`minfer.kernels.messages.wiring`); every other factor, and
 every pair that is *ignored*, is known by its range only: whatever the other variables do, it moves
 the log-odds of an end by a number in
 

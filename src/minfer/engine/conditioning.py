@@ -138,6 +138,7 @@ class _Settled(NamedTuple):
     constant: float
     field: NDArray[np.float64] | None  # (sum S,) to be added; None: nothing
     fixed: NDArray[np.int32]
+    has_fixed: bool
     arrays: FactorArrays
 
 
@@ -171,7 +172,9 @@ def condition(graph: FactorGraph) -> Conditioned:
             "its variables; check the evidence against the model's zeros"
         )
     arrays = found.arrays
-    return Conditioned(graph, found.constant, log_field, found.fixed, arrays.groups, arrays)
+    model = Conditioned(graph, found.constant, log_field, found.fixed, arrays.groups, arrays)
+    model.__dict__["has_fixed"] = found.has_fixed
+    return model
 
 
 def _absorbed(graph: FactorGraph) -> _Absorbed:
@@ -213,7 +216,8 @@ def _settled(graph: FactorGraph, start: _Absorbed, gone: NDArray[np.bool_] | Non
         fixed_late = _new_fixed(graph, log_field, fixed)  # propagation stopped: leave them free
         fixed[fixed_late] = -1
     arrays = FactorArrays(graph._n_states, offsets, tuple(groups))
-    return _Settled(gone, constant, start.field if lent else log_field, fixed, arrays)
+    own = start.field if lent else log_field
+    return _Settled(gone, constant, own, fixed, bool((fixed >= 0).any()), arrays)
 
 
 def absorb_small(

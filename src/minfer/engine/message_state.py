@@ -7,6 +7,7 @@ so a warm start survives ``keep``, new evidence and new weights.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,8 +27,8 @@ from minfer.engine.wiring import (
     refill,
     to_log,
 )
-from minfer.errors import ModelError
 from minfer.factors.group import FactorGroup, n_entries
+from minfer.kernels.backend import backend
 
 if TYPE_CHECKING:
     from minfer.engine.conditioning import Conditioned
@@ -37,29 +38,56 @@ if TYPE_CHECKING:
 _NONE = np.zeros(0)
 _NO_ORDER = np.zeros(0, dtype=np.int64)
 _NO_WAYS = np.zeros((0, 4), dtype=np.int64)
+#: Numbers of a wiring up to which it is kept for the next run on the same graph.
+KEPT = 1 << 20
+#: What schedules other than the residual one have for sweeps to wake.
+NO_WAKE = np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0)
 
 
-def gives_all(start: Marginals | None, mesh: Wired) -> bool:
-    """Whether every pair message is taken over from an earlier run on the same wiring."""
-    old = start.state if start is not None else None
-    return (
-        isinstance(old, MessageState)
-        and start is not None
-        and old.mesh.slot is mesh.slot
-        and old.mesh.reweighted == mesh.reweighted
-        and start.graph.lineage == mesh.model.graph.lineage
-    )
+class _WiredModel(NamedTuple):
+    """What a wiring that is kept needs to know of its model, which would keep its graph alive."""
+
+    groups: tuple[FactorGroup, ...]
+    fixed: NDArray[np.int32]
+    field: NDArray[np.float64]
 
 
-def rewire(model: Conditioned, start: Marginals | None, reweighted: bool) -> Wired | None:
-    """The wiring of an earlier run where it fits this model, which shares its lineage, too."""
-    old = start.state if start is not None else None
-    if not isinstance(old, MessageState) or old.mesh.reweighted != reweighted or start is None:
+def wired(
+    model: Conditioned,
+    make: Callable[[Conditioned], Wired],
+    name: str | None,
+    reweighted: bool,
+    start: Marginals | None = None,
+    kept: Wired | None = None,
+    known: NDArray[np.int32] | None = None,
+    rho: NDArray[np.float64] | None = None,
+) -> Wired | None:
+    """The model laid out for a run.
+
+    That is the wiring of the run it starts from, one that was ``kept``, or that of the graph or of
+    one that differs in the field (``name`` in :attr:`FactorGraph._conditioning`, None: not kept),
+    with other numbers (:func:`minfer.engine.wiring.refill`, which says what ``known`` and ``rho``
+    are); where none fits, ``make(model)``, or None if there are ``known`` states.
+    """
+    at_hand = model.graph._conditioning
+    last: Wired | None = None  # of the run that it starts from
+    if start is not None and start.graph.lineage == model.graph.lineage:
+        last = start.state.mesh if isinstance(start.state, MessageState) else None
+    for old in (last, kept, at_hand.get(name or "")):
+        if old is None or old.reweighted != reweighted or old.known is not None:
+            continue
+        told = last is not None and last.slot is old.slot  # then all pair messages are there
+        mesh = refill(old, model, known, not told, rho)
+        if mesh is not None:
+            return mesh.for_a_run(old)
+    if known is not None:
         return None
-    if start.graph.lineage != model.graph.lineage or old.mesh.known is not None:
-        return None
-    mesh = refill(old.mesh, model, None, not gives_all(start, old.mesh))
-    return None if mesh is None else mesh.for_a_run(old.mesh)
+    mesh = make(model)
+    w = mesh.wiring
+    if name is None or len(w.rev) + w.gslot.size + len(w.tab) > KEPT:
+        return mesh
+    at_hand[name] = mesh.changed(model=_WiredModel(model.groups, model.fixed, model.field))
+    return mesh.for_a_run(at_hand[name])
 
 
 def fresh_messages(mesh: Wired, blank: bool = False) -> WiredMessages:
@@ -112,10 +140,14 @@ def start_messages(mesh: Wired, start: Marginals | None, blank: bool = False) ->
         graph, before = mesh.model.graph, start.graph
         if before.lineage == graph.lineage and old.mesh.reweighted == mesh.reweighted:
             if mesh.slot is old.mesh.slot:
-                from minfer.kernels.messages import wiring as k
-
-                k.take_over(old.messages.m, old.messages.rl, w.W, w.rho, s.m, s.rl)
+                s.m[:] = old.messages.m
+                if w.W is not old.mesh.wiring.W:
+                    _bring_within_bounds(s.m, w.W)
                 done = mesh.known is None and w.rho is old.mesh.wiring.rho
+                if done and len(s.rl):
+                    moved = s.m != old.messages.m
+                    s.rl[:] = old.messages.rl
+                    s.rl[moved] = w.rho[moved] * np.log(s.m[moved])
             else:
                 _copy_pairs(mesh, s, old, graph.origin, before.origin)
             _copy_general(mesh, s, old, graph.origin, before.origin)
@@ -132,9 +164,15 @@ def _speak_of_known(mesh: Wired, m: NDArray[np.float64]) -> None:
     assert mesh.known is not None
     w = mesh.wiring
     told = np.flatnonzero(mesh.known >= 0)
-    degree = np.diff(w.ptr).astype(np.int64)[told]
-    mine = ranges(w.ptr.astype(np.int64)[told], degree)
-    m[w.rev[mine]] = np.where(np.repeat(mesh.known[told] == 1, degree), w.W[mine], 1.0)
+    slots, degree = _slots(w, told)
+    m[w.rev[slots]] = np.where(np.repeat(mesh.known[told] == 1, degree), w.W[slots], 1.0)
+
+
+def _slots(w: Wiring, variables: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pair slots of some variables, and how many each has."""
+    first = w.ptr[variables].astype(np.int64)
+    degree = w.ptr[variables + 1].astype(np.int64) - first
+    return ranges(first, degree), degree
 
 
 def _match(new: NDArray, old: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -148,8 +186,12 @@ def _copy_pairs(
 ) -> None:
     i, j = _match(now[mesh.pair_ids], then[old.mesh.pair_ids])
     s.m[mesh.slot[i].ravel()] = old.messages.m[old.mesh.slot[j].ravel()]
-    W = mesh.wiring.W
-    np.clip(s.m, np.minimum(W, 1.0), np.maximum(W, 1.0), out=s.m)
+    _bring_within_bounds(s.m, mesh.wiring.W)
+
+
+def _bring_within_bounds(m: NDArray[np.float64], W: NDArray[np.float64]) -> None:
+    """Messages of other weights, to between 1 and W."""
+    np.clip(m, np.minimum(W, 1.0), np.maximum(W, 1.0), out=m)
 
 
 def _copy_general(
@@ -181,25 +223,13 @@ def _copy_general(
     s.gm[ranges(new[i[usable], 2], sizes[usable])] = values[np.repeat(usable, sizes)]
 
 
-@dataclass(frozen=True, eq=False)
-class Vectors:
-    """Messages by (factor number, variable), each of one entry per state, summing to 1.
-
-    Into a variable from ``pair`` factors (two binary variables, no zeros) and from ``general``
-    ones, which also remember what the variable last said to them, its ``cavity``.
-    """
-
-    pair: dict[tuple[int, int], NDArray[np.float64]]
-    general: dict[tuple[int, int], NDArray[np.float64]]
-    cavity: dict[tuple[int, int], NDArray[np.float64]]
-
-
 class FactorMessages(NamedTuple):
-    """What factors tell variables, M messages, end to end in logs; only differences count."""
+    """What factors tell variables, M messages, those of a variable together; in logs, of which only
+    differences count."""
 
+    vptr: NDArray[np.int64]  # (V+1,) messages of a variable
     factor: NDArray[np.int64]  # (M,) its number
-    variable: NDArray[np.int64]  # (M,)
-    ptr: NDArray[np.int64]  # (M+1,)
+    ptr: NDArray[np.int64]  # (M+1,) entries of a message
     log: NDArray[np.float64]
 
 
@@ -222,42 +252,20 @@ class MessageState:
         value = self.bethe()
         return value + self._allowance() if self.bound and not self.is_forest else value
 
-    def vectors(self, before: bool = False) -> Vectors:
-        """All messages as normalised vectors, as the model's own tables define them.
-
-        ``before``: those that the confirming update began with. It renews the messages of the core;
-        those into trees are then still the ones of collecting.
-        """
-        mesh, w, s = self.mesh, self.mesh.wiring, self.before if before else self.messages
-        if s is None:
-            raise ModelError("this run kept no messages: it has not converged, or is too large")
-        if not before and w.field.size:
-            s = refresh_cavities(mesh, self.messages)
-        out = Vectors({}, {}, {})
-        pairs = self._pair_odds(s.m).tolist()
-        for i, scope, odds in zip(mesh.pair_ids.tolist(), mesh.pair_scope.tolist(), pairs):
-            for v, x in zip(scope, odds):
-                out.pair[i, v] = _normalised(np.array([0.0, x]))
-        for v, (f, _, o, n) in zip(mesh.gowner.tolist(), w.gslot.tolist()):
-            for kind, x in ((out.general, s.gm), (out.cavity, s.gq)):
-                x = x[o : o + n] if mesh.log else to_log(x[o : o + n])
-                kind[int(mesh.general_ids[f]), v] = _normalised(x)
-        return out
-
     def told(self) -> FactorMessages:
         """All messages into variables, as the model's own tables define them; not reweighted."""
         mesh, w, s = self.mesh, self.mesh.wiring, self.messages
         pairs = self._pair_odds(s.m).ravel()
-        size = w.gslot[:, 3].astype(np.int64)
-        general = s.gm[ranges(w.gslot[:, 2].astype(np.int64), size)]
-        if not mesh.log:
-            general = to_log(general)
-        return FactorMessages(
-            np.concatenate([np.repeat(mesh.pair_ids, 2), mesh.general_ids[w.gslot[:, 0]]]),
-            np.concatenate([mesh.pair_scope.ravel(), mesh.gowner]).astype(np.int64),
-            np.concatenate([[0], np.cumsum(np.append(np.full(len(pairs), 2), size))]),
-            np.concatenate([np.stack([np.zeros(len(pairs)), pairs], axis=1).ravel(), general]),
-        )
+        log = np.stack([np.zeros(len(pairs)), pairs], axis=1).ravel()
+        log = np.concatenate([log, s.gm if mesh.log else to_log(s.gm)])
+        first = np.concatenate([2 * np.arange(len(pairs)), 2 * len(pairs) + w.gslot[:, 2]])
+        size = np.concatenate([np.full(len(pairs), 2), w.gslot[:, 3]])
+        factor = np.concatenate([np.repeat(mesh.pair_ids, 2), mesh.general_ids[w.gslot[:, 0]]])
+        variable = np.concatenate([mesh.pair_scope.ravel(), mesh.gowner])
+        order = np.argsort(variable, kind="stable")
+        vptr = np.searchsorted(variable[order], np.arange(len(w.card) + 1))
+        ptr = np.concatenate([[0], np.cumsum(size[order])])
+        return FactorMessages(vptr, factor[order], ptr, log[ranges(first[order], size[order])])
 
     def _pair_odds(self, m: NDArray[np.float64]) -> NDArray[np.float64]:
         """Log-odds (P, 2) that pairs tell their variables: the unary parts of their tables, which
@@ -276,50 +284,42 @@ class MessageState:
 
     @property
     def is_forest(self) -> bool:
-        return self.mesh.trees is not None and self.mesh.trees.whole
+        return self.mesh.is_forest
 
     def _allowance(self) -> float:
         """What makes the reweighted Bethe value a bound at any messages, rounding included."""
-        from minfer.kernels.messages import bethe
-
-        mesh, w, s = self.mesh, self.mesh.wiring, self.messages
-        if w.gslot.size:
+        mesh, s, on = self.mesh, self.messages, backend()
+        if mesh.wiring.gslot.size:
             s = refresh_cavities(mesh, s)
-        slack, size = bethe.tree_slack(
-            w, s, mesh.slot, mesh.pair_scope, self._log_odds, self._odds
-        )  # fmt: skip
+        slack, size = on.kernels("messages.bethe").tree_slack(
+            *on.put((mesh.wiring, s, mesh.slot, mesh.pair_scope, *self._odds))
+        )
         given, most = _given(mesh.model)
         return slack + np.finfo(float).eps * (16 * size + (64 + most) * given)
 
     def bethe(self) -> float:
         """The (reweighted) Bethe value of the messages as they are."""
-        from minfer.kernels.messages import bethe
-
-        mesh, w, s = self.mesh, self.mesh.wiring, self.messages
-        odds, linear = self._log_odds, self._odds
+        mesh, w, s, on = self.mesh, self.mesh.wiring, self.messages, backend()
+        bethe = on.kernels("messages.bethe")
+        odds, linear = self._odds
         total = mesh.constant
         if mesh.known is not None:  # a known variable says its state's part of each message
             pair = self._known_pairs
             odds, linear = odds.copy(), linear.copy()
             odds[pair], linear[pair] = -np.inf, np.nan  # log(1 + 0): nothing more
-            up = pair[mesh.known[pair] == 1]
-            degree = np.diff(w.ptr).astype(np.int64)[up]
-            slots = ranges(w.ptr.astype(np.int64)[up], degree)
+            slots, _ = _slots(w, pair[mesh.known[pair] == 1])
             total += float((s.rl[slots] if len(s.rl) else np.log(s.m[slots])).sum())
         if w.field.size:
-            total += bethe.variable_terms(w, s, odds, linear, mesh.log)
+            total += bethe.variable_terms(*on.put((w, s, odds, linear)), mesh.log)
         else:
-            total += bethe.pair_variable_terms(odds, linear)
-        total += bethe.pair_terms(
-            w.W, w.rho, s.m, mesh.slot, mesh.pair_scope, self._log_odds, self._odds
-        )
+            total += bethe.pair_variable_terms(*on.put((odds, linear)))
+        pairs = w.W, w.rho, s.m, mesh.slot, mesh.pair_scope, *self._odds
+        total += bethe.pair_terms(*on.put(pairs))
         if len(w.gslot):
             s = refresh_cavities(mesh, s)
-            total += bethe.general_terms(w, s, mesh.log)
+            total += bethe.general_terms(*on.put((w, s)), mesh.log)
         if len(mesh.machines.code):
-            from minfer.kernels.messages import automata as machines
-
-            total += machines.partitions(mesh.machines, s, mesh.log, _NONE)
+            total += self._partitions(s, _NONE)
         for speakers in mesh.speakers:
             incoming = s.gq[speakers.entries]
             incoming = incoming if mesh.log else to_log(incoming)
@@ -327,23 +327,16 @@ class MessageState:
             total += float(speakers.group.messages(every, incoming, np.empty_like(incoming)).sum())
         return total
 
-    @property
-    def _log_odds(self) -> NDArray[np.float64]:
-        """Belief log-odds of binary variables, (V,); infinite where evidence knows."""
-        return self._both_odds[0]
-
-    @property
-    def _odds(self) -> NDArray[np.float64]:
-        """The odds themselves where they multiply safely, NaN elsewhere, (V,)."""
-        return self._both_odds[1]
-
     @cached_property
-    def _both_odds(self) -> NDArray[np.float64]:
-        from minfer.kernels.messages import bethe
-
-        out = np.zeros((2, self.mesh.model.graph.n_variables))
-        w, s = self.mesh.wiring, self.messages
-        bethe.log_odds(w.card, w.off, w.cls, w.prior, w.ptr, s.m, s.rl, s.bel, out[0], out[1])
+    def _odds(self) -> NDArray[np.float64]:
+        """Belief log-odds of binary variables, infinite where evidence knows; and the odds
+        themselves where they multiply safely, NaN elsewhere. (2, V)."""
+        on = backend()
+        w, s, out = on.put(
+            (self.mesh.wiring, self.messages, np.zeros((2, len(self.mesh.wiring.card))))
+        )
+        on.kernels("messages.bethe").log_odds(w, s, out)
+        out = on.get(out)
         if self.mesh.known is not None:
             pair = self._known_pairs
             out[0, pair] = np.where(self.mesh.known[pair] == 1, np.inf, -np.inf)
@@ -379,31 +372,30 @@ class MessageState:
 
     def _joints(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
         """Beliefs of factors over two or more free variables, of one shape, (n, cells)."""
-        from minfer.kernels.messages import beliefs
-
         mesh, w, s = self.mesh, self.mesh.wiring, self.messages
         out = np.empty((len(factors), n_entries(shape)))
         form, row = mesh.roles.form[factors], mesh.roles.row[factors]
         if (form != PAIR).any():
             s = refresh_cavities(mesh, s)
-        one = bool((form == form[0]).all())
-        for kind in [form[0]] if one else np.unique(form):
-            rows = row[form == kind]
-            found = out if len(rows) == len(out) else np.empty((len(rows), out.shape[1]))
+        on = backend()
+        k = on.kernels("messages.beliefs")
+        for kind in [form[0]] if (form == form[0]).all() else np.unique(form):
+            mine = form == kind
+            rows = row[mine]
+            if kind == 0:  # constant by now: nothing ties its variables but others
+                out[mine] = self._products(factors[mine], shape)
+                continue
+            found = on.put(out if len(rows) == len(out) else np.empty((len(rows), out.shape[1])))
             if kind == PAIR:
-                beliefs.pair_beliefs(
-                    rows, mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W, found
-                )
-            elif kind == 0:  # constant by now: nothing ties its variables but others
-                found[:] = self._products(factors[form == kind], shape)
-            elif kind == TABLE and not w.fac[rows, 3].any():
-                beliefs.table_beliefs(w, s.gq, rows, mesh.log, found)
+                pairs = rows, mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W
+                k.pair_beliefs(*on.put(pairs), found)
             else:
-                beliefs.table_beliefs(
-                    self._written_out(factors[form == kind], rows), s.gq, rows, mesh.log, found
-                )
+                plain = kind == TABLE and not w.fac[rows, 3].any()
+                parts = w if plain else self._written_out(factors[mine], rows)
+                k.table_beliefs(*on.put((parts, s.gq, rows)), mesh.log, found)
+            found = on.get(found)
             if found is not out:
-                out[form == kind] = found
+                out[mine] = found
         return out
 
     def _products(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -437,11 +429,9 @@ class MessageState:
     def means(self, group: FactorGroup) -> NDArray[np.float64] | None:
         """Expected statistics of a group of the graph, (F, k), if all are pairs as wired.
 
-        Of two binary variables, in odds, or of labels by their distance: no joint is written out.
+        Of two binary variables, in odds, or of labels by their distance, without their joints.
         """
-        from minfer.kernels.messages import beliefs
-
-        mesh, w, s, basis = self.mesh, self.mesh.wiring, self.messages, group.basis()
+        mesh, basis = self.mesh, group.basis()
         if mesh.model.has_fixed:
             return None
         found = self._distance_means(group)
@@ -451,17 +441,10 @@ class MessageState:
             return None
         if not (mesh.roles.form[group._ids] == PAIR).all():
             return None
-        out = np.empty((len(group), len(basis)))
-        beliefs.pair_means(
-            mesh.roles.row[group._ids], mesh.slot, mesh.pair_scope, w.off, s.bel, s.m, w.W, basis,
-            out,
-        )  # fmt: skip
-        return out
+        return self._joints(group._ids, group.shape) @ basis.T
 
     def _distance_means(self, group: FactorGroup) -> NDArray[np.float64] | None:
         """Expected statistics of pairs of labels, (F, k); None where some are wired otherwise."""
-        from minfer.kernels.messages import labels
-
         mesh, w, s = self.mesh, self.mesh.wiring, self.messages
         rows, taps = mesh.roles.row[group._ids], group.label_taps()
         if taps is None or mesh.log or not (mesh.roles.form[group._ids] == TABLE).all():
@@ -471,12 +454,12 @@ class MessageState:
         s = refresh_cavities(mesh, s)
         taps = np.exp(taps - taps.max(axis=1, keepdims=True))
         which = np.arange(len(group)) if len(taps) > 1 else np.zeros(len(group), dtype=np.int64)
-        mass = np.empty((len(group), taps.shape[1]))
-        labels.belief_masses(
-            rows, np.ascontiguousarray(w.fac[:, 1]), w.fslot, w.gslot[:, 2].astype(np.int64),
-            group.shape[0], s.gq, taps, which, mass,
-        )  # fmt: skip
-        return group.distance_statistics(mass)
+        on = backend()
+        mass = on.put(np.empty((len(group), taps.shape[1])))
+        on.kernels("messages.labels").belief_masses(
+            *on.put((w, rows, s.gq, taps, which)), group.shape[0], mass
+        )
+        return group.distance_statistics(on.get(mass))
 
     def ends(self, group: FactorGroup) -> NDArray[np.float64] | None:
         """Beliefs over the end states of a group of automata of the graph, (F, K).
@@ -494,14 +477,11 @@ class MessageState:
 
         With :meth:`minfer.factors.Logical.end_statistics` they are the expected statistics.
         """
-        from minfer.kernels.messages import automata as machines
-
         mesh, out = self.mesh, []
         if not len(mesh.machines.code):
             return []
-        s = refresh_cavities(mesh, self.messages)
         ends = np.empty(int(mesh.machines.n_ends.sum()))
-        machines.partitions(mesh.machines, s, mesh.log, ends)
+        self._partitions(refresh_cavities(mesh, self.messages), ends)
         done = 0
         for g in mesh.model.groups:
             if g.form == "machine":
@@ -509,6 +489,15 @@ class MessageState:
                 out.append((g, ends[done : done + size].reshape(len(g), -1)))
                 done += size
         return out
+
+    def _partitions(self, s: WiredMessages, ends: NDArray[np.float64]) -> float:
+        """The sum of log Z_f of automata; ``ends`` gets beliefs over end states, or is empty."""
+        on, there = backend(), backend().put(ends)
+        value = on.kernels("messages.automata").partitions(
+            *on.put((self.mesh.machines, s)), self.mesh.log, there
+        )
+        on.write(ends, on.get(there))
+        return value
 
     def __getstate__(self) -> dict:
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
@@ -524,46 +513,30 @@ def _given(model: Conditioned) -> tuple[float, int]:
     return total, int(degree.max(initial=0))
 
 
-#: What schedules other than the residual one have for :func:`minfer.kernels.messages.sweeps.sweeps`
-#: to wake.
-NO_WAKE = np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0)
-
-
 def refresh_cavities(mesh: Wired, s: WiredMessages) -> WiredMessages:
     """Cavities of all general variables from the messages as they are; beliefs stay.
 
     Runs that need none have no room for them; what is returned has.
     """
-    from minfer.kernels.messages import sweeps as bp
-
     if len(s.gq) < len(s.gm):
         s = s._replace(gq=np.empty_like(s.gm))
-    ma = mesh.machines if len(mesh.machines.code) else None
-    room = s._replace(bel=s.bel.copy())
-    bp.sweeps(
-        mesh.wiring, ma, room, watch_for(-1.0), bp.START, 1, np.zeros(1), *mesh.kinds(), NO_WAKE
+    on, ma = backend(), mesh.machines if len(mesh.machines.code) else None
+    w, there, watch, residual, wake = on.put(
+        (mesh.wiring, s._replace(bel=s.bel.copy()), watch_for(-1.0), np.zeros(1), NO_WAKE)
     )
+    bp = on.kernels("messages.sweeps")
+    ma = None if ma is None else on.put(ma)
+    bp.sweeps(w, ma, there, watch, bp.START, 1, residual, *mesh.kinds(), wake)
+    on.write(s.gq, on.get(there.gq))
     return s
 
 
-def watch_for(
-    tol: float,
-    *kept: NDArray[np.float64],
-    damping: float = 0.0,
-    work: NDArray[np.float64] = _NONE,
-    ways: NDArray[np.int64] = _NO_WAYS,
-    other: NDArray[np.float64] = _NONE,
-) -> Confirmation:
-    """A watch over a run to come, with room for messages and beliefs before its last update."""
-    from minfer.kernels.messages import odds, wiring
+def watch_for(tol: float, damping: float = 0.0) -> Confirmation:
+    """A watch over a run to come, without room for anything yet."""
+    from minfer.kernels.messages import wiring as k
 
     control = np.zeros(12)
-    control[odds.TRIGGER] = control[odds.TOL] = tol
-    control[odds.LAST], control[odds.DAMPING] = np.inf, damping
-    m, gm, gq, bel = kept or (_NONE, _NONE, _NONE, _NONE)
-    return wiring.Confirmation(_NO_ORDER, control, m, gm, gq, bel, work, ways, other)
-
-
-def _normalised(log_table: NDArray) -> NDArray[np.float64]:
-    table = np.exp(log_table - log_table.max())
-    return table / table.sum()
+    control[k.TRIGGER] = control[k.TOL] = tol
+    control[k.LAST], control[k.DAMPING] = np.inf, damping
+    none = _NONE
+    return k.Confirmation(_NO_ORDER, control, none, none, none, none, none, _NO_WAYS, none)

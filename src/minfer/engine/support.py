@@ -100,17 +100,15 @@ class _Support:
         groups = [*self.tables, *self.machines]
         if not groups:
             return
-        from minfer.kernels.messages.support import propagate
+        from minfer.kernels.messages.support import HardFactors, propagate
 
         flat = scopes(groups)
         where = places(flat, self.graph.n_variables)
         toff, cells = _cells(self.tables)
         auto = automata([g.machine() for g in self.machines])
-        v = propagate(
-            self.off, self.alive, flat.fptr, flat.scope, where.vptr, where.vfac, toff, cells,
-            auto.literal, auto.step_at, auto.step, auto.start, auto.n_states, auto.final_at,
-            (auto.final > -np.inf).astype(np.uint8), np.ones(len(flat.ids), dtype=np.uint8),
-        )  # fmt: skip
+        ends = (auto.final > -np.inf).astype(np.uint8)
+        hard = HardFactors(*flat[1:], *where[1:3], toff, cells, *auto[:-1], ends)
+        v = propagate(self.off, self.alive, hard, np.ones(len(flat.ids), dtype=np.uint8))
         if v >= 0:
             raise self._empty(int(v))
 

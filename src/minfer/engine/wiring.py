@@ -35,8 +35,7 @@ from minfer.factors.group import FactorGroup, interaction
 if TYPE_CHECKING:
     from minfer.engine.conditioning import Conditioned
     from minfer.graph import FactorGraph
-    from minfer.kernels.messages.automata import Machines
-    from minfer.kernels.messages.wiring import Wiring
+    from minfer.kernels.messages.wiring import Machines, Wiring
 
 _NONE = np.zeros(0)
 _NO_ORDER = np.zeros(0, dtype=np.int64)
@@ -47,8 +46,6 @@ _CERTAIN = 461.0
 _LEAN_RANGE = -330.0
 #: Slots that are looked at at a time where a look takes memory.
 SOME = 1 << 20
-#: Numbers of a wiring up to which it is kept for the next run on the same graph.
-KEPT = 1 << 20
 #: Linear tables and fields must not fall below e^-345 = 1e-150 of their maximum.
 MAX_RANGE = 345.0
 
@@ -107,6 +104,10 @@ class Wired:
         as pairs are, is always there: each combination of markers is compiled apart, in 3 to 10 s.
         """
         return self.reweighted, True if self.log else None, True if self.is_lean else None
+
+    @property
+    def is_forest(self) -> bool:
+        return self.trees is not None and self.trees.whole
 
     @property
     def is_lean(self) -> bool:
@@ -317,32 +318,6 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     )  # fmt: skip
 
 
-class _Wired(NamedTuple):
-    """What a wiring that is kept needs to know of its model, which would keep its graph alive."""
-
-    groups: tuple[FactorGroup, ...]
-    fixed: NDArray[np.int32]
-    field: NDArray[np.float64]
-
-
-def wired(model: Conditioned) -> Wired:
-    """The model laid out for a run of belief propagation.
-
-    A graph and its copies with other fields (:attr:`FactorGraph._conditioning`) are wired once,
-    unless that would keep more than a million numbers.
-    """
-    known = model.graph._conditioning
-    kept: Wired | None = known.get("wired")
-    mesh = None if kept is None else refill(kept, model)
-    if mesh is None or kept is None:
-        mesh = wire(model)
-        w = mesh.wiring
-        if len(w.rev) + w.gslot.size + len(w.tab) > KEPT:
-            return mesh
-        kept = known["wired"] = mesh.changed(model=_Wired(model.groups, model.fixed, model.field))
-    return mesh.for_a_run(kept)
-
-
 def refill(
     mesh: Wired,
     model: Conditioned,
@@ -418,7 +393,7 @@ def refill(
 def _rho_by_factor(mesh: Wired) -> NDArray[np.float64]:
     """Edge appearance probabilities by factor number (1 where there is no edge)."""
     w = mesh.wiring
-    rho = np.ones(mesh.model.graph.n_factors)
+    rho = np.ones(mesh.roles.n_factors)
     rho[mesh.pair_ids] = w.rho[mesh.slot[:, 0]]
     rho[mesh.general_ids[w.gslot[:, 0]]] = w.grho
     return rho
@@ -467,32 +442,23 @@ def _retabled(
 ) -> tuple[NDArray, Machines, tuple[Speakers, ...], bool, float, float] | None:
     """The numbers of general factors: tables, automata, those that speak, whether in logs, the
     constant left over, and the lowest entry; None if tables lie differently."""
-    general = [g for i, g in enumerate(model.groups) if i not in mesh.odds]
-    if not general:
-        return mesh.wiring.tab, mesh.machines, mesh.speakers, mesh.reweighted, 0.0, 0.0
-    tables = [g for g in general if g.form == "table"]
-    parts = [_scaled_tables(g, rho) for g in tables]
-    tab = join([v.ravel() for v, _, _, _ in parts], np.float64)
-    ends, scale, lowest = _scaled_ends([g for g in general if g.form == "machine"])
-    final = join([e.ravel() for e in ends], np.float64)
-    if len(tab) != len(mesh.wiring.tab) or len(final) != len(mesh.machines.final):
+    w, machines, general = mesh.wiring, mesh.machines, mesh.speakers
+    groups = [g for i, g in enumerate(model.groups) if i not in mesh.odds]
+    if not groups:
+        return w.tab, machines, general, mesh.reweighted, 0.0, 0.0
+    new = _numbers(groups, rho, mesh.reweighted)
+    if len(new.tab) != len(w.tab) or len(new.final) != len(machines.final):
         return None
-    codes = np.empty((len(mesh.wiring.fac), 2), dtype=np.int64)
-    _put_codes(tables, [code for _, _, _, code in parts], codes)
-    if not np.array_equal(codes, mesh.wiring.fac[:, 3:]):
+    if not np.array_equal(new.codes, w.fac[: len(new.codes), 3:]):
         return None
-    log = mesh.reweighted or min([lowest, *(low for _, _, low, _ in parts)]) < -MAX_RANGE
-    machines = mesh.machines
-    if len(final):
-        machines = machines._replace(final=final if log else np.exp(final))
-    speaking = [g for g in general if g.form == "messages"]
+    speaking = [g for g in groups if g.form == "messages"]
     return (
-        tab if log else np.exp(tab),
-        machines,
-        tuple(replace(s, group=g) for s, g in zip(mesh.speakers, speaking)),
-        log,
-        scale + sum(scale for _, scale, _, _ in parts),
-        _lowest(tables, parts),
+        new.tab,
+        machines._replace(final=new.final),
+        tuple(replace(s, group=g) for s, g in zip(general, speaking)),
+        new.log,
+        new.scale,
+        new.lowest,
     )
 
 
@@ -555,21 +521,18 @@ def _with_known(
     A variable of pairs alone gets its state's number in both places: how certain it is goes into
     its prior. Elsewhere the other states are excluded.
     """
-    own = log_field[graph._offsets[told] + known[told]]
+    first, size = graph._offsets[told], graph._n_states[told].astype(np.int64)
+    own = log_field[first + known[told]]
     if (own == -np.inf).any():
         v = int(told[np.argmin(own)])
         raise ContradictionError(
             f"variable {graph.name(v)} has no state left: the model excludes the state "
             f"{known[v]} that was observed"
         )
-    pairs = np.diff(gptr)[told] == 0
-    pairs &= graph._n_states[told] == 2
+    pairs = (gptr[told + 1] == gptr[told]) & (size == 2)
     out = log_field.copy()
-    places = ranges(graph._offsets[told], graph._n_states[told].astype(np.int64))
-    out[places] = np.where(np.repeat(pairs, graph._n_states[told]), 0.0, -np.inf)
-    out[graph._offsets[told] + known[told]] = own
-    other = graph._offsets[told[pairs]] + 1 - known[told[pairs]]
-    out[other] = own[pairs]
+    out[ranges(first, size)] = np.repeat(np.where(pairs, own, -np.inf), size)
+    out[first + known[told]] = own
     return out
 
 
@@ -635,21 +598,19 @@ def _general(
     every = [*tables, *readers, *speaking]
     flat = scopes(every)
     order, gptr, owner, position = _places(every, flat, n)
-    parts = [_scaled_tables(g, rho) for g in tables]
-    ends, scale, lowest = _scaled_ends(readers)
-    log = log or lowest < -MAX_RANGE or any(low < -MAX_RANGE for _, _, low, _ in parts)
-    fac = np.empty((len(flat.ids), 5), i8)
-    toff, tab = cells(tables, [values for values, _, _, _ in parts])
-    fac[: len(toff), 0], fac[len(toff) :, 0] = toff, -1
+    numbers = _numbers(every, rho, log)
+    fac = np.zeros((len(flat.ids), 5), i8)
+    base = len(numbers.toff)
+    fac[:base, 0], fac[base:, 0] = numbers.toff, -1
     fac[:, 1], fac[:, 2] = flat.fptr[:-1], np.diff(flat.fptr)
-    _put_codes(tables, [code for _, _, _, code in parts], fac[:, 3:])
+    fac[:base, 3:] = numbers.codes
     widest = int(model.graph._n_states.max(initial=1))
     slot_kind = np.int32 if len(order) * widest < 2**31 else np.int64
     gslot: NDArray[Any] = np.empty((len(order), 4), slot_kind)
     fslot = np.empty(len(order), i8)
     pairs = all(g.arity == 2 for g in every)
     general_slots(order, owner, position, flat.scope, model.graph._n_states, pairs, gslot, fslot)
-    base, n_readers = sum(map(len, tables)), sum(map(len, readers))
+    n_readers = sum(map(len, readers))
     if n_readers:  # their messages lie in the order of their literals, after all others
         literals = fslot[flat.fptr[base] : flat.fptr[base + n_readers]]
         is_literal = np.zeros(len(gslot), dtype=bool)
@@ -658,9 +619,6 @@ def _general(
         gslot[others, 2] = np.cumsum(gslot[others, 3]) - gslot[others, 3]
         sizes = gslot[literals, 3]
         gslot[literals, 2] = gslot[others, 3].sum() + np.cumsum(sizes) - sizes
-    if not log:
-        np.exp(tab, out=tab)
-        ends = [np.exp(e) for e in ends]
     speakers = []
     for g, begin in zip(speaking, _starts(every)[len(tables) + len(readers) :]):
         slots = fslot[flat.fptr[begin] : flat.fptr[begin + len(g)]]
@@ -668,19 +626,19 @@ def _general(
         speakers.append(Speakers(g, begin, entries))
     machines = no_machines()
     if n_readers:
-        machines = _machines(model, readers, ends, base, int(gslot[literals[0], 2]))
+        machines = _machines(model, readers, numbers.ends, base, int(gslot[literals[0], 2]))
     return _General(
-        gptr, gslot, fac, fslot, tab,
+        gptr, gslot, fac, fslot, numbers.tab,
         _NONE if rho is None else rho[flat.ids][owner], flat.ids, flat.scope[order],
-        tuple(speakers), machines, scale + sum(scale for _, scale, _, _ in parts), log,
-        _lowest(tables, parts), int(np.diff(gptr).max()) if pairs and n else 0,
+        tuple(speakers), machines, numbers.scale, numbers.log, numbers.lowest,
+        int(np.diff(gptr).max()) if pairs and n else 0,
     )  # fmt: skip
 
 
 @cache
 def no_machines() -> Machines:
     """For models without automata."""
-    from minfer.kernels.messages.automata import Machines
+    from minfer.kernels.messages.wiring import Machines
 
     i4, i8 = np.zeros(0, np.int32), np.zeros(0, np.int64)
     return Machines(
@@ -701,29 +659,78 @@ def _places(groups: list[FactorGroup], flat: Scopes, n: int) -> Places:
     return Places(order, gptr, owner, position)
 
 
-def _scaled_ends(groups: list[FactorGroup]) -> tuple[list[NDArray], float, float]:
-    """Log-weights of end states (F or 1, K) scaled to maximum 0, the sum of scales, the lowest."""
-    out, scale, lowest = [], 0.0, 0.0
+class GeneralNumbers(NamedTuple):
+    """The numbers of general factors, linear or logs, each factor's largest being 1."""
+
+    toff: NDArray[np.int64]  # (T,) where a table begins
+    tab: NDArray[np.float64]
+    codes: NDArray[np.int64]  # (T, 2) code and width of pairs of labels, else 0
+    ends: list[NDArray[np.float64]]  # (F or 1, K) of each group of automata
+    scale: float  # the sum of what was taken off their logs
+    log: bool
+    lowest: float  # of all entries of log-tables, zeros included
+
+    @property
+    def final(self) -> NDArray[np.float64]:
+        return join([e.ravel() for e in self.ends], np.float64)
+
+
+def _numbers(groups: list[FactorGroup], rho: NDArray | None, log: bool) -> GeneralNumbers:
+    """Tables and automata among groups; in logs, if their range asks for it."""
+    tables = [g for g in groups if g.form == "table"]
+    codes, stored, ends = np.zeros((sum(map(len, tables)), 2), np.int64), [], []
+    scale, lowest, done = 0.0, 0.0, 0
+    for g in tables:
+        taps = g.label_taps()
+        values, more, low = _scaled(g, g.stored_tables() if taps is None else taps, rho)
+        if taps is not None:
+            values, code = encoded(values)
+            codes[done : done + len(g), 0] = code
+            codes[done : done + len(g), 1] = taps.shape[1] - 1
+        stored.append(values)
+        scale, lowest, done = scale + more, min(lowest, low), done + len(g)
+    deepest = lowest
     for g in groups:
-        final = g.machine().final
-        tops = final.max(axis=1, initial=-np.inf)
-        if (tops == -np.inf).any():
-            number = int(g._ids[int(np.argmin(tops)) if len(tops) > 1 else 0])
-            raise ContradictionError(
-                f"factor {number}, {g._a_noun}, forbids every assignment that is left"
-            )
-        final = final - tops[:, None]
-        out.append(final)
-        scale += float(tops.sum()) * (len(g) if len(final) == 1 else 1)
-        lowest = min(lowest, float(final.min(where=final > -np.inf, initial=0.0)))
-    return out, scale, lowest
+        if g.form == "machine":
+            values, more, low = _scaled(g, g.machine().final, None)
+            ends.append(values)
+            scale, deepest = scale + more, min(deepest, low)
+    log = log or deepest < -MAX_RANGE
+    toff, tab = cells(tables, stored)
+    if not log:
+        tab, ends = np.exp(tab), [np.exp(e) for e in ends]
+    lowest = -np.inf if any(g.forbids().any() for g in tables) else lowest
+    return GeneralNumbers(toff, tab, codes, ends, scale, log, lowest)
+
+
+def _scaled(
+    group: FactorGroup, values: NDArray[np.float64], rho: NDArray | None
+) -> tuple[NDArray[np.float64], float, float]:
+    """Logs (F or 1, n) of factors to the power 1/rho, scaled to maximum 0; the sum of what was
+    taken off, and the lowest that is no zero."""
+    weight = np.ones(1) if rho is None else rho[group._ids]
+    if rho is not None:
+        values = values / weight[:, None]
+    tops = values.max(axis=1, initial=-np.inf)
+    if (tops == -np.inf).any():
+        if group.form == "table":
+            raise ContradictionError("a table is zero everywhere: every assignment is forbidden")
+        number = int(group._ids[int(np.argmin(tops)) if len(tops) > 1 else 0])
+        raise ContradictionError(
+            f"factor {number}, {group._a_noun}, forbids every assignment that is left"
+        )
+    values = values - tops[:, None]
+    lowest = float(values.min(initial=0.0))
+    if lowest == -np.inf:
+        lowest = float(values.min(where=values > -np.inf, initial=0.0))
+    return values, float((tops * weight).sum()) * (len(group) if len(values) == 1 else 1), lowest
 
 
 def _machines(
     model: Conditioned, groups: list[FactorGroup], ends: list[NDArray], base: int, place: int
 ) -> Machines:
     """Automata one after the other; their messages begin at ``place``."""
-    from minfer.kernels.messages import automata as k
+    from minfer.kernels.messages.wiring import Machines
 
     graph, flat = model.graph, scopes(groups)
     machines = [g.machine()._replace(final=final) for g, final in zip(groups, ends)]
@@ -733,7 +740,7 @@ def _machines(
     card = graph._n_states[flat.scope]
     begin = np.concatenate([[0], np.cumsum(card, dtype=np.int64)])
     none = np.zeros(0, np.int32)
-    return k.Machines(
+    return Machines(
         base, np.arange(len(flat.ids), dtype=np.int32), none, none, np.zeros(1, np.int32),
         np.repeat(np.array(code, dtype=np.uint8), [len(g) for g in groups]), flat.fptr,
         place + begin[flat.fptr[:-1]], graph._offsets[flat.scope].astype(np.int32), card,
@@ -760,32 +767,6 @@ def _starts(groups: list) -> list[int]:
     return [0, *np.cumsum([len(g) for g in groups]).tolist()][: len(groups)]
 
 
-def _scaled_tables(
-    group: FactorGroup, rho: NDArray | None
-) -> tuple[NDArray[np.float64], float, float, NDArray[np.int64] | None]:
-    """A group's log-tables (psi^{1/rho}) scaled to maximum 0, the sum of scales, the lowest.
-
-    Of pairs of labels the numbers by distance instead, and their codes (F or 1,).
-    """
-    taps = group.label_taps()
-    values = group.stored_tables() if taps is None else taps
-    weight = np.ones(1) if rho is None else rho[group._ids]
-    if rho is not None:
-        values = values / weight[:, None]
-    tops = values.max(axis=1)
-    if (tops == -np.inf).any():
-        raise ContradictionError("a table is zero everywhere: every assignment is forbidden")
-    values = values - tops[:, None]
-    lowest = float(values.min())
-    if lowest == -np.inf:
-        lowest = float(values.min(where=values > -np.inf, initial=0.0))
-    scale = float((tops * weight).sum()) * (len(group) if len(values) == 1 else 1)
-    if taps is None:
-        return values, scale, lowest, None
-    numbers, codes = encoded(values)
-    return numbers, scale, lowest, codes
-
-
 def encoded(taps: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Log-taps (n, T) as the logs of what messages are made of, and by which code, (n,).
 
@@ -809,25 +790,6 @@ def encoded(taps: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
         above = inner[rise] + np.log(-np.expm1(end[rise] - inner[rise]))
     numbers[rise, 1:] = np.where(inner[rise] > end[rise], above, -np.inf)
     return numbers, codes
-
-
-def _lowest(groups: list[FactorGroup], parts: list[Any]) -> float:
-    """The lowest entry of all scaled log-tables, zeros included."""
-    zero = any(g.forbids().any() for g in groups)
-    return -np.inf if zero else min([0.0, *(low for _, _, low, _ in parts)])
-
-
-def _put_codes(
-    groups: list[FactorGroup], codes: list[NDArray | None], out: NDArray[np.int64]
-) -> None:
-    """Code and width of each factor of these groups into ``out`` (F or more, 2); 0 of others."""
-    done = 0
-    for g, code in zip(groups, codes):
-        taps = None if code is None else g.label_taps()
-        out[done : done + len(g), 0] = 0 if code is None else code
-        out[done : done + len(g), 1] = 0 if taps is None else taps.shape[1] - 1
-        done += len(g)
-    out[done:] = 0
 
 
 def _scaled_field(

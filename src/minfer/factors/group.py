@@ -68,7 +68,7 @@ def interaction(log_tables: NDArray) -> NDArray:
     """w = (t11 - t10) - (t01 - t00) of log-tables (..., 4): of a 2x2 table, its non-unary part.
 
     With e^w = psi11 psi00 / (psi01 psi10) and two unaries it is all of a positive table
-    (:func:`minfer.kernels.messages.pairs.split_pair` is the same for kernels).
+    (:func:`minfer.kernels.messages.wiring.split_pair` is the same for kernels).
     """
     t = log_tables
     return (t[..., 3] - t[..., 2]) - (t[..., 1] - t[..., 0])

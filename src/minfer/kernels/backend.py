@@ -8,8 +8,9 @@ by their names in a topic, and gets back what it wants to read:
     on.kernels("sampling.gibbs").sample(on.put(layout), states, ...)
     on.get(states)
 
-The only one here is numpy's arrays and this package's kernels, where ``put`` and ``get`` do
-nothing. Another, of a device, brings its own arrays and functions of the same names.
+What a model is laid out in, and what answers keep, are numpy arrays. The only backend here is of
+these and of this package's kernels: ``put``, ``get`` and ``write`` do nothing. Another, of a
+device, brings its own arrays and functions of the same names.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -36,8 +38,13 @@ class Backend:
         return arrays if self.to is None else _each(self.to, arrays)
 
     def get(self, arrays: Arrays) -> Arrays:
-        """As they are now, as numpy arrays, which are only read."""
+        """As they are now, as numpy arrays; what is changed in them goes back by ``write``."""
         return arrays if self.back is None else _each(self.back, arrays)
+
+    def write(self, there: Any, here: Any) -> None:
+        """The numbers of a numpy array into an array that is there; nothing if that is itself."""
+        if there is not here:
+            there[...] = self.put(here)
 
 
 def _each(move: Callable[[Any], Any], arrays: Any) -> Any:
@@ -47,7 +54,7 @@ def _each(move: Callable[[Any], Any], arrays: Any) -> Any:
     return type(arrays)(*moved) if hasattr(arrays, "_fields") else tuple(moved)
 
 
-NUMPY = Backend(lambda topic: import_module(f"minfer.kernels.{topic}"))
+NUMPY = Backend(cache(lambda topic: import_module(f"minfer.kernels.{topic}")))
 _IN_USE = [NUMPY]
 
 

@@ -98,7 +98,7 @@ class Compensation:
             if g.form == "messages" or not len(rows) or g.arity == 1:
                 continue
             tables = np.array(g.log_tables(rows)).reshape(len(rows), *g.shape)
-            for axis, part in enumerate(_log_messages(g, m, rows, self.rho)):
+            for axis, part in enumerate(log_messages(g, m, rows, self.rho)):
                 tables -= part.reshape(len(rows), *(-1 if b == axis else 1 for b in range(g.arity)))
             out.append(Dropped(g._scope[rows], tables.reshape(len(rows), -1), g.shape))
         told = _left_behind(self.model, old.messages, ~self.keep, self.rho)
@@ -219,13 +219,13 @@ def _left_behind(
         if g.form == "messages" or not len(rows):
             continue
         first = model._offsets[g._scope[rows]]  # (n, A)
-        for a, part in enumerate(_log_messages(g, m, rows, rho)):
+        for a, part in enumerate(log_messages(g, m, rows, rho)):
             where = first[:, a, None] + np.arange(g.shape[a])
             field += np.bincount(where.ravel(), part.ravel(), minlength=len(field))
     return field
 
 
-def _log_messages(
+def log_messages(
     group: FactorGroup,
     messages: NDArray[np.float64],
     rows: NDArray[np.int64],

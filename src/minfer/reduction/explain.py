@@ -33,6 +33,7 @@ from minfer.basics.checks import check_type, check_whole
 from minfer.basics.notebook import Face, Faced
 from minfer.basics.words import counted, plain
 from minfer.errors import SettingsError, renamed, visible
+from minfer.reduction.compensation import log_messages
 from minfer.reduction.result import Result
 from minfer.solvers.base import Marginals
 
@@ -282,7 +283,8 @@ def _factors_of(result: Result, v: int) -> Iterator[_ExplainedPart]:
             probs = [_at(model, p, g._scope[rows, b], g.shape[b]) for b in axes]
             left = None
             if messages is not None:
-                left = [_left_behind(g, messages[i], rows, b) for b in axes]
+                told = log_messages(g, messages[i], rows, None)
+                left = [told[b] for b in axes]
             yield _ExplainedPart(g._ids[rows], result.keep[g._span][rows], psi, probs, left)
 
 
@@ -294,16 +296,6 @@ def _is_table(group: FactorGroup) -> bool:
 def _at(model: FactorGraph, values: Floats, variables: NDArray, size: int) -> Floats:
     """Values (sum of states,) of some variables with so many states, shape (n, size)."""
     return values[model._offsets[variables][:, None] + np.arange(size)]
-
-
-def _left_behind(g: FactorGroup, stored: Floats, rows: NDArray, axis: int) -> Floats:
-    """Log-messages that factors left with one of their variables, shape (n, S)."""
-    if g.arity < 2:
-        return np.asarray(g.log_tables(rows))  # left whole
-    if g.shape == (2, 2):
-        return np.stack([np.zeros(len(rows)), np.log(stored[rows, axis])], axis=1)
-    start = sum(g.shape[:axis])
-    return stored[rows, start : start + g.shape[axis]]
 
 
 def _message(psi: Floats, q: list[Floats], axis: int) -> Floats:

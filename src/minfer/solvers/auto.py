@@ -20,11 +20,11 @@ from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
 from minfer.solvers.exact import Exact, adds_up, count_assignments, solve, tabulated
+from minfer.solvers.preparable import Preparable
 from minfer.solvers.status import LogZ
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.solvers.prepared import Prepared
 
 FOR_ORDER = 0.2  # and for an elimination order
 WORTH_SAYING = 1.0  # seconds of compiling
@@ -34,7 +34,7 @@ TINY = 2**12  # assignments that are simply enumerated
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class Auto:
+class Auto(Preparable):
     """Picks a solver by the cost of the exact answer.
 
     Parameters
@@ -96,12 +96,6 @@ class Auto:
         if self.time_limit is not None:
             timings["others"] = max(clock() - began - sum(timings.values()), 0.0)
         return replace(answer, solver=self, note=note, timings=timings)
-
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'; each call chooses again what to run."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
 
     def _try_exact(self, graph: FactorGraph, began: float) -> tuple[Marginals | None, str]:
         """The exact answer, or none; and why."""

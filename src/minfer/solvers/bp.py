@@ -19,14 +19,17 @@ from typing import TYPE_CHECKING
 from minfer.basics.checks import by_name, check_choice, check_settings
 from minfer.basics.limits import clock, start_clock
 from minfer.engine.conditioning import Conditioned, condition
-from minfer.engine.message_state import rewire
-from minfer.engine.wiring import Wired, wire, wired
+from minfer.engine.message_state import wired
+from minfer.engine.wiring import Wired, wire
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.independent import independent
-from minfer.solvers.propagation import SCHEDULES, Propagation
-from minfer.solvers.status import LogZ, Status
+from minfer.solvers.propagation import SCHEDULES, propagate
+from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from minfer.graph import FactorGraph
     from minfer.solvers.prepared import Prepared
 
@@ -82,9 +85,10 @@ class BeliefPropagation:
         begin = start_clock(self.time_limit)
         model = condition(graph)
         check_start(start)
-        if (answer := independent(model, self, begin)) is not None:  # len() of none is 0
-            return answer
-        mesh = rewire(model, start, reweighted=False) or wired(model)
+        if not model.groups:
+            return independent(model, self, begin)
+        mesh = self._wired(model, start)
+        assert mesh is not None
         return self.propagate(graph, mesh, start, begin)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
@@ -97,29 +101,22 @@ class BeliefPropagation:
         """A model of this structure, laid out."""
         return wire(model)
 
+    def _wired(
+        self,
+        model: Conditioned,
+        start: Marginals | None = None,
+        kept: Wired | None = None,
+        known: NDArray[np.int32] | None = None,
+        rho: NDArray[np.float64] | None = None,
+    ) -> Wired | None:
+        """The model laid out; see :func:`minfer.engine.message_state.wired`."""
+        return wired(model, wire, "wired", False, start, kept, known, rho)
+
     def propagate(
         self, graph: FactorGraph, mesh: Wired, start: Marginals | None, begin: float
     ) -> Marginals:
         """The answer from a mesh, which serves this run alone."""
-        run = Propagation(mesh, start, self.tol, self.damping, self.schedule)
-        ready = clock()
-        limit = None if self.time_limit is None else max(self.time_limit - (ready - begin), 1e-9)
-        w = run.mesh.wiring
-        cost = 2e-8 * (len(w.rev) + len(w.tab) + len(run.mesh.machines.at))
-        status, residuals = run.run(self.max_iters, limit, cost)
-        return Marginals(
-            graph,
-            run.probs(),
-            self,
-            status,
-            LogZ.NONE if run.lost else LogZ.EXACT if run.is_forest else LogZ.ESTIMATE,
-            len(residuals),
-            residuals,
-            {"plan": ready - begin, "iterate": clock() - ready},
-            note=run.note,
-            still_to_move=run.still_to_move,
-            state=run.state(),
-        )
+        return propagate(self, graph, mesh, start, begin, self.schedule)
 
 
 def at_rest(

@@ -33,13 +33,14 @@ from minfer.engine.conditioning import condition
 from minfer.engine.support import lift
 from minfer.errors import ContradictionError, RefusedError
 from minfer.solvers.base import Marginals, Solver, check_start, normalised
+from minfer.solvers.batch import joint_kind
 from minfer.solvers.bp import RETRY_DAMPING, BeliefPropagation
-from minfer.solvers.components import _SEVERITY, _kind
+from minfer.solvers.components import _SEVERITY
+from minfer.solvers.preparable import Preparable
 from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.solvers.prepared import Prepared
 
 #: Runs of one mixture, at most, whatever k and the numbers of states.
 MAX_RUNS = 1024
@@ -51,7 +52,7 @@ _AGREE = 0.02  # answers of different starts that differ by less count as the sa
 
 
 @dataclass(frozen=True)
-class Clamped:
+class Clamped(Preparable):
     """Runs a solver with k variables clamped to all their states, and mixes the answers.
 
     Parameters
@@ -98,12 +99,6 @@ class Clamped:
         check_graph(graph)
         check_start(start)
         return _Mixture(self, graph, start).answer()
-
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'; each call chooses again what to clamp."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
 
 
 @dataclass(frozen=True)
@@ -179,7 +174,7 @@ class _Mixture:
         names = ", ".join(self.graph.name(v) for v in self.clamped) or "nothing"
         return Marginals(
             self.graph, self.probs, self.settings, status,
-            _kind([a.log_z_kind for a in answers]),
+            joint_kind({a.log_z_kind for a in answers}),
             iterations=sum(a.iterations for a in answers),
             residuals=answers[int(np.argmax(w))].residuals,
             timings={"solve": clock() - self.begin},

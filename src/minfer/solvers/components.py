@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,17 +28,16 @@ from minfer.basics.parallel import in_threads
 from minfer.errors import MinferError
 from minfer.graph import Component, FactorGraph
 from minfer.solvers.base import Marginals, Solver, check_start, in_parts
+from minfer.solvers.batch import joint_kind
 from minfer.solvers.bp import BeliefPropagation
-from minfer.solvers.status import LogZ, Status
-
-if TYPE_CHECKING:
-    from minfer.solvers.prepared import Prepared
+from minfer.solvers.preparable import Preparable
+from minfer.solvers.status import Status
 
 SIZE = 1 << 16
 
 
 @dataclass(frozen=True)
-class Components:
+class Components(Preparable):
     """Solves the connected components of a graph independently, by another solver.
 
     Parameters
@@ -93,12 +92,6 @@ class Components:
 
         answers = in_threads(solve, [*zip(solvers, parts, starts)], self.workers)
         return self._joined(graph, labels, parts, answers, ready - began, began)
-
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'; each call chooses again what to run."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
 
     def _parts(
         self, graph: FactorGraph, start: Marginals | None
@@ -171,7 +164,7 @@ class Components:
             probs,
             self,
             max((a.status for a in answers), key=_SEVERITY.index),
-            _kind([a.log_z_kind for a in answers]),
+            joint_kind({a.log_z_kind for a in answers}),
             max(a.iterations for a in answers),
             residuals,
             {"split": split, "solve": clock() - began - split},
@@ -215,15 +208,6 @@ _SEVERITY = [
     Status.MAX_ITERS,
     Status.TIME_LIMIT,
 ]
-
-
-def _kind(kinds: list[LogZ]) -> LogZ:
-    """What the sum of log Zs is to the true one."""
-    found = set(kinds)
-    for kind in (LogZ.EXACT, LogZ.LOWER, LogZ.UPPER):
-        if found <= {LogZ.EXACT, kind}:
-            return kind
-    return LogZ.NONE if LogZ.NONE in found else LogZ.ESTIMATE
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,12 +46,12 @@ from minfer.solvers.mean_field import (
     max_moves,
     random_words,
 )
+from minfer.solvers.preparable import Preparable
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.kernels.messages.layout import SiteLayout
-    from minfer.solvers.prepared import Prepared
 
 #: Joint states of a factor that is not a table up to which they are counted.
 MAX_COUNTED = 1 << 10
@@ -60,7 +60,7 @@ _TRIES = 3  # fresh draws per chain in the search for an allowed assignment
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class Gibbs:
+class Gibbs(Preparable):
     """Single-site Gibbs sampling with several independent chains. It has no log Z: that is NaN.
 
     Parameters
@@ -161,12 +161,6 @@ class Gibbs:
             error_estimate=error, note=note,
             state=GibbsState(model, *counted, counts, chain_probs, states),
         )  # fmt: skip
-
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'; calls share what the factors are laid out as."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
 
 
 @dataclass(frozen=True, eq=False)

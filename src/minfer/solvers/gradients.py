@@ -545,7 +545,7 @@ def _slopes(state: MessageState) -> tuple[NDArray[np.float64], NDArray[np.float6
     slope, sigma = np.empty_like(m), np.empty_like(m)
     odds = log_odds = _NONE
     if mesh.known is not None or not (w.cls == PLAIN).all():
-        odds, log_odds = state._odds, state._log_odds
+        log_odds, odds = state._odds
     pair_slopes(w.ptr, w.prior, m, w.W, odds, log_odds, slope, sigma)
     return slope, sigma
 
@@ -876,7 +876,7 @@ def _propagated(marginals: Marginals, state: MessageState, tilt: NDArray[np.floa
     assert filled is not None  # a tilt is finite: nothing but the field has changed
     for share in (damping, max(damping, 0.5)):
         run = Propagation(filled.for_a_run(mesh), marginals, _TIGHT, share, "sequential")
-        status, residuals = run.run(20_000, None, 1e-7 * (len(mesh.wiring.rev) + 1000))
+        status, residuals = run.run(20_000, None)
         if status.ok:
             break
     last = float(residuals[-1]) if len(residuals) else 0.0

@@ -26,15 +26,9 @@ def independent(
     model: Conditioned,
     solver: Solver,
     begin: float,
-    found: tuple[NDArray[np.float64], float] | None = None,
-) -> Marginals | None:
-    """The exact answer if no factor over two or more free variables is left, else None.
-
-    ``found``: what :func:`softmax` gave, where that is known.
-    """
-    if model.groups:
-        return None
-    probs, log_z = softmax(model) if found is None else found
+) -> Marginals:
+    """The exact answer where no factor over two or more free variables is left."""
+    probs, log_z = softmax(model)
     if probs.flags.writeable:
         lift(model, probs)
     timings = {"iterate": clock() - begin}

@@ -32,12 +32,12 @@ from minfer.engine.elimination import SLOW_STEP, Adjacency, adjacency, eliminate
 from minfer.engine.layout import ends
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.solvers.base import Marginals, check_start, normalised
-from minfer.solvers.iteration import drifts, iterate
+from minfer.solvers.preparable import Preparable
+from minfer.solvers.propagation import drifts, iterate
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.solvers.prepared import Prepared
 
 #: Cells of all clusters beyond which a join graph is refused.
 MOST_CELLS = 1 << 28
@@ -48,7 +48,7 @@ _MAX_WORK = 100_000_000  # steps of the search for an order
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class JoinGraph:
+class JoinGraph(Preparable):
     """Belief propagation between clusters of bounded size.
 
     Parameters
@@ -96,12 +96,6 @@ class JoinGraph:
         deadline = deadline_of(self.time_limit, begin)
         order = order_of(adjacency(model), (deadline - clock()) / 4)
         return self.run(graph, model, clusters(model, self.max_cells, order, deadline), begin)
-
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'; each call builds its clusters again."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
 
     def run(
         self, graph: FactorGraph, model: Conditioned, joined: Clusters, begin: float

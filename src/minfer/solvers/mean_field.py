@@ -38,12 +38,12 @@ from minfer.kernels.backend import Backend, backend
 from minfer.solvers.base import Marginals, check_start, first_argmax, normalised
 from minfer.solvers.independent import softmax
 from minfer.solvers.irreducible import no_messages
+from minfer.solvers.preparable import Preparable
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.kernels.messages.layout import SiteLayout
-    from minfer.solvers.prepared import Prepared
 
 #: Penalties per unit of forbidden mass, sweep by sweep, before the ascent proper.
 _PENALTIES = np.concatenate([2.0 ** np.arange(1, 13), np.full(12, np.inf)])
@@ -52,7 +52,7 @@ _CALL_SECONDS = 0.05  # how long one kernel call should last, so that Ctrl-C and
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class MeanField:
+class MeanField(Preparable):
     """Naive mean field; its log Z is a lower bound.
 
     Parameters
@@ -117,12 +117,6 @@ class MeanField:
             note=climb.note,
             state=MeanFieldState(float(bounds[-1]), bounds, before if climb.settled else None),
         )  # fmt: skip
-
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'; calls share what the factors are laid out as."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
 
 
 @dataclass(frozen=True, eq=False)

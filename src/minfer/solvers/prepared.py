@@ -1,4 +1,4 @@
-"""LaneStructure prepared once, numbers many: what ``solver.prepare(graph)`` gives.
+"""Structure prepared once, numbers many: what ``solver.prepare(graph)`` gives.
 
     run = solver.prepare(graph)
     run(evidence=..., weights=..., field=..., start=...)     one answer
@@ -30,8 +30,7 @@ from minfer.basics.limits import clock
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import CliqueTree, clique_tree
-from minfer.engine.message_state import gives_all
-from minfer.engine.wiring import Wired, refill
+from minfer.engine.wiring import Wired
 from minfer.errors import ContradictionError
 from minfer.model.evidence import observed_states
 from minfer.solvers.base import Marginals, Solver, check_start
@@ -197,12 +196,19 @@ class PreparedPropagation(Prepared):
     def __init__(self, solver: BeliefPropagation | TreeReweighted, graph: FactorGraph) -> None:
         super().__init__(solver, graph)
         self.model = condition(graph)
-        self.mesh: Wired | None = solver.wired(self.model) if self.model.groups else None
+        self.mesh: Wired | None = solver._wired(self.model) if self.model.groups else None
         self._structure: LaneStructure | None = None  # of lanes, when first asked for
         self._weights: tuple[bytes, NDArray[np.float64] | None] | None = None
 
     def _answer(self, call: Call) -> Marginals | None:
-        mesh = self._mesh(call)
+        model, known, rho = condition(call.graph), None, None
+        if self.mesh is None or not model.groups:
+            return None
+        if call.known is not None:
+            known = known_states(call.graph, model.fixed, call.known)
+            known = known if (known >= 0).any() else None
+            rho = None if known is None else self._edge_weights(model, known)
+        mesh = self.solver._wired(model, call.start, self.mesh, known, rho)
         if mesh is None:
             return None
         answer = self.solver.propagate(call.whole, mesh, call.start, call.began)
@@ -287,26 +293,11 @@ class PreparedPropagation(Prepared):
         left = Status.TIME_LIMIT if found.stopped else Status.MAX_ITERS
         codes = np.where(found.converged, code(Status.CONVERGED), code(left)).astype(np.int8)
         codes[impossible] = code(None)
-        forest = mesh.trees is not None and mesh.trees.whole
         batch = Batch(
-            graph, probs, values, LogZ.EXACT if forest else LogZ.ESTIMATE, codes,
+            graph, probs, values, LogZ.EXACT if mesh.is_forest else LogZ.ESTIMATE, codes,
             found.iterations, found.residual, solver, 0.0,
         )  # fmt: skip
         return batch, found.pairs, np.flatnonzero(found.unsafe & ~impossible)
-
-    def _mesh(self, call: Call) -> Wired | None:
-        """The wiring with a call's numbers; None where it does not fit them."""
-        if self.mesh is None:
-            return None
-        model, known = condition(call.graph), None
-        if not np.array_equal(model.fixed, self.model.fixed):
-            return None
-        if call.known is not None:
-            known = known_states(call.graph, model.fixed, call.known)
-            known = known if (known >= 0).any() else None
-        rho = None if known is None else self._edge_weights(model, known)
-        mesh = refill(self.mesh, model, known, not gives_all(call.start, self.mesh), rho)
-        return None if mesh is None else mesh.for_a_run(self.mesh)
 
     def _edge_weights(
         self, model: Conditioned, known: NDArray[np.int32]

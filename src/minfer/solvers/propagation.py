@@ -10,43 +10,76 @@ after those it depends on, whatever the schedule and the damping (Pearl 1988). W
     million messages: by one sweep in each direction), and no message, as a normalised vector, and
     no belief, read from the messages before and after, moved by more than ``tol``.
 
-:mod:`minfer.kernels.messages.odds` and :mod:`minfer.kernels.messages.sweeps` have the sweeps and
-the judgement; here is what needs Python: global factors, the switch to log space, and whether a
-zero is one of the model's (:mod:`minfer.engine.support`) or a number that lost its range.
+The kernels have the sweeps and the judgement, several sweeps in a call; here is what needs Python:
+the clock, global factors, the switch to log space, and whether a zero is one of the model's
+(:mod:`minfer.engine.support`) or a number that lost its range. What the kernels read and write is
+on the backend, and got back where it is looked at.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.engine.message_state import (
-    NO_WAKE,
-    MessageState,
-    refresh_cavities,
-    start_messages,
-    watch_for,
-)
+from minfer.basics.limits import clock
+from minfer.engine.message_state import NO_WAKE, MessageState, start_messages, watch_for
 from minfer.engine.support import LEAST, lift, possible
 from minfer.engine.wiring import Speakers, Wired, ranges
-from minfer.solvers.iteration import drifts, iterate, still_to_move
-from minfer.solvers.status import LOST_RANGE, Status
+from minfer.kernels.backend import backend
+from minfer.solvers.base import Marginals
+from minfer.solvers.status import LOST_RANGE, LogZ, Status
 
 if TYPE_CHECKING:
-    from minfer.kernels.messages.automata import Machines
-    from minfer.kernels.messages.wiring import Confirmation
-    from minfer.solvers.base import Marginals
+    from minfer.graph import FactorGraph
+    from minfer.kernels.messages.wiring import Confirmation, Machines, WiredMessages, Wiring
 
 SCHEDULES = ("sequential", "flooding", "residual")
 #: The confirming update starts from a copy of the messages up to this many numbers.
 KEEP = 2**20
 #: The log of a message that fell to zero though its state is possible, until it is computed anew.
 LOST = math.log(LEAST)
+#: How long a kernel may run before the loop looks at the clock again, in seconds.
+_GLANCE = 0.05
+#: How far, relative to its logarithm, a message in logs may move in the last sweep of a run.
+DRIFT = 1e-3
 _NONE = np.zeros(0)
+
+
+def propagate(
+    solver: Any,
+    graph: FactorGraph,
+    mesh: Wired,
+    start: Marginals | None,
+    begin: float,
+    schedule: str = "sequential",
+    weighing: float | None = None,
+) -> Marginals:
+    """A solver's answer from a mesh, which serves this run alone.
+
+    ``begin`` is when the call began, ``weighing`` the seconds that its edge weights took, if it is
+    tree-reweighted.
+    """
+    run = Propagation(mesh, start, solver.tol, solver.damping, schedule)
+    ready = clock()
+    limit = None if solver.time_limit is None else max(solver.time_limit - (ready - begin), 1e-9)
+    status, residuals = run.run(solver.max_iters, limit)
+    if weighing is None:
+        kind = LogZ.NONE if run.lost else LogZ.EXACT if mesh.is_forest else LogZ.ESTIMATE
+        timings = {"plan": ready - begin}
+    else:
+        kind = LogZ.EXACT if mesh.is_forest and not run.lost else LogZ.UPPER
+        timings = {"weights": weighing, "plan": ready - begin - weighing}
+    probs = run.probs()
+    timings["iterate"] = clock() - ready
+    return Marginals(
+        graph, probs, solver, status, kind, len(residuals), residuals, timings,
+        note=run.note, still_to_move=run.still_to_move, state=run.state(weighing is not None),
+    )  # fmt: skip
 
 
 class Propagation:
@@ -54,7 +87,7 @@ class Propagation:
 
     Parameters
     ----------
-    mesh : Mesh
+    mesh : Wired
         Serves this run alone: pair messages are its own.
     start : Marginals or None
         An earlier answer whose messages to begin with.
@@ -65,57 +98,65 @@ class Propagation:
     def __init__(
         self, mesh: Wired, start: Marginals | None, tol: float, damping: float, schedule: str
     ) -> None:
-        from minfer.kernels.messages import odds
-
-        self.odds = odds
+        self.on = on = backend()
+        self.odds, self.names = on.kernels("messages.odds"), on.kernels("messages.wiring")
         self.mesh, self.pairs_only = mesh, not mesh.wiring.field.size
         self.tol, self.damping, self.schedule = float(tol), float(damping), schedule
-        ahead = schedule == "sequential" and not damping
-        self.work = mesh.lean_room if ahead and not self.pairs_only else _NONE
-        self.is_fresh = start is None and mesh.trees is None and len(self.work) > 0
-        self.messages = start_messages(mesh, start, self.is_fresh)
-        self.core, self.machines = mesh.core, mesh.machines
-        self.speakers: list[tuple[Speakers, NDArray[np.int64]]] = []
-        if not self.pairs_only:
-            self.machines, self.speakers = mesh.core_machines, self._in_core()
-            if len(self.machines.alone):
-                self.core = self.core._replace(cls=self.core.cls.copy())  # sweeps write there
-        self.watch = self._new_watch()
-        if not ahead:
-            self.watch.control[odds.SENT] = odds.NEVER
         self.residuals = np.zeros(0)
         self.lost = False  # whether numbers left their range, and the answer is what is left
         self.mended = False  # whether messages that had fallen to zero were put back
-        if not self.pairs_only and not self.is_fresh:
-            refresh_cavities(mesh, self.messages)
-            self._look_at_flags()
+        ahead = schedule == "sequential" and not damping
+        work = mesh.lean_room if ahead and not self.pairs_only else _NONE
+        self.is_lean = len(work) > 0
+        self.is_fresh = start is None and mesh.trees is None and self.is_lean
+        here = start_messages(mesh, start, self.is_fresh)
+        here, watch = self._with_watch(here, ahead, work)
+        # what follows is the backend's
+        self.wiring: Wiring = on.put(mesh.wiring)
+        self.core = self.wiring
+        if mesh.trees is not None:
+            self.core = self.wiring._replace(cls=on.put(mesh.core.cls))
+        self.messages: WiredMessages = on.put(here)
+        self.watch: Confirmation = on.put(watch)
+        self.machines: Machines | None = None
+        self.speakers: list[tuple[Speakers, NDArray[np.int64]]] = []
+        if not self.pairs_only:
+            self.bp = on.kernels("messages.sweeps")
+            self.speakers = self._in_core()
+            if len(mesh.machines.code):
+                self.machines = on.put(mesh.core_machines)
+                if self.core is self.wiring:
+                    self.core = self.core._replace(cls=on.put(mesh.wiring.cls.copy()))
+            if self.is_lean:
+                on.kernels("messages.vector_pairs").lean_ways(
+                    self.wiring, on.put(mesh.gowner), self.watch.ways
+                )
+            if not self.is_fresh:
+                self._renew_cavities(self.wiring, on.put(here.bel.copy()))
+                self._look_at_flags()
         self.wake = None
         if schedule == "residual":
             n = len(mesh.wiring.card)
             owner = np.repeat(np.arange(n, dtype=np.int32), np.diff(mesh.wiring.ptr).view(np.int64))
-            before = np.zeros(len(self.messages.bel) if len(self.machines.code) else 0)
-            self.wake = owner, mesh.gowner, np.ones(n, dtype=np.uint8), before
+            before = np.zeros(len(here.bel) if self.machines is not None else 0)
+            self.wake = on.put((owner, mesh.gowner, np.ones(n, dtype=np.uint8), before))
 
-    def run(
-        self, max_iters: int, time_limit: float | None, sweep_cost: float
-    ) -> tuple[Status, NDArray[np.float64]]:
+    def run(self, max_iters: int, time_limit: float | None) -> tuple[Status, NDArray[np.float64]]:
         """Solve the trees, iterate the core; the status and the residuals.
 
-        ``sweep_cost`` guesses the seconds of a sweep. The residual of a sweep is the largest change
-        of a probability between visits, that of a confirming update the most that it moved.
+        The residual of a sweep is the largest change of a probability between visits, that of a
+        confirming update the most that it moved.
         """
+        on = self.on
         self._walk(up=True)
-        if self.is_fresh:  # as if a sweep backwards had been
-            self.watch.control[self.odds.SENT] = -1.0
-            self.watch.control[self.odds.BLANK] = 1.0
         if self.schedule == "flooding":
-            self.watch.other[:] = self.messages.m  # of trees: no sweep writes them
-        if self.is_forest:
+            on.write(self.watch.other, on.get(self.messages.m))  # of trees: no sweep writes them
+        if self.mesh.is_forest:
             status, self.residuals = Status.CONVERGED, np.zeros(1)
         else:
             chunk = 1 if self.speakers else 4096  # they answer between sweeps
             status, self.residuals = iterate(
-                self._sweeps, self._is_over, max_iters, time_limit, sweep_cost, chunk
+                self._sweeps, self._is_over, max_iters, time_limit, self._sweep_cost, chunk
             )
             if self.pairs_only and not self._has_passed():
                 s, control = self.messages, self.watch.control
@@ -133,8 +174,12 @@ class Propagation:
         return status, residuals
 
     @property
-    def is_forest(self) -> bool:
-        return self.mesh.trees is not None and self.mesh.trees.whole
+    def _sweep_cost(self) -> float:
+        """Seconds of a sweep, guessed."""
+        mesh, w = self.mesh, self.mesh.wiring
+        if mesh.reweighted:
+            return 5e-8 * len(w.rev) + 2e-7 * len(w.tab)
+        return 2e-8 * (len(w.rev) + len(w.tab) + len(mesh.machines.at))
 
     @property
     def note(self) -> str:
@@ -142,8 +187,8 @@ class Propagation:
 
     @property
     def still_to_move(self) -> float | None:
-        """See :func:`minfer.solvers.iteration.still_to_move`; of sweeps that are alike."""
-        if self.is_forest or self.lost:
+        """See :func:`still_to_move`; of sweeps that are alike."""
+        if self.mesh.is_forest or self.lost:
             return None if self.lost else 0.0
         if self.schedule == "residual" or self.damping:
             return None  # sweeps over some variables, or damped, tell too little
@@ -155,147 +200,167 @@ class Propagation:
 
     def probs(self) -> NDArray[np.float64]:
         """All marginals, flat."""
-        probs, w, model = self._probs(), self.mesh.wiring, self.mesh.model
+        self._read_beliefs()
+        probs, w, model = self.on.get(self.messages.bel), self.mesh.wiring, self.mesh.model
         for states in (model.fixed if model.has_fixed else None, self.mesh.known):
             if states is not None:  # not visited, or certain to 1e-200 so far
                 told = np.flatnonzero(states >= 0)
                 probs[ranges(w.off[told], w.card[told].astype(np.int64))] = 0.0
                 probs[w.off[told] + states[told]] = 1.0
         lift(model, probs, self.mesh.known)
+        self.on.write(self.messages.bel, probs)
         return probs
 
-    def _probs(self) -> NDArray[np.float64]:
-        w, s, watch = self.mesh.wiring, self.messages, self.watch
+    def _read_beliefs(self) -> None:
+        """All beliefs into ``bel``, from the messages."""
+        on, s, watch = self.on, self.messages, self.watch
         if self.pairs_only:
             if self._has_passed() and len(watch.m) and self.mesh.trees is None:
-                s.bel[:] = watch.bel  # the confirming update has read them
+                on.write(s.bel, on.get(watch.bel))  # the confirming update has read them
             else:
-                self.odds.read_pairs(w.odds, s.m, self.weights, s.bel, 1)
-            return s.bel
+                self.odds.read_pairs(self.wiring.odds, s.m, self.weights, s.bel, 1)
+            return
         visited = len(watch.work) and self.mesh.trees is None
-        visited = visited and watch.control[self.odds.SENT] != 0.0
-        if visited and not (self._has_passed() and len(watch.gm)):
-            return s.bel  # a visit has the last word on its variable
-        from minfer.kernels.messages import sweeps as bp
-
-        bp.read_beliefs(w, s, watch.bel, bp.WRITE, self.mesh.log)
-        return s.bel
+        visited = visited and self._control("SENT") != 0.0
+        if not visited or (self._has_passed() and len(watch.gm)):
+            self.bp.read_beliefs(self.wiring, s, watch.bel, self.bp.WRITE, self.mesh.log)
+        # else a visit has the last word on its variable
 
     def state(self, bound: bool = False) -> MessageState:
         kept = self._has_passed() and (len(self.watch.m) or len(self.watch.gm))
-        before, s = self.watch if kept else None, self.messages
+        before, s = self.on.get(self.watch) if kept else None, self.on.get(self.messages)
         if len(s.m) + 2 * len(s.gm) > KEEP:  # cavities follow from messages
             s = s._replace(gq=_NONE)
         return MessageState(self.mesh, s, before, bound, self.damping)
 
     # ------------------------------------------------------------------ sweeps over the core
 
-    def _new_watch(self) -> Confirmation:
-        s, none = self.messages, _NONE
-        kept, before = (none, none, none), none
+    def _with_watch(
+        self, s: WiredMessages, ahead: bool, work: NDArray[np.float64]
+    ) -> tuple[WiredMessages, Confirmation]:
+        """The messages, with room for what a watch needs of them, and the watch over the run."""
+        m = gm = gq = before = other = _NONE
         room = len(s.m) + 2 * len(s.gm) <= KEEP
         if room:
-            kept = np.empty_like(s.m), none, none
+            m = np.empty_like(s.m)
             if len(s.gm):
-                kept = kept[0], np.ones_like(s.gm), np.ones_like(s.gm)
+                gm, gq = np.ones_like(s.gm), np.ones_like(s.gm)
                 if not len(s.gq):
-                    self.messages = s._replace(gq=np.ones_like(s.gm))
+                    s = s._replace(gq=np.ones_like(s.gm))
         if room or not self.pairs_only:
             size = len(s.bel)  # of lean runs all are awake and written before anybody reads them
             before = np.empty(size) if self.is_fresh else np.zeros(size)
-        if len(self.work):
-            from minfer.kernels.messages.vector_pairs import lean_ways
-
-            ways = lean_ways(self.mesh.wiring, self.mesh.gowner)
-            return watch_for(self.tol, *kept, before, work=self.work, ways=ways)
-        other = np.empty_like(s.m) if self.schedule == "flooding" else none
-        return watch_for(self.tol, *kept, before, damping=self.damping, other=other)
+        if self.schedule == "flooding":
+            other = np.empty_like(s.m)
+        watch = watch_for(self.tol, self.damping)
+        watch = watch._replace(m=m, gm=gm, gq=gq, bel=before, work=work, other=other)
+        if len(work):
+            watch = watch._replace(ways=np.empty((len(self.mesh.gowner), 4), np.int64))
+        if not ahead:
+            watch.control[self.names.SENT] = self.names.NEVER
+        elif self.is_fresh:  # as if a sweep backwards had been
+            watch.control[self.names.SENT], watch.control[self.names.BLANK] = -1.0, 1.0
+        return s, watch
 
     @property
     def weights(self) -> tuple | None:
-        """Of tree-reweighted pairs, as :func:`minfer.kernels.messages.odds.visit_pairs` takes
-        them.
-        """
-        return (self.mesh.wiring.rho, self.messages.rl, True) if self.mesh.reweighted else None
+        """Of tree-reweighted pairs, as the kernels take them."""
+        return (self.wiring.rho, self.messages.rl, True) if self.mesh.reweighted else None
 
-    @property
-    def _machines(self) -> Machines | None:
-        """None where there are none: the kernels' code for them need not be compiled then."""
-        return self.machines if len(self.machines.code) else None
+    def _control(self, name: str) -> float:
+        """A number of the watch."""
+        return float(self.on.get(self.watch.control)[getattr(self.names, name)])
+
+    def _set_control(self, **numbers: float) -> None:
+        control = self.on.get(self.watch.control)
+        for name, x in numbers.items():
+            control[getattr(self.names, name)] = x
+        self.on.write(self.watch.control, control)
 
     def _has_passed(self) -> bool:
-        return bool(self.watch.control[self.odds.PASSED])
+        return self._control("PASSED") != 0.0
 
     def _is_over(self) -> bool:
         return self._has_passed() or self.lost
 
     def _sweeps(self, n: int, residuals: NDArray[np.float64]) -> int:
-        """Up to n sweeps; see :func:`minfer.solvers.iteration.iterate`."""
-        k, s, control = self.odds, self.messages, self.watch.control
+        """Up to n sweeps; see :func:`iterate`."""
+        on, s, watch, there = self.on, self.messages, self.watch, self.on.put(residuals)
         if self.pairs_only:
             plain = self.schedule == "sequential" and not self.damping and not self.mesh.reweighted
-            plain = plain and len(self.watch.m) == len(s.m)  # the first that most programs compile
-            wake = None if self.wake is None else (self.wake[0], self.wake[2])
-            return k.sweep_pairs(
-                self.core.odds, s.m, s.bel, self.watch.m, self.watch.bel, control, n, residuals,
+            plain = plain and len(watch.m) == len(s.m)  # the first that most programs compile
+            made = self.odds.sweep_pairs(
+                self.core.odds, s.m, s.bel, watch.m, watch.bel, watch.control, n, there,
                 None if plain else self.damping, self.weights,
-                self.watch.other if self.schedule == "flooding" else None, wake,
+                watch.other if self.schedule == "flooding" else None,
+                None if self.wake is None else (self.wake[0], self.wake[2]),
             )  # fmt: skip
-        from minfer.kernels.messages import sweeps as bp
-
-        confirming = control[k.PHASE] != 0.0
+            on.write(residuals, on.get(there))
+            return made
         if self.speakers:
-            if control[k.PHASE] < 0.0:
+            phase = self._control("PHASE")
+            if phase < 0.0:
                 if self.schedule != "flooding":
                     self._complete()
-                bp.begin_watch(self.core, s, self.watch, self.mesh.log)
-            share = 0.0 if confirming else self.damping
+                self.bp.begin_watch(self.core, s, watch, self.mesh.log)
+            share = 0.0 if phase != 0.0 else self.damping
             moved = max(self._answer(g, rows, share) for g, rows in self.speakers)
-            if confirming:
-                control[k.WORST] = max(control[k.WORST], moved)
-        mode = bp.FLOODING if self.schedule == "flooding" else bp.SEQUENTIAL
-        made = bp.sweeps(
-            self.core, self._machines, s, self.watch, mode, n, residuals, *self.mesh.kinds(),
-            self.wake or NO_WAKE,
-        )  # fmt: skip
+            if phase != 0.0:
+                self._set_control(WORST=max(self._control("WORST"), moved))
+        mode = self.bp.FLOODING if self.schedule == "flooding" else self.bp.SEQUENTIAL
+        made = self._go(self.core, watch, mode, there, self.wake)
+        on.write(residuals, on.get(there))
         if self.wake is not None and self.speakers:
-            self.wake[2][:] = 1
+            on.write(self.wake[2], np.ones(len(self.wake[2]), np.uint8))
         self._look_at_flags()
         if self._has_passed() and not self.mesh.log and self._has_false_zeros():
-            control[k.PASSED] = 0.0
+            self._set_control(PASSED=0.0)
             self._go_on_in_logs()
         if self._has_passed() and self._drifts():
-            control[k.PASSED] = control[k.PHASE] = 0.0
+            self._set_control(PASSED=0.0, PHASE=0.0)
         return made
+
+    def _go(
+        self,
+        w: Wiring,
+        watch: Confirmation,
+        mode: int,
+        residuals: NDArray,
+        wake: tuple | None = None,
+        s: WiredMessages | None = None,
+    ) -> int:
+        """As many sweeps as there is room for in ``residuals``."""
+        return self.bp.sweeps(
+            w, self.machines, self.messages if s is None else s, watch, mode, len(residuals),
+            residuals, *self.mesh.kinds(), self.on.put(NO_WAKE) if wake is None else wake,
+        )  # fmt: skip
 
     def _drifts(self) -> bool:
         """Whether messages in logs moved in the confirming update, unseen by probabilities."""
-        before, after = self.watch.gm, self.messages.gm
+        before, after = self.on.get((self.watch.gm, self.messages.gm))
         return self.mesh.log and len(before) == len(after) and drifts(before, after)
 
     def _complete(self) -> None:
         """Cavities of the core that sweeps sending ahead have left as they were."""
-        from minfer.kernels.messages import sweeps as bp
+        self._renew_cavities(self.core, self.messages.bel)
 
-        bp.sweeps(
-            self.core, self._machines, self.messages, watch_for(-1.0), bp.START, 1, np.zeros(1),
-            *self.mesh.kinds(), NO_WAKE,
-        )  # fmt: skip
+    def _renew_cavities(self, w: Wiring, bel: NDArray) -> None:
+        """Cavities of all general variables that are awake from the messages as they are."""
+        watch, residual = self.on.put((watch_for(-1.0), np.zeros(1)))
+        self._go(w, watch, self.bp.START, residual, s=self.messages._replace(bel=bel))
 
     # ------------------------------------------------------------------ trees
 
     def _walk(self, up: bool) -> None:
         """Collect from the trees, or distribute to them; anew in log space if need be."""
-        if self.mesh.trees is None:
+        trees, on = self.mesh.trees, self.on
+        if trees is None:
             return
-        s = self.messages
         if self.pairs_only:
-            order, parts = self.mesh.trees.order, self.mesh.wiring.odds
-            self.odds.walk_pairs(parts, s.m, s.bel, self.weights, order, up)
+            s, order = self.messages, on.put(trees.order)
+            self.odds.walk_pairs(self.wiring.odds, s.m, s.bel, self.weights, order, up)
             return
-        from minfer.kernels.messages import sweeps as bp
-
-        every, trees = self.mesh.machines, self.mesh.trees
+        every = self.mesh.machines
         asked = len(self.mesh.speakers) > 0  # in Python, between the pieces
         pieces = trees.pieces(every.base + len(every.code)) if asked else [trees.order]
         ahead = pieces if up else pieces[::-1]
@@ -310,10 +375,9 @@ class Propagation:
                     if len(rows):
                         self._answer(group, rows, 0.0)
             else:
-                w, watch = self.mesh.wiring, self.watch._replace(order=piece)
-                ma = self.mesh.machines if len(every.code) else None
-                mode = bp.UP if up else bp.DOWN
-                bp.sweeps(w, ma, s, watch, mode, 1, np.zeros(1), *self.mesh.kinds(), NO_WAKE)
+                order, residual = on.put((piece, np.zeros(1)))
+                mode = self.bp.UP if up else self.bp.DOWN
+                self._go(self.wiring, self.watch._replace(order=order), mode, residual)
                 self._look_at_flags()
             at = at + 1 if self.mesh.log == log else 0
 
@@ -321,12 +385,15 @@ class Propagation:
 
     def _look_at_flags(self) -> None:
         """Go on in log space if the range asks for it, or if nothing is left for no good reason."""
-        s = self.messages
-        nothing_left, too_small = s.flag[1] != 0, s.flag[0] != 0
-        s.flag[:] = 0
+        flag = self.on.get(self.messages.flag)
+        too_small, nothing_left = flag[0] != 0, flag[1] != 0
+        if not (too_small or nothing_left):
+            return
+        flag[:] = 0
+        self.on.write(self.messages.flag, flag)
         if nothing_left:
             self._nothing_left()
-        elif too_small and not self.mesh.log:
+        elif not self.mesh.log:
             self._go_on_in_logs()
 
     def _nothing_left(self) -> None:
@@ -342,25 +409,34 @@ class Propagation:
 
     def _go_on_in_logs(self) -> None:
         """The same messages in log space; those that fell to zero on the way are put back."""
-        w, s = self.mesh.wiring, self.messages
+        on, w = self.on, self.mesh.wiring
         with np.errstate(divide="ignore", invalid="ignore"):
             w = w._replace(tab=np.log(w.tab), field=np.log(w.field))
             final = np.log(self.mesh.machines.final)
-            for x in (s.gm, s.gq, self.watch.gm, self.watch.gq):
-                np.log(x, out=x)
+            for there in self._general_numbers:
+                here = on.get(there)
+                np.log(here, out=here)
+                on.write(there, here)
         machines = self.mesh.machines._replace(final=final)
         self.mesh = self.mesh.changed(wiring=w, machines=machines, log=True)
-        self.core = self.core._replace(tab=w.tab, field=w.field)
-        self.machines = self.machines._replace(final=final)
-        self.watch = self.watch._replace(work=_NONE)
-        control = self.watch.control
-        control[self.odds.PHASE] = 0.0  # what is confirmed is begun anew
-        if control[self.odds.SENT] <= 1.0:
-            control[self.odds.SENT] = 0.0
-        if len(self.machines.alone):  # a sweep that broke off has left them asleep
-            self.core.cls[self.machines.alone] = self.mesh.wiring.cls[self.machines.alone]
+        new = {"tab": on.put(w.tab), "field": on.put(w.field)}
+        self.wiring, self.core = self.wiring._replace(**new), self.core._replace(**new)
+        self.watch = self.watch._replace(work=on.put(_NONE))
+        self._set_control(PHASE=0.0)  # what is confirmed is begun anew
+        if self._control("SENT") <= 1.0:
+            self._set_control(SENT=0.0)
+        if self.machines is not None:
+            self.machines = self.machines._replace(final=on.put(final))
+            alone, cls = on.get((self.machines.alone, self.core.cls))
+            cls[alone] = w.cls[alone]  # a sweep that broke off has left them asleep
+            on.write(self.core.cls, cls)
         self._mend()
         self._complete()
+
+    @property
+    def _general_numbers(self) -> tuple[NDArray, ...]:
+        """General messages and cavities, those before the confirming update included."""
+        return self.messages.gm, self.messages.gq, self.watch.gm, self.watch.gq
 
     # ------------------------------------------------------------------ zeros
 
@@ -383,21 +459,22 @@ class Propagation:
 
     def _has_false_zeros(self) -> bool:
         """Whether a message is zero, or no number, though its state is possible."""
-        gm = self.messages.gm
-        if len(self.work) or not len(gm):  # lean runs have tables without zeros
+        gm = self.on.get(self.messages.gm)
+        if self.is_lean or not len(gm):  # lean runs have tables without zeros
             return False
         zero = ~np.isfinite(gm) if self.mesh.log else ~(gm > 0.0)
         return bool(zero.any()) and bool((zero & self._possible).any())
 
     def _mend(self) -> None:
         """Give messages in logs, where their state is possible, a number again."""
-        s = self.messages
-        for x in (s.gm, s.gq, self.watch.gm, self.watch.gq):
+        for there in self._general_numbers:
+            x = self.on.get(there)
             bad = ~np.isfinite(x)
             if bad.any():
                 may = self._possible[bad]
                 x[bad] = np.where(may, LOST, -np.inf)
                 self.mended |= bool(may.any())
+                self.on.write(there, x)
 
     def _look_at_zeros(self) -> None:
         """When all is done: no message may exclude what logic does not.
@@ -407,8 +484,8 @@ class Propagation:
         """
         if not self.mesh.log and self._has_false_zeros():
             self._go_on_in_logs()
-            self.lost = not self.is_forest
-        if self.mended and self.is_forest:
+            self.lost = not self.mesh.is_forest
+        if self.mended and self.mesh.is_forest:
             self._walk(up=True)
             self._walk(up=False)
         if self.mesh.log:
@@ -423,10 +500,8 @@ class Propagation:
         They stand for zeros, to which they tend: if each variable has a state that none of them is
         against, that is a fixed point; else what the numbers say depends on where they stopped.
         """
-        from minfer.kernels.messages.vectors import FARTHEST
-
-        w, gm = self.mesh.wiring, self.messages.gm
-        far = gm <= FARTHEST / 2
+        w, gm = self.mesh.wiring, self.on.get(self.messages.gm)
+        far = gm <= self.on.kernels("messages.vectors").FARTHEST / 2
         if not (far & (gm > -np.inf)).any():
             return False
         against = np.isneginf(w.field)
@@ -446,9 +521,10 @@ class Propagation:
 
     def _answer(self, speakers: Speakers, rows: NDArray[np.int64], damping: float) -> float:
         """Let some factors of a group answer; how far their messages moved, undamped."""
-        s, entries = self.messages, speakers.entries[rows]
+        gm, gq = self.on.get((self.messages.gm, self.messages.gq))
+        entries = speakers.entries[rows]
         with np.errstate(divide="ignore"):
-            incoming = s.gq[entries] if self.mesh.log else np.log(s.gq[entries])
+            incoming = gq[entries] if self.mesh.log else np.log(gq[entries])
         first, place = speakers.starts, speakers.places
         incoming -= np.maximum.reduceat(incoming, first, axis=1)[:, place]
         out = np.empty_like(incoming)
@@ -458,15 +534,16 @@ class Propagation:
             return 1.0 if self.lost else self._answer(speakers, rows, damping)
         out -= np.maximum.reduceat(out, first, axis=1)[:, place]
         if not self.mesh.log and ((out < -345.0) & (out > -np.inf)).any():
-            s.flag[0] = 1
-            self._look_at_flags()
-        old, linear = s.gm[entries], np.exp(out)
+            self._go_on_in_logs()
+            gm = self.on.get(self.messages.gm)
+        old, linear = gm[entries], np.exp(out)
         moved = _distance(linear, np.exp(old) if self.mesh.log else old, first, place)
         new = out if self.mesh.log else linear
         if damping:
             alive = (out > -np.inf) & np.isfinite(old)
             new[alive] += damping * (old[alive] - new[alive])
-        s.gm[entries] = new
+        gm[entries] = new
+        self.on.write(self.messages.gm, gm)
         return moved
 
 
@@ -474,3 +551,76 @@ def _distance(new: NDArray, old: NDArray, first: NDArray, place: NDArray) -> flo
     """The largest difference of messages, taken to sum 1: entries from ``first`` on, by place."""
     a, b = np.add.reduceat(new, first, axis=1), np.add.reduceat(old, first, axis=1)
     return float(np.abs(new / a[:, place] - old / b[:, place]).max())
+
+
+# ---------------------------------------------------------------------- the loop
+
+
+def iterate(
+    sweeps: Callable[[int, NDArray[np.float64]], int],
+    converged: Callable[[], bool],
+    max_iters: int,
+    time_limit: float | None,
+    sweep_cost: float,
+    max_chunk: int = 4096,
+) -> tuple[Status, NDArray[np.float64]]:
+    """Run ``sweeps(n, residuals)`` until converged, out of iterations or out of time.
+
+    ``sweeps`` makes up to n sweeps, writes their residuals and returns how many it made; fewer
+    than n means that it has converged or wants to be called again.
+    ``sweep_cost`` guesses the seconds of a sweep, for the first call.
+    """
+    begin = clock()
+    trace: list[NDArray[np.float64]] = []
+    done, chunk = 0, _chunk(sweep_cost, time_limit, min(64, max_chunk))
+    while done < max_iters:
+        residuals = np.zeros(min(chunk, max_iters - done))
+        made = sweeps(len(residuals), residuals)
+        done += made
+        trace.append(residuals[:made])
+        if converged():
+            return Status.CONVERGED, residuals[:made] if len(trace) == 1 else np.concatenate(trace)
+        spent = clock() - begin
+        if time_limit is not None and spent >= time_limit:
+            return Status.TIME_LIMIT, np.concatenate(trace)
+        left = None if time_limit is None else time_limit - spent
+        chunk = _chunk(spent / max(done, 1), left, max_chunk)
+    return Status.MAX_ITERS, np.concatenate(trace) if trace else np.zeros(0)
+
+
+def drifts(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
+    """Whether messages in logs still moved while no probability showed it.
+
+    Where weights are huge, a message of e^-500 and one of e^-900 are the same probability, but not
+    to a belief in which another message of e^700 stands against them.
+    """
+    both = np.isfinite(before) & np.isfinite(after)
+    moved = np.abs(after[both] - before[both])
+    return bool((moved > DRIFT * (1.0 + np.abs(after[both]))).any())
+
+
+def still_to_move(residuals: Sequence[float], stride: int) -> float | None:
+    """What further iteration would still move, were the residuals to go on shrinking as they do.
+
+    With R and R' the last residual and the one before, r = R / R', it is R r / (1 - r): a geometric
+    series, an estimate. ``stride`` sweeps together (one in each direction) count as one, by the
+    larger of their residuals. None where there are not two, or where they hardly shrink: no
+    probability moves by more than one.
+    """
+    if len(residuals) < 2 * stride:
+        return None
+    last = max(residuals[-stride:])
+    before = max(residuals[-2 * stride : -stride])
+    if last == 0.0:
+        return 0.0
+    if last >= before:
+        return None
+    r = last / before
+    further = last * r / (1.0 - r)
+    return further if further <= 1.0 else None
+
+
+def _chunk(sweep_cost: float, time_left: float | None, most: int) -> int:
+    """How many sweeps fit between two looks at the clock."""
+    glance = _GLANCE if time_left is None else min(_GLANCE, time_left)
+    return int(min(max(glance / max(sweep_cost, 1e-7), 1), most))

@@ -40,15 +40,15 @@ from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.independent import softmax
 from minfer.solvers.irreducible import tied_parts
+from minfer.solvers.preparable import Preparable
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.solvers.base import Whence
-    from minfer.solvers.prepared import Prepared
 
 
 @dataclass(frozen=True)
-class StructuredMeanField:
+class StructuredMeanField(Preparable):
     """Mean field with trees, or given clusters of variables, as blocks.
 
     Parameters
@@ -106,12 +106,6 @@ class StructuredMeanField:
         check_start(start)
         model = only_tables(condition(graph), "StructuredMeanField")
         return _BlockAscent(self, graph, model, start, begin).answer()
-
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'; each call chooses its blocks again."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
 
     def _in_parts(self, graph: FactorGraph, parts: Sequence[Whence]) -> list[StructuredMeanField]:
         """Itself for each part of a graph, with what given blocks have of its variables."""

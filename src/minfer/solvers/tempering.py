@@ -50,13 +50,13 @@ from minfer.solvers.mean_field import (
     make_feasible,
     random_words,
 )
+from minfer.solvers.preparable import Preparable
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.kernels.messages.layout import SiteLayout
     from minfer.kernels.sampling.tempering import TemperingSums
-    from minfer.solvers.prepared import Prepared
 
 #: What a forbidden cell is softened to, in logs below the least allowed one of its table.
 PENALTY = 30.0
@@ -73,7 +73,7 @@ _UPDATES_A_CALL = 1 << 22  # of a variable in a lane: some 50 ms
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class Tempering:
+class Tempering(Preparable):
     """Parallel tempering with several independent ensembles.
 
     Parameters
@@ -129,12 +129,6 @@ class Tempering:
         if why := refusal(model):
             raise RefusedError(f"Tempering {why}")
         return Ensembles(self, graph, model, start, begin).answer()
-
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'; each call lays the model out again."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
 
 
 def refusal(model: Conditioned) -> str:

@@ -22,19 +22,17 @@ from numpy.typing import NDArray
 from minfer.basics.checks import by_name, check_choice, check_settings
 from minfer.basics.limits import clock, start_clock
 from minfer.engine.conditioning import Conditioned, condition
-from minfer.engine.message_state import rewire
+from minfer.engine.message_state import wired
 from minfer.engine.wiring import Wired, wire
 from minfer.errors import RefusedError, SettingsError
+from minfer.solvers.appearance import METHODS, edge_appearance
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.independent import independent
-from minfer.solvers.propagation import Propagation
-from minfer.solvers.status import LogZ
+from minfer.solvers.propagation import propagate
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.solvers.prepared import Prepared
-
-METHODS = ("auto", "spanning-tree", "forests")
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,13 +99,10 @@ class TreeReweighted:
         begin = start_clock(self.time_limit)
         model = condition(graph)
         check_start(start)
-        if (answer := independent(model, self, begin)) is not None:  # len() of none is 0
-            return answer
-        if start is not None and repr(start.solver) == repr(self):
-            mesh = rewire(model, start, reweighted=True)
-            if mesh is not None and mesh.lent is (self._lent and self._lent.rho):
-                return self.propagate(graph, mesh, start, begin)
-        mesh = self.wired(model)
+        if not model.groups:
+            return independent(model, self, begin)
+        mesh = self._wired(model, start)
+        assert mesh is not None
         return self.propagate(graph, mesh, start, begin, clock() - begin)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
@@ -116,8 +111,24 @@ class TreeReweighted:
 
         return PreparedPropagation(self, graph)
 
+    def _wired(
+        self,
+        model: Conditioned,
+        start: Marginals | None = None,
+        kept: Wired | None = None,
+        known: NDArray[np.int32] | None = None,
+        rho: NDArray[np.float64] | None = None,
+    ) -> Wired | None:
+        """The model laid out; see :func:`minfer.engine.message_state.wired`."""
+        lent = self._lent and self._lent.rho
+        if start is not None:
+            had = getattr(getattr(start.state, "mesh", None), "lent", None)
+            start = start if had is lent and repr(start.solver) == repr(self) else None
+        name = f"wired, {self.weights}" if lent is None else None
+        return wired(model, self.wired, name, True, start, kept, known, rho)
+
     def wired(self, model: Conditioned) -> Wired:
-        """A model laid out, with edge weights of its own or those lent to it."""
+        """A model laid out anew, with edge weights of its own or those lent to it."""
         edges = _edges(model)
         rho = None if self._lent is None else self._lent.of(model.graph)
         if rho is None:
@@ -148,35 +159,13 @@ class TreeReweighted:
         weighing: float = 0.0,
     ) -> Marginals:
         """The answer from a mesh, which serves this run alone."""
-        run = Propagation(mesh, start, self.tol, self.damping, "sequential")
-        ready = clock()
-        limit = None if self.time_limit is None else max(self.time_limit - (ready - begin), 1e-9)
-        cost = 5e-8 * len(mesh.wiring.rev) + 2e-7 * len(mesh.wiring.tab)
-        status, residuals = run.run(self.max_iters, limit, cost)
-        return Marginals(
-            graph,
-            run.probs(),
-            self if self._lent is None else replace(self, _lent=None),
-            status,
-            LogZ.EXACT if run.is_forest and not run.lost else LogZ.UPPER,
-            len(residuals),
-            residuals,
-            {
-                "weights": weighing,
-                "plan": ready - begin - weighing,
-                "iterate": clock() - ready,
-            },
-            note=run.note,
-            still_to_move=run.still_to_move,
-            state=run.state(bound=True),
-        )
+        named = self if self._lent is None else replace(self, _lent=None)
+        return propagate(named, graph, mesh, start, begin, weighing=weighing)
 
     def _appearance(
         self, graph: FactorGraph, ids: NDArray[np.int64], edges: NDArray[np.int32]
     ) -> NDArray[np.float64]:
         """Appearance probabilities by factor number; 1 where there is no edge."""
-        from minfer.solvers.appearance import edge_appearance
-
         rho = np.ones(graph.n_factors)
         rho[ids] = edge_appearance(graph.n_variables, edges, self.weights)
         return rho

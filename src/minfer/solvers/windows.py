@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,7 @@ from minfer.basics.words import counted
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import CliqueTree, clique_tree
-from minfer.engine.layout import Scopes
-from minfer.engine.message_state import FactorMessages, MessageState
+from minfer.engine.message_state import MessageState
 from minfer.engine.support import lift
 from minfer.engine.wiring import ranges
 from minfer.errors import ContradictionError, RefusedError
@@ -47,11 +46,9 @@ from minfer.graph import FactorGraph
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import check_tree, pass_messages
+from minfer.solvers.preparable import Preparable
 from minfer.solvers.prepared import solve
 from minfer.solvers.status import LOST_RANGE, LogZ, Status
-
-if TYPE_CHECKING:
-    from minfer.solvers.prepared import Prepared
 
 #: Cells of a window in the first round, and how much more in each further one.
 FIRST_CELLS, GROWTH = 1 << 12, 4
@@ -63,7 +60,7 @@ _NO_LOOP = "no window holds a loop: this is belief propagation's answer"
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class Windows:
+class Windows(Preparable):
     """Exact inference in a window around each few variables, messages at its border.
 
     Parameters
@@ -130,12 +127,6 @@ class Windows:
         first, _ = at_rest(plain, graph, start, deadline)
         return self.around(graph, model, first, began, deadline)
 
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'; each call makes its windows again."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
-
     def around(
         self,
         graph: FactorGraph,
@@ -176,7 +167,9 @@ class Rounds:
         self.flat, self.at = model.arrays.scopes, model.arrays.places
         self.begin = np.cumsum([0, *(len(g) for g in model.groups)])  # of each group's factors
         self.whole = np.repeat([g.form != "messages" for g in model.groups], np.diff(self.begin))
-        self.told = _by_variable(first.state.told(), model, self.flat)
+        told, place = first.state.told(), np.argsort(self.flat.ids, kind="stable")
+        at = np.searchsorted(self.flat.ids[place], told.factor)
+        self.told = told._replace(factor=place[at])  # its place in the model's groups
         self.number = np.full(model.graph.n_variables, -1, dtype=np.int32)
         self.probs = np.array(first.probs)
         self.todo: list[_Core] = []  # of this round; in the first, as far as they are made
@@ -413,26 +406,6 @@ class Rounds:
             error_estimate=float(self.shift.max(initial=0.0)), note=note,
             state=WindowsState(first, probs),
         )  # fmt: skip
-
-
-class _Told(NamedTuple):
-    """Messages by variable; factors by their place in the model's groups."""
-
-    vptr: NDArray[np.int64]  # (V+1,)
-    factor: NDArray[np.int64]
-    ptr: NDArray[np.int64]
-    log: NDArray[np.float64]
-
-
-def _by_variable(told: FactorMessages, model: Conditioned, flat: Scopes) -> _Told:
-    order = np.argsort(told.variable, kind="stable")
-    size = np.diff(told.ptr)[order]
-    place = np.argsort(flat.ids, kind="stable")
-    factor = place[np.searchsorted(flat.ids[place], told.factor[order])]
-    vptr = np.zeros(model.graph.n_variables + 1, dtype=np.int64)
-    np.cumsum(np.bincount(told.variable, minlength=len(vptr) - 1), out=vptr[1:])
-    ptr = np.concatenate([[0], np.cumsum(size)])
-    return _Told(vptr, factor, ptr, told.log[ranges(told.ptr[order], size)])
 
 
 @dataclass(frozen=True, eq=False)

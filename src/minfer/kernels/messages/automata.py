@@ -19,7 +19,6 @@ can tell, sets ``flag[1]`` to -1 - i.
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -34,30 +33,6 @@ OTHER, STAY, BACK, DEAD = 0, 1, 2, 3  # x = 1 (clause), 0 (parity), -1 (exactly 
 LIMIT, CAP = 4, 5
 
 _U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
-
-
-class Machines(NamedTuple):
-    """Factors that are automata. M of them, L literals in all; general factors ``base`` and on."""
-
-    base: int
-    mine: np.ndarray  # i4 those that sweeps over the core visit
-    vars: np.ndarray  # i4 the variables of those
-    alone: np.ndarray  # i4 those of them that have no other slots: sequential visits leave them out
-    one: np.ndarray  # i4 (1,) scratch
-    code: np.ndarray  # u1 (M,)
-    first: np.ndarray  # i8 (M+1,) where its literals begin
-    gfirst: np.ndarray  # i8 (M,) where its messages begin, in the order of its literals
-    at: np.ndarray  # i4 (L,) where the variable's states begin
-    card: np.ndarray  # i4 (L,) states of the variable
-    lit: np.ndarray  # i4 (L,) the state that makes the literal true
-    stp: np.ndarray  # i8 (L,) where its step begins
-    step: np.ndarray  # i4 steps (K, 2), one after the other
-    start: np.ndarray  # i4 (M,)
-    n_ends: np.ndarray  # i4 (M,) K
-    fin: np.ndarray  # i8 (M,) where its end weights begin
-    final: np.ndarray  # f8 end weights, scaled to maximum 1 (or log 0)
-    work: np.ndarray  # f8 scratch
-    logs: np.ndarray  # f8 (sum S,) log-beliefs of a pass in logs, not normalised
 
 
 @jit

@@ -35,22 +35,6 @@ def pair_beliefs(rows, slot, scope, off, bel, m, W, out):
 
 
 @jit
-def pair_means(rows, slot, scope, off, bel, m, W, basis, out):
-    """The same pairs' expectations of ``basis`` (k, 4), without the joints: (n, k)."""
-    for r in range(rows.shape[0]):
-        f = rows[r]
-        i, j = slot[f, 0], slot[f, 1]
-        a, b = off[scope[f, 0]], off[scope[f, 1]]
-        ca = _odds(bel[a], bel[a + 1], m[i])
-        cb = _odds(bel[b], bel[b + 1], m[j])
-        both = ca * cb * W[i]
-        scale = 1.0 / (1.0 + ca + cb + both)
-        for k in range(basis.shape[0]):
-            x = basis[k, 0] + basis[k, 1] * cb + basis[k, 2] * ca + basis[k, 3] * both
-            out[r, k] = x * scale
-
-
-@jit
 def _odds(p, q, m):
     """q / (p m) within what a product may have."""
     if q >= _MAX_CAVITY * p * m:

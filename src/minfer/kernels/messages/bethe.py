@@ -37,12 +37,14 @@ _SAFE = 1e50
 
 
 @jit
-def log_odds(card, off, cls, prior, ptr, m, rl, bel, out, linear):
+def log_odds(w, s, both):
     """Belief log-odds of all binary variables, exact where the odds themselves would overflow.
 
-    ``linear`` gets the odds where they and messages multiply safely, else NaN. A known variable
-    without slots, whose state's field is in the constant, adds log(1 + 0).
+    Into both[0]; both[1] gets the odds where they and messages multiply safely, else NaN. A known
+    variable without slots, whose state's field is in the constant, adds log(1 + 0).
     """
+    card, off, cls, prior, ptr = w.card, w.off, w.cls, w.prior, w.ptr
+    m, rl, bel, out, linear = s.m, s.rl, s.bel, both[0], both[1]
     for v in range(card.shape[0]):
         linear[v] = np.nan
         if cls[v] == GENERAL:

@@ -19,6 +19,8 @@ import numpy as np
 
 from minfer.kernels.arithmetic.vexp import exp_in_place
 from minfer.kernels.compiling.jit import jit
+from minfer.kernels.messages.tables import contract
+from minfer.kernels.messages.wiring import OFFSET, SIZE
 
 _BLOCK = 512
 _MAX_LOG = 300.0  # log-weights and log-messages are cut at this
@@ -104,18 +106,12 @@ def table_messages(scope, log_psi, sizes, keep, rho, off, probs, m, damping, fie
     message.
     """
     single, stored = log_psi.shape[0] == 1, m.shape[0] > 0
-    arity, n = sizes.shape[0], log_psi.shape[1]
-    start = np.zeros(arity + 1, np.int64)
+    arity, n, width = sizes.shape[0], log_psi.shape[1], 0
+    slot, place = np.zeros((arity, 4), np.int64), np.arange(arity)
     for a in range(arity):
-        start[a + 1] = start[a] + sizes[a]
-    width = start[arity]
-    state = np.zeros((n, arity), np.int64)  # where each cell's states lie in ``cavity``
-    for i in range(n):
-        rest = i
-        for a in range(arity - 1, -1, -1):
-            state[i, a] = start[a] + rest % sizes[a]
-            rest //= sizes[a]
-    cavity, total = np.empty(width), np.empty(width)
+        slot[a, OFFSET], slot[a, SIZE] = width, sizes[a]
+        width += sizes[a]
+    cavity, psi, new = np.empty(width), np.empty(n), np.empty(n)
     for f in range(scope.shape[0]):
         if keep[f]:
             continue
@@ -124,46 +120,39 @@ def table_messages(scope, log_psi, sizes, keep, rho, off, probs, m, damping, fie
         top = -np.inf
         for i in range(n):
             top = max(top, log_psi[row, i])
-        for a in range(arity):
-            o = off[scope[f, a]]
-            largest = 0.0
-            for j in range(start[a], start[a + 1]):
-                x = probs[o + j - start[a]]
-                if stored and x > 0.0:
-                    x *= math.exp(-m[f, j])
-                cavity[j] = x
-                largest = max(largest, x)
-            for j in range(start[a], start[a + 1]):
-                cavity[j] /= largest
-                total[j] = 0.0
         for i in range(n):
-            x = math.exp((log_psi[row, i] - top) / power)
-            for a in range(arity):
-                x *= cavity[state[i, a]]
-            if x > 0.0:
-                for a in range(arity):
-                    total[state[i, a]] += x
+            psi[i] = math.exp((log_psi[row, i] - top) / power)
         for a in range(arity):
-            o = off[scope[f, a]]
-            largest = -np.inf
-            for j in range(start[a], start[a + 1]):
-                ok = cavity[j] > 1e-290 and total[j] > 0.0
-                total[j] = math.log(total[j] / cavity[j]) if ok else -np.inf
-                largest = max(largest, total[j])
-            sum_ = 0.0
-            for j in range(start[a], start[a + 1]):
-                k = o + j - start[a]
-                x = max(total[j] - largest, -_MAX_LOG) if largest > -np.inf else 0.0
+            o, first, largest = off[scope[f, a]], slot[a, OFFSET], 0.0
+            for j in range(sizes[a]):
+                x = probs[o + j]
+                if stored and x > 0.0:
+                    x *= math.exp(-m[f, first + j])
+                cavity[first + j] = x
+                largest = max(largest, x)
+            for j in range(first, first + sizes[a]):
+                cavity[j] /= largest
+        for a in range(arity):
+            contract(psi, np.int64(0), cavity, slot, place, np.int64(0), arity, a, new)
+            o, first, largest = off[scope[f, a]], slot[a, OFFSET], -np.inf
+            for j in range(sizes[a]):
+                ok = cavity[first + j] > 1e-290 and new[j] > 0.0
+                new[j] = math.log(new[j]) if ok else -np.inf
+                largest = max(largest, new[j])
+            total = 0.0
+            for j in range(sizes[a]):
+                k = o + j
+                x = max(new[j] - largest, -_MAX_LOG) if largest > -np.inf else 0.0
                 if probs[k] <= 0.0:
                     x = 0.0
                 old = 0.0
                 if stored:
-                    old = m[f, j]
+                    old = m[f, first + j]
                     x = (1.0 - damping) * x + damping * old
-                    m[f, j] = x
+                    m[f, first + j] = x
                 x = power * (x - old)
                 field[k] += x
                 probs[k] = max(probs[k] * math.exp(x), 1e-300) if probs[k] > 0.0 else 0.0
-                sum_ += probs[k]
+                total += probs[k]
             for k in range(o, o + sizes[a]):
-                probs[k] /= sum_
+                probs[k] /= total

@@ -17,22 +17,36 @@ the twin in logs:
 Everything is sums of products of what is not negative: nothing cancels, every message has the
 relative accuracy of its sums. That is why a filter that ends is not "add what comes, subtract what
 goes": it is put together from sums within blocks of length D, the end of one and the beginning of
-the next. The sum of all but one label is the sum of all less that one, except for the one label
-that may have more than half of it, and for it is summed anew. No FFT: it errs by the largest entry.
+the next. No FFT: it errs by the largest entry.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from minfer.kernels.arithmetic.addresses import SPAN, L, address, get, load, put, spread, store
 from minfer.kernels.compiling.jit import jit
+from minfer.kernels.messages.wiring import FIRST, OFFSET
 
 DENSE, RISE, BAND, CHAIN = 0, 1, 2, 3
 #: Taps that one go over the labels has.
 FEW = 5
 #: Taps from which on filters are quicker than the taps themselves.
 CHAIN_FROM = 24
+
+
+class FourTaps(NamedTuple):
+    """Numbers of four distances, and how many bytes these are."""
+
+    a0: float
+    a1: float
+    a2: float
+    a3: float
+    d0: int
+    d1: int
+    d2: int
+    d3: int
 
 
 @jit
@@ -58,17 +72,6 @@ def band_message(numbers, code, D, h, mass, scale, n, out):
     """m(y) times ``scale`` from h, n numbers between D zeros each, and their sum, by address."""
     c = get(numbers) * scale
     v0 = get(numbers + 8) * scale if D > 0 else 0.0
-    if D <= 1 and code != RISE:  # all but one label
-        top, best, rest = 0.0, 0, 0.0
-        for i in range(n):
-            x = get(h + 8 * i)
-            put(out + 8 * i, c * (mass - x) + v0 * x)
-            if x > top:
-                top, best = x, i
-        for i in range(n):
-            rest += get(h + 8 * i) if i != best else 0.0
-        put(out + 8 * best, c * rest + v0 * top)
-        return
     if code == CHAIN:
         _filter(numbers + 8, D, h, scale, n, out)
     else:
@@ -81,12 +84,11 @@ def band_message(numbers, code, D, h, mass, scale, n, out):
             a3 = get(tap + 24) * scale if j + 3 < D else 0.0
             last = max(D - 1, 0)
             d0, d1, d2, d3 = min(j, last), min(j + 1, last), min(j + 2, last), min(j + 3, last)
+            taps = FourTaps(a0, a1, a2, a3, 8 * d0, 8 * d1, 8 * d2, 8 * d3)
             if j == 1:
-                _first_taps(
-                    out, low, v0, a0, a1, a2, a3, h, 8 * d0, 8 * d1, 8 * d2, 8 * d3, n, SPAN
-                )
+                _first_taps(out, low, v0, taps, h, n, SPAN)
             else:
-                _more_taps(out, a0, a1, a2, a3, h, 8 * d0, 8 * d1, 8 * d2, 8 * d3, n)
+                _more_taps(out, taps, h, n)
             j += 4
     if code != RISE and c > 0.0:
         left = right = 0.0
@@ -108,12 +110,13 @@ def few_taps(numbers, h, mass, scale, n, out, step):
     low, v0 = get(numbers) * scale * mass, get(numbers + 8) * scale
     a0, a1 = get(numbers + 16) * scale, get(numbers + 24) * scale
     a2, a3 = get(numbers + 32) * scale, get(numbers + 40) * scale
-    _first_taps(out, low, v0, a0, a1, a2, a3, h, 8, 16, 24, 32, n, step)
+    _first_taps(out, low, v0, FourTaps(a0, a1, a2, a3, 8, 16, 24, 32), h, n, step)
 
 
 @jit
-def _first_taps(out, low, v0, a0, a1, a2, a3, h, d0, d1, d2, d3, n, step):
+def _first_taps(out, low, v0, taps, h, n, step):
     """out = low + v0 h and four taps, d bytes to the left and to the right."""
+    a0, a1, a2, a3, d0, d1, d2, d3 = taps
     base = spread(low)
     x0, y0 = (h, out) if step > 0 else (h + (n // L - 1) * SPAN, out + (n // L - 1) * SPAN)
     for _ in range(n // L):
@@ -134,8 +137,9 @@ def _first_taps(out, low, v0, a0, a1, a2, a3, h, d0, d1, d2, d3, n, step):
 
 
 @jit
-def _more_taps(out, a0, a1, a2, a3, h, d0, d1, d2, d3, n):
+def _more_taps(out, taps, h, n):
     """Four taps more."""
+    a0, a1, a2, a3, d0, d1, d2, d3 = taps
     for _ in range(n // L):
         x = (load(h - d0) + load(h + d0)) * a0 + load(out)
         x = (load(h - d1) + load(h + d1)) * a1 + x
@@ -192,10 +196,9 @@ def _filter(taps, D, h, scale, n, out):
 def label_message_log(tab, t, code, width, gq, q, n, tmp):
     """The same in logs; ``tmp`` needs 3 n numbers."""
     c, D = tab[t], width
-    top, best = -np.inf, 0
+    top = -np.inf
     for i in range(n):
-        if gq[q + i] > top:
-            top, best = gq[q + i], i
+        top = max(top, gq[q + i])
     if top == -np.inf:
         for i in range(n):
             tmp[i] = -np.inf
@@ -204,22 +207,7 @@ def label_message_log(tab, t, code, width, gq, q, n, tmp):
     for i in range(n):
         total += math.exp(gq[q + i] - top)
     every = top + math.log(total)
-    if code != RISE and D == 1 and c > -np.inf:  # all but one label
-        second, rest = -np.inf, 0.0
-        for i in range(n):
-            if i != best:
-                second = max(second, gq[q + i])
-        if second > -np.inf:
-            for i in range(n):
-                if i != best:
-                    rest += math.exp(gq[q + i] - second)
-        for i in range(n):
-            tmp[n + i] = (
-                top + math.log(total - math.exp(gq[q + i] - top))
-                if i != best
-                else (second + math.log(rest) if second > -np.inf else -np.inf)
-            )
-    elif code != RISE and D >= 1 and c > -np.inf:
+    if code != RISE and D >= 1 and c > -np.inf:
         high, total = -np.inf, 0.0  # log of a running sum: high + log(total)
         for i in range(n):
             if i >= D:
@@ -400,11 +388,12 @@ def distance_masses(scope, n, probs, off, mass):
 
 
 @jit
-def belief_masses(rows, fac_first, fslot, offset, n, gq, taps, which, mass):
+def belief_masses(w, rows, gq, taps, which, n, mass):
     """The same under joint beliefs: taps (n or 1, T), linear, times the cavities, normalised."""
+    fac, fslot, gslot = w.fac, w.fslot, w.gslot
     for k in range(rows.shape[0]):
-        first = fac_first[rows[k]]
-        masses(gq, offset[fslot[first]], gq, offset[fslot[first + 1]], n, mass, k)
+        a, b = fslot[fac[rows[k], FIRST]], fslot[fac[rows[k], FIRST] + 1]
+        masses(gq, np.int64(gslot[a, OFFSET]), gq, np.int64(gslot[b, OFFSET]), n, mass, k)
         total = 0.0
         for d in range(mass.shape[1]):
             mass[k, d] *= taps[which[k], d]

@@ -1,6 +1,6 @@
 """A conditioned model as arrays: what mean field and Gibbs read.
 
-Binary pairs of moderate size are in quadratic form (:mod:`minfer.kernels.messages.pairs`): their
+Binary pairs of moderate size are in quadratic form (:mod:`minfer.kernels.messages.wiring`): their
 constants and unaries have gone into ``constant`` and ``bias``, and a sweep reads one weight and one
 neighbour. All other factors lie end to end: tables first, cells row-major, the last variable
 fastest; then machines, finite automata that read one literal of each variable in turn
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minfer.kernels.compiling.jit import jit
-from minfer.kernels.messages.pairs import pair_table, split_pair
+from minfer.kernels.messages.wiring import pair_table, split_pair
 
 IDLE = 0  # no factor left: its marginal is that of its field, and no sweep touches it
 FAST = 1  # binary, finite bias, quadratic pairs only

@@ -24,13 +24,25 @@ import math
 import numpy as np
 
 from minfer.kernels.compiling.jit import jit
-from minfer.kernels.messages.tables import damped
-from minfer.kernels.messages.wiring import ASLEEP, MAX_ODDS, PLAIN, SCALED
+from minfer.kernels.messages.wiring import (
+    ASLEEP,
+    DAMPING,
+    DONE,
+    LAST,
+    MAX_ODDS,
+    NEVER,
+    PASSED,
+    PHASE,
+    PLAIN,
+    SCALED,
+    SENT,
+    SKIPPED,
+    TOL,
+    TRIGGER,
+    WORST,
+    damped,
+)
 
-PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH, SENT = 0, 1, 2, 3, 4, 5, 6, 7  # Watch.control
-BLANK = 8  # of it: messages and beliefs are for the first lean sweep to write
-TOL, DAMPING, SKIPPED = 9, 10, 11  # of it: settings; variables that a residual sweep left out
-NEVER = 2.0  # SENT of runs that do not send ahead
 EARLIER, ALL, LATER = -1, 0, 1  # whom a visit sends to: neighbours of smaller or larger number
 
 _BIG = 1e150  # one step of the exponent of scaled products

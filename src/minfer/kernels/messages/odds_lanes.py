@@ -42,7 +42,7 @@ from minfer.kernels.arithmetic.lanes import (
 )
 from minfer.kernels.compiling.jit import jit
 from minfer.kernels.messages.odds import half_angle
-from minfer.kernels.messages.pairs import pair_table, split_pair
+from minfer.kernels.messages.wiring import pair_table, split_pair
 
 WAITS, QUIET, STOPPED = 0, 1, 2  # why an instance is parked
 FEW = 4  # lanes that are swept one by one: sooner than all at once

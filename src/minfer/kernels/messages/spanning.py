@@ -36,9 +36,8 @@ def incidence(n, edges):
 def blocks(n, edges):
     """Biconnected components by Tarjan's search with an explicit stack, in linear time.
 
-    Returns the block of every edge (i4), the number of vertices of every block (i4), and the
-    connected component of every vertex (i4). A bridge is a block of one edge; a bundle of parallel
-    edges between two vertices is (part of) a block of its own.
+    Returns the block of every edge (i4) and the number of vertices of every block (i4). A bridge is
+    a block of one edge; a bundle of parallel edges between two vertices is (part of) a block.
     """
     n_edges = edges.shape[0]
     start, inc = incidence(n, edges)
@@ -46,13 +45,11 @@ def blocks(n, edges):
     seen = np.zeros(n, np.int32)  # discovery time, from 1; 0 is unseen
     low = np.zeros(n, np.int32)
     entered_by = np.full(n, -1, np.int32)
-    component = np.zeros(n, np.int32)
     path = np.empty(n, np.int32)
     waiting = np.empty(n_edges, np.int32)  # edges whose block is still open
     block_of = np.empty(n_edges, np.int32)
     sizes = np.empty(n_edges, np.int32)
     n_blocks = 0
-    n_components = 0
     n_waiting = 0
     time = 0
     for root in range(n):
@@ -61,7 +58,6 @@ def blocks(n, edges):
         time += 1
         seen[root] = time
         low[root] = time
-        component[root] = n_components
         path[0] = root
         depth = 1
         while depth > 0:
@@ -76,7 +72,6 @@ def blocks(n, edges):
                     time += 1
                     seen[w] = time
                     low[w] = time
-                    component[w] = n_components
                     entered_by[w] = e
                     path[depth] = w
                     depth += 1
@@ -104,8 +99,7 @@ def blocks(n, edges):
                         break
                 sizes[n_blocks] = vertices
                 n_blocks += 1
-        n_components += 1
-    return block_of, sizes[:n_blocks].copy(), component
+    return block_of, sizes[:n_blocks].copy()
 
 
 @jit

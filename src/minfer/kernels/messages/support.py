@@ -5,23 +5,39 @@ every factor over its variable allows it together with some states of the others
 factor is looked at again when a state of one of its variables has gone.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from minfer.kernels.compiling.jit import jit
 
 
+class HardFactors(NamedTuple):
+    """F factors that may forbid something, T tables before M automata."""
+
+    fptr: np.ndarray  # i8 (F+1,) scopes end to end
+    scope: np.ndarray  # i4
+    vptr: np.ndarray  # i8 (V+1,) factors of a variable
+    vfac: np.ndarray  # i4
+    toff: np.ndarray  # i8 (T,) where the cells of a table begin
+    cells: np.ndarray  # u1 1 where something is allowed
+    literal: np.ndarray  # automata: see :class:`minfer.engine.layout.AutomatonArrays`
+    step_at: np.ndarray
+    step: np.ndarray
+    start: np.ndarray
+    n_states: np.ndarray
+    final_at: np.ndarray
+    final: np.ndarray  # u1 1 where an end is allowed
+
+
 @jit
-def propagate(
-    off, alive, fptr, scope, vptr, vfac, toff, cells, literal, step_at, step, start, n_states,
-    final_at, final, waits,
-):  # fmt: skip
+def propagate(off, alive, hard, waits):
     """Put out, in ``alive``, what factors exclude; the variable without a state left, or -1.
 
-    Scopes lie end to end, those of tables (``toff`` says where their ``cells`` begin: 1 where
-    something is allowed) before those of automata (:class:`minfer.engine.layout.Automata`,
-    ``final`` 1 where an end is allowed). ``waits`` (F,) marks factors to look at; none is left in
-    the end.
+    ``waits`` (F,) marks factors to look at; none is left in the end.
     """
+    fptr, scope, vptr, vfac, toff, cells = hard[:6]
+    literal, step_at, step, start, n_states, final_at, final = hard[6:]
     n_factors, n_tables = fptr.shape[0] - 1, toff.shape[0]
     first = fptr[n_tables]  # of the places of automata
     arity = width = most = 1

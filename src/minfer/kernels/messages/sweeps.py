@@ -32,20 +32,9 @@ import math
 import numpy as np
 
 from minfer.kernels.compiling.jit import jit
-from minfer.kernels.messages import automata as machines
+from minfer.kernels.messages.automata import visit
 from minfer.kernels.messages.odds import (
     ALL,
-    BLANK,
-    DAMPING,
-    DONE,
-    FRESH,
-    PASSED,
-    PHASE,
-    SENT,
-    SKIPPED,
-    TOL,
-    TRIGGER,
-    WORST,
     exchange,
     is_quiet,
     most_apart,
@@ -56,7 +45,26 @@ from minfer.kernels.messages.odds import (
 )
 from minfer.kernels.messages.vector_pairs import greet, sweep_lean
 from minfer.kernels.messages.vectors import BOTH, CAVITIES, PULL, UPDATE, visit_linear, visit_log
-from minfer.kernels.messages.wiring import ARITY, ASLEEP, FACTOR, FIRST, GENERAL, OFFSET, PLAIN
+from minfer.kernels.messages.wiring import (
+    ARITY,
+    ASLEEP,
+    BLANK,
+    DAMPING,
+    DONE,
+    FACTOR,
+    FIRST,
+    FRESH,
+    GENERAL,
+    OFFSET,
+    PASSED,
+    PHASE,
+    PLAIN,
+    SENT,
+    SKIPPED,
+    TOL,
+    TRIGGER,
+    WORST,
+)
 
 SEQUENTIAL, FLOODING, START, UP, DOWN = 0, 1, 2, 3, 4  # modes of ``sweeps``
 KEEP, COMPARE, WRITE = 0, 1, 2  # what ``read_beliefs`` does
@@ -65,11 +73,12 @@ _AFRESH = 32.0  # sweeps after which running beliefs are computed anew, so that 
 
 
 @jit
-def _product(v, card, off, field, ptr, gptr, gslot, grho, m, rl, gm, log, b):
-    """The belief of a general variable into ``b``, normalised; False if nothing is left of it."""
-    n = card[v]
+def _product(w, s, v, log):
+    """The belief of a general variable into ``s.b``, normalised; False if nothing is left of it."""
+    n, first, ptr, gptr, gslot, grho = w.card[v], w.off[v], w.ptr, w.gptr, w.gslot, w.grho
+    field, m, rl, gm, b = w.field, s.m, s.rl, s.gm, s.b
     for i in range(n):
-        b[i] = field[off[v] + i]
+        b[i] = field[first + i]
     for e in range(ptr[v], ptr[v + 1]):
         if log:
             b[1] += math.log(m[e]) if rl.size == 0 else rl[e]
@@ -110,17 +119,15 @@ def read_beliefs(w, s, before, what, log):
     KEEP writes them to ``before``; COMPARE too, and returns how far those there were off; WRITE
     writes them to ``bel``.
     """
-    card, off, cls = w.card, w.off, w.cls
-    prior, field, ptr = w.prior, w.field, w.ptr
-    gptr, gslot, grho = w.gptr, w.gslot, w.grho
-    m, rl, gm, b = s.m, s.rl, s.gm, s.b
+    card, off, cls, prior, ptr = w.card, w.off, w.cls, w.prior, w.ptr
+    m, rl, b = s.m, s.rl, s.b
     out = s.bel if what == WRITE else before
     worst = 0.0
     for v in range(card.shape[0]):
         if cls[v] == ASLEEP:
             continue
         if cls[v] == GENERAL:
-            if not _product(v, card, off, field, ptr, gptr, gslot, grho, m, rl, gm, log, b):
+            if not _product(w, s, v, log):
                 continue  # contradictory messages: a visit will tell
         else:
             lo, hi = ptr[v], ptr[v + 1]
@@ -146,8 +153,7 @@ def machine_beliefs(w, ma, s, log):
     """The running beliefs of the variables of machines from the messages as they are."""
     card, off, field = w.card, w.off, w.field
     ptr, gptr, gslot = w.ptr, w.gptr, w.gslot
-    grho = w.grho
-    m, rl, gm, bel, b, logs = s.m, s.rl, s.gm, s.bel, s.b, ma.logs
+    m, gm, bel, b, logs = s.m, s.gm, s.bel, s.b, ma.logs
     for v in ma.vars:
         o, n = off[v], card[v]
         if log:
@@ -158,7 +164,7 @@ def machine_beliefs(w, ma, s, log):
             for g in range(gptr[v], gptr[v + 1]):
                 for i in range(n):
                     logs[o + i] += gm[gslot[g, OFFSET] + i]
-        elif _product(v, card, off, field, ptr, gptr, gslot, grho, m, rl, gm, log, b):
+        elif _product(w, s, v, log):
             for i in range(n):
                 bel[o + i] = b[i]
 
@@ -332,7 +338,7 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
             if step == 0 and watching and control[PHASE] < 0.0:
                 begin_watch(w, s, watch, logs)
             if ma is not None and automata and at_once and step == 0:
-                _, moved = machines.visit(
+                _, moved = visit(
                     ma, s, ma.mine, np.int64(0), ma.mine.shape[0], forward, np.bool_(False),
                     share, watching, logs,
                 )  # fmt: skip
@@ -348,7 +354,7 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
                     lo = order[k] if mode == UP else order[places - 1 - k]
                     if ma is not None and lo < 0:
                         ma.one[0] = -1 - lo - ma.base
-                        machines.visit(
+                        visit(
                             ma, s, ma.one, np.int64(0), np.int64(1), forward, np.bool_(False),
                             share, watching, logs,
                         )  # fmt: skip
@@ -415,7 +421,7 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
                 if awake:
                     for i in range(s.bel.shape[0]):
                         room[i] = s.bel[i]
-                change, shift = machines.visit(
+                change, shift = visit(
                     ma, s, ma.mine, np.int64(0), ma.mine.shape[0], forward, np.bool_(True), share,
                     watching, logs,
                 )  # fmt: skip

@@ -94,13 +94,6 @@ def factor_message(tab, fac, f, gq, gslot, fslot, k, log, tmp):
 
 
 @jit
-def damped(new, old, damping):
-    """Odds of the average of two messages taken as probabilities, which treats 0 and 1 alike."""
-    a, b = (1.0 - damping) * (1.0 + old), damping * (1.0 + new)
-    return (a * new + b * old) / (a + b)
-
-
-@jit
 def softplus(x):
     """log(1 + e^x)."""
     if x > 0.0:

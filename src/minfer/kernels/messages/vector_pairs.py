@@ -89,19 +89,6 @@ def _begin(n, step):
 
 
 @jit
-def _sum(a, n):
-    """The sum of n numbers, as :func:`copy` has it."""
-    lanes, rest = spread(0.0), 0.0
-    for _ in range(n // L):
-        lanes = lanes + load(a)
-        a += SPAN
-    for _ in range(n % L):
-        rest += get(a)
-        a += 8
-    return total(lanes) + rest
-
-
-@jit
 def copy(out, a, n):
     """out = a; the sum."""
     lanes, rest = spread(0.0), 0.0
@@ -132,17 +119,6 @@ def multiply(out, a, b, n):
         rest += x
         out, a, b = out + 8, a + 8, b + 8
     return total(lanes) + rest
-
-
-@jit
-def _multiply_three(out, a, b, c, n):
-    """out = a b c."""
-    for _ in range(n // L):
-        store(out, load(a) * load(b) * load(c))
-        out, a, b, c = out + SPAN, a + SPAN, b + SPAN, c + SPAN
-    for _ in range(n % L):
-        put(out, get(a) * get(b) * get(c))
-        out, a, b, c = out + 8, a + 8, b + 8, c + 8
 
 
 @jit(forceinline=True)
@@ -347,10 +323,7 @@ def _greeting(numbers, ways, gptr, off, fields, messages, mine, g, n, room, own)
 def _say_field(psi, kind, field, n, room, out):
     """A message from a field alone, to a variable of n states; ``kind`` as seen from there."""
     size, kind = kind >> 32, kind & (_STATES - 1)
-    if kind & 3 == RISE and kind >> 3 <= 1:
-        mass, room = _sum(field, size), field
-    else:
-        mass = copy(room, field, size)
+    mass = copy(room, field, size)
     _send(psi, kind & 3, kind >> 3, 1 - (kind >> 2 & 1), room, mass, size, n, out, SPAN)
 
 
@@ -369,13 +342,12 @@ def greet(w, ways, gm, work):
 
 
 @jit
-def lean_ways(w, owner):
-    """All that a visit asks about a general slot in one row; every factor is a pair. (G, 4).
+def lean_ways(w, owner, ways):
+    """All that a visit asks about a general slot in one row of ``ways`` (G, 4).
 
-    ``owner`` (G,): the variable of each slot.
+    Every factor is a pair. ``owner`` (G,): the variable of each slot.
     """
-    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
-    ways = np.empty((gslot.shape[0], 4), np.int64)
+    gslot, fac, fslot = w.gslot, w.fac, w.fslot
     for f in range(fac.shape[0]):
         psi, kind, first = fac[f, TABLE], fac[f, CODE] + 8 * fac[f, WIDTH], fac[f, FIRST]
         a, b = np.uint64(fslot[first]), np.uint64(fslot[first + 1])
@@ -384,7 +356,6 @@ def lean_ways(w, owner):
         ways[a, KIND] = kind + _STATES * np.int64(gslot[b, SIZE])
         ways[b, KIND] = kind + 4 + _STATES * np.int64(gslot[a, SIZE])
         ways[a, FROM], ways[b, FROM] = owner[b], owner[a]
-    return ways
 
 
 @jit
@@ -455,34 +426,19 @@ def sweep_lean(w, ways, gm, bel, work, begin, end, forward, watching, fresh):
         # slots of earlier, and those of later neighbours, lie one after the other
         early = messages + 8 * gslot[lo, OFFSET]
         late = messages + 8 * gslot[split, OFFSET] if split < hi else early
-        four = split - lo == 2 and hi - split == 2
-        low, high = late, late + step  # of a grid: where messages from later neighbours stand
         for g in range(split, hi if fresh else split):
-            o = _greeting(*known, late + (g - split) * step, g, n, cavity, not four)
-            low, high = (o, high) if g == split else (low, o)
+            _greeting(*known, late + (g - split) * step, g, n, cavity, True)
         # the field and the messages from behind, then those from ahead but for one in turn
         a, b = (split, hi) if forward else (lo, split)
         c, d = (lo, split) if forward else (split, hi)
         o, near = (early, late) if forward else (late, early)
         last = near + (b - 1 - a) * step  # the last message from ahead
-        before = after = whole = 0.0
-        if four and forward:
-            before, after, whole = _multiply_all(
-                cavity, second, front, start, o, o + step, low, high, n, way
-            )
-        elif four:
-            before, after, whole = _multiply_all(
-                cavity, second, front, start, low, high, near, last, n, way
-            )
-        elif d - c >= 2:
-            _multiply_three(front, start, o, o + step, n)
-            for _ in range(d - c - 2):
-                multiply(front, front, o + 2 * step, n)
-                o += step
-        elif d > c:
+        if d > c:
             multiply(front, start, o, n)
         else:
             copy(front, start, n)
+        for j in range(1, d - c):
+            multiply(front, front, o + j * step, n)
         tail = front + (b - a) * step  # of the messages after slot j: tail - (b - 3 - j) step
         for j in range(b - 3, a - 1, -1):
             o = near + (j + 1 - a) * step
@@ -490,10 +446,8 @@ def sweep_lean(w, ways, gm, bel, work, begin, end, forward, watching, fresh):
             multiply(here, last if j == b - 3 else here + step, o, n)
         mass = 0.0
         for j in range(a, b):
-            o, here = near + (j - a) * step, cavity
-            if four:
-                here, mass = (cavity, before) if j == a else (second, after)
-            elif j == b - 1 and j == a:
+            o = near + (j - a) * step
+            if j == b - 1 and j == a:
                 mass = copy(cavity, front, n)
             elif j == b - 1:
                 mass = multiply(cavity, front, o - step, n)
@@ -507,14 +461,11 @@ def sweep_lean(w, ways, gm, bel, work, begin, end, forward, watching, fresh):
             if watching:
                 copy(tail + step, to, size)
             _send(
-                numbers + 8 * ways[j, PSI], kind & 3, kind >> 3, kind >> 2 & 1, here, mass, n,
-                size, to, way,
+                numbers + 8 * ways[j, PSI], kind & 3, kind >> 3, kind >> 2 & 1, cavity, mass,
+                n, size, to, way,
             )  # fmt: skip
             if watching:
                 told = max(told, _moved(to, tail + step, size))
-        if four:
-            mass = whole
-        else:
-            mass = multiply(front, cavity, last, n) if a < b else copy(front, front, n)
+        mass = multiply(front, cavity, last, n) if a < b else copy(front, front, n)
         biggest = _renew(belief, was, front, 1.0 / mass, n, biggest, way)
     return biggest, told

@@ -35,9 +35,7 @@ from minfer.kernels.arithmetic.addresses import (
     L,
     address,
     get,
-    greater,
     least,
-    lesser,
     load,
     most,
     put,
@@ -48,7 +46,7 @@ from minfer.kernels.arithmetic.addresses import (
 from minfer.kernels.arithmetic.lanes import choose, exp, larger, smaller
 from minfer.kernels.compiling.jit import jit
 from minfer.kernels.messages.labels import label_message
-from minfer.kernels.messages.tables import contract, damped, factor_message
+from minfer.kernels.messages.tables import contract, factor_message
 from minfer.kernels.messages.wiring import (
     ARITY,
     ASLEEP,
@@ -62,6 +60,7 @@ from minfer.kernels.messages.wiring import (
     SIZE,
     TABLE,
     WIDTH,
+    damped,
 )
 
 #: Linear messages and products stay above this or the run continues in log space.
@@ -131,51 +130,10 @@ def shift_to_top(given, at, n):
 
 
 @jit
-def _extent(a, n):
-    """The largest of n numbers by address, and the lowest that is not -inf."""
-    first, lanes, top, low, rest = a, spread(-np.inf), -np.inf, spread(np.inf), np.inf
-    for _ in range(n // L):
-        x = load(a)
-        lanes, low = greater(x, lanes), lesser(x, low)
-        a += SPAN
-    for _ in range(n % L):
-        x = get(a)
-        top, rest = max(top, x), min(rest, x)
-        a += 8
-    top, rest = max(top, most(lanes)), min(rest, least(low))
-    if rest == -np.inf:  # seldom: once more, without them
-        rest = np.inf
-        for i in range(n):
-            x = get(first + 8 * i)
-            rest = min(rest, x if x > -np.inf else np.inf)
-    return top, rest
-
-
-@jit
 def exp_from_top(given, at, n, few):
-    """What :func:`shift_to_top` and then :func:`exp_all` do, without numbers in between.
-
-    Returns the largest, the lowest of the differences from it that is not -inf, and the sum.
-    """
-    top, low = _extent(given, n)
-    if low - top == -np.inf:  # that far apart
-        top, low = shift_to_top(given, at, n)
-        return top, low, exp_all(at, n, few)
-    off, lanes, rest = spread(top), spread(0.0), 0.0
-    for _ in range(n // L):
-        x = exp(load(given) - off)
-        store(at, x)
-        lanes = lanes + x
-        given, at = given + SPAN, at + SPAN
-    if n % L > 0:
-        for i in range(n % L):
-            put(few + 8 * i, get(given + 8 * i) - top)
-        store(few, exp(load(few)))
-        for i in range(n % L):
-            x_ = get(few + 8 * i)
-            put(at + 8 * i, x_)
-            rest += x_
-    return top, low - top, total(lanes) + rest
+    """:func:`shift_to_top`, then :func:`exp_all`: the largest, the lowest difference, the sum."""
+    top, low = shift_to_top(given, at, n)
+    return top, low, exp_all(at, n, few)
 
 
 @jit

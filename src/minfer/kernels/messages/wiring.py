@@ -1,9 +1,13 @@
 """Arrays that message passing runs on, and the kernels that lay them out.
 
-A positive 2x2 table is two unaries and one conjunction (:mod:`minfer.kernels.messages.pairs`), so
-once the unaries are absorbed, one number W = e^w and one odds message per direction describe every
-binary pairwise factor. All other factors (more states, more variables, zeros, very wide weights,
-global factors) are *general*: one vector per direction and slot.
+A 2x2 table without zeros is a constant, two unaries and one conjunction: with y in {0, 1},
+
+    log psi(y_a, y_b) = t00 + ua y_a + ub y_b + w y_a y_b,   e^w = psi11 psi00 / (psi01 psi10).
+
+Every solver's treatment of binary pairs stands on that (:func:`minfer.factors.interaction` is w for
+whole arrays). So once the unaries are absorbed, one number W = e^w and one odds message per
+direction describe every binary pairwise factor. All other factors (more states, more variables,
+zeros, very wide weights, global factors) are *general*: one vector per direction and slot.
 
 Kernels unpack the tuples once, at their top, and hand plain arrays to their helpers: reading a
 tuple's field inside a loop costs a reference count each time (measured: 50 times slower sweeps).
@@ -15,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 
 from minfer.kernels.compiling.jit import jit
-from minfer.kernels.messages.pairs import pair_table, split_pair
 
 PLAIN = 0  # binary, pair slots only, products of odds stay in range
 SCALED = 1  # binary, pair slots only, products kept as mantissa and exponent; prior is log-odds
@@ -32,6 +35,13 @@ MAX_PLAIN_LOAD = 450.0
 # columns of Wiring.gslot and Wiring.fac
 FACTOR, POSITION, OFFSET, SIZE = 0, 1, 2, 3
 TABLE, FIRST, ARITY, CODE, WIDTH = 0, 1, 2, 3, 4
+
+
+# Confirmation.control
+PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH, SENT = 0, 1, 2, 3, 4, 5, 6, 7
+BLANK = 8  # messages and beliefs are for the first lean sweep to write
+TOL, DAMPING, SKIPPED = 9, 10, 11  # settings; variables that a residual sweep left out
+NEVER = 2.0  # SENT of runs that do not send ahead
 
 
 class Wiring(NamedTuple):
@@ -75,24 +85,69 @@ class WiredMessages(NamedTuple):
     # or -1 - contradicted machine]
 
 
-class Confirmation(NamedTuple):
-    """The trees of a run, and how its sweeps over the core prove that they have converged.
+class Machines(NamedTuple):
+    """Factors that are automata. M of them, L literals in all; general factors ``base`` and on."""
 
-    See :mod:`minfer.kernels.messages.sweeps`.
-    """
+    base: int
+    mine: np.ndarray  # i4 those that sweeps over the core visit
+    vars: np.ndarray  # i4 the variables of those
+    alone: np.ndarray  # i4 those of them that have no other slots: sequential visits leave them out
+    one: np.ndarray  # i4 (1,) scratch
+    code: np.ndarray  # u1 (M,)
+    first: np.ndarray  # i8 (M+1,) where its literals begin
+    gfirst: np.ndarray  # i8 (M,) where its messages begin, in the order of its literals
+    at: np.ndarray  # i4 (L,) where the variable's states begin
+    card: np.ndarray  # i4 (L,) states of the variable
+    lit: np.ndarray  # i4 (L,) the state that makes the literal true
+    stp: np.ndarray  # i8 (L,) where its step begins
+    step: np.ndarray  # i4 steps (K, 2), one after the other
+    start: np.ndarray  # i4 (M,)
+    n_ends: np.ndarray  # i4 (M,) K
+    fin: np.ndarray  # i8 (M,) where its end weights begin
+    final: np.ndarray  # f8 end weights, scaled to maximum 1 (or log 0)
+    work: np.ndarray  # f8 scratch
+    logs: np.ndarray  # f8 (sum S,) log-beliefs of a pass in logs, not normalised
+
+
+class Confirmation(NamedTuple):
+    """How sweeps prove that they have converged (:mod:`minfer.kernels.messages.sweeps`)."""
 
     order: np.ndarray  # i8 a piece of the order of :func:`peel`, variables only
-    control: np.ndarray  # f8 (12,) PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH, SENT, BLANK,
-    # TOL, DAMPING, SKIPPED
+    control: np.ndarray  # f8 (12,) PHASE, TRIGGER, ...
     m: np.ndarray  # f8 (E,) pair messages before the confirming update, or empty: no room
     gm: np.ndarray  # f8 general messages before it, or empty
     gq: np.ndarray  # f8 general cavities before it, or empty
     bel: np.ndarray  # f8 (sum S,) beliefs before it, then after it; or empty
-    work: (
-        np.ndarray
-    )  # f8 scratch of lean sweeps (:mod:`minfer.kernels.messages.vector_pairs`), or empty
+    work: np.ndarray  # f8 scratch of lean sweeps, or empty
     ways: np.ndarray  # i8 (G, 4) what they ask about slots, or empty
     other: np.ndarray  # f8 (E,) where flooding writes pair messages, or empty
+
+
+@jit
+def split_pair(t00, t01, t10, t11):
+    """(ua, ub, w) of a log-table; t00 is the constant."""
+    ua, ub = t10 - t00, t01 - t00
+    return ua, ub, (t11 - t10) - ub
+
+
+@jit
+def pair_table(values, basis, row):
+    """Row ``row`` of ``values @ basis``: a log-table (00, 01, 10, 11)."""
+    t00 = t01 = t10 = t11 = 0.0
+    for k in range(values.shape[1]):
+        x = values[row, k]
+        t00 += x * basis[k, 0]
+        t01 += x * basis[k, 1]
+        t10 += x * basis[k, 2]
+        t11 += x * basis[k, 3]
+    return t00, t01, t10, t11
+
+
+@jit
+def damped(new, old, damping):
+    """Odds of the average of two messages taken as probabilities, which treats 0 and 1 alike."""
+    a, b = (1.0 - damping) * (1.0 + old), damping * (1.0 + new)
+    return (a * new + b * old) / (a + b)
 
 
 @jit
@@ -273,16 +328,6 @@ def pair_fill(scope, values, basis, rho, slot, W, first, lean, load):
         first[i] = first_a
         first[j] = first_b
     return constant
-
-
-@jit
-def take_over(old, old_rl, W, rho, m, rl):
-    """Messages of other weights, brought within the bounds 1 and W of these; and rho log m."""
-    for e in range(m.shape[0]):
-        x = min(max(old[e], min(W[e], 1.0)), max(W[e], 1.0))
-        m[e] = x
-        if rl.size > 0:
-            rl[e] = old_rl[e] if x == old[e] else rho[e] * np.log(x)
 
 
 @jit
