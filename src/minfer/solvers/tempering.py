@@ -50,13 +50,13 @@ from minfer.solvers.mean_field import (
     make_feasible,
     random_words,
 )
+from minfer.solvers.preparable import Preparable
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.kernels.messages.layout import SiteLayout
     from minfer.kernels.sampling.tempering import TemperingSums
-    from minfer.solvers.prepared import Prepared
 
 #: What a forbidden cell is softened to, in logs below the least allowed one of its table.
 PENALTY = 30.0
@@ -73,7 +73,7 @@ _UPDATES_A_CALL = 1 << 22  # of a variable in a lane: some 50 ms
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class Tempering:
+class Tempering(Preparable):
     """Parallel tempering with several independent ensembles.
 
     Parameters
@@ -129,12 +129,6 @@ class Tempering:
         if why := refusal(model):
             raise RefusedError(f"Tempering {why}")
         return Ensembles(self, graph, model, start, begin).answer()
-
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'; each call lays the model out again."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
 
 
 def refusal(model: Conditioned) -> str:
@@ -329,7 +323,7 @@ class Ensembles:
 
     def answer(self) -> Marginals:
         """Burn in, sample, and the answer."""
-        finished = self.burn_in() if self.busy else True
+        finished = not self.busy or self.burn_in()
         self.forget()
         if self.busy:
             self.sample()
@@ -345,19 +339,17 @@ class Ensembles:
                 "BeliefPropagation, raise n_sweeps, or start from an answer that is closer "
                 "(start=...)"
             )
-        chains = self.chain_probs()
-        error = self.error()
         probs = self.probs()
         lift(self.model, probs)
-        note = self.note() if busy else ""
         return Marginals(
             self.graph, probs, self.settings,
             Status.SAMPLED if finished else Status.TIME_LIMIT, LogZ.ESTIMATE,
             iterations=int(sums.valid[0, 0]), residuals=self.residuals,
             timings={"iterate": clock() - self.begin},
-            error_estimate=error, note=note,
+            error_estimate=self.error(), note=self.note() if busy else "",
             state=TemperingState(
-                self.model, *self.counted, self.on.get(self._counts), chains, self.coldest(),
+                self.model, *self.counted, self.on.get(self._counts), self.chain_probs(),
+                self.coldest(),
                 value=self.log_z(), beta=self.beta.copy(), acceptance=self.acceptance(),
                 round_trips=sums.trips[:, 0].copy(),
             ),
@@ -366,10 +358,7 @@ class Ensembles:
     def chain_probs(self) -> NDArray[np.float64]:
         """Marginals by ensemble, of those that met something allowed; or all together, one row."""
         seen = self._seen()
-        if not seen.any():
-            return self.probs()[None]
-        idle = np.repeat(is_idle(self.parts), self.graph._n_states)
-        return normalised(np.where(idle, self.first, self.sums.totals[seen]), self.graph._offsets)
+        return self.probs()[None] if not seen.any() else self._of(self.sums.totals[seen])
 
     def error(self) -> float | None:
         """The largest standard error of a marginal, None from one ensemble alone."""
@@ -378,10 +367,12 @@ class Ensembles:
         return max(standard_error(self.chain_probs()) or 0.0, self.least_error)
 
     def probs(self) -> NDArray[np.float64]:
+        return self._of(self.sums.totals.sum(axis=0))
+
+    def _of(self, totals: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Marginals from sums of conditional distributions; idle variables have theirs."""
         idle = np.repeat(is_idle(self.parts), self.graph._n_states)
-        return normalised(
-            np.where(idle, self.first, self.sums.totals.sum(axis=0)), self.graph._offsets
-        )
+        return normalised(np.where(idle, self.first, totals), self.graph._offsets)
 
     def _seen(self) -> NDArray[np.bool_]:
         """Ensembles with something recorded of every variable."""
