@@ -64,7 +64,7 @@ PENALTY = 30.0
 MAX_WRITTEN = 1 << 12
 #: Rounds of burn-in after each of which the ladder is moved.
 ROUNDS = 12
-#: TemperingSums sweeps before samples may stop early.
+#: Recorded sweeps before samples may stop early.
 LEAST_SWEEPS = 200
 #: The lowest temperature of the first ladder but zero.
 FIRST_BETA = 0.02
@@ -79,7 +79,7 @@ class Tempering(Preparable):
     Parameters
     ----------
     n_sweeps : int
-        TemperingSums sweeps of each ensemble.
+        Recorded sweeps of each ensemble.
     burn_in : int
         Sweeps before that, during which the ladder of temperatures is found.
     n_replicas : int
