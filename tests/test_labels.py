@@ -397,7 +397,7 @@ def test_files(graph):
     assert [type(g) for g in back.groups] == [type(g) for g in graph.groups]
     for g, h in zip(graph.groups, back.groups):
         if isinstance(g, Distances):
-            np.testing.assert_array_equal(g._weight, h._weight)
+            np.testing.assert_array_equal(g._theta, h._theta)
             np.testing.assert_array_equal(g._profile, h._profile)
     for read, write in ((parse_uai, format_uai), (parse_fg, format_fg)):
         try:

@@ -34,11 +34,10 @@ COUPLING = 1.2
 
 
 class Example(NamedTuple):
-    """A model, what it is, and what to try on it."""
+    """A model, and what it is."""
 
     about: str
     make: Callable[[], FactorGraph]
-    evidence: dict[str, int]
 
 
 class Picture(NamedTuple):
@@ -149,11 +148,9 @@ def stereo() -> FactorGraph:
 
 
 EXAMPLES = {
-    "sprinkler": Example("7 named variables: why is the grass wet?", sprinkler, {"wet_grass": 1}),
-    "picture": Example(
-        "a noisy 64x64 picture as a grid of 4,096 pixels", lambda: picture().graph, {}
-    ),
-    "stereo": Example("depth of 64x96 pixels from two views, 16 labels each", stereo, {}),
+    "sprinkler": Example("7 named variables: why is the grass wet?", sprinkler),
+    "picture": Example("a noisy 64x64 picture as a grid of 4,096 pixels", lambda: picture().graph),
+    "stereo": Example("depth of 64x96 pixels from two views, 16 labels each", stereo),
 }
 
 

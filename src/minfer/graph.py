@@ -560,9 +560,9 @@ class FactorGraph(Growing):
         out[places] = values.ravel() if isinstance(places, slice) else values
 
     def _weight_places(self, group: FactorGroup) -> slice | NDArray[np.int64]:
-        first, last = int(group._ids[0]), int(group._ids[-1])
-        if last - first + 1 == len(group):  # consecutive numbers
-            return slice(int(self.weight_offsets[first]), int(self.weight_offsets[last + 1]))
+        span, at = group._span, self.weight_offsets
+        if isinstance(span, slice):
+            return slice(int(at[span.start]), int(at[span.stop]))
         return self.weight_offsets[group._ids][:, None] + np.arange(group.n_weights)
 
     def keep(self, which: ArrayLike) -> FactorGraph:
@@ -591,13 +591,11 @@ class FactorGraph(Growing):
         for g in self.groups:
             lo, hi = np.searchsorted(kept, [g._ids[0], g._ids[-1] + 1])
             here = kept[lo:hi]
-            if g._ids[-1] - g._ids[0] + 1 == len(g):  # consecutive numbers: rows by subtraction
-                rows = here - g._ids[0]
-                new = np.arange(lo, hi)
-            else:
+            rows, new = here - g._ids[0], np.arange(lo, hi)
+            if not isinstance(g._span, slice):  # other groups' numbers in between
                 rows = np.searchsorted(g._ids, here)
                 found = g._ids[np.minimum(rows, len(g) - 1)] == here
-                rows, new = rows[found], (np.arange(lo, hi))[found]
+                rows, new = rows[found], new[found]
             if len(rows) == len(g):
                 groups.append(g.replace(_ids=new))
             elif len(rows):
@@ -631,7 +629,13 @@ class FactorGraph(Growing):
         n = int(labels.max(initial=-1)) + 1
         if n <= 1:
             return [Component(self, np.arange(self.n_variables), np.arange(self.n_factors))]
-        of_factor = self._factor_labels(labels)
+        of_factor = np.zeros(self.n_factors, dtype=np.int64)
+        for g in self.groups:
+            if g.arity:
+                of_scope = labels[g._scope]
+                of_factor[g._ids] = of_scope[:, 0]
+                if (of_scope != of_scope[:, :1]).any():
+                    raise ModelError("split: the variables of a factor have different labels")
         variables, var_ptr, rank = _grouped(labels, n)
         factors, fac_ptr, factor_number = _grouped(of_factor, n)
         number = rank.astype(np.int32)
@@ -669,18 +673,6 @@ class FactorGraph(Growing):
             return None
         child = self._child[factors]
         return np.where(child >= 0, number[child], -1).astype(np.int32)
-
-    def _factor_labels(self, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The label that all variables of a factor have, shape (F,)."""
-        out = np.zeros(self.n_factors, dtype=np.int64)
-        for g in self.groups:
-            if not g.arity:
-                continue
-            of_scope = labels[g._scope]
-            out[g._ids] = of_scope[:, 0]
-            if (of_scope != of_scope[:, :1]).any():
-                raise ModelError("split: the variables of a factor have different labels")
-        return out
 
     # ------------------------------------------------------------------ checking
 

@@ -35,7 +35,8 @@ NEAR_ONE = 1e-3  # sums of probabilities that were rounded to a few digits
 
 def check_whole(name: str, value: object, least: int = 0, most: float = math.inf) -> None:
     """A count: an integer, no bool, within limits."""
-    if _is_whole(value) and least <= value <= min(most, 2**62):  # type: ignore[operator]
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if whole and least <= value <= min(most, 2**62):  # type: ignore[operator]
         return
     limits = f"of at least {least}" if most == math.inf else f"from {least} to {most:g}"
     raise SettingsError(f"{name} must be a whole number {limits}, not {told(value)}")
@@ -184,10 +185,6 @@ def first_twice(values: Iterable[T]) -> T | None:
     """The first value that was there before; None if all differ."""
     seen: set[T] = set()
     return next((x for x in values if x in seen or seen.add(x)), None)  # type: ignore[func-returns-value]
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 # ---------------------------------------------------------------------- arrays

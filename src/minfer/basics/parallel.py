@@ -168,13 +168,7 @@ def dismiss(team: Sequence[Worker]) -> None:
 
 
 class Worker:
-    """This end of a worker process.
-
-    Attributes
-    ----------
-    pipe : to it
-    numbers : of the items it was sent and has not answered, the oldest first
-    """
+    """This end of a worker process; ``numbers`` are of the items it has not answered yet."""
 
     def __init__(self, function: Callable[..., Any], setup: Callable[[], Any] | None) -> None:
         import multiprocessing

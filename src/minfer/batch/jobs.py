@@ -43,8 +43,6 @@ Solve = Callable[[Sequence[Any]], list[dict[str, Any]]]
 
 _TEXTS = pa.list_(pa.string())
 _NUMBERS = pa.list_(pa.float64())
-_HEAD = [("place", pa.string()), ("id", pa.string())]
-_ERROR = ("error", pa.string())
 
 
 class Job:
@@ -92,6 +90,11 @@ class Job:
 
     def schema(self, format: str) -> pa.Schema:
         """Of the function's output, ``error`` included."""
+        head = [("place", pa.string()), ("id", pa.string())]
+        return pa.schema([*head, *self._answers(format), ("error", pa.string())])
+
+    def _answers(self, format: str) -> list[tuple[str, pa.DataType]]:
+        """The columns of an answer."""
         raise NotImplementedError
 
     def start(self, format: str) -> BatchFunction:
@@ -146,23 +149,18 @@ class ParseSentences(Job):
         if not {"words", "conllu"} & set(names):
             raise FormatError(f"{where}: there is neither `words`, a list of strings, nor `conllu`")
 
-    def schema(self, format: str) -> pa.Schema:
+    def _answers(self, format: str) -> list[tuple[str, pa.DataType]]:
         if format.startswith("conllu"):
-            return pa.schema([*_HEAD, ("conllu", pa.string()), _ERROR])
-        texts = [(name, _TEXTS) for name in ("words", "upos", "xpos")]
-        return pa.schema(
-            [
-                *_HEAD,
-                *texts,
-                ("heads", pa.list_(pa.int32())),
-                ("deprels", _TEXTS),
-                ("probs", _NUMBERS),
-                ("second_heads", pa.list_(pa.int32())),
-                ("second_probs", _NUMBERS),
-                ("log_prob", pa.float64()),
-                _ERROR,
-            ]
-        )
+            return [("conllu", pa.string())]
+        return [
+            *((name, _TEXTS) for name in ("words", "upos", "xpos")),
+            ("heads", pa.list_(pa.int32())),
+            ("deprels", _TEXTS),
+            ("probs", _NUMBERS),
+            ("second_heads", pa.list_(pa.int32())),
+            ("second_probs", _NUMBERS),
+            ("log_prob", pa.float64()),
+        ]
 
     def start(self, format: str = "conllu") -> BatchFunction:
         from minfer.parsing.parser import Parser
@@ -288,23 +286,19 @@ class RunModels(Job):
         if wanted not in names:
             raise FormatError(f"{where}: there is no `{wanted}`")
 
-    def schema(self, format: str) -> pa.Schema:
+    def _answers(self, format: str) -> list[tuple[str, pa.DataType]]:
         reduced = [("kept_share", pa.float64()), ("divergence", pa.float64())]
-        return pa.schema(
-            [
-                *_HEAD,
-                ("variables", _TEXTS),
-                ("states", pa.list_(_TEXTS)),
-                ("marginals", pa.list_(_NUMBERS)),
-                ("log_z", pa.float64()),
-                ("log_z_kind", pa.string()),
-                ("status", pa.string()),
-                ("converged", pa.bool_()),
-                ("iterations", pa.int64()),
-                *(reduced if self.objective is not None else ()),
-                _ERROR,
-            ]
-        )
+        return [
+            ("variables", _TEXTS),
+            ("states", pa.list_(_TEXTS)),
+            ("marginals", pa.list_(_NUMBERS)),
+            ("log_z", pa.float64()),
+            ("log_z_kind", pa.string()),
+            ("status", pa.string()),
+            ("converged", pa.bool_()),
+            ("iterations", pa.int64()),
+            *(reduced if self.objective is not None else ()),
+        ]
 
     def start(self, format: str = "parquet") -> BatchFunction:
         from minfer.io import read
@@ -425,17 +419,17 @@ class PredictRows(Job):
         except EvidenceError as error:
             raise FormatError(f"{where}: {error}") from None
 
-    def schema(self, format: str) -> pa.Schema:
+    def _answers(self, format: str) -> list[tuple[str, pa.DataType]]:
         from minfer.prediction.answers import LOG_PE, PROBLEM, answer_names
 
         graph = _model(self.model)
         targets = [graph.index(name) for name in self.targets]
-        columns = list(_HEAD)
+        columns = []
         for v, name, of_best, by_state in answer_names(graph, targets, self.probabilities):
             named = graph._states is not None and graph._states[v] is not None
             columns.append((name, pa.string() if named else pa.int64()))
             columns += [(label, pa.float64()) for label in (of_best, *by_state)]
-        return pa.schema([*columns, (LOG_PE, pa.float64()), (PROBLEM, pa.string()), _ERROR])
+        return [*columns, (LOG_PE, pa.float64()), (PROBLEM, pa.string())]
 
     def start(self, format: str = "parquet") -> BatchFunction:
         import pyarrow.compute as pc
@@ -505,21 +499,17 @@ class DenoisePictures(Job):
         if "picture" not in names:
             raise FormatError(f"{where}: there is no `picture`")
 
-    def schema(self, format: str) -> pa.Schema:
-        return pa.schema(
-            [
-                *_HEAD,
-                ("height", pa.int64()),
-                ("width", pa.int64()),
-                ("alpha", pa.float64()),
-                ("level", pa.float64()),
-                ("status", pa.string()),
-                ("converged", pa.bool_()),
-                ("kept_share", pa.float64()),
-                ("clean", pa.binary()),
-                _ERROR,
-            ]
-        )
+    def _answers(self, format: str) -> list[tuple[str, pa.DataType]]:
+        return [
+            ("height", pa.int64()),
+            ("width", pa.int64()),
+            ("alpha", pa.float64()),
+            ("level", pa.float64()),
+            ("status", pa.string()),
+            ("converged", pa.bool_()),
+            ("kept_share", pa.float64()),
+            ("clean", pa.binary()),
+        ]
 
     def start(self, format: str = "png") -> BatchFunction:
         from minfer.pictures import read_picture

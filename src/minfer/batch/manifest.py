@@ -198,20 +198,12 @@ def _intact(folder: Path, line: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Start:
-    """A run that nothing speaks against, before anything was written or removed for it.
-
-    Attributes
-    ----------
-    folder : of the run
-    plan : new, or what the folder holds
-    manifest : of a run that goes on; None if there is none
-    old : of a new run, what is to be removed first
-    """
+    """A run that nothing speaks against, before anything was written or removed for it."""
 
     folder: Path
-    plan: BatchPlan
-    manifest: Manifest | None
-    old: Contents | None
+    plan: BatchPlan  # new, or what the folder holds
+    manifest: Manifest | None  # of a run that goes on
+    old: Contents | None  # of a new run, what is to be removed first
 
     @property
     def left(self) -> list[Shard]:

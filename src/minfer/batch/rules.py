@@ -154,11 +154,7 @@ def _together(
     assert not np.isnan(probs).any(), "a part has no answer"
     status = next((s for s in states if not s.ok), None)
     if status is None:
-        status = Status.EXACT if set(states) == {Status.EXACT} else _least(states)
+        status = next((s for s in states if s is not Status.EXACT), Status.EXACT)
     whole = Marginals.from_probs(graph, probs.ravel(), repr(solver), log_z)
     kind: Any = LogZ.NONE if np.isnan(log_z) else joint_kind(kinds)
     return replace(whole, status=status, log_z_kind=kind, iterations=iterations, state=Plain(log_z))
-
-
-def _least(states: list[Status]) -> Status:
-    return next((s for s in states if s is not Status.EXACT), Status.EXACT)

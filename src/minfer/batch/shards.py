@@ -18,12 +18,12 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 from minfer.basics.words import counted
 from minfer.batch.arrow import pa, pq
 from minfer.batch.folder import MANIFEST, PLAN
-from minfer.batch.text import as_file, hashed, is_compressed, opened, text_range, text_size
+from minfer.batch.text import Chunks, hashed, is_compressed, opened, text_range, text_size
 from minfer.errors import FormatError, MinferError
 from minfer.io.opening import check_regular, reading
 from minfer.io.text import check_path, csv_header
@@ -122,7 +122,8 @@ def find_inputs(
             if own in (folder := Path(path).resolve(), *folder.parents):
                 raise FormatError(f"{path}: this is in the output folder; name another one")
             below = [p for p in below if own not in p.resolve().parents]
-            earlier = _runs(below, Path(path))
+            plans, lists = ({p.parent for p in below if p.name == n} for n in (PLAN, MANIFEST))
+            earlier = (plans & lists) - {Path(path)}  # folders of batch runs
             below = [p for p in below if not earlier & {*p.parents}]
             runs += sorted(map(str, earlier))
             unread += [str(p) for p in below if _suffix(str(p)) == job.evidence_suffix]
@@ -135,9 +136,11 @@ def find_inputs(
             kind = _kind(file, job)
             if kind is None:
                 raise FormatError(f"{file}: the name must end in {_known(job)}")
-            _check_utf8(file)
             try:
+                file.encode()  # names go into tables and JSON lines, which are UTF-8
                 facts = os.stat(file)
+            except UnicodeEncodeError:
+                raise FormatError(f"{file!r}: the name is not UTF-8; rename the file") from None
             except OSError as error:
                 raise FormatError(f"cannot read {file}: {error.strerror}") from None
             found.append(InputFile(file, kind, name, facts.st_size, facts.st_mtime_ns))
@@ -154,20 +157,6 @@ def find_inputs(
             'a table of JSON lines such as {"model": "net.uai", "evidence": {"x3": 1}}'
         )
     return found
-
-
-def _check_utf8(file: str) -> None:
-    """Names go into tables and JSON lines, which are UTF-8."""
-    try:
-        file.encode()
-    except UnicodeEncodeError:
-        raise FormatError(f"{file!r}: the name is not UTF-8; rename the file") from None
-
-
-def _runs(files: Sequence[Path], top: Path) -> set[Path]:
-    """The folders below ``top`` that hold a batch run."""
-    plans = {p.parent for p in files if p.name == PLAN}
-    return (plans & {p.parent for p in files if p.name == MANIFEST}) - {top}
 
 
 def _count(items: Sequence[str], word: str) -> str:
@@ -296,7 +285,7 @@ def _batch(rows: list[dict[str, Any]], job: Job) -> pa.RecordBatch:
 
 def _read_conllu(shard: Shard, job: Job) -> Iterator[dict[str, Any] | Bad]:
     chunks = text_range(shard.file, "conllu", shard.start, shard.stop)
-    for block in read_blocks(as_file(chunks, shard.label)):
+    for block in read_blocks(cast(IO[bytes], Chunks(chunks, shard.label))):
         place = f"{shard.label}: line {block.line}"
         if block.cut:
             yield Bad(place, CUT_OFF)

@@ -56,23 +56,15 @@ def open_sink(folder: str, number: int, format: str, schema: pa.Schema) -> Itera
         if format == "parquet":
             yield stack.enter_context(pq.ParquetWriter(file, schema)).write_batch
         elif format.startswith("conllu"):
-            yield lambda batch: _write_conllu(file, batch)
+            yield lambda batch: file.writelines(
+                f"{text}\n\n".encode() for text in batch.column("conllu").to_pylist()
+            )
         elif format.startswith("jsonl"):
-            yield lambda batch: _write_jsonl(file, batch)
+            yield lambda batch: file.writelines(map(json_line, batch.to_pylist()))
         elif format == "png":
             yield lambda batch: _write_pictures(folder, file, batch)
         else:
             raise SettingsError(f"there is no output format {format!r}")
-
-
-def _write_conllu(file: BinaryIO, batch: pa.RecordBatch) -> None:
-    for text in batch.column("conllu").to_pylist():
-        file.write(f"{text}\n\n".encode())
-
-
-def _write_jsonl(file: BinaryIO, batch: pa.RecordBatch) -> None:
-    for row in batch.to_pylist():
-        file.write(json_line(row))
 
 
 def _write_pictures(folder: str, file: BinaryIO, batch: pa.RecordBatch) -> None:

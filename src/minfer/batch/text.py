@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, BinaryIO, cast
+from typing import BinaryIO
 
 from minfer.io.opening import opened as regular
 from minfer.io.opening import reading, starts_packed, streamed
@@ -89,8 +89,8 @@ def _go_to(text: BinaryIO, place: int) -> None:
         place -= len(chunk)
 
 
-class _Stream:
-    """Chunks of bytes as an open file with a name."""
+class Chunks:
+    """Chunks of bytes as an open file with a name, for readers that only read on."""
 
     def __init__(self, chunks: Iterator[bytes], name: str) -> None:
         self._chunks, self.name = chunks, name
@@ -98,11 +98,6 @@ class _Stream:
     def read(self, size: int = -1) -> bytes:
         """The next chunk, whatever its size; empty at the end."""
         return next(self._chunks, b"")
-
-
-def as_file(chunks: Iterator[bytes], name: str) -> IO[bytes]:
-    """Chunks of bytes for readers that take an open file, and only read on."""
-    return cast(IO[bytes], _Stream(chunks, name))
 
 
 def hashed(chunks: Iterator[bytes]) -> str:

@@ -219,18 +219,17 @@ def _run(job: Job, inputs: list[str], out: str, how: How) -> None:
         note("stopped; run the same command to continue")
         raise
     except RefusedError as error:
-        sizes = re.sub(r"shard_bytes was (\d+), is (\d+)", _in_mb, str(error))
-        raise RefusedError(sizes) from None
+        sizes = re.search(r"shard_bytes was (\d+), is (\d+)", str(error))
+        if sizes is None:
+            raise
+        old, new = (int(x) / _MB for x in sizes.groups())
+        told = str(error).replace(sizes[0], f"--shard-mb was {old:g}, is {new:g}")
+        raise RefusedError(told) from None
     _tell(out, state, json)
     if bad := complaint(state, out):
         if not state.rows:
             raise FormatError(bad)
         note(bad)
-
-
-def _in_mb(found: re.Match[str]) -> str:
-    old, new = (int(x) / _MB for x in found.groups())
-    return f"--shard-mb was {old:g}, is {new:g}"
 
 
 def _tell(out: str, state: Progress, json: bool, **more: Any) -> None:

@@ -240,11 +240,7 @@ def lay_out(model: Conditioned) -> SiteLayout:
 
     sites = model.arrays.sites
     s = sites._replace(bias=sites.bias + model.field, kind=sites.kind.copy())
-    idle = finish(
-        s.card, s.off, s.bias, s.qptr, s.fptr, s.scope, s.vptr, s.vfac, s.vpos, s.toff, s.kind,
-        s.vother, s.vown,
-    )  # fmt: skip
-    return s._replace(constant=s.constant + idle)
+    return s._replace(constant=s.constant + finish(s))
 
 
 def _moderate(pairs: BinaryPairs) -> NDArray[np.bool_]:

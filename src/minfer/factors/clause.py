@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.factors.group import Floats
 from minfer.factors.logical import Weighted
 
 
@@ -19,5 +20,5 @@ class Clauses(Weighted):
 
     kind = "clause"
 
-    def automaton(self) -> tuple[NDArray, NDArray[np.float64]]:
+    def automaton(self) -> tuple[NDArray, Floats]:
         return np.array([[0, 1], [1, 1]]), self.end_weights()

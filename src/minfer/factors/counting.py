@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.basics.checks import integer, real_numbers, told
 from minfer.errors import ModelError
-from minfer.factors.group import read_only
-from minfer.factors.logical import Logical, restored_literals
+from minfer.factors.group import Entry, Floats, Get, Ints, one_or_all, read_only
+from minfer.factors.logical import Logical
 
 
 def counter(cap: int, last: int) -> NDArray:
@@ -25,13 +25,9 @@ def counter(cap: int, last: int) -> NDArray:
 class ExactlyOne(Logical):
     """F constraints: exactly one of A literals is true."""
 
-    kind = "exactly-one"
+    kind, noun = "exactly-one", "exactly-one constraint"
 
-    @property
-    def noun(self) -> str:
-        return "exactly-one constraint"
-
-    def automaton(self) -> tuple[NDArray, NDArray[np.float64]]:
+    def automaton(self) -> tuple[NDArray, Floats]:
         return counter(1, -1), np.array([[-np.inf, 0.0]])
 
 
@@ -39,13 +35,9 @@ class ExactlyOne(Logical):
 class AtMostOne(Logical):
     """F constraints: at most one of A literals is true."""
 
-    kind = "at-most-one"
+    kind, noun = "at-most-one", "at-most-one constraint"
 
-    @property
-    def noun(self) -> str:
-        return "at-most-one constraint"
-
-    def automaton(self) -> tuple[NDArray, NDArray[np.float64]]:
+    def automaton(self) -> tuple[NDArray, Floats]:
         return counter(1, -1), np.zeros((1, 2))
 
 
@@ -53,48 +45,34 @@ class AtMostOne(Logical):
 class Cardinalities(Logical):
     """F log-weights of the count of true literals; the last one is of all larger counts too."""
 
-    _log_weights: NDArray[np.float64]  # (F or 1, C + 1), C <= A
+    _log_weights: Floats  # (F or 1, C + 1), C <= A
 
-    kind = "cardinality"
-
-    @property
-    def noun(self) -> str:
-        return "cardinality factor"
+    kind, noun = "cardinality", "cardinality factor"
+    per_factor = ("_literal", "_log_weights")
 
     @property
-    def log_weights(self) -> NDArray[np.float64]:
+    def log_weights(self) -> Floats:
         """By count, shape (F, C + 1); the last one is of all larger counts too."""
         return read_only(np.broadcast_to(self._log_weights, (len(self), self.n_weights)))
 
-    @property
-    def _pruned(self) -> bool:
-        """Whether the last count is forbidden throughout: its state need not be."""
-        table = self._log_weights
-        return table.shape[1] > 1 and bool(np.isneginf(table[:, -1]).all())
-
-    def automaton(self) -> tuple[NDArray, NDArray[np.float64]]:
-        cap = self._log_weights.shape[1] - 1
-        if self._pruned:
-            return counter(cap - 1, -1), self._log_weights[:, :-1]
-        return counter(cap, cap), self._log_weights
-
-    def take(self, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Cardinalities:
-        part = super().take(rows, ids)
-        one = len(self._log_weights) == 1
-        return part if one else part.replace(_log_weights=self._log_weights[rows])
+    def automaton(self) -> tuple[NDArray, Floats]:
+        table, cap = self._log_weights, self.n_weights - 1
+        if cap and np.isneginf(table[:, -1]).all():  # a count that is forbidden needs no state
+            return counter(cap - 1, -1), table[:, :-1]
+        return counter(cap, cap), table
 
     @property
     def n_weights(self) -> int:
         return self._log_weights.shape[1]
 
     @property
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Floats:
         return self.log_weights
 
-    def with_weights(self, weights: NDArray[np.float64]) -> Cardinalities:
+    def with_weights(self, weights: Floats) -> Cardinalities:
         return self.replace(_log_weights=np.ascontiguousarray(weights))
 
-    def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
+    def end_statistics(self, ends: Floats) -> Floats:
         out = np.zeros((len(ends), self.n_weights))
         out[:, : ends.shape[1]] = ends
         return out
@@ -113,26 +91,18 @@ class Cardinalities(Logical):
         return super().describe(put) | {"rows": rows, "counts": counts}
 
     @classmethod
-    def restore(
-        cls,
-        ids: NDArray[np.int64],
-        scope: NDArray[np.int32],
-        shape: tuple[int, ...],
-        get: Callable[[str, str, list[int]], NDArray],
-        entry: dict[str, Any],
-    ) -> Cardinalities:
-        rows, counts = entry.get("rows"), entry.get("counts")
-        if type(rows) is not int or rows not in (1, len(ids)):
-            raise ModelError(f"{str(rows)[:40]} rows of log-weights for {len(ids)} factors")
+    def _fields(cls, n: int, shape: tuple[int, ...], get: Get, entry: Entry) -> tuple[Any, ...]:
+        rows = one_or_all(entry.get("rows"), n, "rows of log-weights")
+        counts = entry.get("counts")
         if type(counts) is not int or not 1 <= counts <= len(shape) + 1:
             raise ModelError(f"log-weights of {str(counts)[:40]} counts for {len(shape)} literals")
-        literal, flip = restored_literals(ids, shape, get)
-        return cls(ids, scope, shape, literal, flip, get("log_weights", "<f8", [rows, counts]))
+        literals = super()._fields(n, shape, get, entry)
+        return *literals, get("log_weights", "<f8", [rows, counts])
 
 
 def count_fields(
     n_variables: int, log_weights: ArrayLike | None, at_most: int | None
-) -> Callable[[NDArray[np.int64], int, int], dict[str, Any]]:
+) -> Callable[[Ints, int, int], dict[str, Any]]:
     """The log-weights by count of groups; arguments as in ``FactorGraph.add_cardinality``."""
     if (log_weights is None) == (at_most is None):
         raise ModelError("add_cardinality takes log_weights by count, or at_most=k")
@@ -155,7 +125,7 @@ def count_fields(
             f"add_cardinality: log-weights must have shape (C,) or (F, C), not {table.shape}"
         )
 
-    def more(rows: NDArray[np.int64], n: int, arity: int) -> dict[str, Any]:
+    def more(rows: Ints, n: int, arity: int) -> dict[str, Any]:
         if len(table) not in (1, n):
             raise ModelError(f"add_cardinality: {n} scopes but log-weights of shape {table.shape}")
         values = table if len(table) == 1 else table[rows]

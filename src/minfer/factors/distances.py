@@ -23,7 +23,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.basics.checks import check_flag, per_factor, real_numbers, scope_array, told
 from minfer.errors import ModelError
-from minfer.factors.group import MAX_LOG, FactorGroup, Rows, Tables, difference, read_only
+from minfer.factors.group import (
+    MAX_LOG,
+    Entry,
+    FactorGroup,
+    Floats,
+    Get,
+    Ints,
+    Mask,
+    OneWeight,
+    Rows,
+    Tables,
+    read_only,
+)
 
 if TYPE_CHECKING:
     from minfer.model.states import Variables
@@ -32,7 +44,7 @@ _AT_ONCE = 256  # tables compared at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Distances(FactorGroup):
+class Distances(OneWeight):
     """F factors over two variables of K states each, log psi = weight * profile(|x - y|).
 
     ``weight`` has one number per factor, or one for all; ``profile`` one row per factor, or one for
@@ -40,16 +52,13 @@ class Distances(FactorGroup):
     """
 
     shape: tuple[int, ...]  # (K, K)
-    _weight: NDArray[np.float64]  # (F,) or (1,)
-    _profile: NDArray[np.float64]  # (F, T) or (1, T)
+    _theta: Floats  # (F,) or (1,)
+    _profile: Floats  # (F, T) or (1, T)
 
-    kind = "label-distance"
+    kind, noun = "label-distance", "label distance"
+    per_factor = ("_theta", "_profile")
 
     # ------------------------------------------------------------------ looking
-
-    @property
-    def noun(self) -> str:
-        return "label distance"
 
     @property
     def n_labels(self) -> int:
@@ -57,18 +66,13 @@ class Distances(FactorGroup):
         return self.shape[0]
 
     @property
-    def theta(self) -> NDArray[np.float64]:
-        """Weights, shape (F,)."""
-        return read_only(np.broadcast_to(self._weight, (len(self),)))
-
-    @property
-    def profile(self) -> NDArray[np.float64]:
+    def profile(self) -> Floats:
         """What the weights multiply, by distance; the last of larger ones too: (F, T) or (1, T)."""
         return read_only(self._profile)
 
     @property
     def shared(self) -> bool:
-        return len(self._weight) == 1 and len(self._profile) == 1 and len(self) != 1
+        return len(self._theta) == 1 and len(self._profile) == 1 and len(self) != 1
 
     @property
     def has_tables(self) -> bool:
@@ -81,12 +85,12 @@ class Distances(FactorGroup):
             and self._profile.shape[1] == other._profile.shape[1]
         )
 
-    def label_taps(self) -> NDArray[np.float64]:
+    def label_taps(self) -> Floats:
         with np.errstate(invalid="ignore", over="ignore"):
-            taps = self._weight[:, None] * self._profile
+            taps = self._theta[:, None] * self._profile
         return np.where(self._profile == -np.inf, -np.inf, taps)
 
-    def _taps(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _taps(self, rows: Ints) -> Floats:
         """Log psi by distance of some rows, (n, T)."""
         taps = self.label_taps()
         return (
@@ -95,54 +99,35 @@ class Distances(FactorGroup):
             else np.broadcast_to(taps, (len(rows), taps.shape[1]))
         )
 
-    def _place(self, apart: NDArray) -> NDArray[np.int64]:
+    def _place(self, apart: NDArray) -> Ints:
         """Which tap a difference of labels reads."""
         return np.minimum(np.abs(apart), self._profile.shape[1] - 1)
 
     @property
-    def _cells(self) -> NDArray[np.int64]:
+    def _cells(self) -> Ints:
         """Which tap each cell of a table is, (K * K,)."""
         label = np.arange(self.n_labels)
         return self._place(label[:, None] - label).ravel()
 
     # ------------------------------------------------------------------ new groups from old
 
-    def take(self, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Distances:
-        return self.replace(
-            _ids=ids,
-            _scope=self._scope.take(rows, axis=0),
-            _weight=_rows_of(self._weight, rows, len(self)),
-            _profile=_rows_of(self._profile, rows, len(self)),
-        )
-
-    @property
-    def n_weights(self) -> int:
-        return 1
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        return read_only(self.theta[:, None])
-
-    def with_weights(self, weights: NDArray[np.float64]) -> Distances:
-        return self.replace(_weight=np.array(weights[:, 0], dtype=np.float64))
-
-    def basis(self) -> NDArray[np.float64] | None:
+    def basis(self) -> Floats | None:
         if len(self._profile) > 1 or not np.isfinite(self._profile).all():
             return None
         return np.ascontiguousarray(self._profile[:, self._cells])
 
-    def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
+    def statistics(self, joint: Floats) -> Floats:
         phi = np.where(self._profile > -np.inf, self._profile, 0.0)[:, self._cells]
         if len(phi) == 1:
             return (joint @ phi[0])[:, None]
         return (joint * phi).sum(axis=1)[:, None]
 
-    def distance_statistics(self, mass: NDArray[np.float64]) -> NDArray[np.float64]:
+    def distance_statistics(self, mass: Floats) -> Floats:
         """The same from the distributions of the distance (F, T): see :meth:`statistics`."""
         phi = np.where(self._profile > -np.inf, self._profile, 0.0)
         return (mass * phi).sum(axis=1)[:, None]
 
-    def without_zeros(self, which: NDArray[np.bool_]) -> Distances:
+    def without_zeros(self, which: Mask) -> Distances:
         if not (self.forbids() & which).any():
             return self
         zero = np.isneginf(self._profile) & which[:, None]
@@ -150,51 +135,36 @@ class Distances(FactorGroup):
 
     def support(self) -> Distances:
         profile = np.where(self._profile > -np.inf, 0.0, -np.inf)
-        return self.replace(_weight=np.ones(1), _profile=profile)
+        return self.replace(_theta=np.ones(1), _profile=profile)
 
     # ------------------------------------------------------------------ values
 
-    def score(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def score(self, rows: Ints, states: Ints) -> Floats:
         taps, place = self.label_taps(), self._place(states[:, 0] - states[:, 1])
         return taps[rows if len(taps) == len(self) else 0, place]
 
-    def log_score(self, assignments: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_score(self, assignments: Ints) -> Floats:
         place = self._place(assignments[:, self._scope[:, 0]] - assignments[:, self._scope[:, 1]])
         taps = self.label_taps()
         rows = np.arange(len(self)) if len(taps) == len(self) else 0
         return taps[rows, place].sum(axis=1)
 
-    def log_tables(self, rows: Rows = slice(None)) -> NDArray[np.float64]:
+    def log_tables(self, rows: Rows = slice(None)) -> Floats:
         return np.ascontiguousarray(self._taps(np.arange(len(self))[rows])[:, self._cells])
 
-    def stored_tables(self) -> NDArray[np.float64]:
+    def stored_tables(self) -> Floats:
         return np.ascontiguousarray(self.label_taps()[:, self._cells])
 
-    def forbids(self) -> NDArray[np.bool_]:
-        return np.broadcast_to(np.isneginf(self._profile).any(axis=1), (len(self),))
+    def _values(self) -> Floats:
+        return self.label_taps()
 
-    def magnitude(self) -> NDArray[np.float64]:
-        taps = self.label_taps()
-        size = np.where(np.isfinite(taps), np.abs(taps), 0.0).max(axis=1)
-        return np.broadcast_to(size, (len(self),))
-
-    def spread(self) -> NDArray[np.float64]:
-        taps = self.label_taps()
-        return np.broadcast_to(difference(taps.max(axis=1), taps.min(axis=1)), (len(self),))
-
-    def pair_values(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def pair_values(self) -> tuple[Floats, Floats]:
         basis = self.basis()
         if basis is None or not np.isin(basis, (0.0, 1.0)).all():
             return super().pair_values()
         return np.array(self.theta[:, None]), basis
 
-    def messages(
-        self,
-        rows: NDArray[np.int64],
-        incoming: NDArray[np.float64],
-        out: NDArray[np.float64],
-        best: bool = False,
-    ) -> NDArray[np.float64]:
+    def messages(self, rows: Ints, incoming: Floats, out: Floats, best: bool = False) -> Floats:
         from minfer.kernels.messages import labels
 
         taps = np.require(self.label_taps(), requirements=["C", "W"])
@@ -206,9 +176,7 @@ class Distances(FactorGroup):
 
     # ------------------------------------------------------------------ evidence
 
-    def _slice(
-        self, rows: NDArray[np.int64], known: NDArray[np.bool_], states: NDArray[np.int32]
-    ) -> list[FactorGroup]:
+    def _slice(self, rows: Ints, known: Mask, states: NDArray[np.int32]) -> list[FactorGroup]:
         taps = self._taps(rows)
         shape = self.shape[: int((~known).sum())]
         apart = states[:, :1] - (states[:, 1:] if known.all() else np.arange(self.n_labels))
@@ -218,9 +186,7 @@ class Distances(FactorGroup):
 
     # ------------------------------------------------------------------ scores of left-out factors
 
-    def scores(
-        self, probs: NDArray[np.float64], offsets: NDArray[np.int64], score: str, out: NDArray
-    ) -> None:
+    def scores(self, probs: Floats, offsets: Ints, score: str, out: NDArray) -> None:
         """A gain or reverse divergence is one of the distance: log psi knows nothing else."""
         if score == "residual" or self.n_labels < 2:
             return super().scores(probs, offsets, score, out)
@@ -255,12 +221,12 @@ class Distances(FactorGroup):
                 f"factor {int(self._ids[row])}: a number by distance is {bad}; they must be finite "
                 "(within 1e300) or minus infinity (a distance that is forbidden)"
             )
-        if self._weight.shape not in ((1,), (n,)):
-            raise ModelError(f"{n} label distances but weights of shape {self._weight.shape}")
+        if self._theta.shape not in ((1,), (n,)):
+            raise ModelError(f"{n} label distances but weights of shape {self._theta.shape}")
         taps_ = self.label_taps()
         good = (np.abs(taps_) < MAX_LOG) | (self._profile == -np.inf)
-        if not (np.abs(self._weight) < MAX_LOG).all() or not good.all():
-            wrong = ~(np.abs(self._weight) < MAX_LOG) | ~good.all(axis=1)
+        if not (np.abs(self._theta) < MAX_LOG).all() or not good.all():
+            wrong = ~(np.abs(self._theta) < MAX_LOG) | ~good.all(axis=1)
             row = int(np.flatnonzero(np.broadcast_to(wrong, (n,)))[0])
             raise ModelError(
                 f"factor {int(self._ids[row])}: the weight of {self._a_noun} must be finite, and "
@@ -268,45 +234,28 @@ class Distances(FactorGroup):
             )
 
     def describe(self, put: Callable[[str, NDArray], None]) -> dict[str, Any]:
-        put("weight", self._weight.astype("<f8"))
+        put("weight", self._theta.astype("<f8"))
         put("profile", self._profile.astype("<f8"))
         rows, taps = self._profile.shape
-        return {"weights": len(self._weight), "rows": rows, "taps": taps}
+        return {"weights": len(self._theta), "rows": rows, "taps": taps}
 
     @classmethod
-    def restore(
-        cls,
-        ids: NDArray[np.int64],
-        scope: NDArray[np.int32],
-        shape: tuple[int, ...],
-        get: Callable[[str, str, list[int]], NDArray],
-        entry: dict[str, Any],
-    ) -> Distances:
+    def _fields(cls, n: int, shape: tuple[int, ...], get: Get, entry: Entry) -> tuple[Any, ...]:
         weights, rows, taps = (entry.get(name) for name in ("weights", "rows", "taps"))
         if type(weights) is not int or type(rows) is not int or type(taps) is not int:
             raise ModelError("label distances need counts of weights, rows and taps")
         if len(shape) != 2:
             raise ModelError(f"label distances need two variables, not {len(shape)}")
-        if weights not in (1, len(ids)) or rows not in (1, len(ids)) or not 1 <= taps <= shape[0]:
+        if weights not in (1, n) or rows not in (1, n) or not 1 <= taps <= shape[0]:
             raise ModelError(
-                f"{weights} weights and {rows} rows of {taps} taps for {len(ids)} label distances "
+                f"{weights} weights and {rows} rows of {taps} taps for {n} label distances "
                 f"of {shape[0]} labels"
             )
-        weight = get("weight", "<f8", [weights])
-        return cls(ids, scope, shape, weight, get("profile", "<f8", [rows, taps]))
-
-
-def _rows_of(values: NDArray, rows: NDArray[np.int64], n: int) -> NDArray:
-    """Rows of what has one for each of n factors; what has one for all stays."""
-    return values[rows] if len(values) == n else values
+        return shape, get("weight", "<f8", [weights]), get("profile", "<f8", [rows, taps])
 
 
 def distances(
-    ids: NDArray[np.int64],
-    scope: NDArray[np.int32],
-    shape: Sequence[int],
-    weight: NDArray[np.float64],
-    profile: NDArray[np.float64],
+    ids: Ints, scope: NDArray[np.int32], shape: Sequence[int], weight: Floats, profile: Floats
 ) -> list[Distances]:
     """Groups of label distances in the least room, in the order of their numbers where it matters.
 
@@ -320,7 +269,7 @@ def distances(
         rows = np.flatnonzero(np.where(np.isinf(weight), np.sign(weight), 0.0) == kind)
         if not len(rows):
             continue
-        mine, w = _rows_of(profile, rows, len(ids)) if len(profile) > 1 else profile, weight[rows]
+        mine, w = profile[rows] if len(profile) > 1 else profile, weight[rows]
         if kind:
             finite = mine > -np.inf
             top = (kind * np.where(finite, mine, -kind * np.inf)).max(axis=1, keepdims=True)
@@ -382,13 +331,13 @@ def recognised(group: FactorGroup, tolerance: float) -> list[FactorGroup]:
     return parts
 
 
-def _same(a: NDArray, b: NDArray, tolerance: float) -> NDArray[np.bool_]:
+def _same(a: NDArray, b: NDArray, tolerance: float) -> Mask:
     with np.errstate(invalid="ignore"):
         near = np.abs(a - b) <= tolerance * (1.0 + np.abs(b))
         return (a == b) | (near & np.isfinite(a) & np.isfinite(b))
 
 
-def _factored(taps: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _factored(taps: Floats) -> tuple[Floats, Floats]:
     """Weights (n,) and one profile that taps (n, T) are products of to the last bit, or 1 and they.
 
     The profile is 1 for labels that agree (Potts), or -1 where the distance is 1.

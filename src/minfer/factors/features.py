@@ -6,7 +6,7 @@ gain depends on phi: with mu = E[phi] it is log(1 - mu + mu e^theta) - mu theta.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.basics.checks import real_numbers
 from minfer.errors import ModelError
-from minfer.factors.group import MAX_LOG, FactorGroup, Rows, interaction, read_only
+from minfer.factors.group import (
+    MAX_LOG,
+    Entry,
+    FactorGroup,
+    Floats,
+    Get,
+    Ints,
+    Mask,
+    OneWeight,
+    Rows,
+    interaction,
+    read_only,
+)
 
 if TYPE_CHECKING:
     from minfer.model.states import Variables
@@ -23,7 +35,7 @@ if TYPE_CHECKING:
 MAX_FEATURE_ARITY = 6
 
 #: Truth tables by name, as `FactorGraph.pairwise(feature=...)` takes them.
-TRUTH_TABLES: dict[str, NDArray[np.bool_]] = {
+TRUTH_TABLES: dict[str, Mask] = {
     "and": np.array([[False, False], [False, True]]),
     "equal": np.array([[True, False], [False, True]]),
     "or": np.array([[False, True], [True, True]]),
@@ -31,7 +43,7 @@ TRUTH_TABLES: dict[str, NDArray[np.bool_]] = {
 }
 
 
-def truth_table(feature: str | ArrayLike, arity: int) -> NDArray[np.bool_]:
+def truth_table(feature: str | ArrayLike, arity: int) -> Mask:
     """The truth table of a feature over so many variables, by name or as given."""
     if isinstance(feature, str):
         if feature not in TRUTH_TABLES:
@@ -53,19 +65,14 @@ def truth_table(feature: str | ArrayLike, arity: int) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True, eq=False)
-class Features(FactorGroup):
+class Features(OneWeight):
     """F log-linear features exp(theta * phi) that share one truth table over A binary variables."""
 
-    truth: NDArray[np.bool_]  # (2,) * A
-    _theta: NDArray[np.float64]  # (F,)
+    truth: Mask  # (2,) * A
+    _theta: Floats  # (F,)
 
     kind = "feature"
     per_factor = ("_theta",)
-
-    @property
-    def theta(self) -> NDArray[np.float64]:
-        """Weights, shape (F,)."""
-        return read_only(self._theta)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,60 +92,47 @@ class Features(FactorGroup):
     def has_tables(self) -> bool:
         return True
 
-    @property
-    def n_weights(self) -> int:
-        return 1
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        return read_only(self._theta[:, None])
-
-    def with_weights(self, weights: NDArray[np.float64]) -> Features:
-        return self.replace(_theta=np.ascontiguousarray(weights[:, 0]))
-
-    def basis(self) -> NDArray[np.float64]:
+    def basis(self) -> Floats:
         return self.truth.reshape(1, -1).astype(np.float64)
 
-    def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
+    def statistics(self, joint: Floats) -> Floats:
         return (joint @ self.truth.ravel().astype(np.float64))[:, None]
 
-    def without_zeros(self, which: NDArray[np.bool_]) -> Features:
+    def without_zeros(self, which: Mask) -> Features:
         return self
 
     def support(self) -> Features:
         return self.replace(_theta=np.zeros(len(self)))
 
-    def score(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def score(self, rows: Ints, states: Ints) -> Floats:
         return self._theta[rows] * self.truth[tuple(states.T)]
 
-    def log_score(self, assignments: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_score(self, assignments: Ints) -> Floats:
         cell = np.zeros((len(assignments), len(self)), dtype=np.int64)
         for k in range(self.arity):
             cell = cell * 2 + assignments[:, self._scope[:, k]]
         return self.truth.ravel()[cell] @ self._theta
 
-    def log_tables(self, rows: Rows = slice(None)) -> NDArray[np.float64]:
+    def log_tables(self, rows: Rows = slice(None)) -> Floats:
         return self._theta[rows, None] * self.truth.reshape(1, -1)
 
-    def column(self, state: int) -> NDArray[np.float64] | None:
+    def column(self, state: int) -> Floats | None:
         return self._theta if self.truth[state] else None
 
-    def forbids(self) -> NDArray[np.bool_]:
+    def forbids(self) -> Mask:
         return np.zeros(len(self), dtype=bool)
 
-    def magnitude(self) -> NDArray[np.float64]:
+    def magnitude(self) -> Floats:
         return np.abs(self._theta)
 
-    def spread(self) -> NDArray[np.float64]:
+    def spread(self) -> Floats:
         flat = self.truth.all() or not self.truth.any()
         return np.zeros(len(self)) if flat else np.abs(self._theta)
 
-    def pair_values(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def pair_values(self) -> tuple[Floats, Floats]:
         return self._theta[:, None], self.basis()
 
-    def scores(
-        self, probs: NDArray[np.float64], offsets: NDArray[np.int64], score: str, out: NDArray
-    ) -> None:
+    def scores(self, probs: Floats, offsets: Ints, score: str, out: NDArray) -> None:
         if self.arity != 2 or score == "reverse":
             return super().scores(probs, offsets, score, out)
         from minfer.kernels.scores import gains as k
@@ -168,7 +162,7 @@ class Features(FactorGroup):
         k.feature_gains(mu, nu, theta, out)
         return None
 
-    def removal_costs(self, joint: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    def removal_costs(self, joint: Floats, out: Floats) -> None:
         from minfer.kernels.scores import gains as k
 
         on = self.truth.ravel()
@@ -184,31 +178,16 @@ class Features(FactorGroup):
         return {}
 
     @classmethod
-    def restore(
-        cls,
-        ids: NDArray[np.int64],
-        scope: NDArray[np.int32],
-        shape: tuple[int, ...],
-        get: Callable[[str, str, list[int]], NDArray],
-        entry: dict[str, Any],
-    ) -> Features:
+    def _fields(cls, n: int, shape: tuple[int, ...], get: Get, entry: Entry) -> tuple[Any, ...]:
         if not 1 <= len(shape) <= MAX_FEATURE_ARITY or any(s != 2 for s in shape):
             raise ModelError(f"features have 1 to {MAX_FEATURE_ARITY} binary variables")
         truth = get("truth", "|u1", list(shape))
         if truth.max() > 1:
             raise ModelError("a truth table has entries 0 and 1 only")
-        return cls(ids, scope, truth.astype(bool), get("theta", "<f8", [len(ids)]))
+        return truth.astype(bool), get("theta", "<f8", [n])
 
 
-def conjunctions(groups: Sequence[FactorGroup]) -> list[Features]:
-    """Those groups that are features y_i y_j."""
-    return [
-        g for g in groups
-        if isinstance(g, Features) and np.array_equal(g.truth, TRUTH_TABLES["and"])
-    ]  # fmt: skip
-
-
-def binary_pairs(probs: NDArray, offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+def binary_pairs(probs: NDArray, offsets: Ints) -> Floats:
     """P(y_v = 0) and P(y_v = 1), shape (V, 2), read-only; (1, 0) for variables not binary.
 
     A view where all are binary.

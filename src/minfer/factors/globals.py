@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError, RefusedError
-from minfer.factors.group import FactorGroup
+from minfer.factors.group import FactorGroup, Floats, Ints, Mask
 
 _STAND_IN = -1e6  # for minus infinity, where a global factor cannot bear it
 
@@ -30,9 +30,7 @@ class GlobalFactor(Protocol):
     then :func:`minfer.mpe` can find best assignments where no clique tree fits.
     """
 
-    def messages(
-        self, incoming: NDArray[np.float64], out: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def messages(self, incoming: Floats, out: Floats) -> Floats:
         """Fill ``out`` with the log-messages of n factors at once; return their log-partitions.
 
         Each row of ``incoming`` (n, S_1 + ... + S_A) is one factor's. With q its incoming
@@ -44,7 +42,7 @@ class GlobalFactor(Protocol):
         """
         ...
 
-    def score(self, assignments: NDArray[np.int64]) -> NDArray[np.float64]:
+    def score(self, assignments: Ints) -> Floats:
         """log psi(x) at n assignments (n, A) of the scope, (n,); minus infinity if forbidden."""
         ...
 
@@ -56,14 +54,10 @@ class Globals(FactorGroup):
     shape: tuple[int, ...]  # (S_1, ..., S_A)
     factor: GlobalFactor
 
-    kind = "global"
+    kind, noun = "global", "global factor"
     form = "messages"
 
-    @property
-    def noun(self) -> str:
-        return "global factor"
-
-    def score(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def score(self, rows: Ints, states: Ints) -> Floats:
         values = np.asarray(self.factor.score(states))
         if values.shape != (len(states),):
             raise ModelError(
@@ -72,27 +66,21 @@ class Globals(FactorGroup):
             )
         return values.astype(np.float64)
 
-    def forbids(self) -> NDArray[np.bool_]:
+    def forbids(self) -> Mask:
         """All may, for all that is known of them."""
         return np.ones(len(self), dtype=bool)
 
-    def magnitude(self) -> NDArray[np.float64]:
+    def magnitude(self) -> Floats:
         return np.zeros(len(self))
 
-    def sliced(self, touched: NDArray[np.bool_], fixed: NDArray[np.int32]) -> list[FactorGroup]:
+    def sliced(self, touched: Mask, fixed: NDArray[np.int32]) -> list[FactorGroup]:
         return [self]  # a global factor sees a known variable as an incoming message
 
     @property
     def has_maxima(self) -> bool:
         return callable(getattr(self.factor, "max_messages", None))
 
-    def messages(
-        self,
-        rows: NDArray[np.int64],
-        incoming: NDArray[np.float64],
-        out: NDArray[np.float64],
-        best: bool = False,
-    ) -> NDArray[np.float64]:
+    def messages(self, rows: Ints, incoming: Floats, out: Floats, best: bool = False) -> Floats:
         """Asked again with -1e6 where minus infinity came in and NaN came out.
 
         A formula that takes a message off a sum meets (-inf) - (-inf) there. e to -1e6 is 0, and
@@ -125,9 +113,7 @@ class Globals(FactorGroup):
             )
         return log_z
 
-    def _ask(
-        self, rows: NDArray, incoming: NDArray, out: NDArray, best: bool
-    ) -> NDArray[np.float64]:
+    def _ask(self, rows: NDArray, incoming: NDArray, out: NDArray, best: bool) -> Floats:
         out[:] = np.nan
         ask: Any = getattr(self.factor, "max_messages" if best else "messages")
         with np.errstate(invalid="ignore"):

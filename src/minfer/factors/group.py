@@ -44,7 +44,13 @@ _FEW_LINKS = 300  # and variables: a plain loop takes less time than scipy
 KINDS: dict[str, type[FactorGroup]] = {}
 
 Group = TypeVar("Group", bound="FactorGroup")
-Rows = NDArray[np.int64] | slice
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Rows = Ints | slice
+#: Reads an array of a file by its name, type and shape.
+Get = Callable[[str, str, list[int]], NDArray]
+Entry = dict[str, Any]
 
 
 def read_only(array: NDArray) -> NDArray:
@@ -59,7 +65,7 @@ def n_entries(shape: Sequence[int]) -> int:
     return prod(int(s) for s in shape)
 
 
-def all_cells(shape: Sequence[int]) -> NDArray[np.int64]:
+def all_cells(shape: Sequence[int]) -> Ints:
     """The states of every cell of a table, shape (cells, A)."""
     return np.indices(shape).reshape(len(shape), n_entries(shape)).T
 
@@ -74,7 +80,7 @@ def interaction(log_tables: NDArray) -> NDArray:
     return (t[..., 3] - t[..., 2]) - (t[..., 1] - t[..., 0])
 
 
-def _over(logs: NDArray[np.float64], axes: tuple[int, ...], best: bool) -> NDArray[np.float64]:
+def _over(logs: Floats, axes: tuple[int, ...], best: bool) -> Floats:
     """Logs of sums, or maxima, over some axes."""
     if not axes:
         return logs
@@ -86,13 +92,13 @@ def _over(logs: NDArray[np.float64], axes: tuple[int, ...], best: bool) -> NDArr
     return top.squeeze(axes)
 
 
-def difference(top: NDArray[np.float64], least: NDArray[np.float64]) -> NDArray[np.float64]:
+def difference(top: Floats, least: Floats) -> Floats:
     """top - least, infinite where the least is minus infinity."""
     finite = least > -np.inf
     return np.where(finite, top - np.where(finite, least, 0.0), np.inf)
 
 
-def _largest_gain(r: NDArray[np.float64]) -> NDArray[np.float64]:
+def _largest_gain(r: Floats) -> Floats:
     """The largest log E[e^X] - E[X] of any X that lies within an interval of length r."""
     wide = (r > 0.1) & (r < np.inf)  # below, the formula cancels and Hoeffding's is as good
     x = np.where(wide, r, 1.0)
@@ -113,19 +119,20 @@ class Machine(NamedTuple):
     step: NDArray[np.int32]  # (A, K, 2) the state after reading l = 0 or 1; -1: forbidden
     literal: NDArray[np.int32]  # (F, A) the state of each variable that makes its literal true
     start: NDArray[np.int32]  # (F,)
-    final: NDArray[np.float64]  # (F, K) log-weights, or (1, K) for all
+    final: Floats  # (F, K) log-weights, or (1, K) for all
 
 
 @dataclass(frozen=True, eq=False)
 class FactorGroup:
     """F factors of one kind and shape; see the module's text."""
 
-    _ids: NDArray[np.int64]  # (F,) numbers in the graph, increasing
+    _ids: Ints  # (F,) numbers in the graph, increasing
     _scope: NDArray[np.int32]  # (F, A)
 
     kind: ClassVar[str] = ""
+    noun: ClassVar[str] = ""  #: What one of these is called; its kind where that is not said.
     form: ClassVar[str] = "table"
-    #: Fields with one row per factor beside ids and scope, for :meth:`take`.
+    #: Fields with a row for each factor, or one for all, beside ids and scope.
     per_factor: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -139,6 +146,8 @@ class FactorGroup:
                     f"the kind of factor {name!r} is reserved for minfer: choose another name"
                 )
             KINDS[name] = cls
+            if "noun" not in cls.__dict__:
+                cls.noun = name
 
     # ------------------------------------------------------------------ looking
 
@@ -146,7 +155,7 @@ class FactorGroup:
         return len(self._ids)
 
     @property
-    def ids(self) -> NDArray[np.int64]:
+    def ids(self) -> Ints:
         return read_only(self._ids)
 
     @property
@@ -165,7 +174,7 @@ class FactorGroup:
             ...
 
     @property
-    def _span(self) -> slice | NDArray[np.int64]:
+    def _span(self) -> slice | Ints:
         """Where these factors are in an array over all: a slice if their numbers follow on."""
         first, last = int(self._ids[0]), int(self._ids[-1])
         return slice(first, last + 1) if last - first + 1 == len(self) else self._ids
@@ -181,13 +190,8 @@ class FactorGroup:
         return self.n_cells <= MAX_TABLE_CELLS
 
     @property
-    def noun(self) -> str:
-        """What one of these is called."""
-        return self.kind
-
-    @property
     def _a_noun(self) -> str:
-        """The same with its article."""
+        """What one of these is called, with its article."""
         return a_or_an(self.noun)
 
     def has_structure_of(self, other: FactorGroup) -> bool:
@@ -201,13 +205,12 @@ class FactorGroup:
 
     # ------------------------------------------------------------------ new groups from old
 
-    def take(self: Group, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Group:
+    def take(self: Group, rows: Ints, ids: Ints) -> Group:
         """Some rows as a group of their own, under new numbers."""
-        return self.replace(
-            _ids=ids,
-            _scope=self._scope.take(rows, axis=0),  # several times as quick as [rows]
-            **{name: getattr(self, name).take(rows, axis=0) for name in self.per_factor},
-        )
+        own = {name: getattr(self, name) for name in self.per_factor}
+        own = {name: a.take(rows, axis=0) for name, a in own.items() if len(a) == len(self)}
+        # take is several times as quick as [rows]
+        return self.replace(_ids=ids, _scope=self._scope.take(rows, axis=0), **own)
 
     def _alike(self) -> Any:
         """What groups have in common that can be :meth:`_joined`; None where they stay apart."""
@@ -218,7 +221,11 @@ class FactorGroup:
         if len(groups) == 1:
             return self
         names = ("_ids", "_scope", *self.per_factor)
-        parts = {name: np.concatenate([getattr(g, name) for g in groups]) for name in names}
+        each = {name: [(g, getattr(g, name)) for g in groups] for name in names}
+        parts = {
+            name: np.concatenate([np.broadcast_to(a, (len(g), *a.shape[1:])) for g, a in some])
+            for name, some in each.items()
+        }
         return self.replace(**parts)
 
     def replace(self: Group, **changes: Any) -> Group:
@@ -231,25 +238,23 @@ class FactorGroup:
         return 0
 
     @property
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Floats:
         """The numbers that learning may change, shape (F, k)."""
         return np.zeros((len(self), 0))
 
-    def with_weights(self: Group, weights: NDArray[np.float64]) -> Group:
+    def with_weights(self: Group, weights: Floats) -> Group:
         """The same factors with other numbers (F, k)."""
         return self
 
-    def basis(self) -> NDArray[np.float64] | None:
+    def basis(self) -> Floats | None:
         """(k, cells) so that log-tables are ``weights @ basis``; None where they are not linear."""
         return None
 
-    def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
+    def statistics(self, joint: Floats) -> Floats:
         """d log psi / d weights, expected under joints (n, cells): shape (n, k)."""
         return np.zeros((len(joint), 0))
 
-    def _statistics_at(
-        self, rows: NDArray[np.int64], states: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    def _statistics_at(self, rows: Ints, states: Ints) -> tuple[Ints, Ints, Floats]:
         """d log psi / d weights of factors ``rows`` (n,) at states (n, A), where it is not zero.
 
         Answers places in rows, weights and values. Log-scores are linear in the weights, so any
@@ -268,11 +273,11 @@ class FactorGroup:
             found.append((at, np.full(len(at), k), value[at]))
         return tuple(np.concatenate(part) for part in zip(*found))  # type: ignore[return-value]
 
-    def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
+    def end_statistics(self, ends: Floats) -> Floats:
         """The same from the distributions (n, K) of an automaton's end state."""
         return np.zeros((len(ends), 0))
 
-    def distance_statistics(self, mass: NDArray[np.float64]) -> NDArray[np.float64]:
+    def distance_statistics(self, mass: Floats) -> Floats:
         """The same from the distributions (n, T) of how far apart two labels are."""
         return np.zeros((len(mass), 0))
 
@@ -285,7 +290,7 @@ class FactorGroup:
         """The same factors in forms that solvers know better, where there are some."""
         return [self]
 
-    def without_zeros(self, which: NDArray[np.bool_]) -> FactorGroup:
+    def without_zeros(self, which: Mask) -> FactorGroup:
         """The same, but what the factors of a mask (F,) forbid they allow; itself if nothing."""
         if not (self.forbids() & which).any():
             return self
@@ -297,18 +302,18 @@ class FactorGroup:
 
     # ------------------------------------------------------------------ values
 
-    def score(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def score(self, rows: Ints, states: Ints) -> Floats:
         """log psi of the factors in ``rows`` (n,) at ``states`` (n, A) of their scopes, (n,)."""
         raise NotImplementedError(f"{type(self).__name__} does not define its score")
 
-    def log_score(self, assignments: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_score(self, assignments: Ints) -> Floats:
         """The sum of all log psi at whole assignments (N, V), shape (N,)."""
         n = len(assignments)
         rows = np.tile(np.arange(len(self)), n)
         states = assignments[:, self._scope].reshape(n * len(self), self.arity)
         return self.score(rows, states).reshape(n, len(self)).sum(axis=1)
 
-    def log_tables(self, rows: Rows = slice(None)) -> NDArray[np.float64]:
+    def log_tables(self, rows: Rows = slice(None)) -> Floats:
         """Dense log-tables of some rows, shape (n, S_1 * ... * S_A)."""
         if not self.has_tables:
             raise ModelError(
@@ -320,7 +325,7 @@ class FactorGroup:
         every = np.repeat(which, len(cells))
         return self.score(every, np.tile(cells, (len(which), 1))).reshape(len(which), -1)
 
-    def stored_tables(self) -> NDArray[np.float64]:
+    def stored_tables(self) -> Floats:
         """Log-tables (F, cells), or (1, cells) where one serves all."""
         return self.log_tables()
 
@@ -329,33 +334,37 @@ class FactorGroup:
         """Whether one stored table serves all factors."""
         return False
 
-    def column(self, state: int) -> NDArray[np.float64] | None:
+    def column(self, state: int) -> Floats | None:
         """log psi at one state of factors over one variable, (F,); None for zero throughout."""
         return self.log_tables()[:, state]
 
-    def forbids(self) -> NDArray[np.bool_]:
-        """Which factors have a zero somewhere, (F,)."""
-        return np.broadcast_to(np.isneginf(self.stored_tables()).any(axis=1), (len(self),))
+    def _values(self) -> Floats:
+        """The different numbers that log psi can be, (F or 1, n)."""
+        return self.stored_tables()
 
-    def magnitude(self) -> NDArray[np.float64]:
+    def forbids(self) -> Mask:
+        """Which factors have a zero somewhere, (F,)."""
+        return np.broadcast_to(np.isneginf(self._values()).any(axis=1), (len(self),))
+
+    def magnitude(self) -> Floats:
         """The size of each factor's largest finite number, (F,): for bounds on rounding."""
-        tables = self.stored_tables()
-        size = np.where(np.isfinite(tables), np.abs(tables), 0.0).max(axis=1, initial=0.0)
+        values = self._values()
+        size = np.where(np.isfinite(values), np.abs(values), 0.0).max(axis=1, initial=0.0)
         return np.broadcast_to(size, (len(self),))
 
-    def spread(self) -> NDArray[np.float64]:
+    def spread(self) -> Floats:
         """Largest less smallest log psi of each factor, (F,); infinite where it has a zero."""
-        tables = self.stored_tables()
-        top, least = tables.max(axis=1, initial=-np.inf), tables.min(axis=1, initial=np.inf)
+        values = self._values()
+        top, least = values.max(axis=1, initial=-np.inf), values.min(axis=1, initial=np.inf)
         return np.broadcast_to(difference(top, least), (len(self),))
 
     # ------------------------------------------------------------------ forms
 
-    def pair_values(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def pair_values(self) -> tuple[Floats, Floats]:
         """2x2 log-tables as ``values @ basis``: values (F or 1, k), basis (k, 4)."""
         return self.stored_tables(), np.eye(4)  # of features and of tables that is their basis
 
-    def label_taps(self) -> NDArray[np.float64] | None:
+    def label_taps(self) -> Floats | None:
         """Log psi by |x - y|, (F or 1, T), where these pairs know nothing else; None elsewhere.
 
         The last of the T numbers is of all larger distances too.
@@ -371,13 +380,7 @@ class FactorGroup:
         """Whether :meth:`messages` can give maxima."""
         return True
 
-    def messages(
-        self,
-        rows: NDArray[np.int64],
-        incoming: NDArray[np.float64],
-        out: NDArray[np.float64],
-        best: bool = False,
-    ) -> NDArray[np.float64]:
+    def messages(self, rows: Ints, incoming: Floats, out: Floats, best: bool = False) -> Floats:
         """All messages of the factors in ``rows`` (n,), and their log-partitions (n,).
 
         ``incoming`` and ``out`` are logs of shape (n, S_1 + ... + S_A); see
@@ -400,7 +403,7 @@ class FactorGroup:
 
     # ------------------------------------------------------------------ evidence
 
-    def sliced(self, touched: NDArray[np.bool_], fixed: NDArray[np.int32]) -> list[FactorGroup]:
+    def sliced(self, touched: Mask, fixed: NDArray[np.int32]) -> list[FactorGroup]:
         """The group after some variables became known: parts by which positions, each sliced there.
 
         ``touched`` (V,) marks variables that have just become known, ``fixed`` (V,) their states.
@@ -425,12 +428,10 @@ class FactorGroup:
         """Whether these factors may forbid states by themselves."""
         return type(self).exclude is not FactorGroup.exclude
 
-    def exclude(self, log_field: NDArray[np.float64], offsets: NDArray[np.int64]) -> None:
+    def exclude(self, log_field: Floats, offsets: Ints) -> None:
         """Set states that these factors forbid by themselves to minus infinity, in place."""
 
-    def _slice(
-        self, rows: NDArray[np.int64], known: NDArray[np.bool_], states: NDArray[np.int32]
-    ) -> list[FactorGroup]:
+    def _slice(self, rows: Ints, known: Mask, states: NDArray[np.int32]) -> list[FactorGroup]:
         """Factors in ``rows`` with positions ``known`` (A,) at ``states`` (n, positions)."""
         strides = np.array([n_entries(self.shape[k + 1 :]) for k in range(self.arity)])
         base = (states * strides[known]).sum(axis=1)
@@ -448,9 +449,7 @@ class FactorGroup:
 
     # ------------------------------------------------------------------ scores of left-out factors
 
-    def scores(
-        self, probs: NDArray[np.float64], offsets: NDArray[np.int64], score: str, out: NDArray
-    ) -> None:
+    def scores(self, probs: Floats, offsets: Ints, score: str, out: NDArray) -> None:
         """Gain, residual or reverse divergence under product marginals, into ``out`` (F,).
 
         ``probs`` (sum S,) and ``offsets`` (V+1,) are the marginals; the formulas are
@@ -462,7 +461,7 @@ class FactorGroup:
             self.joint_scores(rows, joint, score, out[rows])
             done += len(joint)
 
-    def score_bounds(self, score: str = "gain") -> NDArray[np.float64]:
+    def score_bounds(self, score: str = "gain") -> Floats:
         """What each factor's score cannot exceed, whatever the marginals, (F,).
 
         The least is 0, at marginals that are certain. With r the factor's :meth:`spread`, a gain is
@@ -483,9 +482,7 @@ class FactorGroup:
         with np.errstate(over="ignore"):
             return r * r / 8
 
-    def product_joints(
-        self, probs: NDArray[np.float64], offsets: NDArray[np.int64]
-    ) -> Iterator[NDArray[np.float64]]:
+    def product_joints(self, probs: Floats, offsets: Ints) -> Iterator[Floats]:
         """Product marginals over each factor's scope, (rows, cells), a chunk of rows at a time."""
         step = max(1, _CHUNK // self.n_cells)
         for start in range(0, len(self), step):
@@ -509,7 +506,7 @@ class FactorGroup:
         else:
             k.table_residuals(joint, tables, np.array(self.shape, dtype=np.int64), out)
 
-    def removal_costs(self, joint: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    def removal_costs(self, joint: Floats, out: Floats) -> None:
         """D(p || p without the factor) from the joints (F, cells) under p, into ``out`` (F,)."""
         from minfer.kernels.scores import gains as k
 
@@ -545,17 +542,51 @@ class FactorGroup:
     @classmethod
     def restore(
         cls,
-        ids: NDArray[np.int64],
+        ids: Ints,
         scope: NDArray[np.int32],
         shape: tuple[int, ...],
-        get: Callable[[str, str, list[int]], NDArray],
+        get: Get,
         entry: dict[str, Any],
     ) -> FactorGroup:
         """The group that :meth:`describe` described; ``get(name, dtype, shape)`` reads an array.
 
         A file may say anything: wrong values must raise ModelError.
         """
+        return cls(ids, scope, *cls._fields(len(ids), shape, get, entry))
+
+    @classmethod
+    def _fields(cls, n: int, shape: tuple[int, ...], get: Get, entry: Entry) -> tuple[Any, ...]:
+        """The fields of n factors beside ids and scope, for :meth:`restore`."""
         raise ModelError(f"a {cls.kind} cannot be read from a file")
+
+
+def one_or_all(rows: Any, n: int, what: str) -> int:
+    """How many rows a file says there are: one for all n factors, or one for each."""
+    if type(rows) is not int or rows not in (1, n):
+        raise ModelError(f"{str(rows)[:40]} {what} for {n} factors")
+    return rows
+
+
+class OneWeight(FactorGroup):
+    """Factors with a weight each, or one for all, in ``_theta``."""
+
+    _theta: Floats  # (F,) or (1,)
+
+    @property
+    def theta(self) -> Floats:
+        """Weights, shape (F,)."""
+        return read_only(np.broadcast_to(self._theta, (len(self),)))
+
+    @property
+    def n_weights(self) -> int:
+        return 1
+
+    @property
+    def weights(self) -> Floats:
+        return self.theta[:, None]
+
+    def with_weights(self: Group, weights: Floats) -> Group:
+        return self.replace(_theta=np.array(weights[:, 0], dtype=np.float64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -563,12 +594,13 @@ class Tables(FactorGroup):
     """F dense log-tables of one shape. ``log_psi`` has one row per factor, or one row for all."""
 
     shape: tuple[int, ...]  # (S_1, ..., S_A)
-    _log_psi: NDArray[np.float64]  # (F, prod S) or (1, prod S)
+    _log_psi: Floats  # (F, prod S) or (1, prod S)
 
     kind = "table"
+    per_factor = ("_log_psi",)
 
     @property
-    def log_psi(self) -> NDArray[np.float64]:
+    def log_psi(self) -> Floats:
         """Log-tables, shape (F, S_1 * ... * S_A); a shared table is repeated without copying."""
         if not self.shared:
             return read_only(self._log_psi)
@@ -582,41 +614,30 @@ class Tables(FactorGroup):
     def has_tables(self) -> bool:
         return True
 
-    def take(self, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Tables:
-        log_psi = self._log_psi if self.shared else self._log_psi[rows]
-        return Tables(ids, self._scope.take(rows, axis=0), self.shape, log_psi)
-
     @property
     def n_weights(self) -> int:
         return self._log_psi.shape[1]
 
     @property
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Floats:
         return self.log_psi
 
-    def with_weights(self, weights: NDArray[np.float64]) -> Tables:
+    def with_weights(self, weights: Floats) -> Tables:
         return self.replace(_log_psi=np.ascontiguousarray(weights))
 
-    def basis(self) -> NDArray[np.float64]:
+    def basis(self) -> Floats:
         return np.eye(self.n_weights)
 
-    def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
+    def statistics(self, joint: Floats) -> Floats:
         return joint
 
-    def _statistics_at(
-        self, rows: NDArray[np.int64], states: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    def _statistics_at(self, rows: Ints, states: Ints) -> tuple[Ints, Ints, Floats]:
         return np.arange(len(rows)), self._cells(states.T, len(rows)), np.ones(len(rows))
 
     def _alike(self) -> Any:
         return Tables, self.shape
 
-    def _joined(self, groups: Sequence[Tables]) -> Tables:
-        if len(groups) == 1:
-            return self
-        return super()._joined(groups).replace(_log_psi=np.concatenate([g.weights for g in groups]))
-
-    def without_zeros(self, which: NDArray[np.bool_]) -> Tables:
+    def without_zeros(self, which: Mask) -> Tables:
         if not np.isneginf(self._log_psi).any() or not which.any():
             return self
         zero = np.isneginf(self.log_psi) & which[:, None]
@@ -625,25 +646,25 @@ class Tables(FactorGroup):
     def support(self) -> Tables:
         return self.replace(_log_psi=np.where(self._log_psi > -np.inf, 0.0, -np.inf))
 
-    def _cells(self, states: Iterable[NDArray[np.int64]], *n: int) -> NDArray[np.int64]:
+    def _cells(self, states: Iterable[Ints], *n: int) -> Ints:
         """Cells (*n) of states of the scope's variables, A arrays (*n)."""
         cell = np.zeros(n, dtype=np.int64)
         for size, state in zip(self.shape, states):
             cell = cell * size + state
         return cell
 
-    def score(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def score(self, rows: Ints, states: Ints) -> Floats:
         return self.log_psi[rows, self._cells(states.T, len(rows))]
 
-    def log_score(self, assignments: NDArray[np.int64]) -> NDArray[np.float64]:
+    def log_score(self, assignments: Ints) -> Floats:
         states = (assignments[:, v] for v in self._scope.T)
         cells = self._cells(states, len(assignments), len(self))
         return self.log_psi[np.arange(len(self)), cells].sum(axis=1)
 
-    def log_tables(self, rows: Rows = slice(None)) -> NDArray[np.float64]:
+    def log_tables(self, rows: Rows = slice(None)) -> Floats:
         return self.log_psi[rows]
 
-    def stored_tables(self) -> NDArray[np.float64]:
+    def stored_tables(self) -> Floats:
         return self._log_psi
 
     def check_numbers(self) -> None:
@@ -659,18 +680,9 @@ class Tables(FactorGroup):
         return {"rows": len(self._log_psi)}
 
     @classmethod
-    def restore(
-        cls,
-        ids: NDArray[np.int64],
-        scope: NDArray[np.int32],
-        shape: tuple[int, ...],
-        get: Callable[[str, str, list[int]], NDArray],
-        entry: dict[str, Any],
-    ) -> Tables:
-        rows = entry.get("rows")
-        if type(rows) is not int or rows not in (1, len(ids)):
-            raise ModelError(f"{str(rows)[:40]} tables for {len(ids)} factors")
-        return cls(ids, scope, shape, get("log_psi", "<f8", [rows, n_entries(shape)]))
+    def _fields(cls, n: int, shape: tuple[int, ...], get: Get, entry: Entry) -> tuple[Any, ...]:
+        rows = one_or_all(entry.get("rows"), n, "tables")
+        return shape, get("log_psi", "<f8", [rows, n_entries(shape)])
 
 
 def check_log_psi(log_psi: NDArray, table_ptr: NDArray, first: int) -> None:
@@ -717,7 +729,7 @@ def components(n: int, i: NDArray, j: NDArray) -> NDArray[np.int32]:
     return np.array([number.setdefault(first(v), len(number)) for v in range(n)], dtype=np.int32)
 
 
-def patterns(rows: NDArray[np.bool_]) -> list[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
+def patterns(rows: Mask) -> list[tuple[Mask, Ints]]:
     """The distinct rows of ``rows`` (n, A), in order, each with where it occurs."""
     width = rows.shape[1]
     if width > 62:

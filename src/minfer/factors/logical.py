@@ -35,11 +35,18 @@ from minfer.basics.checks import (
 from minfer.errors import ModelError
 from minfer.factors.group import (
     MAX_LOG,
+    Entry,
     FactorGroup,
+    Floats,
+    Get,
+    Ints,
     Machine,
+    Mask,
+    OneWeight,
     Tables,
     all_cells,
     difference,
+    one_or_all,
     read_only,
 )
 
@@ -62,7 +69,7 @@ class Logical(FactorGroup):
 
     shape: tuple[int, ...]  # (S_1, ..., S_A)
     _literal: NDArray[np.int32]  # (F, A)
-    flip: NDArray[np.bool_]  # (A,)
+    flip: Mask  # (A,)
 
     form = "machine"
     per_factor: ClassVar[tuple[str, ...]] = ("_literal",)
@@ -71,14 +78,14 @@ class Logical(FactorGroup):
 
     # ------------------------------------------------------------------ what a kind says
 
-    def automaton(self) -> tuple[NDArray, NDArray[np.float64]]:
+    def automaton(self) -> tuple[NDArray, Floats]:
         """Steps (A, K, 2), or (K, 2) for all positions, from state 0 on; end weights (F or 1, K).
 
         ``step[a, k, l]`` is the state after literal a is read as l in state k, -1: forbidden.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define its automaton")
 
-    def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
+    def end_statistics(self, ends: Floats) -> Floats:
         """d log psi / d weights, expected under distributions of the end state (F, K): (F, k)."""
         return np.zeros((len(ends), 0))
 
@@ -107,7 +114,7 @@ class Logical(FactorGroup):
         start = np.zeros(len(self), dtype=np.int32)
         return Machine(step, self._literal, start, np.asarray(final, dtype=np.float64))
 
-    def ends(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.int32]:
+    def ends(self, rows: Ints, states: Ints) -> NDArray[np.int32]:
         """The state the automata of ``rows`` (n,) end in at ``states`` (n, A); -1: forbidden."""
         step, literal, start, _ = self.machine()
         at = start[rows]
@@ -116,12 +123,12 @@ class Logical(FactorGroup):
             at = np.where(at < 0, np.int32(-1), step[a, at, read[:, a]])
         return at
 
-    def score(self, rows: NDArray[np.int64], states: NDArray[np.int64]) -> NDArray[np.float64]:
+    def score(self, rows: Ints, states: Ints) -> Floats:
         final, at = self.machine().final, self.ends(rows, states)
         which = np.zeros(len(rows), dtype=np.int64) if len(final) == 1 else rows
         return np.where(at < 0, -np.inf, final[which, at])
 
-    def statistics(self, joint: NDArray[np.float64]) -> NDArray[np.float64]:
+    def statistics(self, joint: Floats) -> Floats:
         cells, n_ends = all_cells(self.shape), self.machine().final.shape[1] + 1
         out = np.zeros((len(self), n_ends))  # the last one: forbidden
         some = max(1, _CHUNK // max(len(cells) * self.arity, 1))
@@ -133,13 +140,7 @@ class Logical(FactorGroup):
             out[rows] = mass.reshape(len(rows), n_ends)
         return self.end_statistics(np.ascontiguousarray(out[:, :-1]))
 
-    def messages(
-        self,
-        rows: NDArray[np.int64],
-        incoming: NDArray[np.float64],
-        out: NDArray[np.float64],
-        best: bool = False,
-    ) -> NDArray[np.float64]:
+    def messages(self, rows: Ints, incoming: Floats, out: Floats, best: bool = False) -> Floats:
         from minfer.kernels.messages.automata import all_messages
 
         m, log_z = self.machine(), np.empty(len(rows))
@@ -154,7 +155,7 @@ class Logical(FactorGroup):
     def _may_forbid(self, machine: Machine) -> bool:
         return bool((machine.step < 0).any() or np.isneginf(machine.final).any())
 
-    def possible(self, allowed: NDArray[np.bool_] | None = None) -> NDArray[np.bool_] | None:
+    def possible(self, allowed: Mask | None = None) -> Mask | None:
         """Which values of each literal some allowed assignment has, shape (F, A, 2).
 
         ``allowed`` (F, A, 2) are the values that the literals may have. None where nothing is
@@ -173,21 +174,21 @@ class Logical(FactorGroup):
             _possible(machine, rows, allowed[rows], out[rows])
         return out
 
-    def forbids(self) -> NDArray[np.bool_]:
+    def forbids(self) -> Mask:
         machine = self.machine()
         if not self._may_forbid(machine):
             return np.zeros(len(self), dtype=bool)
         reach, dead = self._reached(machine)
         return dead | (reach & np.isneginf(machine.final)).any(axis=1)
 
-    def spread(self) -> NDArray[np.float64]:
+    def spread(self) -> Floats:
         machine = self.machine()
         reach, dead = self._reached(machine)
         top = np.where(reach, machine.final, -np.inf).max(axis=1, initial=-np.inf)
         least = np.where(reach, machine.final, np.inf).min(axis=1, initial=np.inf)
         return difference(top, np.where(dead, -np.inf, least))
 
-    def _reached(self, machine: Machine) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _reached(self, machine: Machine) -> tuple[Mask, Mask]:
         """Which states the automata can end in, (F, K); whether something is forbidden, (F,)."""
         reach = machine.start[:, None] == np.arange(machine.final.shape[1])
         dead = np.zeros(len(self), dtype=bool)
@@ -196,10 +197,8 @@ class Logical(FactorGroup):
             dead |= fell
         return reach, dead
 
-    def magnitude(self) -> NDArray[np.float64]:
-        final = self.machine().final
-        size = np.where(np.isfinite(final), np.abs(final), 0.0).max(axis=1, initial=0.0)
-        return np.broadcast_to(size, (len(self),))
+    def _values(self) -> Floats:
+        return self.machine().final
 
     # ------------------------------------------------------------------ new groups from old
 
@@ -214,7 +213,7 @@ class Logical(FactorGroup):
             start, final,
         )  # fmt: skip
 
-    def without_zeros(self, which: NDArray[np.bool_]) -> FactorGroup:
+    def without_zeros(self, which: Mask) -> FactorGroup:
         if not (self.forbids() & which).any():
             return self
         auto = self.as_automata()
@@ -232,7 +231,7 @@ class Logical(FactorGroup):
 
     # ------------------------------------------------------------------ evidence
 
-    def sliced(self, touched: NDArray[np.bool_], fixed: NDArray[np.int32]) -> list[FactorGroup]:
+    def sliced(self, touched: Mask, fixed: NDArray[np.int32]) -> list[FactorGroup]:
         """As every group's; where all literals are alike, one part for each number that is left."""
         step = self.machine().step
         hit = touched[self._scope]
@@ -259,7 +258,7 @@ class Logical(FactorGroup):
     def _excludes(self) -> bool:
         return self._may_forbid(self.machine())
 
-    def exclude(self, log_field: NDArray[np.float64], offsets: NDArray[np.int64]) -> None:
+    def exclude(self, log_field: Floats, offsets: Ints) -> None:
         if not self._excludes:
             return
         first = offsets[self._scope]  # (F, A)
@@ -279,18 +278,14 @@ class Logical(FactorGroup):
                 never = ~possible[np.arange(len(self)), a, value]
                 log_field[first[never, a] + s] = -np.inf
 
-    def _slice(
-        self, rows: NDArray[np.int64], known: NDArray[np.bool_], states: NDArray[np.int32]
-    ) -> list[FactorGroup]:
+    def _slice(self, rows: Ints, known: Mask, states: NDArray[np.int32]) -> list[FactorGroup]:
         part = self.as_automata().take(rows, self._ids[rows])
         read = (states == part._literal[:, known]).astype(np.int32)  # (n, positions)
         return [g for sliced in part.after(known, read) for g in sliced.simplified()]
 
     # ------------------------------------------------------------------ scores of left-out factors
 
-    def end_distribution(
-        self, probs: NDArray[np.float64], offsets: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
+    def end_distribution(self, probs: Floats, offsets: Ints) -> Floats:
         """Of the end state under product marginals, (F, K + 1); the last one: forbidden."""
         from minfer.kernels.messages import automata as k
 
@@ -301,9 +296,7 @@ class Logical(FactorGroup):
         )
         return out
 
-    def scores(
-        self, probs: NDArray[np.float64], offsets: NDArray[np.int64], score: str, out: NDArray
-    ) -> None:
+    def scores(self, probs: Floats, offsets: Ints, score: str, out: NDArray) -> None:
         from minfer.kernels.messages import automata as k
         from minfer.kernels.scores import gains
 
@@ -362,66 +355,35 @@ class Logical(FactorGroup):
         return {}
 
     @classmethod
-    def restore(
-        cls,
-        ids: NDArray[np.int64],
-        scope: NDArray[np.int32],
-        shape: tuple[int, ...],
-        get: Callable[[str, str, list[int]], NDArray],
-        entry: dict[str, Any],
-    ) -> FactorGroup:
-        literal, flip = restored_literals(ids, shape, get)
-        values = [get(name.lstrip("_"), "<f8", [len(ids)]) for name in cls.numbers]
-        return cls(ids, scope, shape, literal, flip, *values)
-
-
-def restored_literals(
-    ids: NDArray[np.int64], shape: tuple[int, ...], get: Callable[[str, str, list[int]], NDArray]
-) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Literals and signs as files hold them."""
-    literal = get("literal", "<i4", [len(ids), len(shape)])
-    flip = get("flip", "|u1", [len(shape)])
-    if flip.size and flip.max() > 1:
-        raise ModelError("signs of literals are 0 or 1")
-    return literal, flip.astype(bool)
+    def _fields(cls, n: int, shape: tuple[int, ...], get: Get, entry: Entry) -> tuple[Any, ...]:
+        literal = get("literal", "<i4", [n, len(shape)])
+        flip = get("flip", "|u1", [len(shape)])
+        if flip.size and flip.max() > 1:
+            raise ModelError("signs of literals are 0 or 1")
+        values = [get(name.lstrip("_"), "<f8", [n]) for name in cls.numbers]
+        return shape, literal, flip.astype(bool), *values
 
 
 @dataclass(frozen=True, eq=False)
-class Weighted(Logical):
+class Weighted(OneWeight, Logical):
     """Two end states, 0 and 1; weight w where the factor ends in 1 (it is *true*), else 0.
 
     Infinite: hard, and the weight is 0 where it is true and minus infinity where it is false.
     """
 
-    _theta: NDArray[np.float64]  # (F,)
+    _theta: Floats  # (F,)
 
     per_factor: ClassVar[tuple[str, ...]] = ("_literal", "_theta")
     numbers = ("_theta",)
 
-    @property
-    def theta(self) -> NDArray[np.float64]:
-        """Weights, shape (F,)."""
-        return read_only(self._theta)
-
-    def end_weights(self) -> NDArray[np.float64]:
+    def end_weights(self) -> Floats:
         """Of the two end states, (F, 2)."""
         final, hard = np.zeros((len(self), 2)), np.isinf(self._theta)
         final[:, 1] = np.where(hard, 0.0, self._theta)
         final[hard, 0] = -np.inf
         return final
 
-    @property
-    def n_weights(self) -> int:
-        return 1
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        return read_only(self._theta[:, None])
-
-    def with_weights(self: L, weights: NDArray[np.float64]) -> L:
-        return self.replace(_theta=np.ascontiguousarray(weights[:, 0]))
-
-    def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
+    def end_statistics(self, ends: Floats) -> Floats:
         return ends[:, 1:2]
 
     def check_numbers(self) -> None:
@@ -440,41 +402,34 @@ class Automata(Logical):
 
     _step: NDArray[np.int32]  # (A, K, 2)
     _start: NDArray[np.int32]  # (F,)
-    _final: NDArray[np.float64]  # (F or 1, K)
+    _final: Floats  # (F or 1, K)
 
     kind = "automaton"
-    per_factor = ("_literal", "_start")
+    per_factor = ("_literal", "_start", "_final")
 
     def machine(self) -> Machine:
         return Machine(self._step, self._literal, self._start, self._final)
-
-    def take(self, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> Automata:
-        part = super().take(rows, ids)
-        return part if len(self._final) == 1 else part.replace(_final=self._final[rows])
 
     @property
     def n_weights(self) -> int:
         return self._final.shape[1]
 
     @property
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Floats:
         return read_only(np.broadcast_to(self._final, (len(self), self.n_weights)))
 
-    def with_weights(self, weights: NDArray[np.float64]) -> Automata:
+    def with_weights(self, weights: Floats) -> Automata:
         return self.replace(_final=np.ascontiguousarray(weights))
 
-    def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
+    def end_statistics(self, ends: Floats) -> Floats:
         return ends
 
     def simplified(self) -> list[FactorGroup]:
         """Tables for up to two variables and for factors that have become constant."""
         if self.arity <= 2:
             return [self.as_tables()]
-        n, (step, _, start, final) = len(self), self.machine()
-        reach, dead = start[:, None] == np.arange(final.shape[1]), np.zeros(n, dtype=bool)
-        for a in range(self.arity):
-            reach, fell = _advance(reach, step[a], np.ones((n, 2), dtype=bool))
-            dead |= fell
+        machine = self.machine()
+        final, (reach, dead) = machine.final, self._reached(machine)
         high = np.where(reach, final, -np.inf).max(axis=1)
         low = np.where(reach, final, np.inf).min(axis=1)
         constant = (~dead & (high == low)) | ~reach.any(axis=1)
@@ -485,7 +440,7 @@ class Automata(Logical):
         table = Tables(self._ids[rows], self._scope[rows][:, :0], (), value[rows, None])
         return [table, self.take(rest, self._ids[rest])] if len(rest) else [table]
 
-    def after(self, known: NDArray[np.bool_], read: NDArray[np.int32]) -> list[Automata]:
+    def after(self, known: Mask, read: NDArray[np.int32]) -> list[Automata]:
         """With the literals ``known`` (A,) read as ``read`` (F, known), and gone."""
         step, literal, start, final = self.machine()
         arity, n = self.arity, len(self)
@@ -542,31 +497,21 @@ class Automata(Logical):
         return {"rows": len(self._final), "states": self._final.shape[1]}
 
     @classmethod
-    def restore(
-        cls,
-        ids: NDArray[np.int64],
-        scope: NDArray[np.int32],
-        shape: tuple[int, ...],
-        get: Callable[[str, str, list[int]], NDArray],
-        entry: dict[str, Any],
-    ) -> Automata:
-        rows, n_ends = entry.get("rows"), entry.get("states")
-        if type(rows) is not int or rows not in (1, len(ids)):
-            raise ModelError(f"{str(rows)[:40]} rows of end weights for {len(ids)} factors")
+    def _fields(cls, n: int, shape: tuple[int, ...], get: Get, entry: Entry) -> tuple[Any, ...]:
+        rows = one_or_all(entry.get("rows"), n, "rows of end weights")
+        n_ends = entry.get("states")
         if type(n_ends) is not int or not 1 <= n_ends * max(len(shape), 1) <= _AT_ONCE:
             raise ModelError(f"an automaton of {str(n_ends)[:40]} states")
-        literal = get("literal", "<i4", [len(ids), len(shape)])
+        literal = get("literal", "<i4", [n, len(shape)])
         step = get("step", "<i4", [len(shape), n_ends, 2])
-        start, final = get("start", "<i4", [len(ids)]), get("final", "<f8", [rows, n_ends])
-        return cls(ids, scope, shape, literal, np.zeros(len(shape), dtype=bool), step, start, final)
+        start, final = get("start", "<i4", [n]), get("final", "<f8", [rows, n_ends])
+        return shape, literal, np.zeros(len(shape), dtype=bool), step, start, final
 
 
 # ---------------------------------------------------------------------- sets of states
 
 
-def _advance(
-    reach: NDArray[np.bool_], step: NDArray[np.int32], allowed: NDArray[np.bool_]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _advance(reach: Mask, step: NDArray[np.int32], allowed: Mask) -> tuple[Mask, Mask]:
     """States (n, K) that one step leads to, and which rows may have died in it."""
     out, dead = np.zeros_like(reach), np.zeros(len(reach), dtype=bool)
     for k in range(reach.shape[1]):
@@ -617,7 +562,7 @@ def logical_groups(
     scopes: Scopes,
     signs: Scopes | None,
     states: Scopes | None,
-    fields: Callable[[NDArray[np.int64], int, int], dict[str, Any]] | None,
+    fields: Callable[[Ints, int, int], dict[str, Any]] | None,
 ) -> list[Logical]:
     """Factors with numbers from ``first`` on, checked; see ``FactorGraph.add_logical``."""
     if not (isinstance(kind, type) and issubclass(kind, Logical)) or not kind.kind:
@@ -662,13 +607,13 @@ def logical_groups(
 
 def _literals(
     variables: Variables,
-    ids: NDArray[np.int64],
+    ids: Ints,
     scope: NDArray[np.int32],
     signs: Any,
     states: Any,
-    rows: NDArray[np.int64],
+    rows: Ints,
     n: int,
-) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+) -> tuple[NDArray[np.int32], Mask]:
     """States that make literals true, and which are to be negated all the same, (F, A)."""
     cards = variables._n_states[scope]
     literal = _like_scopes(1 if states is None else states, scope, rows, n, ids, "states")
@@ -706,7 +651,7 @@ def _logical_scopes(scopes: Any, first: int) -> Any:
 
 
 def _like_scopes(
-    values: Any, scope: NDArray, rows: NDArray[np.int64], n: int, first: NDArray, what: str
+    values: Any, scope: NDArray, rows: Ints, n: int, first: NDArray, what: str
 ) -> NDArray:
     """One number for all literals, or numbers of the same shape as the scopes, at some rows."""
     if getattr(values, "ndim", 1) == 0 or not hasattr(values, "__len__"):
@@ -733,7 +678,7 @@ def _like_scopes(
 
 def weight_fields(
     kind: type[Logical], weights: ArrayLike, more: Callable[..., dict[str, Any]] | None = None
-) -> Callable[[NDArray[np.int64], int, int], dict[str, Any]]:
+) -> Callable[[Ints, int, int], dict[str, Any]]:
     """What a kind with a weight for each factor has beside its scopes."""
     theta = real_numbers(weights, f"{kind.kind}: weights")
     if theta.dtype == bool:
@@ -742,7 +687,7 @@ def weight_fields(
             f"{told(weights)}; other flags go by their names, as in odd=True"
         )
 
-    def numbers(rows: NDArray[np.int64], n: int, arity: int) -> dict[str, Any]:
+    def numbers(rows: Ints, n: int, arity: int) -> dict[str, Any]:
         mine = {"_theta": per_factor(theta, n, "weights", float)[rows]}
         return mine | (more(rows, n) if more else {})
 

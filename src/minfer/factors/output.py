@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.factors.group import Floats
 from minfer.factors.logical import Weighted
 
 
@@ -16,10 +17,6 @@ class Gates(Weighted):
 
     The inputs are read as a clause's literals; the output then compares.
     """
-
-    @property
-    def noun(self) -> str:
-        return f"{self.kind}-gate"
 
     def steps(self, reading: NDArray, compare: NDArray) -> NDArray:
         """One step for all inputs, one for the output."""
@@ -31,9 +28,9 @@ class Gates(Weighted):
 class Ors(Gates):
     """The output is true if and only if some input is."""
 
-    kind = "or"
+    kind, noun = "or", "or-gate"
 
-    def automaton(self) -> tuple[NDArray, NDArray[np.float64]]:
+    def automaton(self) -> tuple[NDArray, Floats]:
         seen = np.array([[0, 1], [1, 1]])  # a true input
         return self.steps(seen, np.array([[1, 0], [0, 1]])), self.end_weights()
 
@@ -42,8 +39,8 @@ class Ors(Gates):
 class Ands(Gates):
     """The output is true if and only if all inputs are."""
 
-    kind = "and"
+    kind, noun = "and", "and-gate"
 
-    def automaton(self) -> tuple[NDArray, NDArray[np.float64]]:
+    def automaton(self) -> tuple[NDArray, Floats]:
         missed = np.array([[1, 0], [1, 1]])  # a false input
         return self.steps(missed, np.array([[0, 1], [1, 0]])), self.end_weights()

@@ -10,27 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError
-from minfer.factors.logical import Weighted, restored_literals
+from minfer.factors.group import Entry, Floats, Get, Mask
+from minfer.factors.logical import Weighted
 
 
 @dataclass(frozen=True, eq=False)
 class Parities(Weighted):
     """F parity checks over A literals: e^w if the number of true ones is even, or ``odd``."""
 
-    _odd: NDArray[np.bool_]  # (F,)
+    _odd: Mask  # (F,)
 
-    kind = "parity"
+    kind, noun = "parity", "parity check"
     per_factor = ("_literal", "_theta", "_odd")
 
-    @property
-    def noun(self) -> str:
-        return "parity check"
-
-    def automaton(self) -> tuple[NDArray, NDArray[np.float64]]:
+    def automaton(self) -> tuple[NDArray, Floats]:
         final = self.end_weights()  # of wrong and right
         return np.array([[0, 1], [1, 0]]), np.where(self._odd[:, None], final, final[:, ::-1])
 
-    def end_statistics(self, ends: NDArray[np.float64]) -> NDArray[np.float64]:
+    def end_statistics(self, ends: Floats) -> Floats:
         return np.where(self._odd, ends[:, 1], ends[:, 0])[:, None]
 
     def check_numbers(self) -> None:
@@ -43,17 +40,8 @@ class Parities(Weighted):
         return super().describe(put)
 
     @classmethod
-    def restore(
-        cls,
-        ids: NDArray[np.int64],
-        scope: NDArray[np.int32],
-        shape: tuple[int, ...],
-        get: Callable[[str, str, list[int]], NDArray],
-        entry: dict[str, Any],
-    ) -> Parities:
-        literal, flip = restored_literals(ids, shape, get)
-        odd = get("odd", "|u1", [len(ids)])
+    def _fields(cls, n: int, shape: tuple[int, ...], get: Get, entry: Entry) -> tuple[Any, ...]:
+        odd = get("odd", "|u1", [n])
         if odd.max(initial=0) > 1:
             raise ModelError("parities are 0 (even) or 1 (odd)")
-        theta = get("theta", "<f8", [len(ids)])
-        return cls(ids, scope, shape, literal, flip, theta, odd.astype(bool))
+        return *super()._fields(n, shape, get, entry), odd.astype(bool)

@@ -21,7 +21,7 @@ from minfer.basics.checks import (
     unique_rows,
 )
 from minfer.errors import ModelError
-from minfer.factors.group import Tables, check_log_psi, n_entries
+from minfer.factors.group import Floats, Ints, Tables, check_log_psi, n_entries
 
 if TYPE_CHECKING:
     from minfer.model.states import Variables
@@ -69,11 +69,7 @@ def table_groups(
 
 
 def flat_table_groups(
-    variables: Variables,
-    first: int,
-    arity: NDArray[np.int64],
-    scopes: NDArray[np.int32],
-    log_psi: NDArray[np.float64],
+    variables: Variables, first: int, arity: Ints, scopes: NDArray[np.int32], log_psi: Floats
 ) -> list[Tables]:
     """The same from flat arrays; see ``FactorGraph.add_flat_tables``."""
     arity, scopes = integers(arity, "arity").ravel(), integers(scopes, "scopes").ravel()
@@ -110,12 +106,8 @@ def flat_table_groups(
 
 
 def _by_shape(
-    variables: Variables,
-    first: int,
-    arity: NDArray[np.int64],
-    scopes: NDArray,
-    scope_ptr: NDArray[np.int64],
-) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int32]]]:
+    variables: Variables, first: int, arity: Ints, scopes: NDArray, scope_ptr: Ints
+) -> Iterator[tuple[tuple[int, ...], Ints, NDArray[np.int32]]]:
     """Each shape, its factors, and their scopes (F, A); by arity, then by shape."""
     if len(arity) <= _FEW_FACTORS:  # plain loops are faster than so many calls
         listed, ends = scopes.tolist(), scope_ptr.tolist()

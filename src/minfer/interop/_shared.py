@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.basics.checks import load as load
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph
+from minfer.model.directed import child_last
 
 StateNames = Mapping[str, Sequence[Hashable]]
 
@@ -100,14 +101,8 @@ def conditionals_of(graph: FactorGraph) -> list[Factor] | None:
     """The tables of a Bayesian network, scopes (parents..., child); None if the model is none."""
     if not graph.directed or (graph._field is not None and graph._field.any()):
         return None
-    out = []
-    for i in range(graph.n_factors):
-        scope, child = graph.scope(i).tolist(), graph.child(i)
-        axis = scope.index(child)
-        scope = (*scope[:axis], *scope[axis + 1 :], child)
-        log_p = np.moveaxis(graph.log_table(i), axis, -1)
-        out.append(Factor(scope, _exp(Factor(scope, log_p), graph)))
-    return out
+    found = (Factor(tuple(scope), log_p) for scope, log_p in child_last(graph))
+    return [Factor(one.scope, _exp(one, graph)) for one in found]
 
 
 def states_of(graph: FactorGraph, names: StateNames | None) -> list[tuple[Hashable, ...]]:

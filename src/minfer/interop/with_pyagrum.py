@@ -40,7 +40,8 @@ def from_pyagrum(model: Any) -> FactorGraph:
         tensors = [model.cpt(n) for n in nodes]
         children = [number[t.names[0]] for t in tensors]  # first there, and the fastest axis here
         parents = [[number[name] for name in t.names[1:]] for t in tensors]
-        tables = [_parents_first(t.toarray()) for t in tensors]
+        # from the axes (last parent, ..., first parent, child) to (first parent, ..., child)
+        tables = [np.moveaxis(t.toarray().T, 0, -1) for t in tensors]
         return with_conditionals(graph, children, parents, tables)
     scopes, logs = [], []
     for tensor in (model.factor(scope) for scope in model.factors()):
@@ -54,11 +55,6 @@ def _labels(variable: Any) -> list[str] | None:
     """Its labels; None where they are numbers from 0 and so no names."""
     labels = list(variable.labels())
     return None if labels == [str(k) for k in range(len(labels))] else labels
-
-
-def _parents_first(array: Any) -> Any:
-    """From the axes (last parent, ..., first parent, child) to (first parent, ..., child)."""
-    return np.moveaxis(array.T, 0, -1)
 
 
 def to_pyagrum(graph: FactorGraph, state_names: StateNames | None = None) -> Any:

@@ -80,12 +80,7 @@ class Element:
 class ElementTree:
     """A parsed file: the root, and errors that know their place.
 
-    Parameters
-    ----------
-    name : the file, for messages
-    data : the XML
-    keep : names of elements that are wanted
-    all_in : the name of an element in which all are wanted, whatever they are called
+    Elements called as in ``keep`` are wanted, and all that are directly in one called ``all_in``.
     """
 
     def __init__(self, name: str, data: bytes, keep: Collection[str], all_in: str = "") -> None:

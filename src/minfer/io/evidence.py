@@ -39,7 +39,9 @@ def parse_json_evidence(text: bytes | str, name: str = "") -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # not UTF-8, a name twice, too many digits
         raise FormatError(f"{where}{_LIKE}: {error}") from None
     if not isinstance(found, dict):
-        raise EvidenceError(f"{where}{_LIKE}, not {visible(_brief(text))}")
+        words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        words = words if len(words) <= 80 else f"{words[:77]}..."
+        raise EvidenceError(f"{where}{_LIKE}, not {visible(words)}")
     return without_nulls(found)
 
 
@@ -64,18 +66,9 @@ def numbered_evidence(
     return {**hard, **soft}
 
 
-class _Twice(ValueError):
-    pass
-
-
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     out = dict(pairs)
     if len(out) < len(pairs):
         twice = first_twice(name for name, _ in pairs) or ""
-        raise _Twice(f"{visible(twice)!r} is given twice")
+        raise ValueError(f"{visible(twice)!r} is given twice")
     return out
-
-
-def _brief(text: bytes | str) -> str:
-    words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    return words if len(words) <= 80 else f"{words[:77]}..."

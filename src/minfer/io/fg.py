@@ -205,7 +205,9 @@ def format_fg(graph: FactorGraph) -> bytes:
     for group in groups:
         size, arity = group.tables.shape[1], len(group.shape)
         order = np.arange(size).reshape(group.shape).ravel(order="F")
-        rows = [_entries(row) for row in group.tables[:, order].tolist()]
+        tables = group.tables[:, order].tolist()
+        some = ([f"{i} {x!r}" for i, x in enumerate(row) if x] for row in tables)
+        rows = ["\n".join([str(len(lines)), *lines]) for lines in some]
         shape = " ".join(map(str, group.shape))
         rows = rows * len(group.ids) if len(rows) == 1 else rows
         for i, scope, entries in zip(group.ids.tolist(), group.scope.tolist(), rows):
@@ -221,11 +223,6 @@ def format_fg(graph: FactorGraph) -> bytes:
             "of them zeros: write the native format, .minfer"
         )
     return data
-
-
-def _entries(row: list[float]) -> str:
-    lines = [f"{i} {x!r}" for i, x in enumerate(row) if x]
-    return "\n".join([str(len(lines)), *lines])
 
 
 def _labels(graph: FactorGraph) -> list[int]:

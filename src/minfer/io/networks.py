@@ -21,7 +21,14 @@ from minfer.basics.words import counted
 from minfer.errors import RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.io.tables import MAX_ARITY, most_declared, states_complaint, to_linear
-from minfer.model.directed import TableFault, cycle_text, network_of, order_or_cycle, parents_first
+from minfer.model.directed import (
+    TableFault,
+    child_last,
+    cycle_text,
+    network_of,
+    order_or_cycle,
+    parents_first,
+)
 
 
 class _NodeTable(NamedTuple):
@@ -32,12 +39,9 @@ class _NodeTable(NamedTuple):
 
 
 class Draft:
-    """A network on its way from a file.
+    """A network on its way from a file of ``n_bytes``, which limit what it may declare.
 
-    Parameters
-    ----------
-    n_bytes : of the file: what it may declare without writing it down
-    fail : ``fail(place, message)`` raises the error that names file, line and column
+    ``fail(place, message)`` raises the error that names file, line and column.
     """
 
     def __init__(self, n_bytes: int, fail: Callable[[Any, str], NoReturn]) -> None:
@@ -91,11 +95,11 @@ class Draft:
         """The numbers of states of some variables."""
         return tuple(len(self.states[v]) for v in scope)
 
-    def size_complaint(self, scope: Sequence[int], found: int, noun: str = "number") -> str:
+    def size_complaint(self, scope: Sequence[int], found: int) -> str:
         """What to say about a table with a wrong count."""
         shape = self.shape(scope)
         return (
-            f"the table of {visible(self.name(scope[-1]))} has {counted(found, noun)}, but "
+            f"the table of {visible(self.name(scope[-1]))} has {counted(found, 'number')}, but "
             f"needs {' x '.join(map(str, shape))} = {prod(shape):,}"
         )
 
@@ -175,16 +179,10 @@ class Draft:
 # ---------------------------------------------------------------------- writing
 
 
-class Conditional(NamedTuple):
-    """P(child | parents) on its way to a file."""
-
-    child: int
-    parents: list[int]
-    table: NDArray[np.float64]  # (parents' states..., child's states)
-
-
-def conditionals(graph: FactorGraph, kind: str) -> Iterator[Conditional]:
-    """The tables of a Bayesian network in the order of its factors; any other model is refused."""
+def conditionals(
+    graph: FactorGraph, kind: str
+) -> Iterator[tuple[int, list[int], NDArray[np.float64]]]:
+    """Child, parents and table of each factor of a Bayesian network; other models are refused."""
     check_graph(graph, f"a {kind} file")
     if not graph.directed:
         raise RefusedError(
@@ -196,15 +194,10 @@ def conditionals(graph: FactorGraph, kind: str) -> Iterator[Conditional]:
             f"{kind} files have no place for the evidence in this model: write .minfer, or write "
             "the network without it and give the evidence when you use it"
         )
-    for i in range(graph.n_factors):
-        child, scope = graph.child(i), graph.scope(i).tolist()
-        assert child is not None
-        table = graph.log_table(i)
-        axis = scope.index(child)
-        rows = np.moveaxis(table, axis, -1)
+    for (*parents, child), rows in child_last(graph):
         name = f"the table of {visible(graph.name(child))}"
         linear = to_linear(rows.reshape(1, -1), [name], kind).reshape(rows.shape)
-        yield Conditional(child, scope[:axis] + scope[axis + 1 :], linear)
+        yield child, parents, linear
 
 
 def names_of(graph: FactorGraph) -> list[str]:

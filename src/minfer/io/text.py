@@ -208,14 +208,7 @@ def write_records(path: PathLike, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 class Numbers:
-    """All numbers of a text, in order, as one float array; whitespace of any kind separates.
-
-    Parameters
-    ----------
-    name : the file, for messages
-    data : the text
-    start : where the numbers begin, after a first word
-    """
+    """All numbers of a text from ``start`` on, in order; whitespace of any kind separates."""
 
     def __init__(self, name: str, data: bytes, start: int = 0) -> None:
         self.name, self._data, self._start = name, data, start

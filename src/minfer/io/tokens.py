@@ -25,15 +25,7 @@ _SHOWN = 40
 
 
 class Tokens:
-    """The tokens of a text.
-
-    Parameters
-    ----------
-    name : the file, for messages
-    data : the text, in UTF-8
-    token : what a token is
-    comment : what a comment is, if anything; ``/*`` runs to ``*/``
-    """
+    """The tokens of a text in UTF-8; in a ``comment``, if there are some, ``/*`` runs to ``*/``."""
 
     def __init__(self, name: str, data: bytes, token: re.Pattern[str], comment: str = "") -> None:
         check_text(name, data)
@@ -93,7 +85,7 @@ class Tokens:
         word = self.get(k, what)
         if word[0] == '"':
             return self.unquoted(k)
-        if not _is_word(word):
+        if len(word) == 1 and word in '{}()[];|="':
             self.fail(k, f"{what} should stand here")
         return word
 
@@ -116,14 +108,7 @@ class Tokens:
 
     def numbers(self, spans: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
         """The numbers in some runs of tokens: not negative, finite."""
-        words: list[str] = []
-        for begin, end in spans:
-            words += self.words[begin:end]
-        values = to_numbers(words)
-        if isinstance(values, int):
-            k = [k for span in spans for k in range(*span)][values]
-            self.fail(k, number_complaint(self.words[k]))
-        return values
+        return self.numbers_at([k for span in spans for k in range(*span)])
 
     def numbers_at(self, places: Sequence[int]) -> NDArray[np.float64]:
         """As :meth:`numbers`, of single tokens."""
@@ -190,10 +175,6 @@ def number_complaint(word: str) -> str:
 def shortened(token: str) -> str:
     """A token as messages show it."""
     return visible(token[:_SHOWN]) + "..." * (len(token) > _SHOWN)
-
-
-def _is_word(token: str) -> bool:
-    return len(token) > 1 or token not in '{}()[];|="'
 
 
 def _place(text: str, offset: int) -> tuple[int, int]:

@@ -53,13 +53,7 @@ from minfer.io.tables import (
     to_log,
 )
 from minfer.io.text import Numbers, PathLike, check_text, place, shown, write_bytes
-from minfer.model.directed import (
-    are_conditional,
-    find_fault,
-    normalised,
-    order_or_cycle,
-    with_flat_conditionals,
-)
+from minfer.model.directed import FlatTables, order_or_cycle, with_flat_conditionals
 from minfer.solvers.base import Marginals
 
 Evidence = PathLike | Mapping[Any, Any]
@@ -132,17 +126,18 @@ def _directed(
     if len(parents) < len(children) or order_or_cycle(parents)[1]:
         _note(name, "its last variables are not one to a table, or form a cycle")
         return None
-    fault = find_fault(graph, arity, scopes, tables)
+    known = FlatTables(graph, arity, scopes, tables)
+    fault = known.fault()
     if fault is None:
-        return with_flat_conditionals(graph, arity, scopes, tables)
-    good = are_conditional(graph, arity, scopes, tables)
+        return with_flat_conditionals(graph, known)
+    good = known.are_conditional()
     _note(
         name,
         f"{(~good).sum():,} of {len(good):,} tables are not conditional distributions and are read "
         f"as plain factors; of factor {fault.table}, {fault.message}",
     )
-    tables = normalised(graph, arity, scopes, tables, good)
-    whole = graph.add_flat_tables(arity, scopes.astype(np.int32), to_log(tables))
+    logs = to_log(known.normalised(good))
+    whole = graph.add_flat_tables(arity, scopes.astype(np.int32), logs)
     return whole._renumbered(_child=np.where(good, children, -1).astype(np.int32))
 
 

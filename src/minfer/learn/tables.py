@@ -44,7 +44,12 @@ from minfer.errors import (
 from minfer.graph import FactorGraph
 from minfer.io import read, write
 from minfer.learn.estimator import Estimator
-from minfer.model.directed import network_of, order_or_cycle, with_flat_conditionals
+from minfer.model.directed import (
+    FlatTables,
+    network_of,
+    order_or_cycle,
+    with_flat_conditionals,
+)
 from minfer.model.evidence import UNKNOWN, Factorised, StateReader, Table, is_missing, table_of
 from minfer.model.states import declared_states, is_slip, near_names, number_of
 from minfer.prediction import files
@@ -614,9 +619,8 @@ class _Posteriors:
         from minfer.solvers.exact import Exact
 
         families = self.families
-        graph = with_flat_conditionals(
-            families.graph, families.arity, families.joined, theta, normalise=False
-        )
+        tables = FlatTables(families.graph, families.arity, families.joined, theta)
+        graph = with_flat_conditionals(families.graph, tables, normalise=False)
         known: dict[int | str, int | str] = {int(v): int(row[v]) for v in np.flatnonzero(row >= 0)}
         try:
             answer = Exact()(graph.with_evidence(known))

@@ -8,7 +8,7 @@ variable, without a cycle. Pruning, sampling, counting and sensitivity need to k
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -45,9 +45,10 @@ def with_network(graph: G, tables: Any) -> G:
     for name, entry in tables.items():
         own_parents: Any = []
         table = entry
-        if isinstance(entry, tuple) and len(entry) == 2 and _is_names(entry[0]):
-            own_parents, table = entry
-            own_parents = [own_parents] if isinstance(own_parents, str) else list(own_parents)
+        if isinstance(entry, tuple) and len(entry) == 2:
+            first = [entry[0]] if isinstance(entry[0], str) else entry[0]
+            if isinstance(first, (list, tuple)) and all(isinstance(x, str) for x in first):
+                own_parents, table = list(first), entry[1]
         children.append(graph.index(name))
         parents.append([graph.index(p) for p in own_parents])
         cpts.append(table)
@@ -55,12 +56,6 @@ def with_network(graph: G, tables: Any) -> G:
     if missing:
         raise ModelError(f"network: there is no table for {graph.name(min(missing))}")
     return with_conditionals(graph, children, parents, cpts)
-
-
-def _is_names(value: Any) -> bool:
-    if isinstance(value, str):
-        return True
-    return isinstance(value, (list, tuple)) and all(isinstance(x, str) for x in value)
 
 
 def with_probabilities(graph: G, scopes: Sequence[Sequence[int]], tables: Sequence[ArrayLike]) -> G:
@@ -87,12 +82,12 @@ def with_probabilities(graph: G, scopes: Sequence[Sequence[int]], tables: Sequen
     if (table_sizes(graph._n_states[joined], arity) == [p.size for p in listed]).all():
         some = np.flatnonzero(arity)
         flat = concatenate([listed[i].ravel() for i in some], np.float64)
-        good = are_conditional(graph, arity[some], joined, flat)
+        known = FlatTables(graph, arity[some], joined, flat)
+        good = known.are_conditional()
         parents = {scopes[i][-1]: scopes[i][:-1] for i in some[good].tolist()}
         if parents and len(parents) == good.sum() and not order_or_cycle(parents)[1]:
-            flat = normalised(graph, arity[some], joined, flat, good)
             ends = np.cumsum([listed[i].size for i in some])
-            for i, p in zip(some.tolist(), np.split(flat, ends[:-1])):
+            for i, p in zip(some.tolist(), np.split(known.normalised(good), ends[:-1])):
                 listed[i] = p.reshape(listed[i].shape)
             child = np.full(len(listed), -1, dtype=np.int32)
             child[some[good]] = [scopes[i][-1] for i in some[good].tolist()]
@@ -106,13 +101,11 @@ def with_conditionals(
     children: Sequence[int],
     parents: Sequence[Sequence[int]],
     tables: Sequence[ArrayLike],
-    row_sum: float = ROW_SUM,
-    normalise: bool = True,
 ) -> G:
     """A graph with conditional distributions added; scopes are (parents..., child).
 
-    Rows that sum to one within ``row_sum`` are accepted, and divided by their sum (files round to a
-    few digits, and what is left out by pruning must then sum to one); others are an error.
+    Rows that sum to one within :data:`ROW_SUM` are accepted, and divided by their sum (files round
+    to a few digits, and what is left out by pruning must then sum to one); others are an error.
     """
     scopes, flat = [], []
     for child, own, table in zip(children, parents, tables):
@@ -137,41 +130,28 @@ def with_conditionals(
         flat.append(p.ravel())
     arity = np.array([len(s) for s in scopes], dtype=np.int64)
     joined = concatenate(scopes, np.int64), concatenate(flat, np.float64)
-    if fault := find_fault(graph, arity, *joined, row_sum):
+    given = FlatTables(graph, arity, *joined)
+    if fault := given.fault():
         columns = flat[fault.table].reshape(int(graph._n_states[children[fault.table]]), -1).sum(0)
-        hint = f"; its columns do{_HINT}" if (np.abs(columns - 1.0) <= row_sum).all() else ""
+        hint = f"; its columns do{_HINT}" if (np.abs(columns - 1.0) <= ROW_SUM).all() else ""
         raise ModelError(f"network: {fault.message}{hint}")
     check_acyclic(graph, list(children), [list(p) for p in parents])
-    return with_flat_conditionals(graph, arity, *joined, normalise)
+    return with_flat_conditionals(graph, given)
 
 
-def with_flat_conditionals(
-    graph: G,
-    arity: NDArray[np.int64],
-    scopes: NDArray[np.int64],
-    p: NDArray[np.float64],
-    normalise: bool = True,
-) -> G:
-    """As :func:`with_conditionals`, from flat arrays in which nothing is wrong.
-
-    Parameters
-    ----------
-    arity : int array (F,), at least 1
-    scopes : int array (sum of arity,), each (parents..., child)
-    p : float array (sum of table sizes,), each table with its child fastest
-    """
-    if normalise:
-        p = normalised(graph, arity, scopes, p)
+def with_flat_conditionals(graph: G, tables: FlatTables, normalise: bool = True) -> G:
+    """As :func:`with_conditionals`, from tables in which nothing is wrong."""
     with np.errstate(divide="ignore"):
-        logs = np.log(p)
-    groups = flat_table_groups(graph, graph.n_factors, arity, scopes.astype(np.int32), logs)
-    return graph._append(*groups, child=scopes[np.cumsum(arity) - 1])
+        logs = np.log(tables.normalised() if normalise else tables.p)
+    scopes = tables.scopes.astype(np.int32)
+    groups = flat_table_groups(graph, graph.n_factors, tables.arity, scopes, logs)
+    return graph._append(*groups, child=tables.children)
 
 
 def network_of(bare: G, scopes: Sequence[list[int]], p: NDArray[np.float64]) -> G | TableFault:
     """The network of one conditional distribution for each variable of a graph without factors.
 
-    As :func:`find_fault` and :func:`with_flat_conditionals`, with as few calls as a small file
+    As :class:`FlatTables` and :func:`with_flat_conditionals`, with as few calls as a small file
     deserves: shapes are handled in plain Python, numbers all at once.
     """
     card = bare._n_states.tolist()
@@ -187,7 +167,8 @@ def network_of(bare: G, scopes: Sequence[list[int]], p: NDArray[np.float64]) -> 
     least = p.min()
     if not (most <= ROW_SUM and least >= 0.0):
         arity = np.array([len(scope) for scope in scopes], dtype=np.int64)
-        fault = find_fault(bare, arity, np.array([v for scope in scopes for v in scope]), p)
+        flat = np.array([v for scope in scopes for v in scope])
+        fault = FlatTables(bare, arity, flat, p).fault()
         assert fault is not None
         return fault
     if most >= ROUNDING:
@@ -208,36 +189,6 @@ def network_of(bare: G, scopes: Sequence[list[int]], p: NDArray[np.float64]) -> 
     return bare._append(*groups, child=child)
 
 
-def normalised(
-    graph: Variables,
-    arity: NDArray[np.int64],
-    scopes: NDArray[np.int64],
-    p: NDArray[np.float64],
-    which: NDArray[np.bool_] | None = None,
-) -> NDArray[np.float64]:
-    """Each row divided by its sum, unless that is one but for rounding; of some tables or all."""
-    row_sizes, first, rows_before = _rows(graph, arity, scopes)
-    total = _sums(p, first)
-    total[np.abs(total - 1.0) < ROUNDING] = 1.0
-    if which is not None:
-        n_rows = np.diff(rows_before, append=len(first))
-        total[~np.repeat(which, n_rows)] = 1.0
-    return p / np.repeat(total, row_sizes)
-
-
-def are_conditional(
-    graph: Variables,
-    arity: NDArray[np.int64],
-    scopes: NDArray[np.int64],
-    p: NDArray[np.float64],
-    row_sum: float = ROW_SUM,
-) -> NDArray[np.bool_]:
-    """Which tables are conditional distributions of their last variables, shape (F,)."""
-    _, first, rows_before = _rows(graph, arity, scopes)
-    wrong = ~(np.abs(_sums(p, first) - 1.0) <= row_sum)
-    return ~np.logical_or.reduceat(wrong, rows_before)
-
-
 class TableFault(NamedTuple):
     """What is wrong with a table of probabilities, and where: its number, and a row of it."""
 
@@ -246,31 +197,62 @@ class TableFault(NamedTuple):
     message: str
 
 
-def find_fault(
-    graph: Variables,
-    arity: NDArray[np.int64],
-    scopes: NDArray[np.int64],
-    p: NDArray[np.float64],
-    row_sum: float = ROW_SUM,
-) -> TableFault | None:
-    """The first row that has a negative number or does not sum to one; arguments as above."""
-    row_sizes, first, rows_before = _rows(graph, arity, scopes)
-    bad_cell = ~(np.isfinite(p) & (p >= 0))
-    total = _sums(np.where(bad_cell, np.nan, p), first)
-    wrong = ~(np.abs(total - 1.0) <= row_sum)
-    if not wrong.any():
-        return None
-    at = int(np.argmax(wrong))
-    table = int(np.searchsorted(rows_before, at, side="right")) - 1
-    row = at - int(rows_before[table])
-    end = int(arity[: table + 1].sum())
-    *parents, child = scopes[end - int(arity[table]) : end].tolist()
-    name, given = visible(graph.name(child)), given_text(graph, parents, row)
-    if bad_cell[first[at] : first[at] + row_sizes[at]].any():
-        what = f"the table of {name}{given} has a number that is negative or not finite"
-    else:
-        what = f"the probabilities of {name}{given} sum to {total[at]:.6g}, not 1"
-    return TableFault(table, row, what)
+class FlatTables:
+    """Tables of probabilities, end to end.
+
+    Parameters
+    ----------
+    graph : their variables
+    arity : int array (F,), at least 1
+    scopes : int array (sum of arity,), each (parents..., child)
+    p : float array (sum of table sizes,), each table with its child fastest
+    """
+
+    def __init__(
+        self, graph: Variables, arity: NDArray[np.int64], scopes: NDArray[np.int64], p: NDArray
+    ) -> None:
+        self.graph, self.arity, self.scopes, self.p = graph, arity, scopes, p
+        self.children = scopes[np.cumsum(arity) - 1]
+        states = graph._n_states[self.children].astype(np.int64)
+        self.n_rows = table_sizes(graph._n_states[scopes], arity).astype(np.int64) // states
+        self.row_sizes = np.repeat(states, self.n_rows)
+        self.first = np.cumsum(self.row_sizes) - self.row_sizes  # cells of rows
+        self.rows_before = np.cumsum(self.n_rows) - self.n_rows  # each table
+
+    def _sums(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.add.reduceat(p, self.first) if len(self.first) else np.zeros(0)
+
+    def normalised(self, which: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+        """Each row divided by its sum, if that is not one but for rounding; of all or some."""
+        total = self._sums(self.p)
+        total[np.abs(total - 1.0) < ROUNDING] = 1.0
+        if which is not None:
+            total[~np.repeat(which, self.n_rows)] = 1.0
+        return self.p / np.repeat(total, self.row_sizes)
+
+    def are_conditional(self) -> NDArray[np.bool_]:
+        """Which are conditional distributions of their last variables, shape (F,)."""
+        wrong = ~(np.abs(self._sums(self.p) - 1.0) <= ROW_SUM)
+        return ~np.logical_or.reduceat(wrong, self.rows_before)
+
+    def fault(self) -> TableFault | None:
+        """The first row that has a negative number or does not sum to one."""
+        bad_cell = ~(np.isfinite(self.p) & (self.p >= 0))
+        total = self._sums(np.where(bad_cell, np.nan, self.p))
+        wrong = ~(np.abs(total - 1.0) <= ROW_SUM)
+        if not wrong.any():
+            return None
+        at = int(np.argmax(wrong))
+        table = int(np.searchsorted(self.rows_before, at, side="right")) - 1
+        row = at - int(self.rows_before[table])
+        end = int(self.arity[: table + 1].sum())
+        *parents, child = self.scopes[end - int(self.arity[table]) : end].tolist()
+        name, given = visible(self.graph.name(child)), given_text(self.graph, parents, row)
+        if bad_cell[self.first[at] : self.first[at] + self.row_sizes[at]].any():
+            what = f"the table of {name}{given} has a number that is negative or not finite"
+        else:
+            what = f"the probabilities of {name}{given} sum to {total[at]:.6g}, not 1"
+        return TableFault(table, row, what)
 
 
 def given_text(graph: Variables, parents: Sequence[int], row: int) -> str:
@@ -285,18 +267,12 @@ def given_text(graph: Variables, parents: Sequence[int], row: int) -> str:
     return f" given {', '.join(said)}"
 
 
-def _rows(
-    graph: Variables, arity: NDArray[np.int64], scopes: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Of each row its size and its first cell, and how many rows there are before each table."""
-    child = graph._n_states[scopes[np.cumsum(arity) - 1]].astype(np.int64)
-    n_rows = table_sizes(graph._n_states[scopes], arity).astype(np.int64) // child
-    sizes = np.repeat(child, n_rows)
-    return sizes, np.cumsum(sizes) - sizes, np.cumsum(n_rows) - n_rows
-
-
-def _sums(p: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.float64]:
-    return np.add.reduceat(p, first) if len(first) else np.zeros(0)
+def child_last(graph: Any) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+    """The log-tables of a Bayesian network, factor by factor, scopes (parents..., child)."""
+    for i in range(graph.n_factors):
+        scope, child = graph.scope(i).tolist(), graph.child(i)
+        axis = scope.index(child)
+        yield scope[:axis] + scope[axis + 1 :] + [child], np.moveaxis(graph.log_table(i), axis, -1)
 
 
 def check_acyclic(

@@ -19,8 +19,7 @@ that are called so; where there are no names, 1 and 0. Blanks around a text do n
 listed as missing say nothing.
 
 A column is *factorised*, in compiled code of whoever made the table: into its different values and
-the place of each cell among them. Only the different values, of which there are few, are looked at
-by Python; so a table costs a few nanoseconds a cell.
+the place of each cell among them. Python looks only at the former, of which there are few.
 """
 
 from __future__ import annotations
@@ -235,15 +234,10 @@ class Factorised(NamedTuple):
 
 
 class Table:
-    """What a table of some kind has: columns by name.
+    """What a table of some kind has: n rows, and columns by name.
 
-    Attributes
-    ----------
-    kind : "pandas", "polars", "arrow", "columns", "records" or "array"
-    names : of its columns
-    keys : these as the table itself has them
-    n : rows
-    who : asks, for messages
+    ``kind`` is "pandas", "polars", "arrow", "columns", "records" or "array", ``keys`` are the names
+    as the table itself has them, and ``who`` asks, for messages.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -211,8 +211,7 @@ class Joint:
 
     def most_probable(self) -> tuple[str, ...]:
         """The states with the largest entry, the first of equal ones."""
-        where = np.unravel_index(int(np.argmax(self.table)), self.table.shape)
-        return tuple(names[int(k)] for names, k in zip(self.states, where))
+        return tuple(next(self._largest(1))[0])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON."""
@@ -235,26 +234,23 @@ class Joint:
     def __repr__(self) -> str:
         return f"Joint({self._title}, {' x '.join(map(str, self.shape))} states)"
 
-    def _rows(self) -> list[tuple[str, str]]:
-        """The largest entries first, as ("a=no, b=yes", probability)."""
-        flat = self.table.ravel()
-        order = np.argsort(-np.nan_to_num(flat), kind="stable")[:_SHOWN]
-        rows = []
-        for cell in order:
+    def _largest(self, most: int = _SHOWN) -> Iterator[tuple[list[str], float]]:
+        """The largest entries first: states of the variables, and the entry."""
+        for cell in np.argsort(-np.nan_to_num(self.table.ravel()), kind="stable")[:most]:
             where = np.unravel_index(int(cell), self.table.shape)
-            parts = zip(self.variables, self.states, where)
-            what = ", ".join(f"{visible(v)}={visible(s[int(k)])}" for v, s, k in parts)
-            rows.append((what, f"{flat[cell]:.6f}"))
-        return rows
+            yield [own[int(k)] for own, k in zip(self.states, where)], float(self.table[where])
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """These as ("a=no, b=yes", probability)."""
+        names = list(map(visible, self.variables))
+        return [
+            (", ".join(f"{v}={visible(s)}" for v, s in zip(names, own)), f"{p:.6f}")
+            for own, p in self._largest()
+        ]
 
     def face(self, most: int = _SHOWN) -> Face:
         """The most probable combinations of states, one column for each variable."""
-        order = np.argsort(-self.table.ravel(), kind="stable")[:most]
-        rows = []
-        for cell in order:
-            where = np.unravel_index(int(cell), self.table.shape)
-            states = [names[int(k)] for names, k in zip(self.states, where)]
-            rows.append((*states, Right(probability(float(self.table[where])))))
+        rows = [(*own, Right(probability(p))) for own, p in self._largest(most)]
         more = and_more(self.table.size - most, "none larger")
         return Face("", (*self.variables, "probability"), rows, more=more)
 

@@ -218,8 +218,7 @@ def _near(names: tuple[str, ...] | None, state: Any) -> str:
         return "" if isinstance(state, str) else "; states are integers or names"
     if not isinstance(state, str):
         return ""
-    close = near_names(state, names)
-    return f"; did you mean {visible(close[0])}?" if close else ""
+    return did_you_mean(state, names)
 
 
 class Variables(BaseGraph):

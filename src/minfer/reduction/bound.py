@@ -20,16 +20,10 @@ sum_i (max log Psi_i - E_H[log Psi_i]), and C sums over the places where a quant
 Factors that share no connected component of F are independent under p_H: E_H[Psi_R] is a product
 over the components, and the bound the sum of one bound for each.
 
-Where it is tight: one dropped factor in each component (then it is the divergence), features that
-are comonotone under p_H (equality), few dropped factors. Where it says nothing: it grows with the
-number of dropped factors of a component as if all were maximally correlated, so that on large
-connected models of which much is dropped it is far above D, and D itself, which adds up over the
-whole model, is far above the error of a single marginal. So nothing about single marginals is made
-of it (Pinsker's inequality would: sqrt(D / 2), so that D = 0.02 allows an error of 0.1 already and
-D = 2 any); intervals for these are found variable by variable (:func:`minfer.intervals`).
-
-All of this is about p_H itself. :func:`certificate` computes it exactly, or says why it cannot; the
-error of an approximate solver on H comes on top and is not bounded here.
+It is tight for one dropped factor in each component and for features that are comonotone under p_H.
+It grows with the dropped factors of a component as if all were maximally correlated, and D adds up
+over the whole model, so nothing about single marginals is made of it: :func:`minfer.intervals` does
+that. The error of an approximate solver on H comes on top and is not bounded here.
 """
 
 from __future__ import annotations
@@ -55,7 +49,7 @@ from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import CliqueTree, clique_tree
 from minfer.errors import ModelError, RefusedError
-from minfer.factors.group import connected, n_entries
+from minfer.factors.group import Floats, Ints, Mask, connected, n_entries
 from minfer.factors.tables import Tables
 from minfer.reduction.ignored_tables import Dropped, ignored, too_large
 from minfer.solvers.clique_passes import pass_messages
@@ -71,8 +65,6 @@ MAX_TREES = 24
 _TINY = 1e-300
 #: Below the largest value of a log-table by more than this, the factor is as good as zero.
 _DEEP = 800.0
-
-
 #: Ignored factors; with more a bound takes long and says nothing.
 MOST_BOUNDED = 50_000
 
@@ -109,7 +101,7 @@ class Certificate(Faced):
     log_z: float | None = None
     expectation: float | None = None
     log_z_upper: float | None = None
-    by_variable: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    by_variable: Floats = field(default_factory=lambda: np.zeros(0))
     n_enveloped: int = 0
     cells: float = 0.0
     reason: str = ""
@@ -163,10 +155,7 @@ def feature_bound(mu: ArrayLike, theta: ArrayLike, loose: bool = False) -> float
 
 
 def quantile_bound(joints: Sequence[NDArray], log_tables: Sequence[NDArray]) -> float:
-    """The same for any factors: each a marginal over its scope and its log-table (flat, same size).
-
-    Infinite if a dropped table has a zero where H has mass.
-    """
+    """The same for any factors, each a marginal over its scope and a log-table of the same size."""
     if not np.iterable(joints) or not np.iterable(log_tables):
         raise ModelError("quantile_bound takes joint marginals and log-tables, a list of each")
     joints = [real_numbers(j, "joint marginals") for j in joints]
@@ -188,15 +177,9 @@ def product_bound(model: FactorGraph, probs: ArrayLike) -> float | None:
 
         log Z  >=  sum_v E_q[field_v] + sum_f E_q[log Psi_f] + sum_v H(q_v)
 
-    It rests on the numbers alone, whoever gave them. Minus infinity where q has mass on what the
-    model forbids; None for global factors, and for those too large for a table, whose expectations
-    cannot be had.
-
-    Parameters
-    ----------
-    model : FactorGraph
-    probs : float array (sum of states,)
-        Marginals q of all variables; scaled to sum to 1 each.
+    ``probs`` (sum of states,) are marginals q, whoever gave them, scaled to sum to 1 each. Minus
+    infinity where q has mass on what the model forbids; None for global factors, and for those too
+    large for a table, whose expectations cannot be had.
     """
     if model.has_globals or too_large(model, np.zeros(model.n_factors, dtype=bool)):
         return None
@@ -211,19 +194,15 @@ def product_bound(model: FactorGraph, probs: ArrayLike) -> float | None:
 
 
 def product_estimates(
-    model: FactorGraph, dropped: Sequence[Dropped], probs: NDArray[np.float64]
+    model: FactorGraph, dropped: Sequence[Dropped], probs: Floats
 ) -> tuple[float, float]:
-    """log Z_F - log Z_H as products of marginals see it: sum_i E[log Psi_i], sum_i log E[Psi_i].
-
-    The second is what the Bethe free energy of F makes of the dropped factors once compensation is
-    refreshed to its end. They differ by the sum of the dropped factors' gains.
-    """
+    """log Z_F - log Z_H as products of marginals see it: sum_i E[log Psi_i], sum_i log E[Psi_i]."""
     sums = [*_under_products(model, dropped, probs)]
     return sum(s[0] for s in sums), sum(s[1] for s in sums)
 
 
 def _under_products(
-    model: FactorGraph, dropped: Sequence[Dropped], probs: NDArray[np.float64]
+    model: FactorGraph, dropped: Sequence[Dropped], probs: Floats
 ) -> Iterator[tuple[float, float]]:
     """Sums of E[log Psi] and of log E[Psi] over each batch, under products of marginals."""
     for d in dropped:
@@ -253,17 +232,9 @@ def certificate(
     variables' marginals: with M(x_a) the largest and m(x_a) the smallest value of log Psi given one
     of its variables, m(x_a) <= log Psi <= M(x_a), and both have known laws.
 
-    Rounding: probabilities are good to about 1e-12, relatively; a possible combination counts with
-    a mass of at least 1e-300, however improbable.
-
-    Parameters
-    ----------
-    part : FactorGraph
-        H; its field may hold evidence and corrections.
-    dropped : sequence of Dropped
-        The factors of F that H lacks (of a compensated H: less the corrections they left behind).
-    max_cells : float, optional
-        Clique cells to visit at most, 2**26 by default.
+    ``dropped`` are the factors of F that H, ``part``, lacks (of a compensated H: less the
+    corrections they left behind); at most ``max_cells`` clique cells are visited, 2**26 by default.
+    A possible combination counts with a mass of at least 1e-300, however improbable.
     """
     check_graph(part, "certificate")
     budget = MAX_CELLS if max_cells is None else max_cells
@@ -316,24 +287,24 @@ def certificate(
 class _Steps(NamedTuple):
     """n factors of K cells as step functions of the tail 1 - u, largest value first."""
 
-    group: NDArray[np.int64]  # (n,)
-    top: NDArray[np.float64]  # (n,) largest value with mass
-    gap: NDArray[np.float64]  # (n,) top - mean
-    mean: NDArray[np.float64]  # (n,)
-    tail: NDArray[np.float64]  # (n, K-1) where it steps
-    drop: NDArray[np.float64]  # (n, K-1) by how much
+    group: Ints  # (n,)
+    top: Floats  # (n,) largest value with mass
+    gap: Floats  # (n,) top - mean
+    mean: Floats  # (n,)
+    tail: Floats  # (n, K-1) where it steps
+    drop: Floats  # (n, K-1) by how much
 
 
 class _Groups(NamedTuple):
     """Sums over independent groups of factors, each (G,)."""
 
-    loose: NDArray[np.float64]
-    bound: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    upper: NDArray[np.float64]  # on log E_H[Psi]
+    loose: Floats
+    bound: Floats
+    mean: Floats
+    upper: Floats  # on log E_H[Psi]
 
 
-def _steps(p: NDArray, upper: NDArray, lower: NDArray, group: NDArray[np.int64]) -> _Steps:
+def _steps(p: NDArray, upper: NDArray, lower: NDArray, group: Ints) -> _Steps:
     """Quantiles from ``upper`` and means from ``lower`` log-tables, all (n, cells)."""
     alive = p > 0
     x = np.where(alive, upper, -np.inf)
@@ -360,7 +331,7 @@ def _by_group(steps: Sequence[_Steps], n_groups: int) -> _Groups:
     used = drop > 0
     c = _comonotone(tail[used], drop[used], place[used], n_groups)
 
-    def total(parts: list[NDArray]) -> NDArray[np.float64]:
+    def total(parts: list[NDArray]) -> Floats:
         return np.bincount(group, join(parts), minlength=n_groups).astype(np.float64)
 
     loose = total([s.gap for s in steps])
@@ -372,9 +343,7 @@ def _by_group(steps: Sequence[_Steps], n_groups: int) -> _Groups:
     return _Groups(loose + slip, np.maximum(loose + c, 0.0) + slip, mean, top + c + slip)
 
 
-def _comonotone(
-    tail: NDArray[np.float64], drop: NDArray[np.float64], group: NDArray[np.int64], n_groups: int
-) -> NDArray[np.float64]:
+def _comonotone(tail: Floats, drop: Floats, group: Ints, n_groups: int) -> Floats:
     """C = log int_0^1 exp( - sum of the drops at tails <= t ) dt of every group, shape (G,)."""
     if not len(tail):
         return np.zeros(n_groups)
@@ -402,8 +371,8 @@ def _comonotone(
 
 
 def _envelopes(
-    p: NDArray, x: NDArray, shape: tuple[int, ...], known: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    p: NDArray, x: NDArray, shape: tuple[int, ...], known: Mask
+) -> tuple[Floats, Floats]:
     """Lower and upper log-tables (n, cells); where the joint is not known, functions of one axis.
 
     The axis is the one with the largest mean of the lower, and the smallest of the upper envelope.
@@ -435,8 +404,8 @@ class _Found(NamedTuple):
     """Joints of every piece, and which of them are exact (the others have the right marginals)."""
 
     log_z: float
-    joints: list[NDArray[np.float64]]  # (n, cells)
-    known: list[NDArray[np.bool_]]  # (n,)
+    joints: list[Floats]  # (n, cells)
+    known: list[Mask]  # (n,)
     cells: float  # visited
 
 
@@ -444,8 +413,8 @@ class _Masses(NamedTuple):
     """One exact run: probabilities, zero only where impossible."""
 
     log_z: float
-    states: NDArray[np.float64]  # (sum S,)
-    joints: NDArray[np.float64]  # of the tables asked for, end to end
+    states: Floats  # (sum S,)
+    joints: Floats  # of the tables asked for, end to end
 
 
 def _check(part: FactorGraph, d: Dropped) -> None:
@@ -471,7 +440,7 @@ def _pieces(model: Conditioned, dropped: Sequence[Dropped]) -> list[Tables]:
     return pieces
 
 
-def _components(model: Conditioned, pieces: list[Tables]) -> NDArray[np.int64]:
+def _components(model: Conditioned, pieces: list[Tables]) -> Ints:
     """Connected components of the free variables under H's factors and the pieces, (V,)."""
     states = model.graph._n_states
     links = tuple(g for g in (*model.groups, *pieces) if g.form == "messages" or g.arity > 1)
@@ -480,7 +449,7 @@ def _components(model: Conditioned, pieces: list[Tables]) -> NDArray[np.int64]:
     return connected(len(states), links).astype(np.int64)
 
 
-def _within_a_component(labels: NDArray, piece: Tables) -> NDArray[np.bool_]:
+def _within_a_component(labels: NDArray, piece: Tables) -> Mask:
     """Rows of which two variables lie in one component of H: no product of marginals, (n,)."""
     if piece.arity < 2:
         return np.zeros(len(piece), dtype=bool)
@@ -489,7 +458,7 @@ def _within_a_component(labels: NDArray, piece: Tables) -> NDArray[np.bool_]:
 
 
 def _infer(
-    model: Conditioned, pieces: list[Tables], wanted: list[NDArray[np.bool_]], budget: float
+    model: Conditioned, pieces: list[Tables], wanted: list[Mask], budget: float
 ) -> _Found | None:
     """Exact joints, in one run if that is cheap enough, else in several over parts of them."""
     nothing = np.zeros(0, dtype=np.int64)
@@ -511,7 +480,10 @@ def _infer(
             break
         items = queue.pop()
         extra = [(k, row[items[owner[items] == k]]) for k in np.unique(owner[items])]
-        groups = [_flat_tables(scopes[k][r], pieces[k].shape) for k, r in extra]
+        groups = [  # that say nothing, so that cliques cover their scopes
+            Tables(np.arange(len(r)), scopes[k][r], pieces[k].shape, np.zeros((1, cells[k])))
+            for k, r in extra
+        ]
         run = _run(model, groups, cells_left)
         if run is not None:
             base, tree = run
@@ -530,7 +502,8 @@ def _infer(
                 return None
             base, tree = alone
             cells_left -= tree.cells
-            queue = _halves(_by_region(tree, scopes))
+            by_region = [tree.position[s].min(axis=1, initial=len(tree.position)) for s in scopes]
+            queue = _halves(np.argsort(np.concatenate(by_region), kind="stable"))
         else:
             queue += _halves(items)
     if base is None:
@@ -545,20 +518,9 @@ def _infer(
     return _Found(base.log_z, out, exact, budget - cells_left)
 
 
-def _halves(items: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def _halves(items: Ints) -> list[Ints]:
     middle = len(items) // 2
     return [items[middle:], items[:middle]] if middle else []
-
-
-def _by_region(tree: CliqueTree, scopes: list[NDArray]) -> NDArray[np.int64]:
-    """All scopes in the order in which their first variable is eliminated from H."""
-    first = [tree.position[scope].min(axis=1, initial=len(tree.position)) for scope in scopes]
-    return np.argsort(np.concatenate(first), kind="stable")
-
-
-def _flat_tables(scope: NDArray[np.int32], shape: tuple[int, ...]) -> Tables:
-    """Factors that say nothing, so that cliques cover their scopes."""
-    return Tables(np.arange(len(scope)), scope, shape, np.zeros((1, n_entries(shape))))
 
 
 def _run(
@@ -575,21 +537,16 @@ def _run(
     free = np.repeat(model.fixed < 0, model.graph._n_states)
     if (states[free] < _TINY).any() or (joints < _TINY).any():
         # a zero, or too small for a float? ask again with every weight that is not zero set to 1
-        support = pass_messages(_support(model), tree, joints=True)
+        ones = tuple(g.support() for g in model.groups)
+        zeros = np.where(model.field > -np.inf, 0.0, -np.inf)
+        support = pass_messages(replace(model, groups=ones, field=zeros), tree, joints=True)
         possible = support.joints[len(support.joints) - n :]
         states = np.where(support.probs > 0, np.maximum(states, _TINY), states)
         joints = np.where(possible > 0, np.maximum(joints, _TINY), joints)
     return _Masses(answer.log_z, states, joints), tree
 
 
-def _support(model: Conditioned) -> Conditioned:
-    """The same zeros; everything else has weight 1."""
-    groups = tuple(g.support() for g in model.groups)
-    log_field = np.where(model.field > -np.inf, 0.0, -np.inf)
-    return replace(model, groups=groups, field=log_field)
-
-
-def _product(states: NDArray, offsets: NDArray, piece: Tables) -> NDArray[np.float64]:
+def _product(states: NDArray, offsets: NDArray, piece: Tables) -> Floats:
     """Products of the marginals over each scope, (n, cells), zero only where impossible."""
     joint = np.ones((len(piece), 1))
     for a, size in enumerate(piece.shape):

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.basics.checks import check_number
 from minfer.errors import SettingsError
+from minfer.factors.group import Floats
 from minfer.graph import FactorGraph
 from minfer.reduction import seeds
 from minfer.reduction.infer import PAPER, infer
@@ -85,7 +85,8 @@ def calibrate(
         raise SettingsError("calibrate: graphs is a collection; put the one graph into a list")
     solver = BeliefPropagation() if solver is None else solver
     graphs = list(graphs)
-    scores = [_scores(g, solver, seed, recipe) for g in graphs]
+    alone, plain = MinJoint(np.inf), Paper(score=recipe.score_kind)  # one inference in each seed
+    scores = [infer(g, alone, solver, seed=seed, recipe=plain).scores for g in graphs]
     if not any(np.isfinite(s).any() for s in scores):
         raise SettingsError("calibrate: no graph has a factor to choose: all are seed or forced")
     ladder = _Ladder(objective, scores)
@@ -100,21 +101,13 @@ def calibrate(
     return cast(T, ladder.last_within(cast(float, error), measured))
 
 
-def _scores(
-    graph: FactorGraph, solver: Solver, seed: Seed, recipe: AnyRecipe
-) -> NDArray[np.float64]:
-    """Scores (F,) as the objective will see them, from one inference in the seed."""
-    plain = Paper(score=recipe.score_kind)
-    return infer(graph, MinJoint(np.inf), solver, seed=seed, recipe=plain).scores
-
-
 class _Ladder:
     """An objective at all values of its parameter: step 0 keeps most, step 1 keeps least.
 
     epsilon and gamma rise on a logarithmic scale, m falls through the whole numbers.
     """
 
-    def __init__(self, objective: Any, scores: list[NDArray[np.float64]]) -> None:
+    def __init__(self, objective: Any, scores: list[Floats]) -> None:
         self.objective, self.scores = objective, scores
         finite = [s[np.isfinite(s)] for s in scores]
         self.free = [len(f) for f in finite]

@@ -1,14 +1,11 @@
 """Answers timed and held against others: :func:`tradeoff`, reports, and the full inference.
 
 Errors are absolute differences of probabilities from a reference, mean and largest over all states.
-Times of trials are CPU seconds of the whole call, preparation included: the median of some runs. A
-run for which a kernel was compiled or loaded is not timed but done again.
-
-:func:`tradeoff` sweeps the reduced methods over an objective. The baselines spend the same kinds of
-time on the full model: belief propagation stopped after k sweeps, active-set belief propagation
-(only variables whose messages still move are visited) with a coarse tolerance, and both to the end.
-Speed-ups over *converged* belief propagation say little, because stopping it early is so cheap; so
-the verdict asks whether any reduced answer is better than every baseline that takes no longer.
+Times are CPU seconds of the whole call, the median of some runs; one for which a kernel was
+compiled or loaded is done again. Baselines are belief propagation stopped after k sweeps,
+active-set belief propagation with a coarse tolerance, and both to the end: stopping early is so
+cheap that speed-ups over *converged* belief propagation say little. The verdict asks whether any
+reduced answer is better than every baseline that takes no longer.
 """
 
 from __future__ import annotations
@@ -24,13 +21,13 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.basics.checks import check_choice, check_graph, check_number, check_type, check_whole
 from minfer.basics.limits import compiled
 from minfer.basics.notebook import Face, Faced, Right
 from minfer.basics.words import counted, duration
 from minfer.errors import ModelError, RefusedError
+from minfer.factors.group import Floats
 from minfer.reduction import seeds
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize, SelectionObjective
 from minfer.reduction.parts_of_infer import Seed, seed_mask
@@ -101,7 +98,7 @@ class Lead(NamedTuple):
 class Outcome(NamedTuple):
     """What is measured of an answer, and the answer itself for who wants more of it."""
 
-    probs: NDArray[np.float64]  # of the reference's shape
+    probs: Floats  # of the reference's shape
     converged: bool
     kept_share: float = 1.0
     answer: Any = None
@@ -125,7 +122,7 @@ class Trial(NamedTuple):
 class Reference(NamedTuple):
     """What errors are measured against."""
 
-    probs: NDArray[np.float64]  # (sum of states,)
+    probs: Floats  # (sum of states,)
     name: str
 
 
@@ -292,7 +289,7 @@ def measured(trial: Trial, reference: Reference, repeats: int = REPEATS) -> tupl
     return Point(*about, median(times), mean, largest, found.converged), found.answer
 
 
-def _apart(a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple[float, float, int]:
+def _apart(a: Floats, b: Floats) -> tuple[float, float, int]:
     """The mean and the largest absolute difference, and where that is."""
     off = np.abs(np.asarray(a) - np.asarray(b))
     if not len(off):
@@ -317,7 +314,6 @@ def tradeoff(
 
     Parameters
     ----------
-    model : FactorGraph
     objective : "min-divergence", "min-joint" or "min-size"
         What to sweep.
     values : numbers, optional
@@ -442,11 +438,8 @@ class Difference(NamedTuple):
         return cls(mean, largest, model.name(v))
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "mean_difference": self.mean,
-            "largest_difference": self.largest,
-            "largest_at": self.where,
-        }
+        names = ("mean_difference", "largest_difference", "largest_at")
+        return dict(zip(names, self))
 
 
 class Full(NamedTuple):

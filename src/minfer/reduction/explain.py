@@ -13,10 +13,9 @@ An *ignored* factor would move p_v by its message (:mod:`minfer.reduction.compen
 to p_v e^{log m - c_{i -> v}}, with c the messages it left behind (0 without compensation); what it
 left behind moved p_v from p_v e^{-c_{i -> v}} to p_v.
 
-Effects are estimates of what one factor alone does, all others in place. Of several that agree each
-one looks small, and they do not add up. States of probability zero keep it.
-Global factors, and those too large for a table, are not among them. If the solver has not
-converged, what ignored factors could still do is not estimated: they are listed by their scores.
+Effects are estimates of what one factor alone does, all others in place: of several that agree each
+one looks small, and they do not add up. Global factors, and those too large for a table, are not
+among them. If the solver has not converged, ignored factors are listed by their scores.
 """
 
 from __future__ import annotations
@@ -33,15 +32,13 @@ from minfer.basics.checks import check_type, check_whole
 from minfer.basics.notebook import Face, Faced
 from minfer.basics.words import counted, plain
 from minfer.errors import SettingsError, renamed, visible
+from minfer.factors.group import Floats
 from minfer.reduction.compensation import log_messages
 from minfer.reduction.result import Result
 from minfer.solvers.base import Marginals
 
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
-    from minfer.graph import FactorGraph
-
-Floats = NDArray[np.float64]
 
 _FITS = 200  # rounds of proportional fitting, at most
 _FITTED = 1e-12
@@ -108,6 +105,9 @@ class ResultExplanation(Faced):
         return plain(told | effects)
 
     def __str__(self) -> str:
+        could = "ignored factors (what they could still do is not estimated)"
+        if self.converged:
+            could = "ignored factors that could still move it (estimates)"
         lines = [self._first]
         if self.n_global:
             what = counted(self.n_global, "factor")
@@ -116,10 +116,13 @@ class ResultExplanation(Faced):
         for title, rows, n in (
             ("kept factors that moved it most", self.kept, self.n_kept),
             *([(left, self.left, self.n_ignored)] if self.left else []),
-            (self._could, self.ignored, self.n_ignored),
+            (could, self.ignored, self.n_ignored),
         ):
             lines.append(f"{title}, {len(rows)} of {n:,}:" if n else f"{title}: none")
-            lines += [f"  {_line(e, self.score_kind)}" for e in rows]
+            for e in rows:
+                others = f"with {', '.join(map(visible, e.others))}" if e.others else "alone"
+                why = f"{_by(e)}{', ' * isfinite(e.effect)}{_why(e, self.score_kind)}"
+                lines.append(f"  factor {e.factor} {others}: {why}")
         return "\n".join(lines)
 
     @property
@@ -127,12 +130,6 @@ class ResultExplanation(Faced):
         what = f"p({visible(self.variable)} = {visible(self.state_name or str(self.state))})"
         warning = "" if self.converged else "; the solver has not converged"
         return f"{what} = {self.probability:.4f}, in the seed {self.seed_probability:.4f}{warning}"
-
-    @property
-    def _could(self) -> str:
-        if self.converged:
-            return "ignored factors that could still move it (estimates)"
-        return "ignored factors (what they could still do is not estimated)"
 
     def face(self) -> Face:
         """The probability, and what every factor did."""
@@ -193,8 +190,14 @@ def explain(result: Result, variable: int | str, *, top: int = 10) -> ResultExpl
     def largest(effect: Floats, of: NDArray[np.bool_]) -> tuple[Effect, ...]:
         size = np.where(np.isnan(effect), result.scores[factor], np.abs(effect))
         order = np.lexsort((factor, -size))
-        order = order[of[order]][:top]
-        return tuple(_effect(result, v, int(factor[k]), float(effect[k])) for k in order)
+        out = []
+        for k in order[of[order]][:top]:
+            i = int(factor[k])
+            others = tuple(model.name(int(b)) for b in model.scope(i) if b != v)
+            number = i if result.untouched is None else int(model.origin[i])
+            about = float(result.scores[i]), bool(result.seed[i])
+            out.append(Effect(number, others, float(effect[k]), *about))
+        return tuple(out)
 
     return ResultExplanation(
         variable=model.name(v),
@@ -223,18 +226,6 @@ def _check(result: object, top: object) -> None:
         )
     check_type(result, Result, "explain takes the result of minfer.infer or minfer.relax")
     check_whole("top", top)
-
-
-def _effect(result: Result, v: int, factor: int, effect: float) -> Effect:
-    model = result.model
-    others = tuple(model.name(int(b)) for b in model.scope(factor) if b != v)
-    number = factor if result.untouched is None else int(model.origin[factor])
-    return Effect(number, others, effect, float(result.scores[factor]), bool(result.seed[factor]))
-
-
-def _line(e: Effect, kind: str) -> str:
-    others = f"with {', '.join(map(visible, e.others))}" if e.others else "alone"
-    return f"factor {e.factor} {others}: {_by(e)}{', ' * isfinite(e.effect)}{_why(e, kind)}"
 
 
 def _by(e: Effect) -> str:
@@ -280,7 +271,8 @@ def _factors_of(result: Result, v: int) -> Iterator[_ExplainedPart]:
             tables = np.asarray(g.log_tables(rows)).reshape(len(rows), *g.shape)
             tables = tables - tables.max(axis=tuple(range(1, tables.ndim)), keepdims=True)
             psi = np.exp(tables.transpose(0, *(b + 1 for b in axes)))
-            probs = [_at(model, p, g._scope[rows, b], g.shape[b]) for b in axes]
+            first = [model._offsets[g._scope[rows, b], None] for b in axes]
+            probs = [p[at + np.arange(g.shape[b])] for at, b in zip(first, axes)]
             left = None
             if messages is not None:
                 told = log_messages(g, messages[i], rows, None)
@@ -291,11 +283,6 @@ def _factors_of(result: Result, v: int) -> Iterator[_ExplainedPart]:
 def _is_table(group: FactorGroup) -> bool:
     """Whether the factors of a group are tables, or can be written as such."""
     return group.form != "messages" and group.has_tables
-
-
-def _at(model: FactorGraph, values: Floats, variables: NDArray, size: int) -> Floats:
-    """Values (sum of states,) of some variables with so many states, shape (n, size)."""
-    return values[model._offsets[variables][:, None] + np.arange(size)]
 
 
 def _message(psi: Floats, q: list[Floats], axis: int) -> Floats:

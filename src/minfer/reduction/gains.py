@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from minfer.basics.checks import bool_mask, check_choice, check_graph, check_type
 from minfer.errors import ModelError
+from minfer.factors.group import Floats, Ints, Mask
 from minfer.solvers.base import Marginals
 
 if TYPE_CHECKING:
@@ -38,29 +39,18 @@ if TYPE_CHECKING:
 SCORES = ("gain", "residual", "reverse")
 
 
-def factor_gains(
-    model: FactorGraph, marginals: Marginals, seed: NDArray[np.bool_] | None = None
-) -> NDArray[np.float64]:
-    """Gain of every factor under the seed's marginals, shape (F,); infinite on the seed itself.
+def factor_gains(model: FactorGraph, marginals: Marginals, seed: Mask | None = None) -> Floats:
+    """Gain of every factor of a model under the seed's marginals, shape (F,).
 
-    Parameters
-    ----------
-    model : FactorGraph
-        The full model.
-    marginals : Marginals
-        Of the seed graph: the same variables, fewer factors.
-    seed : bool array (F,), optional
-        Which factors are the seed; their gains are not computed. Global factors must be among them.
+    ``seed`` (F,) says which factors are the seed: theirs are infinite. Global factors must be among
+    them.
     """
     return factor_scores(model, marginals, seed, "gain")
 
 
 def factor_scores(
-    model: FactorGraph,
-    marginals: Marginals,
-    seed: NDArray[np.bool_] | None = None,
-    score: str = "gain",
-) -> NDArray[np.float64]:
+    model: FactorGraph, marginals: Marginals, seed: Mask | None = None, score: str = "gain"
+) -> Floats:
     """As :func:`factor_gains` for any of the scores ``gain``, ``residual`` and ``reverse``."""
     check_choice("score", score, SCORES)
     check_graph(model, "factor_gains")
@@ -122,7 +112,7 @@ def _use_known_joints(
         out[part._ids] = values
 
 
-def _same_scope(seed: FactorGraph, scope: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _same_scope(seed: FactorGraph, scope: NDArray) -> tuple[Ints, Ints]:
     """For each scope (n, A) a factor of the seed over the same variables, or -1.
 
     Also the axes of that factor's joint in the order of the scope, shape (n, A).
@@ -155,7 +145,7 @@ def _same_scope(seed: FactorGraph, scope: NDArray) -> tuple[NDArray[np.int64], N
     return twin, axes
 
 
-def _reordered(joints: NDArray, axes: NDArray, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _reordered(joints: NDArray, axes: NDArray, shape: tuple[int, ...]) -> Floats:
     """Joints (n, cells) over the seed's scopes with their axes in the given order, (n, cells)."""
     out = np.empty_like(joints)
     for order in np.unique(axes, axis=0):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ModelError
+from minfer.factors.group import Floats, Mask
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -17,11 +18,11 @@ class Dropped(NamedTuple):
     """Dropped factors of one shape: n log-tables, or one for all, over A variables each."""
 
     scope: NDArray[np.int32]  # (n, A)
-    log_psi: NDArray[np.float64]  # (n, cells) or (1, cells), the last variable fastest
+    log_psi: Floats  # (n, cells) or (1, cells), the last variable fastest
     shape: tuple[int, ...]  # (S_1, ..., S_A)
 
 
-def too_large(model: FactorGraph, keep: NDArray[np.bool_]) -> str:
+def too_large(model: FactorGraph, keep: Mask) -> str:
     """A factor outside a mask (F,) that is too large for a table, in words; empty if there is none.
 
     Bounds and messages of ignored factors are computed from their tables.
@@ -35,7 +36,7 @@ def too_large(model: FactorGraph, keep: NDArray[np.bool_]) -> str:
     return ""
 
 
-def ignored(model: FactorGraph, keep: NDArray[np.bool_]) -> list[Dropped]:
+def ignored(model: FactorGraph, keep: Mask) -> list[Dropped]:
     """The factors outside a mask (F,) as :func:`certificate` takes them."""
     batches = []
     for g in model.groups:

@@ -112,7 +112,7 @@ def infer(
         costs = np.asarray(real_numbers(costs, "costs", SettingsError), float)
     clock, still = Clock(), tolerance_of(solver)
     check_graph(model, "inference")
-    mask = seed_mask(model, seed if source is None else _everything)
+    mask = seed_mask(model, seed if source is None else np.ones(model.n_factors, dtype=bool))
     start = solver(model if mask.all() else model.keep(mask))  # 1: infer in the seed
     check_type(start, Marginals, "a solver returns Marginals")
     clock.lap("seed")
@@ -160,10 +160,6 @@ def _touch(base: FactorGraph, found: Scan) -> FactorGraph:
     ids = np.concatenate([np.arange(base.n_factors), base.n_factors + found.ids])
     model = base.add_features(found.scope, found.theta, "and")
     return replace(model, lineage=base.lineage, _origin=ids)  # the seed's messages still fit
-
-
-def _everything(model: FactorGraph) -> NDArray[np.bool_]:
-    return np.ones(model.n_factors, dtype=bool)
 
 
 def _gap(

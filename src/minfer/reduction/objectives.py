@@ -33,9 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.basics.checks import bool_mask, by_name, check_number, check_whole, real_numbers
 from minfer.errors import SettingsError
-
-Mask = NDArray[np.bool_]
-Floats = NDArray[np.float64]
+from minfer.factors.group import Floats, Mask
 
 _SMALL = 1 << 8  # gains that are sorted rather than selected from
 _ROUNDS = 50  # passes of the greedy knapsack over what still fits

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.basics.checks import bool_mask, brief, check_graph, check_seconds, check_solver
 from minfer.basics.limits import clock
 from minfer.errors import RefusedError, SettingsError
+from minfer.factors.group import Floats, Mask
 from minfer.graph import FactorGraph
 from minfer.solvers.base import inner, with_inner
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: What counts as standing still for solvers without a tolerance of their own.
 TOLERANCE = 1e-6
 
-Seed = NDArray[np.bool_] | Callable[[FactorGraph], NDArray[np.bool_]]
+Seed = Mask | Callable[[FactorGraph], Mask]
 
 
 def check_certify(certify: float | None, source: FactorSource | None = None) -> None:
@@ -45,15 +45,13 @@ def check_callable(objective: object, solver: object) -> None:
     check_solver(solver)
 
 
-def seed_mask(model: FactorGraph, seed: Seed) -> NDArray[np.bool_]:
+def seed_mask(model: FactorGraph, seed: Seed) -> Mask:
     """The seed as a mask (F,)."""
     check_graph(model, "inference")
     return bool_mask(seed(model) if callable(seed) else seed, model.n_factors, "seed")
 
 
-def edge_weights(
-    solver: Solver, model: FactorGraph, keep: NDArray[np.bool_]
-) -> NDArray[np.float64] | None:
+def edge_weights(solver: Solver, model: FactorGraph, keep: Mask) -> Floats | None:
     """Edge appearance probabilities of the full model (F,), if the solver is tree-reweighted.
 
     That is one with methods ``appearance`` and ``lending``, or one around such a solver. Zeros of
@@ -66,7 +64,7 @@ def edge_weights(
     return None if appearance is None else appearance(_without_zeros(model, ~keep))
 
 
-def _without_zeros(model: FactorGraph, which: NDArray[np.bool_]) -> FactorGraph:
+def _without_zeros(model: FactorGraph, which: Mask) -> FactorGraph:
     """The model with zeros of some factors (a mask) turned into ones; itself if there are none."""
     groups = []
     for g in model.groups:
@@ -75,9 +73,7 @@ def _without_zeros(model: FactorGraph, which: NDArray[np.bool_]) -> FactorGraph:
     return model if same else replace(model, groups=tuple(groups))
 
 
-def with_edge_weights(
-    solver: Solver, rho: NDArray[np.float64] | None, model: FactorGraph
-) -> Solver:
+def with_edge_weights(solver: Solver, rho: Floats | None, model: FactorGraph) -> Solver:
     """The solver with the full model's edge weights on what is kept of it, so that both agree."""
     return solver if rho is None else with_inner(solver, lambda s: s.lending(model, rho))
 

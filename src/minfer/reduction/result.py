@@ -19,12 +19,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.basics.notebook import card
 from minfer.basics.words import counted, plain
 from minfer.errors import RefusedError, renamed
 from minfer.factors.features import binary_pairs
+from minfer.factors.group import Floats, Ints, Mask
 from minfer.reduction.bound import (
     Certificate,
     Dropped,
@@ -109,9 +109,9 @@ class Result:
     model: FactorGraph
     marginals: Marginals
     seed_marginals: Marginals
-    keep: NDArray[np.bool_]
-    seed: NDArray[np.bool_]
-    scores: NDArray[np.float64]
+    keep: Mask
+    seed: Mask
+    scores: Floats
     score_kind: str
     timings: Mapping[str, float]
     compensation: Compensation | None = None
@@ -132,7 +132,7 @@ class Result:
     # ------------------------------------------------------------------ what was kept
 
     @property
-    def kept(self) -> NDArray[np.int64]:
+    def kept(self) -> Ints:
         """Numbers of the kept factors in the full model, increasing."""
         kept = np.flatnonzero(self.keep)
         return kept if self.untouched is None else np.sort(self.model.origin[kept])
@@ -239,7 +239,7 @@ class Result:
         return low, low + (float(self.untouched.most) if self.untouched else 0.0)
 
     @cached_property
-    def error_estimates(self) -> NDArray[np.float64]:
+    def error_estimates(self) -> Floats:
         """Estimated error of each variable's marginal, its largest entry, shape (V,).
 
         How far one more message of each ignored factor would move it, others held fixed. Not a
@@ -536,6 +536,11 @@ class Result:
         """Plain Python values, ready for JSON; what is not finite becomes None."""
         low, high = self.divergence_interval
         sure = self.intervals
+        alike = (  # called so in JSON, too
+            "kept_share", "mean_error_estimate", "no_estimate", "bound", "interval", "log_z_full",
+            "no_log_z_full", "log_z_estimate", "log_z_bounds", "log_z_refuted",
+            "log_z_full_refuted", "last_change", "settled", "gap", "stopped", "advice",
+        )  # fmt: skip
         return {
             **self.marginals.to_dict(variables),
             "error_estimate": self.marginals._shown_error if self.converged else None,
@@ -552,30 +557,15 @@ class Result:
                 "added": self.n_added,
                 "ignored": self.n_ignored,
                 "untouched": self.n_untouched,
-                "kept_share": self.kept_share,
                 "score": self.score_kind,
                 "compensated": self.compensation is not None,
                 "divergence_estimate": [low, high],
                 "divergence_is_infinite": math.isinf(high),
-                "mean_error_estimate": self.mean_error_estimate,
-                "no_estimate": self.no_estimate,
                 "error_estimate_refuted": self.error_refuted,
-                "bound": self.bound,
-                "interval": self.interval,
-                "log_z_full": self.log_z_full,
                 "log_z_full_kind": self.log_z_full_kind.value,
-                "no_log_z_full": self.no_log_z_full,
-                "log_z_estimate": self.log_z_estimate,
-                "log_z_bounds": self.log_z_bounds,
-                "log_z_refuted": self.log_z_refuted,
-                "log_z_full_refuted": self.log_z_full_refuted,
                 "solver_status": self.marginals.status.value,
-                "last_change": self.last_change,
-                "settled": self.settled,
-                "gap": self.gap,
-                "stopped": self.stopped,
                 "trace": [step._asdict() for step in self.trace],
-                "advice": self.advice,
+                **{name: getattr(self, name) for name in alike},
             }),
         }  # fmt: skip
 

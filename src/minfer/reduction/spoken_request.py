@@ -221,12 +221,8 @@ def account(
 ) -> Account:
     """Everything told of an answer, computed.
 
-    Parameters
-    ----------
-    request, result, solver : what was asked for, and what came of it
-    bounding : whether to bound the divergence, and all else that is computed on first access
-    comparing : whether to run the full inference too
-    explaining : titles with variables to explain; None for the whole model
+    ``bounding``: the divergence, and all else that is on first access; ``comparing``: the full
+    inference too; ``explaining``: titles with variables, or None for the whole model.
     """
     if bounding:
         result = looked_at(result, request.time_limit is not None)

@@ -30,6 +30,7 @@ from minfer.report.page import page
 from minfer.report.parts import STEPS
 from minfer.report.sentence import Problem, SweptSentence
 from minfer.report.sweep import Sweep
+from minfer.say.answers import describe
 from minfer.solvers.bp import BeliefPropagation
 
 if TYPE_CHECKING:
@@ -104,9 +105,8 @@ def report(
         model, objective, run, lambda first: GraphDrawing(first, model.name), model.name,
         certify=certify, first=first,
     )  # fmt: skip
-    about = repr(model).removeprefix("FactorGraph(").removesuffix(")")
     call = command or f"minfer.report.report(model, {objective!r})"
-    head = {"about": about, "method": method or words, "command": call}
+    head = {"about": describe(model), "method": method or words, "command": call}
     return page({**head, **sweep.collect(subject)}, title or "model")
 
 

@@ -128,13 +128,15 @@ def explore(
         )
     engine = _engine(graph, fix, targets is not None)
     if seen and not fix:
-        try:
-            _check_possible(graph, seen)
+        try:  # or the page would begin with what cannot be
+            known = graph.with_evidence(dict[int | str, int | str](seen.items()))
+            possible = only_tables(condition(known))
+            pass_messages(possible, clique_tree(possible))
         except ContradictionError as error:
             raise located(error, graph, seen, {}) from None
     parents = _parents(graph)
-    sizes = np.array([(WIDTH, _height(s)) for s in graph.n_states.tolist()], dtype=float)
-    sizes = sizes.reshape(-1, 2)
+    heights = [ROW * s if s <= MAX_ROWS else HISTOGRAM for s in graph.n_states.tolist()]
+    sizes = np.array([(WIDTH, HEAD + FOOT + h) for h in heights], dtype=float).reshape(-1, 2)
     variables = counted(graph.n_variables, "variable")
     if parents is None:
         drawing = spread([graph.scope(f).tolist() for f in range(graph.n_factors)], sizes)
@@ -158,10 +160,6 @@ def explore(
         "engine": engine,
     }
     return Explorer(page(data, title or "network", "explore"))
-
-
-def _height(states: int) -> int:
-    return HEAD + FOOT + (ROW * states if states <= MAX_ROWS else HISTOGRAM)
 
 
 def _without_evidence(graph: FactorGraph) -> tuple[FactorGraph, dict[int, int]]:
@@ -211,12 +209,6 @@ def _built_in(graph: FactorGraph) -> tuple[list[dict[str, str]], float | None]:
     answer = query(graph, [0])
     assert isinstance(answer, Joint)
     return out, answer.log_evidence
-
-
-def _check_possible(graph: FactorGraph, seen: dict[int, int]) -> None:
-    """ContradictionError where the page would begin with what cannot be."""
-    model = only_tables(condition(graph.with_evidence(dict[int | str, int | str](seen.items()))))
-    pass_messages(model, clique_tree(model))
 
 
 def _part(

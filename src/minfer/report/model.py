@@ -7,7 +7,6 @@ full model's marginals, found once, and how every step's answer fares by them), 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from minfer.reduction.parts_of_infer import check_certify
 from minfer.reduction.result import Result
 from minfer.report.parts import moved, short, shown_errors
 from minfer.say.intervals import REFUTED
-from minfer.say.reduced import next_move
+from minfer.say.reduced import next_move, why_no_bound
 from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
@@ -46,22 +45,11 @@ BOUNDING = 20.0  # seconds that all bounds of a report may take
 
 
 class SweptModel:
-    """A factor graph, answered by Results.
+    """A factor graph, answered by Results; the slider starts at ``objective``.
 
-    Parameters
-    ----------
-    model : FactorGraph
-    objective : MinSize, MinDivergence, MinJoint or Budget
-        Where the slider starts.
-    run : a function of an objective that returns a Result
-    draw : a function of the first Result that returns a drawing
-    name : a function of a variable's number, what it is called
-    no_bound : str
-        Why no bound is computed; empty if one is.
-    certify : float, optional
-        Seconds for intervals of the full model's marginals.
-    first : Result, optional
-        What ``run`` gave for the objective, where that is known.
+    ``draw`` makes a drawing from the first Result, ``name`` calls a variable by its number,
+    ``no_bound`` says why no bound is computed, ``certify`` has seconds for intervals, and ``first``
+    is what ``run`` gave for the objective, where that is known.
     """
 
     everything = ""  # the objective chooses from all
@@ -82,7 +70,8 @@ class SweptModel:
         self.first = run(objective) if first is None else first
         self.scores = self.eligible = self.first.scores
         self.drawing = draw(self.first)
-        self.rows = chosen_rows(self.first)
+        rows = moved(self.first)  # of the table: those furthest from the seed's
+        self.rows = sorted(rows[:MOST_ROWS].tolist())
         self.bounding = 0.0
         self.sure = self.first.intervals
         if self.sure is None and certify is not None:
@@ -130,7 +119,7 @@ class SweptModel:
         }
 
     def whole(self) -> dict[str, Any]:
-        first = self.first
+        first, named = self.first, self.model._states or (None,) * self.model.n_variables
         return {
             "score": first.score_kind,
             "solver": repr(first.marginals.solver),
@@ -138,7 +127,10 @@ class SweptModel:
             "n_forced": first.n_forced,
             "n_candidates": first.n_factors - first.n_seed - first.n_forced,
             "seed_residuals": residuals(first.seed_marginals),
-            "rows": self._rows(),
+            "rows": [
+                {"name": self.name(v), "states": int(self.model.n_states[v]), "labels": named[v]}
+                for v in self.rows
+            ],
             "certified": self._certified(),
             "drawing": self.drawing.data,
             "notes": [*self.drawing.notes, *self._notes()],
@@ -156,13 +148,9 @@ class SweptModel:
         if reason:
             return None, reason
         began = time.perf_counter()
-        found = result.certificate
+        reason = why_no_bound(result)
         self.bounding += time.perf_counter() - began
-        if found.bound is None:
-            return None, found.reason.replace(" in H", " in the reduced model")
-        if math.isinf(found.bound):
-            return None, "an ignored factor forbids what the reduced model allows"
-        return found.bound, ""
+        return (None, reason) if reason else (result.bound, "")
 
     # ------------------------------------------------------------------ intervals
 
@@ -198,13 +186,6 @@ class SweptModel:
 
     # ------------------------------------------------------------------ variables
 
-    def _rows(self) -> list[dict[str, Any]]:
-        named = self.model._states or (None,) * self.model.n_variables
-        return [
-            {"name": self.name(v), "states": int(self.model.n_states[v]), "labels": named[v]}
-            for v in self.rows
-        ]
-
     def _row(self, marginals: Marginals, v: int) -> list[float | None]:
         """Probabilities of all states, of many-state variables the likeliest one and its own."""
         p = marginals[v]
@@ -220,14 +201,6 @@ class SweptModel:
             f"The table shows {len(self.rows):,} of {self.model.n_variables:,} variables, those "
             "that the kept factors moved most; all variables count in every mean, maximum and sum."
         ]
-
-
-def chosen_rows(result: Result) -> list[int]:
-    """Variables of the table: all, or those whose marginals are furthest from the seed's."""
-    n = result.model.n_variables
-    if n <= MOST_ROWS:
-        return list(range(n))
-    return sorted(moved(result)[:MOST_ROWS].tolist())
 
 
 def residuals(marginals: Marginals) -> list[list[float | None]]:

@@ -79,7 +79,7 @@ def values(parameter: Parameter, scores: NDArray[np.float64], steps: int = STEPS
         if parameter.name == "max_factors":
             proposed.append(k)
         elif parameter.name == "factor_cost":
-            proposed.append(_up(2 * ranked[0]) if k == 0 else _down(ranked[k - 1]) * (k < n))
+            proposed.append(_up(2 * ranked[0]) if k == 0 else -_up(-ranked[k - 1]) * (k < n))
         else:
             proposed.append(_up(float(ranked[k:].sum())))
     by_size: dict[int, float] = {}
@@ -92,11 +92,6 @@ def _up(x: float) -> float:
     """At least x, with two digits."""
     y = float(f"{x:.1e}")
     return y if y >= x else float(f"{y + 10.0 ** (math.floor(math.log10(abs(x))) - 1):.1e}")
-
-
-def _down(x: float) -> float:
-    """At most x, with two digits."""
-    return -_up(-x)
 
 
 class Histogram:

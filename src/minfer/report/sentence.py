@@ -56,14 +56,9 @@ class Problem(NamedTuple):
 
 
 class SweptSentence:
-    """A sentence, answered by ArcMarginals.
+    """A sentence, answered by ArcMarginals; ``gold`` (n,) are heads to compare with, or None.
 
-    Parameters
-    ----------
-    problem : Problem
-    inference : Inference
-        How it is answered at every step, but for the objective.
-    gold : (n,) heads to compare with, or None
+    ``inference`` is how it is answered at every step, but for the objective.
     """
 
     def __init__(

@@ -81,11 +81,14 @@ class Auto(Preparable):
             timings["choose"] = clock() - began
             plain = BeliefPropagation(max_iters=self.max_iters, tol=self.tol)
             answer, how = at_rest(plain, graph, start, deadline_of(self.time_limit, began))
-            better, whose = answer, ""
-            if self.time_limit is not None and not _is_exact(answer):
-                better, whose = self._improve(graph, answer, clock() - began)
-            why = _reasons(why, how, whose)
-            answer = better
+            whose = ""
+            on_a_forest = answer.converged and answer.log_z_kind is LogZ.EXACT
+            if self.time_limit is not None and not on_a_forest:
+                answer, whose = self._improve(graph, answer, clock() - began)
+            parts = [whose, why, f"BeliefPropagation {how}" if how else ""]
+            if not whose:  # whose answer it is comes first, then what became of the others
+                parts = [f"BeliefPropagation: {why}", how]
+            why = "; ".join(filter(None, parts))
         if self.time_limit is not None and compiled() - before > WORTH_SAYING:
             why += (
                 f"; compiling kernels took {compiled() - before:.0f} s, which time_limit does not "
@@ -151,19 +154,3 @@ class Auto(Preparable):
         if self.time_limit is None:
             return None
         return max(self.time_limit - (clock() - began), 1e-3)
-
-
-def _reasons(why: str, how: str, whose: str) -> str:
-    """The note: whose answer it is comes first, then what became of the others.
-
-    ``why`` not the exact one, ``how`` belief propagation ended if there is something to say, and
-    ``whose`` answer of the portfolio it is, if that was run.
-    """
-    if not whose:
-        return f"BeliefPropagation: {why}; {how}" if how else f"BeliefPropagation: {why}"
-    return f"{whose}; {why}; BeliefPropagation {how}" if how else f"{whose}; {why}"
-
-
-def _is_exact(answer: Marginals) -> bool:
-    """Belief propagation on a forest: converged, and its log Z is exact."""
-    return answer.converged and answer.log_z_kind is LogZ.EXACT

@@ -30,15 +30,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.checks import by_name, check_seconds, check_whole
-from minfer.basics.limits import clock, deadline_of, start_clock
-from minfer.engine.conditioning import Conditioned, condition
-from minfer.engine.layout import Scopes, lay_out, scopes
+from minfer.basics.limits import clock, deadline_of
+from minfer.engine.conditioning import Conditioned
+from minfer.engine.layout import Scopes, scopes
 from minfer.engine.support import lift
 from minfer.errors import ContradictionError, RefusedError
 from minfer.kernels.backend import backend
-from minfer.solvers.base import Marginals, check_start, normalised
+from minfer.solvers.base import Marginals, normalised
 from minfer.solvers.irreducible import haven, may_be_trapped, may_stick
 from minfer.solvers.mean_field import (
+    OnSites,
     Pace,
     initial_probs,
     is_idle,
@@ -46,7 +47,6 @@ from minfer.solvers.mean_field import (
     max_moves,
     random_words,
 )
-from minfer.solvers.preparable import Preparable
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ _TRIES = 3  # fresh draws per chain in the search for an allowed assignment
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class Gibbs(Preparable):
+class Gibbs(OnSites):
     """Single-site Gibbs sampling with several independent chains. It has no log Z: that is NaN.
 
     Parameters
@@ -105,13 +105,6 @@ class Gibbs(Preparable):
         for name, least in (("n_sweeps", 1), ("n_chains", 1), ("burn_in", 0), ("rng", 0)):
             check_whole(name, getattr(self, name), least)
         check_seconds("time_limit", self.time_limit)
-
-    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        begin = start_clock(self.time_limit)
-        model = condition(graph)
-        check_start(start)
-        self.check(model)
-        return self.run(graph, model, lay_out(model), start, begin)
 
     def check(self, model: Conditioned) -> None:
         """Raise RefusedError where it cannot take the model."""
@@ -251,14 +244,12 @@ class _Chains:
                 if make_feasible(self.on, self.there, x[0], words[0], self.deadline):
                     break
             else:
+                or_time = " or the time limit" * (self.deadline < math.inf)
                 raise RefusedError(
                     f"Gibbs found no assignment that the model allows, in {_TRIES} searches of "
-                    f"{max_moves(x.shape[1]):,} moves{self._or_time()}; use Exact or "
+                    f"{max_moves(x.shape[1]):,} moves{or_time}; use Exact or "
                     "BeliefPropagation, or start from an answer that is closer (start=...)"
                 )
-
-    def _or_time(self) -> str:
-        return " or the time limit" if self.deadline < math.inf else ""
 
     def sample(self) -> NDArray[np.float64]:
         """Burn in, then record; the largest change of a chain's mean, sweep by sweep."""

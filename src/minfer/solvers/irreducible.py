@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.engine.layout import join, same_steps
-from minfer.factors.group import all_cells, components
+from minfer.factors.group import Floats, Ints, Mask, all_cells, components
 
 if TYPE_CHECKING:
     from minfer.engine.conditioning import Conditioned
@@ -112,7 +112,8 @@ def may_be_trapped(model: Conditioned) -> str:
         members = np.flatnonzero(part == c)
         mine = [(g, rows[part[g._scope[rows, 0]] == c]) for g, rows in hard]
         cells = math.prod(graph._n_states[members].tolist())
-        if n >= MAX_PARTS or cells > MAX_CELLS or not _all_joined(_allowed(model, members, mine)):
+        few = n < MAX_PARTS and cells <= MAX_CELLS
+        if not few or _islands(_allowed(model, members, mine)).max(initial=0):
             return f"{_first_of(hard, part, c)}, which forbids something"
     return ""
 
@@ -120,11 +121,8 @@ def may_be_trapped(model: Conditioned) -> str:
 def may_stick(model: Conditioned, states: NDArray[np.int32], sweeps: int) -> str:
     """A factor by whose finite weights chains may have stayed where they began, in words.
 
-    Parameters
-    ----------
-    model : Conditioned
-    states : int array (C, V), where the chains ended
-    sweeps : int, of each chain; what is less probable than one in so many is taken to be not seen
+    The chains ended in ``states`` (C, V); what is less probable than one in ``sweeps`` is taken to
+    be not seen.
     """
     nats = math.log(max(sweeps, 2))
     tied = [(g, rows) for g in model.groups if len(rows := np.flatnonzero(_range(g) > nats))]
@@ -152,7 +150,7 @@ def may_stick(model: Conditioned, states: NDArray[np.int32], sweeps: int) -> str
     return _first_of(tied, part, int(part[bare[0]])) if len(bare) else ""
 
 
-def _range(group: FactorGroup) -> NDArray[np.float64]:
+def _range(group: FactorGroup) -> Floats:
     """Largest less smallest log psi of each factor, (F,); infinite where it has a zero."""
     if group.form != "machine":
         return group.spread()
@@ -160,14 +158,12 @@ def _range(group: FactorGroup) -> NDArray[np.float64]:
     return np.broadcast_to(final.max(axis=1) - final.min(axis=1), (len(group),))
 
 
-def _first_of(
-    tied: list[tuple[FactorGroup, NDArray[np.int64]]], part: NDArray[np.int32], c: int
-) -> str:
+def _first_of(tied: list[tuple[FactorGroup, Ints]], part: NDArray[np.int32], c: int) -> str:
     ids = [g._ids[rows[part[g._scope[rows, 0]] == c]] for g, rows in tied]
     return f"factor {int(np.concatenate(ids).min())}"
 
 
-def tied_parts(n: int, groups: list[tuple[FactorGroup, NDArray[np.int64]]]) -> NDArray[np.int32]:
+def tied_parts(n: int, groups: list[tuple[FactorGroup, Ints]]) -> NDArray[np.int32]:
     """The part of each of n variables: those that share one of these factors belong together."""
     scopes = [g._scope[rows] for g, rows in groups]
     first = join([np.repeat(s[:, 0], s.shape[1] - 1) for s in scopes], np.int32)
@@ -175,9 +171,7 @@ def tied_parts(n: int, groups: list[tuple[FactorGroup, NDArray[np.int64]]]) -> N
     return components(n, first, others)
 
 
-def _block_scores(
-    model: Conditioned, members: NDArray[np.int64], x: NDArray[np.int32]
-) -> NDArray[np.float64]:
+def _block_scores(model: Conditioned, members: Ints, x: NDArray[np.int32]) -> Floats:
     """log p of all assignments of a block, up to a constant, given the others' states."""
     graph = model.graph
     shape = tuple(graph._n_states[members].tolist())
@@ -198,7 +192,7 @@ def _block_scores(
     return total.reshape(shape)
 
 
-def _is_stuck(scores: NDArray[np.float64], cell: tuple[int, ...], nats: float) -> bool:
+def _is_stuck(scores: Floats, cell: tuple[int, ...], nats: float) -> bool:
     """Whether a chain that ended in a cell misses a share: of islands apart by so many nats."""
     top = float(scores.max())
     allowed = scores > top - nats
@@ -209,7 +203,7 @@ def _is_stuck(scores: NDArray[np.float64], cell: tuple[int, ...], nats: float) -
     return mine < 0 or bool(mass[mine] < (1.0 - MISSED) * mass.sum())
 
 
-def _climbed(scores: NDArray[np.float64], cell: tuple[int, ...]) -> tuple[int, ...]:
+def _climbed(scores: Floats, cell: tuple[int, ...]) -> tuple[int, ...]:
     """From a cell to the best that changes of one coordinate, each for the better, lead to."""
     while True:
         lines = [np.moveaxis(scores, a, -1)[cell[:a] + cell[a + 1 :]] for a in range(len(cell))]
@@ -221,11 +215,7 @@ def _climbed(scores: NDArray[np.float64], cell: tuple[int, ...]) -> tuple[int, .
 
 
 def _exclude(
-    safe: NDArray[np.bool_],
-    model: Conditioned,
-    group: FactorGroup,
-    rows: NDArray[np.int64],
-    nats: float = math.inf,
+    safe: Mask, model: Conditioned, group: FactorGroup, rows: Ints, nats: float = math.inf
 ) -> None:
     """Take from ``safe`` the states that a variable may not always take; ``nats`` count as zero."""
     for a, harmless in enumerate(_harmless(group, rows, nats)):
@@ -234,11 +224,7 @@ def _exclude(
         safe[states[~harmless]] = False
 
 
-def _allowed(
-    model: Conditioned,
-    members: NDArray[np.int64],
-    hard: list[tuple[FactorGroup, NDArray[np.int64]]],
-) -> NDArray[np.bool_]:
+def _allowed(model: Conditioned, members: Ints, hard: list[tuple[FactorGroup, Ints]]) -> Mask:
     """Which assignments of a part are allowed, (S_1, ..., S_n)."""
     shape = tuple(model.graph._n_states[members].tolist())
     x = all_cells(shape)
@@ -250,12 +236,7 @@ def _allowed(
     return ok.reshape(shape)
 
 
-def _all_joined(allowed: NDArray[np.bool_]) -> bool:
-    """Whether changes of one coordinate lead from each allowed cell to all others."""
-    return int(_islands(allowed).max(initial=0)) == 0
-
-
-def _islands(allowed: NDArray[np.bool_]) -> NDArray[np.int32]:
+def _islands(allowed: Mask) -> NDArray[np.int32]:
     """The island of each allowed cell, (n,): changes of one coordinate lead around it."""
     cell = np.flatnonzero(allowed)
     number = np.full(allowed.size, -1, dtype=np.int32)
@@ -270,9 +251,7 @@ def _islands(allowed: NDArray[np.bool_]) -> NDArray[np.int32]:
     return components(len(cell), i, j)
 
 
-def _harmless(
-    group: FactorGroup, rows: NDArray[np.int64], nats: float
-) -> Iterator[NDArray[np.bool_]]:
+def _harmless(group: FactorGroup, rows: Ints, nats: float) -> Iterator[Mask]:
     """States that a variable may always take, by position: each (n, S_a)."""
     if group.form == "machine":
         m = group.machine()
@@ -294,7 +273,7 @@ def _harmless(
         yield np.asarray(kept.all(axis=others))
 
 
-def _moves(m: Machine, start: int, ends: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _moves(m: Machine, start: int, ends: Mask) -> Mask:
     """Whether each literal may be made false, and made true, wherever it was allowed, (A, 2).
 
     The pairs of states that the two values of a literal lead to are followed to the end. Literals

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,9 +50,20 @@ _PENALTIES = np.concatenate([2.0 ** np.arange(1, 13), np.full(12, np.inf)])
 _CALL_SECONDS = 0.05  # how long one kernel call should last, so that Ctrl-C and limits are seen
 
 
+class OnSites(Preparable):
+    """A solver that goes from variable to variable over a :class:`SiteLayout`."""
+
+    def __call__(self: Any, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
+        begin = start_clock(self.time_limit)
+        model = condition(graph)
+        check_start(start)
+        self.check(model)
+        return self.run(graph, model, lay_out(model), start, begin)
+
+
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class MeanField(Preparable):
+class MeanField(OnSites):
     """Naive mean field; its log Z is a lower bound.
 
     Parameters
@@ -79,13 +90,6 @@ class MeanField(Preparable):
 
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, 0.0, self.time_limit)
-
-    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        begin = start_clock(self.time_limit)
-        model = condition(graph)
-        check_start(start)
-        self.check(model)
-        return self.run(graph, model, lay_out(model), start, begin)
 
     def check(self, model: Conditioned) -> None:
         """Raise RefusedError where it cannot take the model."""
@@ -152,10 +156,6 @@ class _Climb:
         self.tol = float(settings.tol)  # the kernel is compiled for floats
 
     @property
-    def n_sweeps(self) -> int:
-        return self.trace.shape[1]
-
-    @property
     def out_of_time(self) -> bool:
         return clock() >= self.deadline
 
@@ -176,7 +176,7 @@ class _Climb:
     def sweep(self, penalties: NDArray[np.float64], until_allowed: bool) -> int:
         """One kernel call; the number of sweeps it made."""
         charged, trace = self.on.put((penalties, np.zeros((3, len(penalties)))))
-        backward = self.n_sweeps % 2 == 1
+        backward = self.trace.shape[1] % 2 == 1
         with self.pace:
             n = self.kernels.ascend(
                 self.there, self.q, self.before, self.calm, charged, backward, until_allowed,
@@ -207,9 +207,9 @@ class _Climb:
     def settle(self) -> None:
         """The ascent proper: lexicographic sweeps, one at least, until nothing moves."""
         while True:
-            n = min(self.pace.n, self.settings.max_iters - self.n_sweeps)
-            self.sweep(np.full(n, np.inf), until_allowed=False)
-            if self.settled or self.n_sweeps >= self.settings.max_iters or self.out_of_time:
+            left = self.settings.max_iters - self.trace.shape[1]
+            left -= self.sweep(np.full(min(self.pace.n, left), np.inf), until_allowed=False)
+            if self.settled or left <= 0 or self.out_of_time:
                 return
 
     @property

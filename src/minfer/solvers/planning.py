@@ -256,16 +256,12 @@ def _sweep_ns(group: FactorGroup) -> float:
         each = group.shape[0] * (NS_LABEL + NS_TAP * taps.shape[1])
     else:
         each = NS_CELL * group.n_cells * group.arity
-    if group.kind == "table" and _is_extreme(group.stored_tables()):
-        each *= LOG_SPACE
+    if group.kind == "table":
+        log_psi = group.stored_tables()
+        low = np.where(log_psi > -np.inf, log_psi, np.inf).min(axis=1, initial=np.inf)
+        if (log_psi.max(axis=1, initial=-np.inf) - low > LOG_SPACE_RANGE).any():
+            each *= LOG_SPACE
     return each * len(group)
-
-
-def _is_extreme(log_psi: np.ndarray) -> bool:
-    """Whether some table spans too many orders of magnitude for linear space."""
-    low = np.where(log_psi > -np.inf, log_psi, np.inf).min(axis=1, initial=np.inf)
-    high = log_psi.max(axis=1, initial=-np.inf)
-    return bool((high - low > LOG_SPACE_RANGE).any())
 
 
 def _recommend(by_name: dict[str, Estimate], cheap: bool) -> tuple[str, str]:

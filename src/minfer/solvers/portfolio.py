@@ -12,17 +12,13 @@ Where an exact answer does not fit, belief propagation comes first, then, with w
 * certified intervals (:func:`minfer.intervals`), into which the answer is clipped.
 
 Tempering is the referee, because it alone knows its error: the standard error s over independent
-ensembles. While it has seen enough round trips it is right within about s, so a message passing
-answer that lies further off is wrong, and one within s of it is taken, since it carries no noise.
-(Where s is large, modes may be missing from it, too: then it takes several s to outvote an answer
-that converged. And behind zeros all ensembles can miss the same modes, round trips or not: far off
-from what belief propagation and join graphs of several sizes agree on, samples are not taken.)
-Without these s is not to be believed, and is multiplied by ``NO_TRIPS``; then every method
-vouches for itself, and the smallest doubt is taken: join graphs and windows are sequences, whose
-doubt is how far the last step moved their answer; that of samples is their s, in models without
-zeros alone, where every other ensemble begins at the best of these answers and a copy can leave
-any mode. Whatever is taken is an estimate; its error estimate is the samples' own, or how far it
-lies from the next best method.
+ensembles. While it has seen enough round trips, a message passing answer further off than about s
+is wrong, and one within s is taken, since it carries no noise. (Where s is large it takes several s
+to outvote an answer that converged; behind zeros, samples far off from what belief propagation and
+join graphs of several sizes agree on are not taken.) Without round trips s counts ``NO_TRIPS``
+times, every method vouches for itself, and the smallest doubt is taken: of join graphs and windows
+how far the last step moved them, of samples, in models without zeros, their s. The error estimate
+is the samples' own, or how far the answer lies from the next best method.
 """
 
 from __future__ import annotations
@@ -33,7 +29,6 @@ from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
 from minfer.engine.conditioning import Conditioned, condition
@@ -114,7 +109,6 @@ def best_of(
     the tables of join graphs, too.
     """
     found = [Contender("BeliefPropagation", first)]
-    said: list[str] = []
     model = condition(graph)
     intervals_at = deadline
     if seconds >= LEAST_FOR_INTERVALS:
@@ -136,14 +130,10 @@ def best_of(
         return more[-1].answer, f"{more[-1].name} is exact: {more[-1].answer.note}"
     found = [c for c in found if c.name not in [m.name for m in more]] + more
     chosen, why = _choose(found, samples, soft)
-    said.append(why)
-    said.append(f"ran {', '.join([c.name for c in found] + ['Tempering'] * (samples is not None))}")
-    if why_not:
-        said.append(why_not)
+    ran, clipped = [c.name for c in found] + ["Tempering"] * (samples is not None), ""
     if seconds >= LEAST_FOR_INTERVALS:
         chosen, clipped = _clip(graph, chosen, max(deadline - clock(), 0.05))
-        said += [clipped] if clipped else []
-    return chosen, "; ".join(said)
+    return chosen, "; ".join(filter(None, [why, f"ran {', '.join(ran)}", why_not, clipped]))
 
 
 class _Joins:
@@ -446,9 +436,11 @@ def _clip(graph: FactorGraph, answer: Marginals, seconds: float) -> tuple[Margin
         found = intervals(graph, seconds, methods=methods, workers=1)
     except MinferError:
         return answer, about
-    outside = _outside(graph, answer.probs, found.lo, found.hi)
+    p = answer.probs
+    outside = (p < found.lo - 1e-9) | (p > found.hi + 1e-9)
     if not outside.any():
         return answer, about
+    outside = np.logical_or.reduceat(outside, graph._offsets[:-1])  # of variables
     probs = found.clip(answer).probs
     moved = (
         f"{int(outside.sum()):,} of {graph.n_variables:,} marginals moved into certified intervals"
@@ -465,10 +457,3 @@ def _is_compiled(method: str) -> bool:
 
     module, name = _ENTRIES[method]
     return ready(getattr(import_module(f"minfer.kernels.{module}"), name))
-
-
-def _outside(graph: FactorGraph, p: NDArray, lo: NDArray, hi: NDArray) -> NDArray[np.bool_]:
-    """Variables with a state outside its interval, (V,)."""
-    if not graph.n_variables:
-        return np.zeros(0, dtype=bool)
-    return np.logical_or.reduceat((p < lo - 1e-9) | (p > hi + 1e-9), graph._offsets[:-1])

@@ -1,4 +1,4 @@
-"""Solvers that have nothing to prepare."""
+"""Solvers of which a preparation keeps nothing of its own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class Preparable:
-    """A solver that has nothing to prepare: each call of what it gives is a run like any other."""
+    """A solver that a preparation calls again, with what it knows of the factors."""
 
     def prepare(self: Any, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'."""
+        """The same interface as other solvers'; calls share what the factors are laid out as."""
         from minfer.solvers.prepared import Prepared
 
         return Prepared(self, graph)

@@ -157,7 +157,9 @@ class _BlockAscent:
         self.off = model.graph._offsets
         self.tables = [g.log_tables() for g in model.groups]
         labels = self._given() if settings.blocks is not None else forests(model, self.tables)
-        self.q = _first(model, start, graph)
+        self.q, _ = softmax(model)
+        if start is not None and np.array_equal(start.graph._n_states, graph._n_states):
+            self.q[: len(start.probs)] = without_least(start.probs)
         self.joints: dict[tuple[int, tuple[int, ...]], NDArray[np.float64]] = {}
         self.blocks = [self._block(b, labels) for b in range(int(labels.max(initial=-1)) + 1)]
         self.value = np.full(len(self.blocks), -np.inf)  # log Z_b less what crosses
@@ -318,7 +320,6 @@ class _BlockAscent:
         at = 0
         value, crossing = found.log_z, 0.0
         for part, table in zip(block.parts, left):
-            n = len(part.rows)
             if len(part.inside) > 1:
                 joint = found.joints[at : at + table.size].reshape(table.shape)
                 at += table.size
@@ -330,7 +331,6 @@ class _BlockAscent:
                 each = (joint * table).sum(axis=1)
                 value -= float(each.sum())
                 crossing += float(each[part.last].sum())
-            assert n == len(table)
         self.value[b], self.crossing[b] = value, crossing
         return moved
 
@@ -346,10 +346,6 @@ class _BlockAscent:
             self.joints[part.group, part.inside][part.rows] = joint
         return moved
 
-    def _rests(self) -> bool:
-        """Whether no update of one block alone would move it by more than ``tol``."""
-        return all(self.would_move(b) <= self.settings.tol for b in range(len(self.blocks)))
-
     def bound(self) -> float:
         """The lower bound on log Z, less what rounding may have added."""
         terms = np.concatenate([self.value, self.crossing, [self.constant]])
@@ -362,10 +358,14 @@ class _BlockAscent:
         residuals: list[float] = []
         bounds: list[float] = []
         status = Status.MAX_ITERS
+        each, tol = range(len(self.blocks)), self.settings.tol
         while len(bounds) < self.settings.max_iters:
-            residuals.append(max([self.update(b) for b in range(len(self.blocks))], default=0.0))
+            residuals.append(max([self.update(b) for b in each], default=0.0))
             bounds.append(self.bound())
-            if len(self.blocks) <= 1 or (residuals[-1] <= self.settings.tol and self._rests()):
+            still = len(self.blocks) <= 1
+            if not still and residuals[-1] <= tol:
+                still = all(self.would_move(b) <= tol for b in each)
+            if still:
                 status = Status.CONVERGED
                 break
             if clock() > self.deadline:
@@ -445,7 +445,9 @@ def forests(model: Conditioned, tables: list[NDArray[np.float64]]) -> NDArray[np
                         near[a][b] = near[a].get(b, 0.0) + s
     labels = np.full(n, -1, dtype=np.int64)
     block_of: dict[int, int] = {}
-    sets: list[_Sets] = []
+    tree: dict[int, int] = {}  # of each unit, called as its first one
+    members: dict[int, list[int]] = {}  # of each tree
+    n_blocks = 0
     for v in range(n):
         u = unit[v]
         if model.fixed[v] >= 0 or u in block_of:
@@ -455,15 +457,17 @@ def forests(model: Conditioned, tables: list[NDArray[np.float64]]) -> NDArray[np
         for w, s in near[u].items():
             if w in block_of:
                 pull[block_of[w]] += s
-                met[block_of[w]].append(sets[block_of[w]].find(w))
-        open_ = [b for b in range(len(sets)) if len(set(met[b])) == len(met[b])]
+                met[block_of[w]].append(tree[w])
+        open_ = [b for b in range(n_blocks) if len(set(met[b])) == len(met[b])]
         if not open_:
-            sets.append(_Sets(n))
-            open_ = [len(sets) - 1]
+            n_blocks += 1
+            open_ = [n_blocks - 1]
         b = max(open_, key=lambda b: (pull[b], -b))
         block_of[u] = b
-        for root in met[b]:
-            sets[b].join(root, u)
+        *others, home = sorted(met[b], key=lambda t: len(members[t])) or [u]
+        joined = [u, *(w for t in others for w in members.pop(t))]
+        members.setdefault(home, []).extend(joined)
+        tree.update(dict.fromkeys(joined, home))
     for v in range(n):
         if model.fixed[v] < 0:
             labels[v] = block_of[unit[v]]
@@ -480,30 +484,3 @@ def _block_of(graph: FactorGraph, blocks: Sequence[Sequence[int | str]]) -> NDAr
                 raise SettingsError(f"blocks: {graph.name(v)} is in two of them")
             out[v] = b
     return out
-
-
-class _Sets:
-    """Disjoint sets of 0..n-1."""
-
-    def __init__(self, n: int) -> None:
-        self.up = list(range(n))
-
-    def find(self, v: int) -> int:
-        while self.up[v] != v:
-            self.up[v] = self.up[self.up[v]]
-            v = self.up[v]
-        return v
-
-    def join(self, a: int, b: int) -> None:
-        a, b = self.find(a), self.find(b)
-        if a != b:
-            self.up[max(a, b)] = min(a, b)
-
-
-def _first(model: Conditioned, start: Marginals | None, graph: FactorGraph) -> NDArray[np.float64]:
-    """The q to begin with, (sum S,): of ``start`` if it fits, else of the field alone."""
-    q, _ = softmax(model)
-    if start is not None and np.array_equal(start.graph._n_states, graph._n_states):
-        known = len(start.probs)
-        q[:known] = without_least(start.probs)
-    return q

@@ -64,7 +64,7 @@ PENALTY = 30.0
 MAX_WRITTEN = 1 << 12
 #: Rounds of burn-in after each of which the ladder is moved.
 ROUNDS = 12
-#: TemperingSums sweeps before samples may stop early.
+#: Recorded sweeps before samples may stop early.
 LEAST_SWEEPS = 200
 #: The lowest temperature of the first ladder but zero.
 FIRST_BETA = 0.02
@@ -79,7 +79,7 @@ class Tempering(Preparable):
     Parameters
     ----------
     n_sweeps : int
-        TemperingSums sweeps of each ensemble.
+        Recorded sweeps of each ensemble.
     burn_in : int
         Sweeps before that, during which the ladder of temperatures is found.
     n_replicas : int
@@ -323,7 +323,7 @@ class Ensembles:
 
     def answer(self) -> Marginals:
         """Burn in, sample, and the answer."""
-        finished = self.burn_in() if self.busy else True
+        finished = not self.busy or self.burn_in()
         self.forget()
         if self.busy:
             self.sample()
@@ -339,19 +339,17 @@ class Ensembles:
                 "BeliefPropagation, raise n_sweeps, or start from an answer that is closer "
                 "(start=...)"
             )
-        chains = self.chain_probs()
-        error = self.error()
         probs = self.probs()
         lift(self.model, probs)
-        note = self.note() if busy else ""
         return Marginals(
             self.graph, probs, self.settings,
             Status.SAMPLED if finished else Status.TIME_LIMIT, LogZ.ESTIMATE,
             iterations=int(sums.valid[0, 0]), residuals=self.residuals,
             timings={"iterate": clock() - self.begin},
-            error_estimate=error, note=note,
+            error_estimate=self.error(), note=self.note() if busy else "",
             state=TemperingState(
-                self.model, *self.counted, self.on.get(self._counts), chains, self.coldest(),
+                self.model, *self.counted, self.on.get(self._counts), self.chain_probs(),
+                self.coldest(),
                 value=self.log_z(), beta=self.beta.copy(), acceptance=self.acceptance(),
                 round_trips=sums.trips[:, 0].copy(),
             ),
@@ -360,10 +358,7 @@ class Ensembles:
     def chain_probs(self) -> NDArray[np.float64]:
         """Marginals by ensemble, of those that met something allowed; or all together, one row."""
         seen = self._seen()
-        if not seen.any():
-            return self.probs()[None]
-        idle = np.repeat(is_idle(self.parts), self.graph._n_states)
-        return normalised(np.where(idle, self.first, self.sums.totals[seen]), self.graph._offsets)
+        return self.probs()[None] if not seen.any() else self._of(self.sums.totals[seen])
 
     def error(self) -> float | None:
         """The largest standard error of a marginal, None from one ensemble alone."""
@@ -372,10 +367,12 @@ class Ensembles:
         return max(standard_error(self.chain_probs()) or 0.0, self.least_error)
 
     def probs(self) -> NDArray[np.float64]:
+        return self._of(self.sums.totals.sum(axis=0))
+
+    def _of(self, totals: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Marginals from sums of conditional distributions; idle variables have theirs."""
         idle = np.repeat(is_idle(self.parts), self.graph._n_states)
-        return normalised(
-            np.where(idle, self.first, self.sums.totals.sum(axis=0)), self.graph._offsets
-        )
+        return normalised(np.where(idle, self.first, totals), self.graph._offsets)
 
     def _seen(self) -> NDArray[np.bool_]:
         """Ensembles with something recorded of every variable."""

@@ -79,8 +79,11 @@ def fill_pairs(scope, values, basis, off, nxt, bias, qvar, qweight, constant):
 
 
 @jit
-def finish(card, off, bias, qptr, fptr, scope, vptr, vfac, vpos, toff, kind, vother, vown):
-    """Fill kinds of variables and strides; returns log Z of the idle variables."""
+def finish(model):
+    """Fill ``kind``, ``vother`` and ``vown``; returns log Z of the idle variables."""
+    card, off, bias, qptr, kind = model.card, model.off, model.bias, model.qptr, model.kind
+    fptr, scope, toff, vptr, vfac = model.fptr, model.scope, model.toff, model.vptr, model.vfac
+    vpos, vother, vown = model.vpos, model.vother, model.vown
     idle = 0.0
     for v in range(card.shape[0]):
         o = off[v]

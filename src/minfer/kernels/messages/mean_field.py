@@ -71,12 +71,16 @@ def _step_back(step, t, at, n, q0, q1, behind):
 
 
 @jit
-def _read(card, off, scope, literal, step_at, step, final, q, lo, hi, row, at, pos, ahead, behind):
-    """Read one machine from both ends up to position ``pos``, itself unread.
+def _read(model, m, q, at, pos, ahead, behind):
+    """Read machine m, whose rows begin at ``at``, from both ends up to ``pos``, itself unread.
 
     Rows 0 to pos of ``ahead`` are distributions over the states before each position; rows pos + 1
     to the last of ``behind`` are E_q[log-weight | state]. Minus infinity is out of reach here.
     """
+    card, off, scope, literal = model.card, model.off, model.scope, model.literal
+    step_at, step, final, row = model.step_at, model.step, model.final, model.machine[m]
+    f = model.toff.shape[0] - model.machine.shape[0] + m
+    lo, hi = model.fptr[f], model.fptr[f + 1]
     n = row[STATES]
     last = at + (hi - lo) * n
     for k in range(n):
@@ -290,7 +294,7 @@ def _sweep(model, q, one, penalty, backward, at, ahead, behind, dry):
     qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
     vptr, vfac, vpos, vother, vown = model.vptr, model.vfac, model.vpos, model.vother, model.vown
     fptr, scope, toff, log_psi = model.fptr, model.scope, model.toff, model.log_psi
-    literal, machine, final, width = model.literal, model.machine, model.final, model.width
+    literal, machine, width = model.literal, model.machine, model.width
     step_at, step = model.step_at, model.step
     n_tables = toff.shape[0] - machine.shape[0]
     n_vars, n_states = card.shape[0], 2
@@ -345,10 +349,7 @@ def _sweep(model, q, one, penalty, backward, at, ahead, behind, dry):
                     closes = pos == (0 if backward else hi - lo - 1)
                 else:
                     closes = _closes(scope, lo, hi, v, backward)
-                    _read(
-                        card, off, scope, literal, step_at, step, final, q, lo, hi, row, k0, pos,
-                        ahead, behind,
-                    )  # fmt: skip
+                    _read(model, m, q, k0, pos, ahead, behind)
                 n_k = row[STATES]
                 k0 += pos * n_k
                 e0, e1 = 0.0, 0.0
@@ -417,7 +418,6 @@ def forbidden_mass(model, q):
 @jit
 def expected_size(model, q):
     """Sum over tables of E_q |log Psi|, forbidden cells apart; machines count once per variable."""
-    card, off, scope = model.card, model.off, model.scope
     size = np.abs(model.log_psi)
     for c in range(size.shape[0]):
         if size[c] == np.inf:
@@ -428,10 +428,7 @@ def expected_size(model, q):
     for m in range(model.machine.shape[0]):
         lo, hi = model.fptr[n_tables + m], model.fptr[n_tables + m + 1]
         row = model.machine[m]
-        _read(
-            card, off, scope, model.literal, model.step_at, model.step, model.final, q, lo, hi,
-            row, at[m], hi - lo, ahead, behind,
-        )  # fmt: skip
+        _read(model, m, q, at[m], hi - lo, ahead, behind)
         last = at[m] + (hi - lo) * row[STATES]
         for k in range(row[STATES]):  # a sum of products of so many numbers
             total += (hi - lo) * ahead[last + k] * abs(behind[last + k])
@@ -466,11 +463,7 @@ def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trac
     n_tables = model.toff.shape[0] - model.machine.shape[0]
     for m in range(model.machine.shape[0]):
         lo, hi = model.fptr[n_tables + m], model.fptr[n_tables + m + 1]
-        _read(
-            model.card, model.off, model.scope, model.literal, model.step_at, model.step,
-            model.final, q, lo, hi, model.machine[m], at[m], hi - lo if backward else -1,
-            ahead, behind,
-        )  # fmt: skip
+        _read(model, m, q, at[m], hi - lo if backward else -1, ahead, behind)
     for i in range(penalties.shape[0]):
         if calm == 0:
             for v in range(q.shape[0]):  # a slice would compile 3 s of error texts

@@ -7,6 +7,8 @@ generators", ACM TOMS 47:36), whose four words are passed in: nothing global is 
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from minfer.kernels.compiling.jit import jit
@@ -23,23 +25,30 @@ from minfer.kernels.messages.layout import (
 
 _R11, _R17, _R23, _R41 = np.uint64(11), np.uint64(17), np.uint64(23), np.uint64(41)
 _R45, _R19 = np.uint64(45), np.uint64(19)
+UNIT = 1.0 / 9007199254740992.0  # 2**-53
 _NOISE = 0.1  # share of random moves in the search for a feasible state
+
+
+@jit
+def random_word(s0, s1, s2, s3):
+    """64 random bits, and the generator's state behind them (xoshiro256++)."""
+    total = s0 + s3
+    word = ((total << _R23) | (total >> _R41)) + s0
+    t = s1 << _R17
+    s2 ^= s0
+    s3 ^= s1
+    s1 ^= s2
+    s0 ^= s3
+    s2 ^= t
+    return word, s0, s1, s2, (s3 << _R45) | (s3 >> _R19)
 
 
 @jit
 def uniform(words):
     """A number in [0, 1) with 53 random bits; advances ``words`` (u8, 4)."""
-    s0, s1, s2, s3 = words[0], words[1], words[2], words[3]
-    total = s0 + s3
-    result = ((total << _R23) | (total >> _R41)) + s0
-    t = s1 << _R17
-    s2 ^= s0
-    s3 ^= s1
-    words[1] = s1 ^ s2
-    words[0] = s0 ^ s3
-    words[2] = s2 ^ t
-    words[3] = (s3 << _R45) | (s3 >> _R19)
-    return np.int64(result >> _R11) * (1.0 / 9007199254740992.0)
+    word, s0, s1, s2, s3 = random_word(words[0], words[1], words[2], words[3])
+    words[0], words[1], words[2], words[3] = s0, s1, s2, s3
+    return np.int64(word >> _R11) * UNIT
 
 
 @jit
@@ -66,13 +75,22 @@ def _walk(scope, literal, step_at, step, x, first, stop, state):
     return state
 
 
+class MachineArrays(NamedTuple):
+    """What a :class:`SiteLayout` has of machines: see there."""
+
+    machine: Any
+    literal: Any
+    step_at: Any
+    step: Any
+    final: Any
+
+
 @jit(inline="always")
-def _is_broken(
-    f, x, fptr, scope, card, toff, width, log_psi, machine, literal, step_at, step, final
-):  # fmt: skip
-    """Whether factor f forbids the assignment x. Arrays are read once, outside loops."""
+def _is_broken(f, x, fptr, scope, card, toff, width, log_psi, machines):
+    """Whether factor f forbids the assignment x. Arrays of tables are read once, outside loops."""
     broken = False
     if toff[f] < 0:
+        machine, literal, step_at, step, final = machines
         row = f - (toff.shape[0] - machine.shape[0])
         first, stop, start = fptr[f], fptr[f + 1], machine[row, START]
         state = _walk(scope, literal, step_at, step, x, first, stop, start)
@@ -90,6 +108,11 @@ def _is_broken(
 
 
 @jit
+def _machines(model):
+    return MachineArrays(model.machine, model.literal, model.step_at, model.step, model.final)
+
+
+@jit
 def repair(model, x, words, max_moves):
     """Min-conflicts search with noise, in place; the number of broken factors that are left.
 
@@ -97,18 +120,14 @@ def repair(model, x, words, max_moves):
     that break the fewest factors more; ties, and noise, by lot.
     """
     fptr, scope, card, toff, width = model.fptr, model.scope, model.card, model.toff, model.width
-    log_psi, machine, literal = model.log_psi, model.machine, model.literal
-    step_at, step, final = model.step_at, model.step, model.final
-    off, bias, vptr, vfac = model.off, model.bias, model.vptr, model.vfac
+    log_psi, off, bias, vptr, vfac = model.log_psi, model.off, model.bias, model.vptr, model.vfac
+    machines = _machines(model)
     n_facs = fptr.shape[0] - 1
     broken = np.empty(n_facs, np.int64)
     place = np.full(n_facs, -1, np.int64)  # position in ``broken``
     n = 0
     for f in range(n_facs):
-        bad = _is_broken(
-            f, x, fptr, scope, card, toff, width, log_psi, machine, literal, step_at, step, final
-        )  # fmt: skip
-        if bad:
+        if _is_broken(f, x, fptr, scope, card, toff, width, log_psi, machines):
             broken[n], place[f] = f, n
             n += 1
     for _ in range(max_moves):
@@ -130,10 +149,8 @@ def repair(model, x, words, max_moves):
                 cost = 0.0
                 if not noise:
                     for i in range(vptr[v], vptr[v + 1]):
-                        cost += _is_broken(
-                            vfac[i], x, fptr, scope, card, toff, width, log_psi, machine, literal,
-                            step_at, step, final,
-                        )  # fmt: skip
+                        g = vfac[i]
+                        cost += _is_broken(g, x, fptr, scope, card, toff, width, log_psi, machines)
                     cost -= before
                 if cost < best:
                     best, ties, var, state = cost, 1.0, v, s
@@ -147,10 +164,7 @@ def repair(model, x, words, max_moves):
         x[var] = state
         for k in range(vptr[var], vptr[var + 1]):
             g = vfac[k]
-            bad = _is_broken(
-                g, x, fptr, scope, card, toff, width, log_psi, machine, literal, step_at, step,
-                final,
-            )  # fmt: skip
+            bad = _is_broken(g, x, fptr, scope, card, toff, width, log_psi, machines)
             if bad and place[g] < 0:
                 broken[n], place[g] = g, n
                 n += 1
@@ -170,13 +184,10 @@ def yield_to(model, x, target):
     a factor that is broken even at the target, or -1.
     """
     fptr, scope, card, toff, width = model.fptr, model.scope, model.card, model.toff, model.width
-    log_psi, machine, literal = model.log_psi, model.machine, model.literal
-    step_at, step, final = model.step_at, model.step, model.final
+    log_psi, machines = model.log_psi, _machines(model)
     for f in range(fptr.shape[0] - 1):
         k = fptr[f]
-        while _is_broken(
-            f, x, fptr, scope, card, toff, width, log_psi, machine, literal, step_at, step, final
-        ):  # fmt: skip
+        while _is_broken(f, x, fptr, scope, card, toff, width, log_psi, machines):
             if k == fptr[f + 1]:
                 return f
             x[scope[k]] = target[scope[k]]

@@ -21,12 +21,10 @@ from minfer.kernels.arithmetic.powers import EXP_MIN, LN2_HI, LN2_LO, LOG2E, MAG
 from minfer.kernels.arithmetic.vexp import bits_of, double_of
 from minfer.kernels.compiling.jit import jit
 from minfer.kernels.messages.layout import FAST, IDLE
-from minfer.kernels.sampling.gibbs import uniform
+from minfer.kernels.sampling.gibbs import UNIT, random_word, uniform
 
-_R17, _R23, _R41, _R45 = np.uint64(17), np.uint64(23), np.uint64(41), np.uint64(45)
-_R11, _R16, _R19, _BIN = np.uint64(11), np.uint64(16), np.uint64(19), np.uint64(4095)
+_R11, _R16, _BIN = np.uint64(11), np.uint64(16), np.uint64(4095)
 _U1, _U2, _U3, _U4 = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-_UNIT = 1.0 / 9007199254740992.0
 BINS = 4096
 
 
@@ -65,20 +63,6 @@ def _exp(v):
     mid = (1.0 / 24.0 + r * (1.0 / 120.0)) + r2 * (1.0 / 720.0 + r * (1.0 / 5040.0))
     p = low + r4 * (mid + r4 * (1.0 / 40320.0 + r * (1.0 / 362880.0)))
     return p * double_of((bits_of(t) + 1023) << 52) if v > EXP_MIN else 0.0
-
-
-@jit
-def _word(s0, s1, s2, s3):
-    """64 random bits, and the generator's state behind them (xoshiro256++)."""
-    sum03 = s0 + s3
-    word = ((sum03 << _R23) | (sum03 >> _R41)) + s0
-    t = s1 << _R17
-    s2 ^= s0
-    s3 ^= s1
-    s1 ^= s2
-    s0 ^= s3
-    s2 ^= t
-    return word, s0, s1, s2, (s3 << _R45) | (s3 >> _R19)
 
 
 @jit
@@ -219,7 +203,7 @@ def temper(
                         a3 += w * flat[at + _U3]
                     low[here], low[here + _U1] = a0, a1
                     low[here + _U2], low[here + _U3] = a2, a3
-                    bits, s0, s1, s2, s3 = _word(s0, s1, s2, s3)
+                    bits, s0, s1, s2, s3 = random_word(s0, s1, s2, s3)
                     mine = np.uint64(v) * wide + here
                     for j in range(_U4):
                         i = bits & _BIN
@@ -228,9 +212,9 @@ def temper(
                         odds = hot[here + j] * force
                         now = odds >= logit[i + _U1]
                         if now != (odds >= logit[i]):
-                            word, s0, s1, s2, s3 = _word(s0, s1, s2, s3)
+                            word, s0, s1, s2, s3 = random_word(s0, s1, s2, s3)
                             small = _less_likely(odds)
-                            fine = (np.int64(i) + np.int64(word >> _R11) * _UNIT) / BINS
+                            fine = (np.int64(i) + np.int64(word >> _R11) * UNIT) / BINS
                             now = fine < small if odds < 0.0 else 1.0 - fine > small
                         state = 1.0 if now else 0.0
                         energy[here + j] += (state - flat[mine + j]) * force
@@ -242,8 +226,8 @@ def temper(
                     total[o + 1] += small if odds < 0.0 else 1.0 - small
                 continue
             for k in range(n_lanes):
-                word, s0, s1, s2, s3 = _word(s0, s1, s2, s3)
-                u[k] = np.int64(word >> _R11) * _UNIT
+                word, s0, s1, s2, s3 = random_word(s0, s1, s2, s3)
+                u[k] = np.int64(word >> _R11) * UNIT
             for s in range(n):
                 for k in range(n_lanes):
                     e[s * n_lanes + k] = bias[o + s]

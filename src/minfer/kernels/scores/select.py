@@ -66,29 +66,6 @@ def crossed(counts, sums, spent, limit, by_number):
 
 
 @jit
-def sort(values):
-    """Sort a few values in place (by a heap; ``np.sort`` takes seconds to compile)."""
-    n = values.shape[0]
-    for k in range(n + n // 2):
-        begin = n // 2 - 1 - k  # first the largest come to the top of all heaps, then one by one
-        end = n if begin >= 0 else n - 1 - (k - n // 2)
-        at = max(begin, 0)
-        if begin < 0:
-            values[0], values[end] = values[end], values[0]
-        x = values[at]
-        child = 2 * at + 1
-        while child < end:
-            if child + 1 < end and values[child] < values[child + 1]:
-                child += 1
-            if not x < values[child]:
-                break
-            values[at] = values[child]
-            at = child
-            child = 2 * at + 1
-        values[at] = x
-
-
-@jit
 def drop_smallest(gains, limit, by_number, few, keep):
     """Drop the smallest gains while their sum (their number) is within a limit: ``keep`` (F,).
 
@@ -133,8 +110,14 @@ def drop_smallest(gains, limit, by_number, few, keep):
         dropped = rest.size if each <= 0.0 else int(min((limit - spent) / each, rest.size))
         ties = dropped
     else:
-        rest = rest.copy()
-        sort(rest)
+        order = np.empty(rest.size, np.int64)
+        for k in range(rest.size):
+            order[k] = k
+        sort_by(order, 0, rest.size, rest, np.empty(rest.size, np.int64))
+        out = np.empty(rest.size)
+        for k in range(rest.size):
+            out[k] = rest[order[k]]
+        rest = out
         while dropped < rest.size:
             spent += 1.0 if by_number else rest[dropped]
             if not spent <= limit:
