@@ -337,8 +337,10 @@ def fit(
     if compare is not False:
         if held_out is None:
             raise SettingsError("compare needs held-out data: give dev=")
-        chosen = _to_compare(objective, portions, compare)
-        rows = _compared(fitted, portions, held_out, chosen, settings)
+        others = [one for one in OBJECTIVES.values() if one.name != objective.name]
+        if compare is not True:
+            others = [objective_of(one) for one in compare]
+        rows = _compared(fitted, portions, held_out, others, settings)
         fitted = replace(fitted, comparison=rows)
     return fitted
 
@@ -372,6 +374,7 @@ def _fit(
         state = OptimiserState(begin, stop=Stop(s["patience"]))
         if checkpoint is not None and os.path.exists(checkpoint):
             state = _resumed(checkpoint, mark, s["patience"], n)
+        state.began = data.seconds - (state.trace[-1].seconds if state.trace else 0.0)
         watch = OptimiserWatch(
             _dev_loss(objective, dev, batch_size), _printer(s["progress"], objective),
             None if checkpoint is None else lambda now: _save(checkpoint, mark, now),
@@ -387,12 +390,7 @@ def _fit(
             )
         else:
             warm = s["warm"] and objective.warm
-            status = adam(
-                data, state, penalty, tol=s["tol"], epochs=s["epochs"],
-                learning_rate=s["learning_rate"], decay=s["decay"], seed=s["seed"],
-                accumulate=s["accumulate"], warm=warm, sweeps=s["sweeps"] if warm else None,
-                evaluate_every=s["evaluate_every"], watch=watch,
-            )  # fmt: skip
+            status = adam(data, state, penalty, {**s, "warm": warm}, watch)
         state.done = status
         watch.keep(state, now=True)
         w = state.weights
@@ -459,7 +457,6 @@ def _em(
     data: Data, state: OptimiserState, penalty: Penalty, s: dict[str, Any], watch: OptimiserWatch
 ) -> str:
     """Expectation of the hidden, then maximisation, until the whole gradient is small."""
-    begin = data.seconds - (state.trace[-1].seconds if state.trace else 0.0)
     while state.step < s["max_iters"]:
         data.freeze(None)
         e = data.evaluate(state.weights)
@@ -468,15 +465,9 @@ def _em(
         w = state.weights
         largest = float(np.abs(penalty.gradient(w, e.gradient)).max(initial=0.0))
         if not state.trace or state.trace[-1].step < state.step:  # else a run goes on here
-            row = Row(
-                state.step, e.value, e.value + penalty.value(w), largest, watch.loss(w),
-                data.seconds - begin,
-            )  # fmt: skip
-            state.trace.append(row)
-            watch.tell(row)
-            if state.stop.seen(row.dev, w, state.step):
+            watch.row(state, data, e.value, e.value + penalty.value(w), largest)
+            if state.stop.over:
                 return "early stopping"
-            watch.keep(state)
         if largest <= s["tol"]:
             return "converged"
         data.freeze(w)
@@ -494,15 +485,6 @@ def _em(
 
 
 # ---------------------------------------------------------------------- side by side
-
-
-def _to_compare(
-    objective: Objective, portions: list[Any], compare: bool | Sequence[str | Objective]
-) -> list[Objective]:
-    """The objectives beside the one that was fitted."""
-    if compare is not True:
-        return [objective_of(one) for one in compare]  # type: ignore[union-attr]
-    return [one for name, one in OBJECTIVES.items() if one.name != objective.name]
 
 
 def _compared(

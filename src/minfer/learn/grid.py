@@ -24,7 +24,7 @@ from minfer.io.text import PathLike, shown
 from minfer.learn.estimator import Estimator
 from minfer.learn.fitting import Fitted, fit
 from minfer.learn.model import Instance, LogLinear, Template
-from minfer.learn.save import read_arrays, saved_labels, write_arrays
+from minfer.learn.save import labels_to_save, read_arrays, saved_labels, write_arrays
 
 if TYPE_CHECKING:
     from minfer.learn.objectives import Objective
@@ -200,16 +200,11 @@ class GridCRF(Estimator):
     def save(self, path: PathLike) -> None:
         """Write the model without pickle; see :meth:`load`."""
         self._check_fitted("save")
-        if self.classes_.dtype.kind not in "iufbU":
-            raise SettingsError(
-                "GridCRF: only a model whose labels are strings or numbers can be saved"
-            )
         header = {
             "params": {name: getattr(self, name) for name in _SAVED},
             "edges": self.edges if isinstance(self.edges, str) else None,
             "features": [list(t.features) for t in self.model_.templates],  # type: ignore[arg-type]
-            "classes": self.classes_.tolist(),
-            "dtype": self.classes_.dtype.str,
+            **labels_to_save("GridCRF", self.classes_),
             "n_features_in": self.n_features_in_,
             "spread": self.spread_,
             "fitted": self.fitted_._header(),

@@ -43,27 +43,16 @@ _BLOCK = 1 << 22  # probabilities of a chunk of a file
 
 @dataclass(frozen=True)
 class Summary:
-    """What became of a file.
+    """What became of a file."""
 
-    Attributes
-    ----------
-    rows : read
-    answered : with posteriors
-    impossible : whose evidence has probability 0, marked in the answer
-    unknown : with a state that is none, marked or left out
-    seconds : of all
-    out : the file written
-    columns_read, columns_unread : names of columns that were evidence, and of all others
-    """
-
-    rows: int
-    answered: int
-    impossible: int
-    unknown: int
-    seconds: float
-    out: str
-    columns_read: tuple[str, ...] = ()
-    columns_unread: tuple[str, ...] = ()
+    rows: int  # read
+    answered: int  # with posteriors
+    impossible: int  # whose evidence has probability 0, marked in the answer
+    unknown: int  # with a state that is none, marked or left out
+    seconds: float  # of all
+    out: str  # the file written
+    columns_read: tuple[str, ...] = ()  # that were evidence
+    columns_unread: tuple[str, ...] = ()  # all others
 
     def __str__(self) -> str:
         text = f"{counted(self.rows, 'row')}: {self.answered:,} answered"
@@ -264,21 +253,18 @@ class Predictor:
         known, problems = self.states_of(table, evidence, where, first)
         bad = problems.places >= 0
         n_bad = int(bad.sum())
-        rows: NDArray[np.int64] | None = None
-        if n_bad:
-            rows = np.flatnonzero(~bad)
-            known = known[rows]
-        found = self.network.ask(known, targets, self.workers, check=self.check)
-        probs, log_pe = found.probs, found.log_pe
-        impossible = found.impossible
-        if n_bad and self.on_unknown == "mark":
+        rows = np.flatnonzero(~bad) if n_bad else None
+        found = self.network.ask(
+            known if rows is None else known[rows], targets, self.workers, check=self.check
+        )
+        probs, log_pe, impossible, marks = found.probs, found.log_pe, found.impossible, problems
+        if rows is not None and self.on_unknown == "mark":
             wide, all_log_pe = np.full((table.n, probs.shape[1]), np.nan), np.full(table.n, np.nan)
             wide[rows], all_log_pe[rows] = probs, log_pe
-            probs, log_pe = wide, all_log_pe
-            marks, rows = problems, None
+            probs, log_pe, rows = wide, all_log_pe, None
             impossible = log_pe == -np.inf
-        else:
-            marks = Texts(np.full(len(probs), -1, dtype=np.int32), [])
+        elif rows is not None:
+            marks = Texts(problems.places[rows], [])
         n_impossible = int(impossible.sum())
         if n_impossible:
             marks.places[impossible] = len(marks.values)
