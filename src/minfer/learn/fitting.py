@@ -333,7 +333,7 @@ def fit(
     }  # fmt: skip
     portions = portions_of(data, batch_size if method == "adam" else None)
     held_out = None if dev is None else check_instances(dev)
-    fitted = _fit(portions, objective, held_out, checkpoint, checkpoint_every, **settings)
+    fitted = _fit(portions, objective, held_out, settings, checkpoint, checkpoint_every)
     if compare is not False:
         if held_out is None:
             raise SettingsError("compare needs held-out data: give dev=")
@@ -346,13 +346,9 @@ def fit(
 
 
 def _fit(
-    portions: list[Any],
-    objective: Objective,
-    dev: list[Instance] | None,
-    checkpoint: PathLike | None,
-    checkpoint_every: int,
-    **s: Any,
-) -> Fitted:
+    portions: list[Any], objective: Objective, dev: list[Instance] | None, s: dict[str, Any],
+    checkpoint: PathLike | None = None, checkpoint_every: int = 1,
+) -> Fitted:  # fmt: skip
     batch_size = s["batch_size"] if s["method"] == "adam" else None
     with Data(
         portions, objective, batch_size=batch_size, workers=s["workers"], engine=s["engine"]
@@ -488,12 +484,9 @@ def _em(
 
 
 def _compared(
-    fitted: Fitted,
-    portions: list[Any],
-    dev: list[Instance],
-    others: list[Objective],
+    fitted: Fitted, portions: list[Any], dev: list[Instance], others: list[Objective],
     settings: dict[str, Any],
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # fmt: skip
     """Each objective fitted and judged on held-out data; prints a table, a line when it is known.
 
     What is being fitted is told on stderr: max-margin may take many times as long as the others.
@@ -507,7 +500,7 @@ def _compared(
         if objective.name == "perceptron":
             began |= {"method": "adam", "hidden": "marginal"}
         try:
-            rows.append(_judged(_fit(portions, objective, dev, None, 1, **began), dev))
+            rows.append(_judged(_fit(portions, objective, dev, began), dev))
         except RefusedError as error:
             rows.append({"objective": objective.name, "refused": str(error)})
         _print_row(rows[-1])

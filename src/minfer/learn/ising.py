@@ -53,8 +53,7 @@ class _Samples(Estimator):
     def fit(self, X: Any, y: Any = None, **more: Any) -> Self:
         """Learn from samples X (N, V), states from 0 on; -1 is not known.
 
-        More arguments go to :func:`minfer.learn.fit`; penalties of pairs only, ``l1`` and ``l2``
-        are the constructor's.
+        More arguments go to :func:`minfer.learn.fit`.
         """
         x = self._states(X, reset=True)
         n = x.shape[1]

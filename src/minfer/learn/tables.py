@@ -397,9 +397,9 @@ class BayesianNetwork(Estimator):
             return variables, {v: list(given.parents(v)) for v in variables}, given
         if self.start == "structure":
             raise SettingsError('BayesianNetwork: start="structure" needs a model as structure')
-        nodes, edges = [*names, *(self.states or {})], []
-        if given is not None:
-            nodes, edges = _nodes_and_edges(given)
+        if given is None:
+            given = dict.fromkeys([*names, *(self.states or {})], ())
+        nodes, edges = _nodes_and_edges(given)
         parents: dict[str, list[str]] = {name: [] for name in nodes}
         for parent, child in edges:
             parents.setdefault(parent, [])

@@ -692,19 +692,15 @@ def _perturbed(marginals: Marginals, c: Floats, solver: Solver | None, weights: 
         by_weight, more = slope_of([m.statistics() for m in answers], step)
         error = max(error, more)
     error = max(float(error), float(np.finfo(np.float64).eps) / step)
-    ok = marginals.converged and all(m.converged for m in answers)
-    if ok and error > ROUGH * most:
-        return Pullback(
-            field, by_weight, "perturbation", Status.MAX_ITERS, 0, error,
-            "the cotangent of improbable states is too large for differences",
-        )  # fmt: skip
     exact = all(m.status is Status.EXACT for m in answers)
-    status = (Status.EXACT if exact else Status.CONVERGED) if ok else Status.MAX_ITERS
+    status, note = Status.EXACT if exact else Status.CONVERGED, ""
+    if not marginals.converged or not all(m.converged for m in answers):
+        status, note = Status.MAX_ITERS, "of runs that have not converged"
+    elif error > ROUGH * most:
+        status = Status.MAX_ITERS
+        note = "the cotangent of improbable states is too large for differences"
     sweeps = sum(m.iterations for m in answers)
-    return Pullback(
-        field, by_weight, "perturbation", status, sweeps, error,
-        "" if ok else "of runs that have not converged",
-    )  # fmt: skip
+    return Pullback(field, by_weight, "perturbation", status, sweeps, error, note)
 
 
 def slope_of(values: Sequence[Floats], step: ArrayLike) -> tuple[Floats, Any]:
