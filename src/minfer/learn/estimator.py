@@ -1,13 +1,9 @@
 """scikit-learn's habits without scikit-learn: what all estimators of :mod:`minfer.learn` share.
 
 A constructor stores its arguments and does nothing else; ``fit`` checks them, learns, and leaves
-what it found in attributes that end with an underscore. From the constructor's signature follow
-``get_params``, ``set_params``, ``repr`` and copies (``sklearn.base.clone``), so that pipelines,
-grid searches and cross-validation take these estimators like their own. scikit-learn is imported in
-one method alone, which only scikit-learn calls (:meth:`Estimator.__sklearn_tags__`).
-
-:meth:`Estimator._numbers` and :meth:`Estimator._labels` check tables of numbers and labels with the
-words that scikit-learn's own checks look for.
+what it found in attributes that end with an underscore. So pipelines, grid searches and
+cross-validation take these estimators like their own; tables of numbers and labels are checked with
+the words that scikit-learn's own checks look for.
 """
 
 from __future__ import annotations

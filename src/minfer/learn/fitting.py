@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,7 @@ from minfer.learn.objectives import (
     Perceptron,
     objective_of,
 )
-from minfer.learn.optimise import OptimiserState, OptimiserWatch, Penalty, Row, Stop, adam, lbfgs
+from minfer.learn.optimise import OptimiserState, Penalty, Row, Stop, adam, lbfgs
 from minfer.learn.save import digest, read_arrays, saved_weights, write_arrays
 from minfer.learn.workers import Data, GivenShards, portions_of
 
@@ -371,24 +372,21 @@ def _fit(
         if checkpoint is not None and os.path.exists(checkpoint):
             state = _resumed(checkpoint, mark, s["patience"], n)
         state.began = data.seconds - (state.trace[-1].seconds if state.trace else 0.0)
-        watch = OptimiserWatch(
-            _dev_loss(objective, dev, batch_size), _printer(s["progress"], objective),
-            None if checkpoint is None else lambda now: _save(checkpoint, mark, now),
-            checkpoint_every,
-        )  # fmt: skip
+        state.dev = _dev_loss(objective, dev, batch_size)
+        state.progress = _printer(s["progress"], objective)
+        if checkpoint is not None:
+            state.save, state.save_every = partial(_save, checkpoint, mark), checkpoint_every
         if state.done and not _allowed_more(state, s["max_iters"]):
             status = state.done
         elif s["hidden"] == "em":
-            status = _em(data, state, penalty, s, watch)
+            status = _em(data, state, penalty, s)
         elif s["method"] == "lbfgs":
-            status = lbfgs(
-                data, state, penalty, tol=s["tol"], max_iters=s["max_iters"], watch=watch
-            )
+            status = lbfgs(data, state, penalty, tol=s["tol"], max_iters=s["max_iters"])
         else:
             warm = s["warm"] and objective.warm
-            status = adam(data, state, penalty, {**s, "warm": warm}, watch)
+            status = adam(data, state, penalty, {**s, "warm": warm})
         state.done = status
-        watch.keep(state, now=True)
+        state.keep(now=True)
         w = state.weights
         if state.stop.weights is not None and status != "diverging":
             w = state.stop.weights  # the best on dev data
@@ -449,9 +447,7 @@ def _unbounded(data: Data, w: NDArray, penalty: Penalty, loss: float) -> bool:
     return top > LARGE or value < loss
 
 
-def _em(
-    data: Data, state: OptimiserState, penalty: Penalty, s: dict[str, Any], watch: OptimiserWatch
-) -> str:
+def _em(data: Data, state: OptimiserState, penalty: Penalty, s: dict[str, Any]) -> str:
     """Expectation of the hidden, then maximisation, until the whole gradient is small."""
     while state.step < s["max_iters"]:
         data.freeze(None)
@@ -461,16 +457,14 @@ def _em(
         w = state.weights
         largest = float(np.abs(penalty.gradient(w, e.gradient)).max(initial=0.0))
         if not state.trace or state.trace[-1].step < state.step:  # else a run goes on here
-            watch.row(state, data, e.value, e.value + penalty.value(w), largest)
+            state.row(data, e.value, e.value + penalty.value(w), largest)
             if state.stop.over:
                 return "early stopping"
         if largest <= s["tol"]:
             return "converged"
         data.freeze(w)
         inner = OptimiserState(w)
-        ended = lbfgs(
-            data, inner, penalty, tol=0.1 * min(largest, 1.0), max_iters=25, watch=OptimiserWatch()
-        )
+        ended = lbfgs(data, inner, penalty, tol=0.1 * min(largest, 1.0), max_iters=25)
         data.freeze(None)
         if ended == "diverging":
             return ended

@@ -6,10 +6,9 @@ The gain of a candidate feature phi is the divergence of its empirical mean from
 
 the largest rise of the mean log-likelihood that its weight alone can bring if all else stays
 (Della Pietra, Della Pietra & Lafferty 1997). A round scores all candidates under the model as it
-is, keeps those that an objective chooses (``MinJoint(cost)``: gains of at least ``cost``;
-``MinDivergence(k)``: the k largest; ``MinSize``), adds the most promising of them, and learns all
-weights anew. When nothing more is chosen, the gain of every factor that was added is looked at with
-all others in: early ones often stood for a chain of others that came later, and go.
+is, adds the most promising of those that an objective chooses, and learns all weights anew. When
+nothing more is chosen, factors whose gain with all others in is not worth it go: early ones often
+stood for a chain of others that came later.
 
 The model's mean of [y_u = y_v] is taken over its conditionals at the data: y_u given all other
 variables of a sample, then whether it equals y_v; no inference is needed, whatever the model has

@@ -225,12 +225,7 @@ class PottsModel(_Samples):
 
     Attributes
     ----------
-    edges_ : (E, 2)
-    couplings_ : (E,) or (E, K * K)
-    fields_ : (V, K)
-    graph_ : FactorGraph
-    fitted_ : Fitted
-    status_, converged_, advice_
+    couplings_, fields_ : (E,) or (E, K * K), and (V, K); others as in :class:`IsingModel`
     """
 
     def __init__(

@@ -156,14 +156,10 @@ class Instance:
 
     Parameters
     ----------
-    graph : FactorGraph
-        Its own numbers are theta_0. Evidence in it is what the model is conditioned on.
-    features : array or scipy sparse array (graph's number of weights, number of learned weights)
-        X.
-    labels : int array (V,), or (N, V) for N observations of one and the same graph
-        True states; -1 where they are hidden.
-    name : str
-        For messages.
+    graph : FactorGraph, of numbers theta_0; evidence in it is what the model is conditioned on
+    features : X, an array or scipy sparse array (graph's weights, learned weights)
+    labels : true states (V,), or (N, V) for N observations of one and the same graph; -1: hidden
+    name : str, for messages
     """
 
     graph: FactorGraph

@@ -82,7 +82,7 @@ class Stop:
 
 @dataclass
 class OptimiserState:
-    """What a minimiser needs to go on; a checkpoint holds it."""
+    """What a minimiser needs to go on, which a checkpoint holds, and what happens beside it."""
 
     weights: Weights
     step: int = 0
@@ -94,6 +94,25 @@ class OptimiserState:
     descent: Descent | None = None  # of L-BFGS
     done: str = ""  # how it ended
     began: float = 0.0  # CPU seconds of the data when it did
+    dev: Callable[[Weights], float] | None = None  # the loss on dev data
+    progress: Callable[[Row], None] | None = None
+    save: Callable[[OptimiserState], None] | None = None
+    save_every: int = 10
+
+    def row(
+        self, data: Data, loss: float, objective: float, gradient: float, now: bool = False
+    ) -> None:
+        """Add a line to the trace, for weights and step as they are; ``now``: and save it."""
+        dev = math.nan if self.dev is None else self.dev(self.weights)
+        self.trace.append(Row(self.step, loss, objective, gradient, dev, data.seconds - self.began))
+        if self.progress is not None:
+            self.progress(self.trace[-1])
+        self.stop.seen(dev, self.weights, self.step)
+        self.keep(now)
+
+    def keep(self, now: bool = False) -> None:
+        if self.save is not None and (now or self.step % self.save_every == 0):
+            self.save(self)
 
     def pack(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """Plain values and arrays."""
@@ -159,42 +178,8 @@ def _reals(values: Any) -> list[float]:
     return [float(x) for x in values]
 
 
-@dataclass
-class OptimiserWatch:
-    """What happens beside minimising: dev data, progress, checkpoints."""
-
-    dev: Callable[[Weights], float] | None = None
-    progress: Callable[[Row], None] | None = None
-    save: Callable[[OptimiserState], None] | None = None
-    save_every: int = 10
-
-    def row(
-        self, state: OptimiserState, data: Data, loss: float, objective: float, gradient: float,
-        now: bool = False,
-    ) -> None:  # fmt: skip
-        """Add a line to the trace, for weights and step of the state; ``now``: and save it."""
-        w, step = state.weights, state.step
-        dev = math.nan if self.dev is None else self.dev(w)
-        row = Row(step, loss, objective, gradient, dev, data.seconds - state.began)
-        state.trace.append(row)
-        if self.progress is not None:
-            self.progress(row)
-        state.stop.seen(dev, w, step)
-        self.keep(state, now)
-
-    def keep(self, state: OptimiserState, now: bool = False) -> None:
-        if self.save is not None and (now or state.step % self.save_every == 0):
-            self.save(state)
-
-
 def lbfgs(
-    data: Data,
-    state: OptimiserState,
-    penalty: Penalty,
-    *,
-    tol: float,
-    max_iters: int,
-    watch: OptimiserWatch,
+    data: Data, state: OptimiserState, penalty: Penalty, *, tol: float, max_iters: int
 ) -> str:
     """Minimise; ``state.weights`` are the result. Says how it ended."""
     n = len(state.weights)
@@ -211,7 +196,7 @@ def lbfgs(
         largest = float(np.abs(subgradient(w, d.gradient, penalty.l1)).max(initial=0.0))
         if d.n_iter > state.step:  # else the beginning, or where a run goes on
             state.descent, state.weights, state.step = d, w, d.n_iter
-            watch.row(state, data, d.value - penalty.value(w), d.value, largest)
+            state.row(data, d.value - penalty.value(w), d.value, largest)
         if state.stop.over:
             return "early stopping"
         return "converged" if largest <= tol else None
@@ -234,9 +219,7 @@ _ENDED = {
 }
 
 
-def adam(
-    data: Data, state: OptimiserState, penalty: Penalty, s: Mapping[str, Any], watch: OptimiserWatch
-) -> str:
+def adam(data: Data, state: OptimiserState, penalty: Penalty, s: Mapping[str, Any]) -> str:
     """Minimise; ``state.weights`` are the result. Says how it ended.
 
     ``s`` are settings of :func:`minfer.learn.fit`. ``decay``: the learning rate falls to zero over
@@ -256,7 +239,7 @@ def adam(
             largest = float(np.abs(penalty.gradient(w, e.gradient)).max(initial=0.0))
             state.weights, state.step = w.copy(), epoch
             state.first, state.second = first.copy(), second.copy()
-            watch.row(state, data, e.value, e.value + penalty.value(w), largest, now=True)
+            state.row(data, e.value, e.value + penalty.value(w), largest, now=True)
         if state.stop.over:
             return "early stopping"
         return "converged" if state.trace[-1].gradient <= tol else ""

@@ -88,17 +88,8 @@ def log_partition(
 ) -> Tensor:
     """log Z, differentiable by ``unary`` and ``weights``: exact, a bound or an estimate.
 
-    Its gradient is the marginals and the expected statistics, so nothing has to be solved
-    backwards. A batch runs side by side (``run.batch``).
-
-    Parameters
-    ----------
-    run, unary, weights, evidence, workers
-        As in :func:`marginals`.
-
-    Returns
-    -------
-    tensor () or (N,)
+    Of shape () or (N,), from what :func:`marginals` takes. Its gradient is the marginals and the
+    expected statistics, so nothing has to be solved backwards.
     """
     check_whole("workers", workers, 1)
     passage = Passage.of(run, unary, weights, evidence, "log_partition")

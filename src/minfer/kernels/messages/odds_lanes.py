@@ -628,12 +628,3 @@ def enter(base, more, lean, evidence, log_odds, own, dead):
                 total += low
                 log_odds[r, v] = high - low + lean[c, v]
         own[r], dead[r] = total, bad
-
-
-@jit
-def leave(p, probs):
-    """P(1) (n, V) as the probabilities of both states, (n, 2V)."""
-    for r in range(p.shape[0]):
-        for v in range(p.shape[1]):
-            probs[r, 2 * v] = 1.0 - p[r, v]
-            probs[r, 2 * v + 1] = p[r, v]
