@@ -46,7 +46,14 @@ from minfer.graph import FactorGraph
 from minfer.io import read, write
 from minfer.learn.estimator import Estimator, alike
 from minfer.model.directed import network_of, order_or_cycle, with_flat_conditionals
-from minfer.model.evidence import UNKNOWN, Factorised, StateReader, is_missing, table_of
+from minfer.model.evidence import (
+    UNKNOWN,
+    Factorised,
+    StateReader,
+    is_array,
+    is_missing,
+    table_of,
+)
 from minfer.model.states import declared_states, is_slip, near_names, number_of
 from minfer.prediction import files
 
@@ -690,15 +697,15 @@ def _source(
                 },
             )  # fmt: skip
         return
-    listed = isinstance(X, np.ndarray | list | tuple) or hasattr(X, "__array__")
-    if _has_names(X) or not (listed or hasattr(X, "tocsr")):
+    plain = hasattr(X, "tocsr") or is_array(X)
+    if not plain:
         table = table_of(X, who=name)  # or says what may be given
     else:
         x = owner._array(X)
         if x.dtype.kind == "f" and np.isinf(x).any():
             raise ModelError(f"{name}: X has infinity, which is not a state (NaN or inf)")
         table = table_of(x, [f"x{k}" for k in range(x.shape[1])], name)
-    owner._check_width(len(table.names), table.names if _has_names(X) else None, reset)
+    owner._check_width(len(table.names), None if plain else table.names, reset)
     if not table.n or not table.names:
         what = "sample" if table.names else "feature"
         raise ModelError(
@@ -706,16 +713,6 @@ def _source(
             "while a minimum of 1 is required."
         )
     yield table.names, lambda columns: {c: table.column(c) for c in columns}
-
-
-def _has_names(X: Any) -> bool:
-    if isinstance(X, np.ndarray):
-        return X.dtype.names is not None
-    if isinstance(X, list | tuple):
-        return bool(X) and isinstance(X[0], Mapping)
-    if hasattr(X, "tocsr"):  # sparse, and one kind of these is a mapping
-        return False
-    return isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "schema")
 
 
 def _check_names(variables: Sequence[str], names: Sequence[str]) -> None:

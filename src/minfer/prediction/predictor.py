@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import as_list, check_choice, check_flag, check_graph, check_whole
+from minfer.basics.checks import (
+    as_list,
+    check_choice,
+    check_flag,
+    check_graph,
+    check_whole,
+    first_twice,
+)
 from minfer.basics.limits import clock
 from minfer.basics.parallel import cores
 from minfer.basics.words import counted
@@ -28,7 +35,6 @@ from minfer.prediction.answers import (
     answer_columns,
     answer_names,
     as_kind,
-    check_names,
     taken,
 )
 from minfer.solvers.plans import Network
@@ -172,9 +178,14 @@ class Predictor:
                 raise SettingsError(
                     f"predict: {where}every variable of the model has a column; name the targets"
                 )
-        shown = [x for _, *group in answer_names(self.graph, targets, self.probabilities)
-                 for y in group for x in ([y] if isinstance(y, str) else y)]  # fmt: skip
-        check_names([*self.keep, *shown, *([LOG_PE] if self.check else []), PROBLEM])
+        shown = [*self.keep, *([LOG_PE] if self.check else []), PROBLEM]
+        for _, name, of_best, by_state in answer_names(self.graph, targets, self.probabilities):
+            shown += [name, of_best, *by_state]
+        if (twice := first_twice(shown)) is not None:
+            raise SettingsError(
+                f"predict: two columns of the answer would be called {twice!r}; rename a variable "
+                "or state, or leave a column out of keep"
+            )
         return targets, evidence
 
     def check_strangers(self, names: Sequence[str], where: str = "") -> None:
