@@ -60,17 +60,12 @@ _ADVICE = {
     "improvement is small": "set delta=0 to continue until the gradient meets epsilon",
     "out of iterations": "raise max_iterations, or set c2 > 0",
     "line search failed": "rounding hides any further decrease: this is as good as it gets",
-    "separable": (
-        "the training sequences can be separated, so larger weights are always better and there is "
-        "no optimum: set c2 > 0 (or c1 > 0)"
-    ),
-    "features are too large": (
-        "the squared gradient overflows: scale down features with huge values"
-    ),
-    "weights are growing": (
-        "some weights have no optimum, such as those of features that always come with the same "
-        "label: set c2 > 0 (or c1 > 0)"
-    ),
+    "separable": "the training sequences can be separated, so larger weights are always better and "
+    "there is no optimum: set c2 > 0 (or c1 > 0)",
+    "features are too large": "the squared gradient overflows: scale down features with huge "
+    "values",
+    "weights are growing": "some weights have no optimum, such as those of features that always "
+    "come with the same label: set c2 > 0 (or c1 > 0)",
 }
 
 
@@ -248,15 +243,14 @@ class ChainCRF(Estimator):
             raise SettingsError("ChainCRF: classes must be one or more different labels")
         classes = np.unique(np.array(given))
         place = {label: k for k, label in enumerate(classes.tolist())}
-        number = np.empty(len(found), dtype=np.int32)
-        for k, label in enumerate(found.tolist()):
-            if label not in place:
-                item = int(np.flatnonzero(gold == k)[0])
-                raise ModelError(
-                    f"ChainCRF: item {item}, counted over all sequences, has label {brief(label)}, "
-                    f"which is not one of classes={[*place][:8]}"
-                )
-            number[k] = place[label]
+        number = np.array([place.get(label, -1) for label in found.tolist()], dtype=np.int32)
+        if (number < 0).any():
+            k = int(np.argmax(number < 0))
+            item, label = int(np.argmax(gold == k)), brief(found.tolist()[k])
+            raise ModelError(
+                f"ChainCRF: item {item}, counted over all sequences, has label {label}, which is "
+                f"not one of classes={[*place][:8]}"
+            )
         return classes, number[gold]
 
     def _train(

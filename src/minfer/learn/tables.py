@@ -54,7 +54,7 @@ from minfer.model.evidence import (
     is_missing,
     table_of,
 )
-from minfer.model.states import declared_states, is_slip, near_names, number_of
+from minfer.model.states import declared_states, did_you_mean, is_slip, near_names, number_of
 from minfer.prediction import files
 
 if TYPE_CHECKING:
@@ -436,10 +436,9 @@ class BayesianNetwork(Estimator):
         own = dict(self.states or {})
         for name in own:
             if name not in parents:
-                near = near_names(str(name), variables)
-                hint = f"; did you mean {near[0]}?" if near else ""
                 raise SettingsError(
-                    f"BayesianNetwork: states: no variable is called {visible(str(name))!r}{hint}"
+                    f"BayesianNetwork: states: no variable is called {visible(str(name))!r}"
+                    f"{did_you_mean(str(name), variables)}"
                 )
         said: dict[str, Any] = {}
         for name in variables:

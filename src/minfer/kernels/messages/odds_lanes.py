@@ -308,7 +308,7 @@ def _say(like, to, new, damping, out, far, apart):
 
 @jit
 def _compare(s, x, out, moved, change):
-    """After a confirming update: how far messages moved, and beliefs, which ``bel`` then has."""
+    """How far messages ``out`` are from those before, and beliefs, which ``bel`` then has."""
     L = lanes_of(x.m)
     one, top = splat(x.m, 1.0), splat(x.m, 0.0)
     far, apart = top, one
@@ -321,16 +321,6 @@ def _compare(s, x, out, moved, change):
         store(x.bel, v * L, p)
     store(change, 0, top)
     store(moved, 0, far / apart)
-
-
-@jit
-def _read(s, x):
-    """Beliefs of the core from the messages as they are."""
-    L = lanes_of(x.m)
-    one = splat(x.m, 1.0)
-    for v in s.core:
-        b = _odds(one, 0, L, s.ptr, v, x.prior, x.m)
-        store(x.bel, v * L, b / (one + b))
 
 
 @jit
@@ -417,13 +407,14 @@ def forests(s, given, rows, found):
         W, np.ones(own * L, kind), np.ones(V * L, kind), np.ones(E * L, kind), np.ones(V * L, kind)
     )
     logs, holds = np.zeros(max(V, E) + 8), np.full(L, -1)
+    moved, change = np.zeros(L, kind), np.zeros(L, kind)
     for begin in range(0, rows.shape[0], L):
         n = min(np.int64(L), rows.shape[0] - begin)
         for lane in range(L):  # those to spare repeat the last
             _enter(rows[begin + min(lane, n - 1)], given, F, logs, lane, x)
             holds[lane] = rows[begin + lane] if lane < n else -1
         _collect(strict(x.m), 0, s, x)
-        _read(s, x)
+        _compare(s, x, x.m, moved, change)
         _finish(s, x, holds, given, found)
 
 
@@ -556,7 +547,7 @@ def propagate(s, given, rows, how, found):
                     parks[j] = -1
                 n_park = 0
                 if unproved > 0:
-                    _read(s, updated)
+                    _compare(s, updated, out, moved_p, change_p)
                 _finish(s, updated, holds, given, found)
                 if lane == L:
                     break
