@@ -141,30 +141,26 @@ def _move(source, at, step, target, to, stride, count):
 
 
 @jit
+def _exponentials(row, most, logs, target, lane):
+    """e^x of numbers of one instance, held within ``most``, into a lane."""
+    low, high = splat(logs, -most), splat(logs, most)
+    for k in range(row.shape[0]):
+        logs[k] = row[k]
+    for k in range(0, row.shape[0], lanes_of(logs)):
+        store(logs, k, exp(smaller(larger(load(logs, k), low), high)))
+    _move(logs, 0, 1, target, lane, lanes_of(target), row.shape[0])
+
+
+@jit
 def _enter(i, given, F, logs, lane, x):
     """Instance i into one lane. First messages of one row are shared: F has their odds."""
-    L, n = lanes_of(x.m), lanes_of(logs)
-    V, P, E = given.log_odds.shape[1], given.w.shape[1], given.first.shape[1]
-    low, high = splat(logs, -given.clamp), splat(logs, given.clamp)
-    for v in range(V):
-        logs[v] = given.log_odds[i, v]
-    for k in range(0, V, n):
-        store(logs, k, exp(smaller(larger(load(logs, k), low), high)))
-    _move(logs, 0, 1, x.prior, lane, L, V)
+    _exponentials(given.log_odds[i], given.clamp, logs, x.prior, lane)
     if x.own.shape[0] > 0:
-        for f in range(P):
-            logs[f] = given.w[i, f]
-        for k in range(0, P, n):
-            store(logs, k, exp(load(logs, k)))
-        _move(logs, 0, 1, x.own, lane, L, P)
-    if given.first.shape[0] == 1:
-        _move(F, 0, 1, x.m, lane, L, E)
-        return
-    for e in range(E):
-        logs[e] = given.first[i, e]
-    for k in range(0, E, n):
-        store(logs, k, exp(load(logs, k)))
-    _move(logs, 0, 1, x.m, lane, L, E)
+        _exponentials(given.w[i], np.inf, logs, x.own, lane)
+    if given.first.shape[0] > 1:
+        _exponentials(given.first[i], np.inf, logs, x.m, lane)
+    else:
+        _move(F, 0, 1, x.m, lane, lanes_of(x.m), F.shape[0])
 
 
 @jit
