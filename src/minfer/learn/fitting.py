@@ -376,7 +376,12 @@ def _fit(
         state.progress = _printer(s["progress"], objective)
         if checkpoint is not None:
             state.save, state.save_every = partial(_save, checkpoint, mark), checkpoint_every
-        if state.done and not _allowed_more(state, s["max_iters"]):
+        over = bool(state.done)  # or may a run that a checkpoint says is over go on by now?
+        if state.done == "early stopping":
+            over = state.stop.over
+        elif state.done == "max iterations":
+            over = state.step >= s["max_iters"]
+        if over:
             status = state.done
         elif s["hidden"] == "em":
             status = _em(data, state, penalty, s)
@@ -396,13 +401,6 @@ def _fit(
         return _finished(data, w, penalty, status, s["tol"], Fitted(
             w, names, objective, status, trace=state.trace, seconds=seconds, model=model,
         ))  # fmt: skip
-
-
-def _allowed_more(state: OptimiserState, max_iters: int) -> bool:
-    """Whether a run that a checkpoint says is over may go on by now."""
-    if state.done == "early stopping":
-        return not state.stop.over
-    return state.done == "max iterations" and state.step < max_iters
 
 
 #: Settings that a checkpoint depends on.

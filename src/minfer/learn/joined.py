@@ -118,7 +118,9 @@ class JoinedBlock:
 
     def check_labels(self) -> None:
         """Find labels that a hard factor forbids, as far as conditioning on them shows it."""
-        if _hard(self.graph) and self._forbidden():
+        graph = self.graph
+        soft = graph._field is None or np.isfinite(graph._field).all()
+        if (not soft or any(g.forbids().any() for g in graph.groups)) and self._forbidden():
             raise self.contradiction()
 
     def contradiction(self, error: ContradictionError | None = None) -> ContradictionError:
@@ -188,12 +190,6 @@ def clamped(graph: FactorGraph, labels: NDArray[np.int32]) -> FactorGraph:
     log_field[excluded] = -np.inf
     log_field[at] = kept
     return graph._renumbered(_field=log_field)
-
-
-def _hard(graph: FactorGraph) -> bool:
-    """Whether some assignment may have probability zero."""
-    soft = graph._field is None or np.isfinite(graph._field).all()
-    return not soft or any(g.forbids().any() for g in graph.groups)
 
 
 def _occurrences(

@@ -150,7 +150,8 @@ class Predictor:
     def __call__(self, rows: Any, *, columns: Sequence[str] | None = None) -> Any:
         """The answer, as a table of the same kind; see :func:`predict`."""
         if isinstance(rows, str | os.PathLike):
-            return self._whole_file(rows)
+            with files.open_cases(rows) as source:
+                return files.joined([part.columns for part, _ in self._chunks(source, None)])
         table = table_of(rows, columns)
         targets, evidence = self.plan_columns(table.names)
         part = self.answer(table, targets, evidence)
@@ -333,11 +334,6 @@ class Predictor:
         if first == 1:  # columns alone, so that the answer has them too
             nothing = table_of({name: np.empty(0, dtype=object) for name in wanted})
             yield self.answer(nothing, targets, evidence, where, first), 0
-
-    def _whole_file(self, cases: str | os.PathLike[str]) -> Any:
-        with files.open_cases(cases) as source:
-            parts = [part.columns for part, _ in self._chunks(source, None)]
-        return files.joined(parts)
 
 
 def predict(

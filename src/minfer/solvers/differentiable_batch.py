@@ -18,9 +18,9 @@ Rows do not depend on one another, nor on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +43,6 @@ from minfer.solvers.gradients import (
     were_lost,
 )
 from minfer.solvers.prepared import Prepared, PreparedExact, PreparedPropagation
-
-if TYPE_CHECKING:
-    from minfer.graph import FactorGraph
 
 Floats = NDArray[np.float64]
 
@@ -96,7 +93,8 @@ class _Singly:
 
     def __init__(self, run: Prepared, rows: Rows, which: NDArray[np.int64], workers: int) -> None:
         self.run, self.which, self.workers = run, which, workers
-        self.answers: list[Marginals] = in_threads(self._answer(rows), which.tolist(), workers)
+        answer = partial(self._answer, rows)
+        self.answers: list[Marginals] = in_threads(answer, which.tolist(), workers)
         n = len(which)
         last = [m.residuals[-1] if len(m.residuals) else 0.0 for m in self.answers]
         self.batch = Batch(
@@ -109,14 +107,11 @@ class _Singly:
             run.solver, 0.0,
         )  # fmt: skip
 
-    def _answer(self, rows: Rows) -> Callable[[int], Marginals]:
-        def answer(row: int) -> Marginals:
-            try:
-                return self.run(**rows.at(row))
-            except ContradictionError as error:
-                raise ContradictionError(f"row {row}: {error}") from None
-
-        return answer
+    def _answer(self, rows: Rows, row: int) -> Marginals:
+        try:
+            return self.run(**rows.at(row))
+        except ContradictionError as error:
+            raise ContradictionError(f"row {row}: {error}") from None
 
     def pull_back(
         self, cotangents: Floats, *, tol: float, max_iters: int, weights: bool
@@ -269,11 +264,14 @@ class _Tilted:
     ) -> None:
         """What improbable states do to all others: the answers given each, less those without."""
         graph = self.run.graph
+        owner = np.repeat(np.arange(graph.n_variables), graph._n_states)
         for begin in range(0, len(places), _AT_ONCE):
             row, at = places[begin : begin + _AT_ONCE].T
             some = self.rows.take(row)
             own = np.zeros((1, field.shape[1])) if some.field is None else some.field
-            only = np.array([_only_state(graph, int(k)) for k in at])
+            v = np.searchsorted(graph._offsets, at, side="right") - 1
+            only = np.where(owner == v[:, None], -np.inf, 0.0)  # leave a variable a single state
+            only[np.arange(len(at)), at] = 0.0
             given, plain = (
                 self.run.batch(
                     some.evidence, some.weights, tilt, workers=self.workers, log_z=False,
@@ -287,15 +285,6 @@ class _Tilted:
                 assert given.statistics is not None
                 assert plain.statistics is not None
                 np.add.at(by_weight, row, share * (given.statistics - plain.statistics))
-
-
-def _only_state(graph: FactorGraph, at: int) -> Floats:
-    """A tilt (sum of states,) that leaves one variable a single state, given by its place."""
-    v = int(np.searchsorted(graph._offsets, at, side="right")) - 1
-    out = np.zeros(int(graph._offsets[-1]))
-    out[graph._offsets[v] : graph._offsets[v + 1]] = -np.inf
-    out[at] = 0.0
-    return out
 
 
 #: Answers of rows, ``batch``, and what a gradient through them needs, ``pull_back``.

@@ -314,10 +314,11 @@ def _adjoint(
     system: PairSlopes
     if not len(mesh.wiring.gslot):
         system = PairSlopes(mesh, marginals.probs, c, *_slopes(state))
-    elif _belief_cells(mesh) <= _MAX_CELLS:
-        system = _Tables(marginals, state, c)
     else:
-        return None
+        written = (g for g in mesh.model.groups if mesh.log or g.arity != 2)
+        if sum(len(g) * g.n_cells for g in written) > _MAX_CELLS:
+            return None
+        system = _Tables(marginals, state, c)
     status, sweeps, note = solve(system, tol, max_iters, state.damping)
     field = system.field()
     found = np.zeros(int(graph.weight_offsets[-1]))
@@ -326,11 +327,6 @@ def _adjoint(
     if not marginals.converged:
         status, note = Status.MAX_ITERS, "of messages that have not converged"
     return Pullback(field, found, "adjoint", status, sweeps, None, note)
-
-
-def _belief_cells(mesh: Wired) -> int:
-    """Cells of the joint beliefs that an adjoint has to write out."""
-    return sum(len(g) * g.n_cells for g in mesh.model.groups if mesh.log or g.arity != 2)
 
 
 def solve(
