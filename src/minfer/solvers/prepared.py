@@ -237,7 +237,7 @@ class PreparedPropagation(Prepared):
         The answers, without statistics; beliefs of all pairs (N, P, 4), if asked for; and which
         rows do not fit, whose answers are yet to be found.
         """
-        from minfer.kernels.messages.odds_lanes import enter
+        from minfer.kernels.messages.odds_lanes import enter, leave
         from minfer.solvers.batch import Batch, Fields, code, weights_of
         from minfer.solvers.lanes import LaneStructure, abreast, absorb
 
@@ -282,8 +282,7 @@ class PreparedPropagation(Prepared):
             values = found.log_z + constant + start
         values[impossible] = -np.inf
         probs = np.empty((n, 2 * graph.n_variables))
-        probs[:, 1::2] = found.probs
-        np.subtract(1.0, probs[:, 1::2], out=probs[:, ::2])
+        leave(found.probs, probs)
         probs[impossible] = np.nan
         left = Status.TIME_LIMIT if found.stopped else Status.MAX_ITERS
         codes = np.where(found.converged, code(Status.CONVERGED), code(left)).astype(np.int8)

@@ -422,8 +422,7 @@ def table_pass(w, given, alive, c, probs, lam, q, s, order, how, damping, tmp):
                     norm[gslot[g, OFFSET] + i] = 1.0 / x if x > RARE else 0.0
                 continue
             mean = _weigh(a_q + at, a_tmp, a_norm + at, a_probs + 8 * o, n)
-            # it is 0 but for rounding, which grows with the degree
-            line(a_q + at, -mean, 1.0, a_q + at, n, SPAN)
+            _shift(a_q + at, mean, n)  # it is 0 but for rounding, which grows with the degree
         if norming:
             continue
         copy(sums, a_c + 8 * o, n)
@@ -502,6 +501,18 @@ def _weigh(out, a, b, p, n):
 
 
 @jit
+def _shift(out, x, n):
+    """out -= x."""
+    lanes = spread(x)
+    for _ in range(n // L):
+        store(out, load(out) - lanes)
+        out += SPAN
+    for _ in range(n % L):
+        put(out, get(out) - x)
+        out += 8
+
+
+@jit
 def _add(out, a, n):
     """out += a."""
     for _ in range(n // L):
@@ -562,17 +573,42 @@ def weigh(w, rows, lam, out):
 def weigh_distances(w, cavity, rows, lam, taps, which, mass):
     """The same by distance: (n, T), of pairs of labels with linear taps (n or 1, T)."""
     gslot, fac, fslot, grho = w.gslot, w.fac, w.fslot, w.grho
-    h = cavity * lam[: cavity.shape[0]]
-    more, base = np.empty((1, mass.shape[1])), np.empty((1, mass.shape[1]))
+    few = mass.shape[1] == 2  # equal or not
+    h = cavity * lam[: cavity.shape[0]] if not few else cavity
+    more = np.empty((1, mass.shape[1]))
+    base = np.empty((1, mass.shape[1]))
     for r in range(rows.shape[0]):
         a, b = fslot[fac[rows[r], FIRST]], fslot[fac[rows[r], FIRST] + 1]
         i, j, n = gslot[a, OFFSET], gslot[b, OFFSET], gslot[a, SIZE]
         rho = grho[a] if grho.size > 0 else 1.0
-        masses(cavity, i, cavity, j, n, base, 0)
-        masses(h, i, cavity, j, n, mass, r)
-        masses(cavity, i, h, j, n, more, 0)
+        if few:
+            base[0, 0], base[0, 1], mass[r, 0], mass[r, 1] = _equal_or_not(cavity, lam, i, j, n)
+            more[:] = 0.0
+        else:
+            masses(cavity, i, cavity, j, n, base, 0)
+            masses(h, i, cavity, j, n, mass, r)
+            masses(cavity, i, h, j, n, more, 0)
         total = 0.0
         for d in range(mass.shape[1]):
             total += base[0, d] * taps[which[r], d]
         for d in range(mass.shape[1]):
             mass[r, d] = (mass[r, d] + more[0, d]) * taps[which[r], d] / (total * rho)
+
+
+@jit
+def _equal_or_not(cavity, lam, i, j, n):
+    """Mass of equal labels and of different ones, plain and times the sum of both ends' lam.
+
+    Of different ones by running sums: nothing is subtracted.
+    """
+    same = other = same_lam = other_lam = 0.0
+    left = left_lam = right = right_lam = 0.0  # of labels before
+    for k in range(n):
+        p, q = cavity[i + k], cavity[j + k]
+        x, y = p * lam[i + k], q * lam[j + k]
+        same += p * q
+        same_lam += x * q + p * y
+        other += p * right + q * left
+        other_lam += (x * right + p * right_lam) + (y * left + q * left_lam)
+        left, left_lam, right, right_lam = left + p, left_lam + x, right + q, right_lam + y
+    return same, other, same_lam, other_lam

@@ -143,12 +143,15 @@ def _move(source, at, step, target, to, stride, count):
 @jit
 def _exponentials(row, most, logs, target, lane):
     """e^x of numbers of one instance, held within ``most``, into a lane."""
-    low, high = splat(logs, -most), splat(logs, most)
-    for k in range(row.shape[0]):
+    low, high, n = splat(logs, -most), splat(logs, most), row.shape[0]
+    whole = n - n % lanes_of(logs)
+    for k in range(0, whole, lanes_of(logs)):
+        store(logs, k, exp(smaller(larger(load(row, k), low), high)))
+    for k in range(whole, n):
         logs[k] = row[k]
-    for k in range(0, row.shape[0], lanes_of(logs)):
-        store(logs, k, exp(smaller(larger(load(logs, k), low), high)))
-    _move(logs, 0, 1, target, lane, lanes_of(target), row.shape[0])
+    if whole < n:
+        store(logs, whole, exp(smaller(larger(load(logs, whole), low), high)))
+    _move(logs, 0, 1, target, lane, lanes_of(target), n)
 
 
 @jit
@@ -615,3 +618,12 @@ def enter(base, more, lean, evidence, log_odds, own, dead):
                 total += low
                 log_odds[r, v] = high - low + lean[c, v]
         own[r], dead[r] = total, bad
+
+
+@jit
+def leave(p, probs):
+    """P(1) (n, V) as the probabilities of both states, (n, 2V)."""
+    for r in range(p.shape[0]):
+        for v in range(p.shape[1]):
+            probs[r, 2 * v] = 1.0 - p[r, v]
+            probs[r, 2 * v + 1] = p[r, v]
