@@ -465,7 +465,10 @@ class BayesianNetwork(Estimator):
     def _learned_states(self, name: str, column: Factorised) -> list[str] | int:
         """Names of the values there are, numbers by size; a count where they are 0, 1, ..., K-1."""
         missing = {*self.missing}
-        used = np.bincount(column.places + 1, minlength=len(column.values) + 1)[1:]
+        for places in (column.places[:1000], column.places):  # a few rows often show all values
+            used = np.bincount(places + 1, minlength=len(column.values) + 1)[1:]
+            if used.all():
+                break
         values = [column.values[k] for k in np.flatnonzero(used).tolist()]
         texts = {
             _text(x) for x in values

@@ -258,7 +258,7 @@ def _room(n_labels, width, ptr):
     )  # fmt: skip
 
 
-@jit
+@jit(forceinline=True)
 def _infer(n, trans, width, powers, room):
     """log Z of a sequence whose scores are in psi; marginals in alpha, pair sums are added."""
     n_labels = trans.shape[0]
