@@ -400,7 +400,7 @@ def forests(s, given, rows, found):
     """The same as ``propagate`` where all is trees: one pass up and one down, no iteration."""
     L, kind = lanes_of(found.probs), found.probs.dtype
     V, E = s.ptr.shape[0] - 1, s.rev.shape[0]
-    W, F = _shared(s.pair, given, np.empty(E, kind), np.empty(E, kind))
+    W, _ = _shared(s.pair, given, np.empty(E, kind), np.empty(E, kind))
     own = given.w.shape[1] if given.w.shape[0] > 1 else 0
     x = LaneNumbers(
         W, np.ones(own * L, kind), np.ones(V * L, kind), np.ones(E * L, kind), np.ones(V * L, kind)
@@ -409,8 +409,11 @@ def forests(s, given, rows, found):
     moved, change = np.zeros(L, kind), np.zeros(L, kind)
     for begin in range(0, rows.shape[0], L):
         n = min(np.int64(L), rows.shape[0] - begin)
-        for lane in range(L):  # those to spare repeat the last
-            _enter(rows[begin + min(lane, n - 1)], given, F, logs, lane, x)
+        for lane in range(L):  # those to spare repeat the last; first messages are not read
+            i = rows[begin + min(lane, n - 1)]
+            _exponentials(given.log_odds[i], given.clamp, logs, x.prior, lane)
+            if own > 0:
+                _exponentials(given.w[i], np.inf, logs, x.own, lane)
             holds[lane] = rows[begin + lane] if lane < n else -1
         _collect(strict(x.m), 0, s, x)
         _compare(s, x, x.m, moved, change)
