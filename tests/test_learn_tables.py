@@ -239,14 +239,13 @@ def has(name):
     return find_spec(name) is not None
 
 
-def test_files_in_several_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_FILE_ROWS", 7)
+def test_files(tmp_path):
     path = tmp_path / "cases.csv"
     frame = cases(sprinkler(), 100, 2)
     frame.loc[3, "rain"] = None
     frame.to_csv(path, index=False)
-    parts = BayesianNetwork(SPRINKLER).fit(path)
-    assert parts.objective_ == pytest.approx(BayesianNetwork(SPRINKLER).fit(frame).objective_)
+    found = BayesianNetwork(SPRINKLER).fit(path)
+    assert found.objective_ == pytest.approx(BayesianNetwork(SPRINKLER).fit(frame).objective_)
 
 
 def test_structures_of_all_kinds(tmp_path):

@@ -8,33 +8,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-_LATE = {
-    "BayesianNetwork": "minfer.learn.tables",
-    "BetheLikelihood": "minfer.learn.objectives",
-    "ChainCRF": "minfer.learn.chain",
-    "Estimator": "minfer.learn.estimator",
-    "ExactLikelihood": "minfer.learn.objectives",
-    "Fitted": "minfer.learn.fitting",
-    "GridCRF": "minfer.learn.grid",
-    "Grown": "minfer.learn.growth",
-    "Instance": "minfer.learn.model",
-    "IsingModel": "minfer.learn.ising",
-    "Likelihood": "minfer.learn.objectives",
-    "LogLinear": "minfer.learn.model",
-    "MarginalLoss": "minfer.learn.objectives",
-    "MaxMargin": "minfer.learn.objectives",
-    "Objective": "minfer.learn.objectives",
-    "Perceptron": "minfer.learn.objectives",
-    "PottsModel": "minfer.learn.ising",
-    "Pseudolikelihood": "minfer.learn.objectives",
-    "TRWLikelihood": "minfer.learn.objectives",
-    "Template": "minfer.learn.model",
-    "fit": "minfer.learn.fitting",
-    "grow": "minfer.learn.growth",
-    "read_instances": "minfer.learn.shards",
-    "sample_shards": "minfer.learn.shards",
-    "shards": "minfer.learn.shards",
-    "write_instances": "minfer.learn.shards",
+_HOMES = {
+    "chain": ["ChainCRF"],
+    "estimator": ["Estimator"],
+    "fitting": ["Fitted", "fit"],
+    "grid": ["GridCRF"],
+    "growth": ["Grown", "grow"],
+    "ising": ["IsingModel", "PottsModel"],
+    "model": ["Instance", "LogLinear", "Template"],
+    "instance_files": ["read_instances", "sample_shards", "shards", "write_instances"],
+    "tables": ["BayesianNetwork"],
 }
 
 if TYPE_CHECKING:
@@ -43,6 +26,7 @@ if TYPE_CHECKING:
     from minfer.learn.fitting import Fitted, fit
     from minfer.learn.grid import GridCRF
     from minfer.learn.growth import Grown, grow
+    from minfer.learn.instance_files import read_instances, sample_shards, shards, write_instances
     from minfer.learn.ising import IsingModel, PottsModel
     from minfer.learn.model import Instance, LogLinear, Template
     from minfer.learn.objectives import (
@@ -56,7 +40,6 @@ if TYPE_CHECKING:
         Pseudolikelihood,
         TRWLikelihood,
     )
-    from minfer.learn.shards import read_instances, sample_shards, shards, write_instances
     from minfer.learn.tables import BayesianNetwork
 
 __all__ = [
@@ -90,8 +73,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        return getattr(import_module(_LATE[name]), name)
+    if name in __all__:
+        home = next((home for home, names in _HOMES.items() if name in names), "objectives")
+        return getattr(import_module(f"minfer.learn.{home}"), name)
     raise AttributeError(f"module 'minfer.learn' has no attribute {name!r}")
 
 

@@ -11,9 +11,8 @@ weight u of the one stands for m weights u / sqrt(m), whose squares sum to u^2. 
 counts sqrt(m) times.) Of a tagger's features this leaves about half.
 
 **What the status says.** ``converged_``: the gradient met ``epsilon``. With c2 > 0 the objective is
-strongly convex, so it is above its minimum by at most |gradient|^2 / (4 c2), which is ``gap_``.
-Without a penalty, once every training sequence has a probability above 1/2, larger weights are
-always better and no minimum exists; training stops there, with a status that says so.
+above its minimum by at most |gradient|^2 / (4 c2), which is ``gap_``. Without a penalty, once every
+training sequence has a probability above 1/2, no minimum exists, and training stops.
 """
 
 from __future__ import annotations
@@ -31,9 +30,17 @@ from minfer.basics.words import counted
 from minfer.errors import ModelError, SettingsError, visible
 from minfer.io.opening import reading
 from minfer.io.text import PathLike
-from minfer.learn.estimator import Estimator
+from minfer.learn.estimator import Estimator, alike
 from minfer.learn.lbfgs import Descent, dot, minimise
-from minfer.learn.save import read_arrays, saved_labels, saved_weights, write_arrays
+from minfer.learn.save import (
+    labels_to_save,
+    read_arrays,
+    saved_labels,
+    saved_weights,
+    write_arrays,
+)
+
+Floats = NDArray[np.float64]
 
 BIAS = "bias"  # the attribute that every item of an array of numbers has
 _WIDE = 4  # an attribute that meets at least one of so many labels has a line of weights
@@ -53,42 +60,39 @@ _ADVICE = {
     "improvement is small": "set delta=0 to continue until the gradient meets epsilon",
     "out of iterations": "raise max_iterations, or set c2 > 0",
     "line search failed": "rounding hides any further decrease: this is as good as it gets",
-    "separable": (
-        "the training sequences can be separated, so larger weights are always better and there is "
-        "no optimum: set c2 > 0 (or c1 > 0)"
-    ),
-    "features are too large": (
-        "the squared gradient overflows: scale down features with huge values"
-    ),
-    "weights are growing": (
-        "some weights have no optimum, such as those of features that always come with the same "
-        "label: set c2 > 0 (or c1 > 0)"
-    ),
+    "separable": "the training sequences can be separated, so larger weights are always better and "
+    "there is no optimum: set c2 > 0 (or c1 > 0)",
+    "features are too large": "the squared gradient overflows: scale down features with huge "
+    "values",
+    "weights are growing": "some weights have no optimum, such as those of features that always "
+    "come with the same label: set c2 > 0 (or c1 > 0)",
 }
 
 
-class _Items(NamedTuple):
+class ChainItems(NamedTuple):
     """Sequences as kernels read them."""
 
     ptr: NDArray[np.int64]  # (N+1,) where a sequence's items begin
     iptr: NDArray[np.int64]  # (T+1,) where an item's attributes begin
     attr: NDArray[np.int32]
-    value: NDArray[np.float64]
+    value: Floats
 
-    @property
-    def longest(self) -> int:
-        return int(np.diff(self.ptr).max(initial=0))
-
-    @property
-    def owner(self) -> NDArray[np.int64]:
-        """The item of each attribute."""
-        return np.repeat(np.arange(len(self.iptr) - 1), np.diff(self.iptr))
-
-    def keep(self, which: NDArray[np.bool_], number: NDArray[np.int32]) -> _Items:
-        """Only some of the occurrences, attributes numbered anew."""
+    def keep(self, number: NDArray[np.int32]) -> ChainItems:
+        """Attributes numbered anew, without those that are -1."""
+        new = number[self.attr]
+        which = new >= 0
         before = np.zeros(len(which) + 1, dtype=np.int64)
         np.cumsum(which, out=before[1:])
-        return _Items(self.ptr, before[self.iptr], number[self.attr[which]], self.value[which])
+        return ChainItems(self.ptr, before[self.iptr], new[which], self.value[which])
+
+
+class ChainWeights(NamedTuple):
+    """What attributes and pairs of labels weigh, as kernels read it."""
+
+    fptr: NDArray[np.int64]  # (A+1,) where an attribute's weights begin
+    label: NDArray[np.int32]  # their labels
+    w: Floats
+    trans: Floats  # (K, K)
 
 
 class _Places:
@@ -112,10 +116,12 @@ class _Places:
         self.mask = np.zeros(int(self.wide.sum()) * width)
         self.mask[lines[in_line]] = 1.0
 
-    def split(self, items: _Items) -> tuple[tuple[NDArray, ...], tuple[NDArray, ...]]:
-        """The occurrences of narrow and of wide attributes: (iptr, attr, value) of both."""
-        wide, number = self.wide[items.attr], self.number.astype(np.int32)
-        return items.keep(~wide, number)[1:], items.keep(wide, number)[1:]
+    def split(self, items: ChainItems) -> list[ChainItems]:
+        """The occurrences of narrow and of wide attributes."""
+        return [
+            items.keep(np.where(own, self.number, -1).astype(np.int32))
+            for own in (~self.wide, self.wide)
+        ]
 
 
 class ChainCRF(Estimator):
@@ -218,14 +224,10 @@ class ChainCRF(Estimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Learn the weights from sequences and their labels."""
         self._check_settings()
-        if _is_table(X):
-            table = self._numbers(X, reset=True)
-            items, names, labels = _of_rows(table), self._dense_names(), y
-        else:
-            for name in ("n_features_in_", "feature_names_in_"):
-                vars(self).pop(name, None)
-            items, names = self._read(X, None)
-            labels = _flat_labels(y, items.ptr)
+        for name in ("n_features_in_", "feature_names_in_"):
+            vars(self).pop(name, None)
+        items, names = self._read(X, True)
+        labels = y if _is_table(X) else _flat_labels(y, items.ptr)
         classes, codes = self._codes(*self._labels(labels, len(items.iptr) - 1))
         self._train(items, names, classes, codes)
         return self
@@ -241,36 +243,32 @@ class ChainCRF(Estimator):
             raise SettingsError("ChainCRF: classes must be one or more different labels")
         classes = np.unique(np.array(given))
         place = {label: k for k, label in enumerate(classes.tolist())}
-        number = np.empty(len(found), dtype=np.int32)
-        for k, label in enumerate(found.tolist()):
-            if label not in place:
-                item = int(np.flatnonzero(gold == k)[0])
-                raise ModelError(
-                    f"ChainCRF: item {item}, counted over all sequences, has label {brief(label)}, "
-                    f"which is not one of classes={[*place][:8]}"
-                )
-            number[k] = place[label]
+        number = np.array([place.get(label, -1) for label in found.tolist()], dtype=np.int32)
+        if (number < 0).any():
+            k = int(np.argmax(number < 0))
+            item, label = int(np.argmax(gold == k)), brief(found.tolist()[k])
+            raise ModelError(
+                f"ChainCRF: item {item}, counted over all sequences, has label {label}, which is "
+                f"not one of classes={[*place][:8]}"
+            )
         return classes, number[gold]
 
     def _train(
-        self, items: _Items, names: list[str], classes: NDArray[Any], gold: NDArray[np.int32]
+        self, items: ChainItems, names: list[str], classes: NDArray[Any], gold: NDArray[np.int32]
     ) -> None:
         from minfer.kernels.learning.chains import likelihood
 
-        n_attr, n_labels = len(names), len(classes)
-        merged, stands_for, copies = _merged(items, n_attr)
-        root = np.sqrt(copies)
-        fptr, label = self._features(merged, gold, n_labels, root)
+        n_labels = len(classes)
+        merged, stands_for, root = _merged(items, len(names))
+        fptr, label = self._features(merged, gold, n_labels, len(root))
         used = np.diff(fptr) > 0
         if not used.all():  # attributes all of whose features are too rare
-            number = (np.cumsum(used) - 1).astype(np.int32)
-            merged = merged.keep(used[merged.attr], number)
+            number = np.where(used, np.cumsum(used) - 1, -1).astype(np.int32)
+            merged = merged.keep(number)
             fptr = np.concatenate([fptr[:-1][used], fptr[-1:]])
-            copies, root = copies[used], root[used]
-            stands_for = np.where(used[stands_for], number[stands_for], -1)
+            root, stands_for = root[used], number[stands_for].astype(np.int64)
         merged = merged._replace(value=merged.value * root[merged.attr])
-        width, longest = _width(n_labels), items.longest
-        place = _Places(fptr, label, n_labels, width)
+        place = _Places(fptr, label, n_labels, _width(n_labels))
         links = self._links(items.ptr, gold, n_labels)
         narrow, wide = place.split(merged)
         n_narrow, n_state = len(place.label), len(place.label) + len(place.mask)
@@ -279,13 +277,11 @@ class ChainCRF(Estimator):
         grad = np.empty(n_state + len(links[0]))
         c2 = float(self.c2)
 
-        def objective(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        def objective(x: Floats) -> tuple[float, Floats]:
             trans[links] = x[n_state:]
-            loss, largest[0] = likelihood(
-                items.ptr, narrow, wide, place.fptr, place.label, gold, x[:n_narrow],
-                x[n_narrow:n_state], trans, width, longest, grad[:n_narrow],
-                grad[n_narrow:n_state], d_trans,
-            )  # fmt: skip
+            weights = ChainWeights(place.fptr, place.label, x[:n_narrow], trans)
+            parts = grad[:n_narrow], grad[n_narrow:n_state], d_trans
+            loss, largest[0] = likelihood(narrow, wide, weights, x[n_narrow:n_state], gold, parts)
             grad[n_narrow:n_state] *= place.mask
             grad[n_state:] = d_trans[links]
             if c2:
@@ -307,8 +303,14 @@ class ChainCRF(Estimator):
             objective, np.zeros(len(grad)), l1=l1, memory=self.num_memories, epsilon=self.epsilon,
             delta=self.delta, period=self.period, max_iterations=self.max_iterations, watch=watch,
         )  # fmt: skip
-        weights = found.x[place.at] / np.repeat(root, sizes)
-        self._keep(names, classes, stands_for, fptr, label, weights)
+        own = np.append(sizes, 0)[stands_for]  # none of what is too rare, -1
+        kept = np.flatnonzero(own)
+        self.classes_, self.attributes_ = classes, [names[k] for k in kept.tolist()]
+        self.coef_ptr_ = _ends(own[kept])
+        at = np.repeat(fptr[stands_for[kept]] - self.coef_ptr_[:-1], own[kept])
+        at += np.arange(len(at))
+        self.coef_label_, self.coef_ = label[at], (found.x[place.at] / np.repeat(root, sizes))[at]
+        self._numbers_of = {name: k for k, name in enumerate(self.attributes_)}
         self.transitions_ = np.zeros((n_labels, n_labels))
         self.transitions_[links] = found.x[n_state:]
         self.objective_, self.gradient_ = found.value, found.gradient
@@ -323,11 +325,10 @@ class ChainCRF(Estimator):
         self.advice_ = _ADVICE[self.status_]
 
     def _features(
-        self, items: _Items, gold: NDArray[np.int32], n_labels: int, root: NDArray[np.float64]
+        self, items: ChainItems, gold: NDArray[np.int32], n_labels: int, n_attr: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Where each attribute's features begin, and their labels."""
-        n_attr = len(root)
-        keys = items.attr.astype(np.int64) * n_labels + gold[items.owner]
+        keys = items.attr.astype(np.int64) * n_labels + np.repeat(gold, np.diff(items.iptr))
         if self.all_possible_states:
             pairs = np.arange(n_attr * n_labels)
             often = np.bincount(keys, np.abs(items.value), len(pairs))
@@ -343,9 +344,7 @@ class ChainCRF(Estimator):
         self, ptr: NDArray[np.int64], gold: NDArray[np.int32], n_labels: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The pairs of labels that have a weight."""
-        inner = np.ones(len(gold), dtype=bool)
-        inner[ptr[:-1][ptr[:-1] < len(gold)]] = False
-        second = np.flatnonzero(inner)
+        second = _not_first(ptr)
         keys = gold[second - 1].astype(np.int64) * n_labels + gold[second]
         often = np.bincount(keys, minlength=n_labels * n_labels)
         kept = often >= self.min_freq
@@ -353,57 +352,30 @@ class ChainCRF(Estimator):
             kept &= often > 0
         return np.divmod(np.flatnonzero(kept), n_labels)
 
-    def _keep(
-        self,
-        names: list[str],
-        classes: NDArray[Any],
-        stands_for: NDArray[np.int64],
-        fptr: NDArray[np.int64],
-        label: NDArray[np.int32],
-        weights: NDArray[np.float64],
-    ) -> None:
-        """Weights of attributes from those of columns."""
-        sizes = np.where(stands_for >= 0, np.diff(fptr)[stands_for], 0) if len(fptr) > 1 else (
-            np.zeros(len(names), dtype=np.int64))  # fmt: skip
-        kept = np.flatnonzero(sizes)
-        self.classes_ = classes
-        self.attributes_ = [names[k] for k in kept.tolist()]
-        self.coef_ptr_ = np.zeros(len(kept) + 1, dtype=np.int64)
-        np.cumsum(sizes[kept], out=self.coef_ptr_[1:])
-        first = np.repeat(fptr[stands_for[kept]] - self.coef_ptr_[:-1], sizes[kept])
-        at = first + np.arange(int(self.coef_ptr_[-1]))
-        self.coef_label_, self.coef_ = label[at], weights[at]
-        self._number()
-
-    def _number(self) -> None:
-        """Look attributes up by name from now on."""
-        self._numbers_of = {name: k for k, name in enumerate(self.attributes_)}
-
     # ------------------------------------------------------------ answers
 
     def predict(self, X: Any) -> Any:
         """Labels: a list for each sequence; an array (N,) for a table of numbers."""
+        from minfer.kernels.learning.chains import best_paths
+
         self._check_fitted("predict")
         check_choice("ChainCRF: decode", self.decode, ("viterbi", "mpm"))
         items = self._asked(X)
         if self.decode == "mpm":
-            path = self._marginals(items).argmax(axis=1)
+            path = self._marginals(items)[0].argmax(axis=1)
         else:
-            from minfer.kernels.learning.chains import best_paths
-
             path = np.empty(int(items.ptr[-1]), dtype=np.int64)
-            best_paths(*items, *self._weights(items), path, np.empty(len(items.ptr) - 1))
+            best_paths(items, self._weights(), path)
         labels = self.classes_[path]
-        if _is_table(X):
-            return labels
-        listed, ends = labels.tolist(), items.ptr.tolist()
-        return [listed[a:b] for a, b in pairwise(ends)]
+        return labels if _is_table(X) else [
+            labels[a:b].tolist() for a, b in pairwise(items.ptr.tolist())
+        ]  # fmt: skip
 
     def predict_proba(self, X: Any) -> Any:
         """Marginal probabilities (T, K) of each sequence's items; (N, K) for a table of numbers."""
         self._check_fitted("predict_proba")
         items = self._asked(X)
-        probs = self._marginals(items)
+        probs, _ = self._marginals(items)
         return probs if _is_table(X) else np.split(probs, items.ptr[1:-1]) if len(X) else []
 
     def predict_marginals(self, X: Any) -> list[list[dict[Any, float]]]:
@@ -422,33 +394,30 @@ class ChainCRF(Estimator):
             if len(y) != len(predicted):
                 raise ModelError(f"ChainCRF: y has {len(y)} labels, but X has {len(predicted)}")
             return float(np.mean(np.asarray(y).ravel() == predicted))
-        ptr = np.concatenate([[0], np.cumsum([len(path) for path in predicted], dtype=np.int64)])
-        truth = _flat_labels(y, ptr).tolist()
-        told = [*chain.from_iterable(predicted)]
-        if not told:
+        truth = _flat_labels(y, _ends([len(path) for path in predicted])).tolist()
+        if not truth:
             raise ModelError("ChainCRF: score: there are no items")
-        return sum(a == b for a, b in zip(truth, told)) / len(told)
+        return sum(a == b for a, b in zip(truth, chain.from_iterable(predicted))) / len(truth)
 
-    def log_likelihood(self, X: Any, y: Any) -> NDArray[np.float64]:
+    def log_likelihood(self, X: Any, y: Any) -> Floats:
         """Of each sequence's labels, (N,); minus infinity where one is not a class."""
-        from minfer.kernels.learning.chains import marginals, path_scores
+        from minfer.kernels.learning.chains import item_scores
 
         self._check_fitted("log_likelihood")
         items = self._asked(X)
         labels = np.asarray(y) if _is_table(X) else _flat_labels(y, items.ptr)
-        if len(labels) != items.ptr[-1]:
-            raise ModelError(f"ChainCRF: {len(labels)} labels for {int(items.ptr[-1])} items")
+        n, trans = int(items.ptr[-1]), self.transitions_
+        if len(labels) != n:
+            raise ModelError(f"ChainCRF: {len(labels)} labels for {n} items")
         place = {label: k for k, label in enumerate(self.classes_.tolist())}
         gold = np.array([place.get(x, -1) for x in labels.tolist()], dtype=np.int32)
-        log_z, scores = np.empty(len(items.ptr) - 1), np.empty(len(items.ptr) - 1)
-        probs = np.empty((int(items.ptr[-1]), len(self.classes_)))
-        marginals(*items, *self._weights(items), probs, log_z)
-        fptr, label, w, *rest = self._weights(items)
-        path_scores(*items, fptr, label, np.maximum(gold, 0), w, *rest, scores)
-        strange = np.add.reduceat(
-            np.append(gold < 0, False).astype(np.int64), items.ptr[:-1]
-        ) * (np.diff(items.ptr) > 0) if len(scores) else np.zeros(0)  # fmt: skip
-        return np.where(strange > 0, -np.inf, scores - log_z)
+        scores = np.empty((n, _width(len(trans))))
+        item_scores(0, n, items, self._weights(), scores.shape[1], scores.reshape(-1))
+        own, second = scores[np.arange(n), gold], _not_first(items.ptr)
+        own[second] += trans[gold[second - 1], gold[second]]
+        own[gold < 0] = -np.inf
+        sequence = np.repeat(np.arange(len(items.ptr) - 1), np.diff(items.ptr))
+        return np.bincount(sequence, own, len(items.ptr) - 1) - self._marginals(items)[1]
 
     @property
     def state_features_(self) -> dict[tuple[str, Any], float]:
@@ -472,46 +441,42 @@ class ChainCRF(Estimator):
             for i, j in zip(rows.tolist(), columns.tolist())
         }
 
-    def _weights(self, items: _Items) -> tuple[Any, ...]:
-        """What kernels take behind the items; copied if read-only, as those compiled take it."""
-        own = self.coef_ptr_, self.coef_label_, self.coef_, self.transitions_
-        arrays = (np.require(x, requirements="W") for x in own)
-        return (*arrays, _width(len(self.classes_)), items.longest)
+    def _weights(self) -> ChainWeights:
+        """What kernels take; copied if read-only, as those compiled take it."""
+        own: Any = self.coef_ptr_, self.coef_label_, self.coef_, self.transitions_
+        return ChainWeights(*(np.require(x, requirements="W") for x in own))
 
-    def _marginals(self, items: _Items) -> NDArray[np.float64]:
+    def _marginals(self, items: ChainItems) -> tuple[Floats, Floats]:
+        """Probabilities (T, K), and log Z (N,)."""
         from minfer.kernels.learning.chains import marginals
 
         probs = np.empty((int(items.ptr[-1]), len(self.classes_)))
-        marginals(*items, *self._weights(items), probs, np.empty(len(items.ptr) - 1))
-        return probs
-
-    def _asked(self, X: Any) -> _Items:
-        """Sequences in numbers of the attributes that have weights; others are left out."""
-        if _is_table(X):
-            if not hasattr(self, "n_features_in_"):
-                raise ModelError("ChainCRF learned from features by name, not from numbers alone")
-            items = _of_rows(self._numbers(X, reset=False))
-            names = self._dense_names()
-            number = np.array([self._numbers_of.get(x, -1) for x in names], dtype=np.int32)
-        else:
-            items, _ = self._read(X, self._numbers_of)
-            number = np.append(np.arange(len(self.attributes_), dtype=np.int32), np.int32(-1))
-        known = number[items.attr] >= 0
-        return items.keep(known, number)
-
-    def _dense_names(self) -> list[str]:
-        names = getattr(self, "feature_names_in_", range(self.n_features_in_))
-        return [BIAS, *map(str, names)]
+        log_z = np.empty(len(items.ptr) - 1)
+        marginals(items, self._weights(), probs, log_z)
+        return probs, log_z
 
     # ------------------------------------------------------------ reading features
 
-    def _read(self, X: Any, known: dict[str, int] | None) -> tuple[_Items, list[str]]:
-        """Sequences, and the names of the attributes; unknown ones are -1 where some are known."""
+    def _asked(self, X: Any) -> ChainItems:
+        """Sequences in numbers of the attributes that have weights; others are left out."""
+        items, names = self._read(X, False)
+        number = np.append(np.arange(len(self.attributes_), dtype=np.int32), np.int32(-1))
+        if names:
+            number = np.array([self._numbers_of.get(x, -1) for x in names], dtype=np.int32)
+        return items.keep(number)
+
+    def _read(self, X: Any, reset: bool) -> tuple[ChainItems, list[str]]:
+        """Sequences, and the names of their attributes.
+
+        Of features by name these are learned, ``reset``; else they have numbers, or -1.
+        """
+        if _is_table(X):
+            return self._dense(X, None, reset)
         single = not isinstance(X, Iterable) or getattr(X, "ndim", 1) == 0
         if isinstance(X, str | bytes | Mapping) or single:
             raise ModelError(f"ChainCRF: X must be a list of sequences of items, not {brief(X)}")
         sequences = X if isinstance(X, list) else list(X)
-        if known is None and not sequences:
+        if reset and not sequences:
             raise ModelError("ChainCRF: there are no sequences to learn from")
         dense = [isinstance(s, np.ndarray) and s.ndim == 2 for s in sequences]
         if any(dense):
@@ -520,37 +485,40 @@ class ChainCRF(Estimator):
                     f"ChainCRF: sequence {dense.index(not dense[0])} is not of the same kind as "
                     "the first: arrays (T, D) of numbers, or items with features by name"
                 )
-            if known is not None and not hasattr(self, "n_features_in_"):
-                raise ModelError("ChainCRF learned from features by name, not from numbers alone")
-            return self._read_arrays(sequences, known is None)
+            kept = [s for s in sequences if len(s)]
+            if not kept:
+                raise ModelError("ChainCRF: all sequences are empty")
+            widths = {s.shape[1] for s in kept}
+            if len(widths) > 1:
+                raise ModelError(f"ChainCRF: arrays of {sorted(widths)} numbers an item are mixed")
+            return self._dense(np.concatenate(kept), _ends([len(s) for s in sequences]), reset)
         for k, s in enumerate(sequences):
             if isinstance(s, str | Mapping) or not hasattr(s, "__len__"):
                 raise ModelError(f"ChainCRF: sequence {k} must be a list of items, not {brief(s)}")
-        numbers: Any = defaultdict(count().__next__) if known is None else known
-        read = _by_name(sequences, numbers, known is None)
+        numbers: Any = defaultdict(count().__next__) if reset else self._numbers_of
+        read = _by_name(sequences, numbers, reset)
         ptr = _ends([len(s) for s in sequences])
-        if known is None and not ptr[-1]:
+        if reset and not ptr[-1]:
             raise ModelError("ChainCRF: all sequences are empty")
-        names = list(numbers) if known is None else []
+        names = list(numbers) if reset else []
         for name in names:
-            if type(name) is not str and not isinstance(name, str):
+            if not isinstance(name, str):
                 raise ModelError(f"ChainCRF: features must be strings, not {brief(name)}")
-        return _Items(ptr, *read), names
+        return ChainItems(ptr, *read), names
 
-    def _read_arrays(self, sequences: list[Any], reset: bool) -> tuple[_Items, list[str]]:
-        kept = [s for s in sequences if len(s)]
-        if not kept:
-            raise ModelError("ChainCRF: all sequences are empty")
-        widths = {s.shape[1] for s in kept}
-        if len(widths) > 1:
-            raise ModelError(f"ChainCRF: arrays of {sorted(widths)} numbers an item are mixed")
-        table = self._numbers(np.concatenate(kept), reset=reset)
-        items = _of_rows(table)._replace(ptr=_ends([len(s) for s in sequences]))
-        names = self._dense_names()
-        if reset:
-            return items, names
-        number = np.array([self._numbers_of.get(x, -1) for x in names], dtype=np.int32)
-        return items._replace(attr=number[items.attr]), names
+    def _dense(
+        self, X: Any, ptr: NDArray[np.int64] | None, reset: bool
+    ) -> tuple[ChainItems, list[str]]:
+        """Rows of numbers behind a constant, without zeros; each a sequence if there is no ptr."""
+        if not reset and not hasattr(self, "n_features_in_"):
+            raise ModelError("ChainCRF learned from features by name, not from numbers alone")
+        table = self._numbers(X, reset=reset)
+        wide = np.concatenate([np.ones((len(table), 1)), table], axis=1)
+        rows, columns = np.nonzero(wide)
+        ptr = np.arange(len(table) + 1, dtype=np.int64) if ptr is None else ptr
+        iptr, names = _ends((wide != 0.0).sum(axis=1)), range(self.n_features_in_)
+        items = ChainItems(ptr, iptr, columns.astype(np.int32), wide[rows, columns])
+        return items, [BIAS, *map(str, getattr(self, "feature_names_in_", names))]
 
     # ------------------------------------------------------------ files
 
@@ -559,8 +527,7 @@ class ChainCRF(Estimator):
         self._check_fitted("save")
         header = {
             "params": {k: v for k, v in self.get_params().items() if k != "classes"},
-            "classes": self.classes_.tolist(),
-            "dtype": self.classes_.dtype.str,
+            **labels_to_save("ChainCRF", self.classes_),
             "attributes": self.attributes_,
             "status": self.status_,
             "n_iter": self.n_iter_,
@@ -568,10 +535,6 @@ class ChainCRF(Estimator):
             "n_features_in": getattr(self, "n_features_in_", None),
             "feature_names_in": [str(x) for x in getattr(self, "feature_names_in_", [])],
         }
-        if self.classes_.dtype.kind not in "iufbU":
-            raise SettingsError(
-                "ChainCRF: only a model whose labels are strings or numbers can be saved"
-            )
         arrays: dict[str, NDArray[Any]] = {
             "ptr": self.coef_ptr_, "label": self.coef_label_, "coef": self.coef_,
             "transitions": self.transitions_, "trace": np.array(self.trace_),
@@ -583,41 +546,36 @@ class ChainCRF(Estimator):
         """A model that :meth:`save` wrote. Nothing in a file is executed; everything is checked."""
         header, parts = read_arrays(path, "ChainCRF")
         with reading(path, "a model written by ChainCRF.save is needed"):
-            return cls._restored(header, parts)
-
-    @classmethod
-    def _restored(cls, header: dict[str, Any], parts: dict[str, NDArray[Any]]) -> Self:
-        """From a header and arrays that may say anything: what does not fit together raises."""
-        crf = cls(**header["params"])
-        crf._check_settings()
-        crf.classes_ = saved_labels(header)
-        crf.attributes_ = [str(x) for x in header["attributes"]]
-        crf.coef_ptr_ = parts["ptr"].astype(np.int64)
-        crf.coef_label_ = parts["label"].astype(np.int32)
-        crf.coef_ = saved_weights(parts["coef"])
-        crf.transitions_ = saved_weights(parts["transitions"])
-        crf.trace_ = parts["trace"].astype(np.float64).tolist()
-        crf.status_, crf.n_iter_ = str(header["status"]), int(header["n_iter"])
-        crf.objective_, crf.gradient_, crf.gap_ = map(float, header["numbers"])
-        if header["n_features_in"] is not None:
-            crf.n_features_in_ = int(header["n_features_in"])
-            if names := header["feature_names_in"]:
-                crf.feature_names_in_ = np.array([str(x) for x in names], dtype=object)
-                if len(names) != crf.n_features_in_:
-                    raise ValueError("names and number of its features differ")
-        k, ptr = len(crf.classes_), crf.coef_ptr_
-        sound = (
-            ptr.ndim == 1 and len(ptr) == len(crf.attributes_) + 1
-            and ptr[0] == 0 and (np.diff(ptr) >= 0).all()
-            and crf.coef_.shape == crf.coef_label_.shape == (ptr[-1],)
-            and crf.transitions_.shape == (k, k) and len(set(crf.attributes_)) == len(ptr) - 1
-            and bool(((crf.coef_label_ >= 0) & (crf.coef_label_ < k)).all())
-        )  # fmt: skip
-        if not sound or crf.status_ not in _ADVICE:
-            raise ValueError("this file is damaged: its arrays do not fit together")
-        crf._number()
-        crf.converged_, crf.advice_ = crf.status_ == "converged", _ADVICE[crf.status_]
-        return crf
+            crf = cls(**header["params"])
+            crf._check_settings()
+            crf.classes_ = saved_labels(header)
+            crf.attributes_ = [str(x) for x in header["attributes"]]
+            crf.coef_ptr_ = ptr = parts["ptr"].astype(np.int64)
+            crf.coef_label_ = parts["label"].astype(np.int32)
+            crf.coef_ = saved_weights(parts["coef"])
+            crf.transitions_ = saved_weights(parts["transitions"])
+            crf.trace_ = parts["trace"].astype(np.float64).tolist()
+            crf.status_, crf.n_iter_ = str(header["status"]), int(header["n_iter"])
+            crf.objective_, crf.gradient_, crf.gap_ = map(float, header["numbers"])
+            if header["n_features_in"] is not None:
+                crf.n_features_in_ = int(header["n_features_in"])
+                if names := header["feature_names_in"]:
+                    crf.feature_names_in_ = np.array([str(x) for x in names], dtype=object)
+                    if len(names) != crf.n_features_in_:
+                        raise ValueError("names and number of its features differ")
+            k = len(crf.classes_)
+            sound = (
+                ptr.ndim == 1 and len(ptr) == len(crf.attributes_) + 1
+                and ptr[0] == 0 and (np.diff(ptr) >= 0).all()
+                and crf.coef_.shape == crf.coef_label_.shape == (ptr[-1],)
+                and crf.transitions_.shape == (k, k) and len(set(crf.attributes_)) == len(ptr) - 1
+                and bool(((crf.coef_label_ >= 0) & (crf.coef_label_ < k)).all())
+            )  # fmt: skip
+            if not sound or crf.status_ not in _ADVICE:
+                raise ValueError("this file is damaged: its arrays do not fit together")
+            crf._numbers_of = {name: k for k, name in enumerate(crf.attributes_)}
+            crf.converged_, crf.advice_ = crf.status_ == "converged", _ADVICE[crf.status_]
+            return crf
 
 
 def _width(n_labels: int) -> int:
@@ -625,7 +583,7 @@ def _width(n_labels: int) -> int:
     return -(-n_labels // 8) * 8
 
 
-def _ends(lengths: list[int]) -> NDArray[np.int64]:
+def _ends(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     out = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=out[1:])
     return out
@@ -647,15 +605,11 @@ def _is_table(X: Any) -> bool:
     return False
 
 
-def _of_rows(table: NDArray[np.float64]) -> _Items:
-    """Rows of numbers as sequences of one item, behind a constant; zeros are left out."""
-    wide = np.concatenate([np.ones((len(table), 1)), table], axis=1)
-    there = wide != 0.0
-    rows, columns = np.nonzero(there)
-    return _Items(
-        np.arange(len(table) + 1, dtype=np.int64), _ends(there.sum(axis=1).tolist()),
-        columns.astype(np.int32), wide[rows, columns],
-    )  # fmt: skip
+def _not_first(ptr: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The items that follow another in their sequence."""
+    inner = np.ones(int(ptr[-1]) + 1, dtype=bool)
+    inner[ptr] = False
+    return np.flatnonzero(inner)
 
 
 def _flat_labels(y: Any, ptr: NDArray[np.int64]) -> NDArray[Any]:
@@ -689,7 +643,7 @@ def _flat_labels(y: Any, ptr: NDArray[np.int64]) -> NDArray[Any]:
 
 def _by_name(
     sequences: list[Any], numbers: Any, grow: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int32], Floats]:
     """Where items' attributes begin, the attributes' numbers and values.
 
     First as if all items were lists of texts or dicts of numbers, at the speed of ``map``; where
@@ -698,35 +652,29 @@ def _by_name(
     attr: list[int] = []
     values: list[Any] = []
     sizes: list[int] = []
-    for s in sequences:
-        for item in s:
-            if type(item) is dict:
-                values.extend(item.values())
-            elif type(item) in (list, tuple, set, frozenset):
-                values.extend(repeat(1.0, len(item)))
-            else:
-                return _by_name_with_care(sequences, numbers, grow)
-            sizes.append(len(item))
-    if not set(map(type, values)) <= {float, int, bool}:
+    for item in chain.from_iterable(sequences):
+        if type(item) is dict:
+            values.extend(item.values())
+        elif type(item) in (list, tuple, set, frozenset):
+            values.extend(repeat(1.0, len(item)))
+        else:
+            return _by_name_with_care(sequences, numbers, grow)
+        sizes.append(len(item))
+    plain = set(map(type, values)) <= {float, int, bool}
+    if not plain or not np.isfinite(found := np.array(values, dtype=np.float64)).all():
         return _by_name_with_care(sequences, numbers, grow)
     get = numbers.__getitem__ if grow else numbers.get
     try:
-        for s in sequences:
-            for item in s:
-                attr.extend(map(get, item) if grow else map(get, item, repeat(-1)))
+        for item in chain.from_iterable(sequences):
+            attr.extend(map(get, item) if grow else map(get, item, repeat(-1)))
     except TypeError:  # a feature that cannot be looked up, as a list in a list
         return _by_name_with_care(sequences, numbers, grow)
-    found = np.array(values, dtype=np.float64)
-    iptr = _ends(sizes)
-    if not np.isfinite(found).all():
-        where = int(np.flatnonzero(~np.isfinite(found))[0])
-        _refuse_value(sequences, int(np.searchsorted(iptr, where, side="right")) - 1)
-    return iptr, np.array(attr, dtype=np.int32), found
+    return _ends(sizes), np.array(attr, dtype=np.int32), found
 
 
 def _by_name_with_care(
     sequences: list[Any], numbers: Any, grow: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int32], Floats]:
     attr: list[int] = []
     values: list[float] = []
     sizes: list[int] = []
@@ -769,37 +717,16 @@ def _named(item: Any, where: str) -> Iterable[tuple[str, float]]:
         raise ModelError(f"{where} must be a list or a dict of features, not {brief(item)}")
 
 
-def _refuse_value(sequences: list[Any], item: int) -> None:
-    """Say which feature is not finite; ``item`` is counted over all sequences."""
-    for k, s in enumerate(sequences):
-        if item < len(s):
-            for _ in _named(list(s)[item], f"ChainCRF: sequence {k}, item {item}"):
-                pass
-        item -= len(s)
+def _merged(items: ChainItems, n_attr: int) -> tuple[ChainItems, NDArray[np.int64], Floats]:
+    """One attribute for each different column; which one stands for each, the roots of their sizes.
 
-
-def _merged(items: _Items, n_attr: int) -> tuple[_Items, NDArray[np.int64], NDArray[np.int64]]:
-    """One attribute for each different column.
-
-    Also which one stands for an attribute, and for how many. Columns are told apart by 128 bits.
+    Columns are told apart by 128 bits.
     """
     from minfer.kernels.learning.chains import column_keys
 
-    first, second = np.zeros(n_attr, dtype=np.uint64), np.zeros(n_attr, dtype=np.uint64)
-    column_keys(items.iptr, items.attr, items.value.view(np.uint64), first, second)
-    order = np.lexsort((second, first))
-    new = np.ones(n_attr, dtype=bool)
-    new[1:] = (np.diff(first[order]) != 0) | (np.diff(second[order]) != 0)
-    group = np.empty(n_attr, dtype=np.int64)
-    group[order] = np.cumsum(new) - 1
-    copies = np.bincount(group)
-    chosen = np.zeros(n_attr, dtype=bool)
-    leaders = np.full(len(copies), n_attr, dtype=np.int64)
-    np.minimum.at(leaders, group, np.arange(n_attr))
-    chosen[leaders] = True
-    number = (np.cumsum(chosen) - 1).astype(np.int32)
-    stands_for = number[leaders[group]].astype(np.int64)
-    merged = items.keep(chosen[items.attr], number)
-    counts = np.empty(int(chosen.sum()), dtype=np.int64)
-    counts[number[leaders]] = copies
-    return merged, stands_for, counts
+    keys = np.zeros((2, n_attr), dtype=np.uint64)
+    column_keys(items.iptr, items.attr, items.value.view(np.uint64), keys[0], keys[1])
+    first, stands_for = alike(keys)
+    number = np.full(n_attr, -1, dtype=np.int32)
+    number[first] = np.arange(len(first))
+    return items.keep(number), stands_for, np.sqrt(np.bincount(stands_for))

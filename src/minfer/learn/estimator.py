@@ -1,13 +1,9 @@
 """scikit-learn's habits without scikit-learn: what all estimators of :mod:`minfer.learn` share.
 
 A constructor stores its arguments and does nothing else; ``fit`` checks them, learns, and leaves
-what it found in attributes that end with an underscore. From the constructor's signature follow
-``get_params``, ``set_params``, ``repr`` and copies (``sklearn.base.clone``), so that pipelines,
-grid searches and cross-validation take these estimators like their own. scikit-learn is imported in
-one method alone, which only scikit-learn calls (:meth:`Estimator.__sklearn_tags__`).
-
-:meth:`Estimator._numbers` and :meth:`Estimator._labels` check tables of numbers and labels with the
-words that scikit-learn's own checks look for.
+what it found in attributes that end with an underscore. So pipelines, grid searches and
+cross-validation take these estimators like their own; tables of numbers and labels are checked with
+the words that scikit-learn's own checks look for.
 """
 
 from __future__ import annotations
@@ -136,53 +132,51 @@ class Estimator:
 
     # ------------------------------------------------------------ data
 
-    def _numbers(
-        self, X: Any, *, reset: bool, missing: bool = False, what: str = "X"
-    ) -> NDArray[np.float64]:
+    def _numbers(self, X: Any, *, reset: bool) -> NDArray[np.float64]:
         """A table of numbers (N, D) as float64; its width, and names if it has any, are learned.
 
-        ``reset``: as ``fit`` does; else they are compared with those learned. ``missing``: NaN
-        stands for nothing known.
+        ``reset``: as ``fit`` does; else they are compared with those learned.
         """
-        name = type(self).__name__
-        names = _column_names(X)
-        if hasattr(X, "toarray") and hasattr(X, "tocsr"):
-            raise TypeError(f"{name}: {what} is sparse; give a dense array: {what}.toarray()")
-        try:
-            x = np.asarray(X)
-        except ValueError as error:
-            raise ModelError(f"{name}: {what} is not a table of numbers: {error}") from None
-        if x.dtype.kind == "c":
-            raise ModelError(f"{name}: {what} is complex. Complex data not supported")
-        if x.ndim != 2:
-            hint = " Reshape your data, to (N, 1) or (1, N)." if x.ndim == 1 else ""
-            raise ModelError(
-                f"{name}: {what} must have shape (N, D), rows by columns, not {x.shape}.{hint}"
-            )
+        name, names, x = type(self).__name__, _column_names(X), self._array(X)
         try:
             out = np.require(x, dtype=np.float64, requirements=["C"])
         except (TypeError, ValueError) as error:
             if isinstance(error, TypeError):  # objects that are not numbers; the words say which
-                raise TypeError(f"{name}: {what}: argument must be a number: {error}") from None
-            raise ModelError(f"{name}: {what} has a cell that is not a number: {error}") from None
+                raise TypeError(f"{name}: X: argument must be a number: {error}") from None
+            raise ModelError(f"{name}: X has a cell that is not a number: {error}") from None
         for count, noun in zip(out.shape, ("sample", "feature")):
             if not count:
                 raise ModelError(
                     f"{name}: found array with 0 {noun}(s) (shape={out.shape}) "
                     "while a minimum of 1 is required."
                 )
-        bad = ~np.isfinite(out)
-        if missing:
-            bad &= ~np.isnan(out)
-        if bad.any():
-            row, column = np.argwhere(bad)[0].tolist()
+        if not np.isfinite(out).all():
+            row, column = np.argwhere(~np.isfinite(out))[0].tolist()
             value = "NaN" if np.isnan(out[row, column]) else "infinity"
             raise ModelError(
-                f"{name}: {what} has {value} in row {row}, column {column} "
+                f"{name}: X has {value} in row {row}, column {column} "
                 "(NaN or inf is not allowed here)"
             )
         self._check_width(out.shape[1], names, reset)
         return out
+
+    def _array(self, X: Any) -> NDArray[Any]:
+        """A table (N, D) as an array, whatever is in its cells."""
+        name = type(self).__name__
+        if hasattr(X, "toarray") and hasattr(X, "tocsr"):
+            raise TypeError(f"{name}: X is sparse; give a dense array: X.toarray()")
+        try:
+            x = np.asarray(X)
+        except ValueError as error:
+            raise ModelError(f"{name}: X is not a table of numbers: {error}") from None
+        if x.dtype.kind == "c":
+            raise ModelError(f"{name}: X is complex. Complex data not supported")
+        if x.ndim != 2:
+            hint = " Reshape your data, to (N, 1) or (1, N)." if x.ndim < 2 else ""
+            raise ModelError(
+                f"{name}: X must have shape (N, D), rows by columns, not {x.shape}.{hint}"
+            )
+        return x
 
     def _check_width(self, width: int, names: list[str] | None, reset: bool) -> None:
         """Learn or compare the number of columns, and their names where all are texts."""
@@ -244,6 +238,19 @@ class Estimator:
                 f"{name}: labels must be of one type, strings or numbers, not {' and '.join(kinds)}"
             ) from None
         return classes, codes.astype(np.int64)
+
+
+def alike(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each different column of (k, N) keys comes first, and the place of all among these."""
+    order = np.lexsort(keys)  # which is stable: the first of equals comes first
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (np.diff(keys[:, order]) != 0).any(axis=0)
+    first = order[new]
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    owner = np.empty(len(order), dtype=np.int64)
+    owner[order] = rank[np.cumsum(new) - 1]
+    return np.sort(first), owner
 
 
 def _not_fitted() -> type[NotFittedError]:

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +42,7 @@ from minfer.learn.objectives import (
     Perceptron,
     objective_of,
 )
-from minfer.learn.optimise import OptimiserState, OptimiserWatch, Penalty, Row, Stop, adam, lbfgs
+from minfer.learn.optimise import OptimiserState, Penalty, Row, Stop, adam, lbfgs
 from minfer.learn.save import digest, read_arrays, saved_weights, write_arrays
 from minfer.learn.workers import Data, GivenShards, portions_of
 
@@ -333,24 +334,22 @@ def fit(
     }  # fmt: skip
     portions = portions_of(data, batch_size if method == "adam" else None)
     held_out = None if dev is None else check_instances(dev)
-    fitted = _fit(portions, objective, held_out, checkpoint, checkpoint_every, **settings)
+    fitted = _fit(portions, objective, held_out, settings, checkpoint, checkpoint_every)
     if compare is not False:
         if held_out is None:
             raise SettingsError("compare needs held-out data: give dev=")
-        chosen = _to_compare(objective, portions, compare)
-        rows = _compared(fitted, portions, held_out, chosen, settings)
+        others = [one for one in OBJECTIVES.values() if one.name != objective.name]
+        if compare is not True:
+            others = [objective_of(one) for one in compare]
+        rows = _compared(fitted, portions, held_out, others, settings)
         fitted = replace(fitted, comparison=rows)
     return fitted
 
 
 def _fit(
-    portions: list[Any],
-    objective: Objective,
-    dev: list[Instance] | None,
-    checkpoint: PathLike | None,
-    checkpoint_every: int,
-    **s: Any,
-) -> Fitted:
+    portions: list[Any], objective: Objective, dev: list[Instance] | None, s: dict[str, Any],
+    checkpoint: PathLike | None = None, checkpoint_every: int = 1,
+) -> Fitted:  # fmt: skip
     batch_size = s["batch_size"] if s["method"] == "adam" else None
     with Data(
         portions, objective, batch_size=batch_size, workers=s["workers"], engine=s["engine"]
@@ -372,29 +371,27 @@ def _fit(
         state = OptimiserState(begin, stop=Stop(s["patience"]))
         if checkpoint is not None and os.path.exists(checkpoint):
             state = _resumed(checkpoint, mark, s["patience"], n)
-        watch = OptimiserWatch(
-            _dev_loss(objective, dev, batch_size), _printer(s["progress"], objective),
-            None if checkpoint is None else lambda now: _save(checkpoint, mark, now),
-            checkpoint_every,
-        )  # fmt: skip
-        if state.done and not _allowed_more(state, s["max_iters"]):
+        state.began = data.seconds - (state.trace[-1].seconds if state.trace else 0.0)
+        state.dev = _dev_loss(objective, dev, batch_size)
+        state.progress = _printer(s["progress"], objective)
+        if checkpoint is not None:
+            state.save, state.save_every = partial(_save, checkpoint, mark), checkpoint_every
+        over = bool(state.done)  # or may a run that a checkpoint says is over go on by now?
+        if state.done == "early stopping":
+            over = state.stop.over
+        elif state.done == "max iterations":
+            over = state.step >= s["max_iters"]
+        if over:
             status = state.done
         elif s["hidden"] == "em":
-            status = _em(data, state, penalty, s, watch)
+            status = _em(data, state, penalty, s)
         elif s["method"] == "lbfgs":
-            status = lbfgs(
-                data, state, penalty, tol=s["tol"], max_iters=s["max_iters"], watch=watch
-            )
+            status = lbfgs(data, state, penalty, tol=s["tol"], max_iters=s["max_iters"])
         else:
             warm = s["warm"] and objective.warm
-            status = adam(
-                data, state, penalty, tol=s["tol"], epochs=s["epochs"],
-                learning_rate=s["learning_rate"], decay=s["decay"], seed=s["seed"],
-                accumulate=s["accumulate"], warm=warm, sweeps=s["sweeps"] if warm else None,
-                evaluate_every=s["evaluate_every"], watch=watch,
-            )  # fmt: skip
+            status = adam(data, state, penalty, {**s, "warm": warm})
         state.done = status
-        watch.keep(state, now=True)
+        state.keep(now=True)
         w = state.weights
         if state.stop.weights is not None and status != "diverging":
             w = state.stop.weights  # the best on dev data
@@ -404,13 +401,6 @@ def _fit(
         return _finished(data, w, penalty, status, s["tol"], Fitted(
             w, names, objective, status, trace=state.trace, seconds=seconds, model=model,
         ))  # fmt: skip
-
-
-def _allowed_more(state: OptimiserState, max_iters: int) -> bool:
-    """Whether a run that a checkpoint says is over may go on by now."""
-    if state.done == "early stopping":
-        return not state.stop.over
-    return state.done == "max iterations" and state.step < max_iters
 
 
 #: Settings that a checkpoint depends on.
@@ -455,11 +445,8 @@ def _unbounded(data: Data, w: NDArray, penalty: Penalty, loss: float) -> bool:
     return top > LARGE or value < loss
 
 
-def _em(
-    data: Data, state: OptimiserState, penalty: Penalty, s: dict[str, Any], watch: OptimiserWatch
-) -> str:
+def _em(data: Data, state: OptimiserState, penalty: Penalty, s: dict[str, Any]) -> str:
     """Expectation of the hidden, then maximisation, until the whole gradient is small."""
-    begin = data.seconds - (state.trace[-1].seconds if state.trace else 0.0)
     while state.step < s["max_iters"]:
         data.freeze(None)
         e = data.evaluate(state.weights)
@@ -468,22 +455,14 @@ def _em(
         w = state.weights
         largest = float(np.abs(penalty.gradient(w, e.gradient)).max(initial=0.0))
         if not state.trace or state.trace[-1].step < state.step:  # else a run goes on here
-            row = Row(
-                state.step, e.value, e.value + penalty.value(w), largest, watch.loss(w),
-                data.seconds - begin,
-            )  # fmt: skip
-            state.trace.append(row)
-            watch.tell(row)
-            if state.stop.seen(row.dev, w, state.step):
+            state.row(data, e.value, e.value + penalty.value(w), largest)
+            if state.stop.over:
                 return "early stopping"
-            watch.keep(state)
         if largest <= s["tol"]:
             return "converged"
         data.freeze(w)
         inner = OptimiserState(w)
-        ended = lbfgs(
-            data, inner, penalty, tol=0.1 * min(largest, 1.0), max_iters=25, watch=OptimiserWatch()
-        )
+        ended = lbfgs(data, inner, penalty, tol=0.1 * min(largest, 1.0), max_iters=25)
         data.freeze(None)
         if ended == "diverging":
             return ended
@@ -496,22 +475,10 @@ def _em(
 # ---------------------------------------------------------------------- side by side
 
 
-def _to_compare(
-    objective: Objective, portions: list[Any], compare: bool | Sequence[str | Objective]
-) -> list[Objective]:
-    """The objectives beside the one that was fitted."""
-    if compare is not True:
-        return [objective_of(one) for one in compare]  # type: ignore[union-attr]
-    return [one for name, one in OBJECTIVES.items() if one.name != objective.name]
-
-
 def _compared(
-    fitted: Fitted,
-    portions: list[Any],
-    dev: list[Instance],
-    others: list[Objective],
+    fitted: Fitted, portions: list[Any], dev: list[Instance], others: list[Objective],
     settings: dict[str, Any],
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # fmt: skip
     """Each objective fitted and judged on held-out data; prints a table, a line when it is known.
 
     What is being fitted is told on stderr: max-margin may take many times as long as the others.
@@ -525,7 +492,7 @@ def _compared(
         if objective.name == "perceptron":
             began |= {"method": "adam", "hidden": "marginal"}
         try:
-            rows.append(_judged(_fit(portions, objective, dev, None, 1, **began), dev))
+            rows.append(_judged(_fit(portions, objective, dev, began), dev))
         except RefusedError as error:
             rows.append({"objective": objective.name, "refused": str(error)})
         _print_row(rows[-1])

@@ -24,7 +24,7 @@ from minfer.io.text import PathLike, shown
 from minfer.learn.estimator import Estimator
 from minfer.learn.fitting import Fitted, fit
 from minfer.learn.model import Instance, LogLinear, Template
-from minfer.learn.save import read_arrays, saved_labels, write_arrays
+from minfer.learn.save import labels_to_save, read_arrays, saved_labels, write_arrays
 
 if TYPE_CHECKING:
     from minfer.learn.objectives import Objective
@@ -139,7 +139,10 @@ class GridCRF(Estimator):
             )
         self.classes_ = known
         self.spread_ = self._spread(pictures) if self.edges == "contrast" else 1.0
-        self.model_ = self._model(pictures[0])
+        pixel = ["bias"] * self.bias + [f"x{j}" for j in range(self.n_features_in_)]
+        _, z = self._neighbours(pictures[0])
+        names = EDGES[self.edges] if isinstance(self.edges, str) else z.shape[1]
+        self.model_ = self._templates(pixel, names)
         data = [self.instance(x, t) for x, t in zip(pictures, labels)]
         if dev is not None:
             if not isinstance(dev, (tuple, list)) or len(dev) != 2:
@@ -160,22 +163,19 @@ class GridCRF(Estimator):
 
     def marginals(self, picture: Any) -> Marginals:
         """Marginals of one picture's pixels, row by row."""
-        self._check_fitted("marginals")
-        return self.fitted_.marginals(self.instance(_pictures([picture])[0]))
+        return self.fitted_.objective.predictor(self.graph(picture))
 
     def graph(self, picture: Any) -> FactorGraph:
         """The model of one picture, for any solver or question."""
-        self._check_fitted("graph")
+        self._check_fitted("this")
         return self.fitted_.graph(self.instance(_pictures([picture])[0]))
 
     def predict_proba(self, X: Any) -> Any:
         """Probabilities of the classes: (N, H, W, K), or a list where sizes differ."""
         self._check_fitted("predict")
-        out = []
-        for picture in _pictures(X):
-            p = self.marginals(picture).probs.reshape(*picture.shape[:2], -1)
-            out.append(np.asarray(p))
-        return _together(out)
+        pictures = _pictures(X)
+        out = [self.marginals(x).probs.reshape(*x.shape[:2], -1) for x in pictures]
+        return np.stack(out) if len({p.shape for p in out}) == 1 else out
 
     def predict(self, X: Any) -> Any:
         """The most probable class of each pixel: (N, H, W), or a list where sizes differ."""
@@ -188,28 +188,21 @@ class GridCRF(Estimator):
         """The share of pixels with a known label that are predicted right."""
         self._check_fitted("score")
         pictures, labels = _labelled(X, y)
-        right = n = 0
-        for found, told in zip(self.predict(pictures), labels):
-            known = _known(told)
-            right += int((found == told)[known].sum())
-            n += int(known.sum())
-        if not n:
+        right = np.concatenate(
+            [(found == told)[_known(told)] for found, told in zip(self.predict(pictures), labels)]
+        )
+        if not len(right):
             raise ModelError("GridCRF: there is no label to score by")
-        return right / n
+        return float(right.mean())
 
     def save(self, path: PathLike) -> None:
         """Write the model without pickle; see :meth:`load`."""
         self._check_fitted("save")
-        if self.classes_.dtype.kind not in "iufbU":
-            raise SettingsError(
-                "GridCRF: only a model whose labels are strings or numbers can be saved"
-            )
         header = {
             "params": {name: getattr(self, name) for name in _SAVED},
             "edges": self.edges if isinstance(self.edges, str) else None,
             "features": [list(t.features) for t in self.model_.templates],  # type: ignore[arg-type]
-            "classes": self.classes_.tolist(),
-            "dtype": self.classes_.dtype.str,
+            **labels_to_save("GridCRF", self.classes_),
             "n_features_in": self.n_features_in_,
             "spread": self.spread_,
             "fitted": self.fitted_._header(),
@@ -251,12 +244,6 @@ class GridCRF(Estimator):
 
     # ------------------------------------------------------------------ the model
 
-    def _model(self, picture: NDArray) -> LogLinear:
-        pixel = ["bias"] * self.bias + [f"x{j}" for j in range(self.n_features_in_)]
-        _, z = self._neighbours(picture)
-        names = EDGES[self.edges] if isinstance(self.edges, str) else z.shape[1]
-        return self._templates(pixel, names)
-
     def _templates(self, pixel: Sequence[str], pair: Sequence[str] | int) -> LogLinear:
         k = len(self.classes_)
         return LogLinear(
@@ -281,11 +268,11 @@ class GridCRF(Estimator):
             numbers = np.full(height * width, -1)
             known = _known(labels).ravel()
             flat = labels.ravel()[known]
-            place = np.searchsorted(self.classes_, flat)
-            place = np.minimum(place, len(self.classes_) - 1)
-            if (self.classes_[place] != flat).any():
-                bad = flat[self.classes_[place] != flat][0]
-                raise ModelError(f"GridCRF: label {bad} is not one of the classes {self.classes_}")
+            place = np.minimum(np.searchsorted(self.classes_, flat), len(self.classes_) - 1)
+            if len(bad := flat[self.classes_[place] != flat]):
+                raise ModelError(
+                    f"GridCRF: label {bad[0]} is not one of the classes {self.classes_}"
+                )
             numbers[known] = place
         n_states = np.full(height * width, len(self.classes_))
         every = np.arange(height * width)[:, None]
@@ -321,7 +308,13 @@ class GridCRF(Estimator):
 
 def _labelled(X: Any, y: Any) -> tuple[list[NDArray[np.float64]], list[NDArray[Any]]]:
     """Pictures, and as many labellings."""
-    pictures, labels = _pictures(X), _labellings(y)
+    pictures = _pictures(X)
+    if y is None:
+        raise ModelError("GridCRF requires y to be passed, but the target y is None")
+    labels = [np.asarray(one) for one in y]
+    for k, one in enumerate(labels):
+        if one.ndim != 2:
+            raise ModelError(f"GridCRF: labels {k} have shape {one.shape}, not (H, W)")
     if len(pictures) != len(labels):
         raise ModelError(f"GridCRF: {len(pictures)} pictures but {len(labels)} labellings")
     return pictures, labels
@@ -352,22 +345,7 @@ def _pictures(X: Any) -> list[NDArray[np.float64]]:
     return out
 
 
-def _labellings(y: Any) -> list[NDArray[Any]]:
-    if y is None:
-        raise ModelError("GridCRF requires y to be passed, but the target y is None")
-    out = [np.asarray(one) for one in y]
-    for k, one in enumerate(out):
-        if one.ndim != 2:
-            raise ModelError(f"GridCRF: labels {k} have shape {one.shape}, not (H, W)")
-    return out
-
-
 def _known(labels: NDArray) -> NDArray[np.bool_]:
     if labels.dtype.kind == "f":
         return ~np.isnan(labels) & (labels != -1)
     return labels != -1 if labels.dtype.kind in "iu" else np.ones(labels.shape, bool)
-
-
-def _together(parts: list[NDArray]) -> Any:
-    """One array where all have one shape."""
-    return np.stack(parts) if len({p.shape for p in parts}) == 1 else parts

@@ -6,10 +6,9 @@ The gain of a candidate feature phi is the divergence of its empirical mean from
 
 the largest rise of the mean log-likelihood that its weight alone can bring if all else stays
 (Della Pietra, Della Pietra & Lafferty 1997). A round scores all candidates under the model as it
-is, keeps those that an objective chooses (``MinJoint(cost)``: gains of at least ``cost``;
-``MinDivergence(k)``: the k largest; ``MinSize``), adds the most promising of them, and learns all
-weights anew. When nothing more is chosen, the gain of every factor that was added is looked at with
-all others in: early ones often stood for a chain of others that came later, and go.
+is, adds the most promising of those that an objective chooses, and learns all weights anew. When
+nothing more is chosen, factors whose gain with all others in is not worth it go: early ones often
+stood for a chain of others that came later.
 
 The model's mean of [y_u = y_v] is taken over its conditionals at the data: y_u given all other
 variables of a sample, then whether it equals y_v; no inference is needed, whatever the model has
@@ -40,31 +39,22 @@ if TYPE_CHECKING:
     from minfer.learn.objectives import Objective
     from minfer.reduction.objectives import SelectionObjective as Choice
 
+Floats = NDArray[np.float64]
+
 #: Candidates that are scored together, drawn from a source.
 AT_ONCE = 1 << 16
 
 
 class Round(NamedTuple):
-    """A line of the trace of growth.
+    """A line of the trace of growth."""
 
-    Attributes
-    ----------
-    number : from 1 on
-    scored : candidates that were looked at
-    best : the largest gain among those that were not in the model
-    added : (n, 2) pairs added in this round, by falling gain
-    gains : (n,) theirs
-    dropped : (m, 2) pairs taken out again: with the others in, they are not worth their cost
-    loss : mean loss of a variable after learning again
-    """
-
-    number: int
-    scored: int
-    best: float
-    added: NDArray[np.int32]
-    gains: NDArray[np.float64]
-    dropped: NDArray[np.int32]
-    loss: float
+    number: int  # from 1 on
+    scored: int  # candidates that were looked at
+    best: float  # the largest gain among those that were not in the model
+    added: NDArray[np.int32]  # (n, 2) by falling gain
+    gains: Floats  # (n,) theirs
+    dropped: NDArray[np.int32]  # (m, 2) taken out again: with the others in, not worth their cost
+    loss: float  # mean loss of a variable after learning again
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +77,7 @@ class Grown:
     status: str
 
     @property
-    def couplings(self) -> NDArray[np.float64]:
+    def couplings(self) -> Floats:
         """Weights of the pairs, shape (E,)."""
         return self.fitted.weights[len(self.fitted.weights) - len(self.edges) :]
 
@@ -145,11 +135,10 @@ def grow(
         )
     candidates = _checked(candidates)
     y = x.astype(np.float64)
-    edges = np.zeros((0, 2), dtype=np.int32)
-    weights = np.zeros(n_variables)
+    edges = nothing = np.zeros((0, 2), dtype=np.int32)
     rounds: list[Round] = []
     status = "max rounds"
-    fitted, graph = _learned(x, edges, weights, objective, l2, more)
+    fitted, graph = _learned(x, edges, np.zeros(n_variables), objective, l2, more)
     for number in range(1, max_rounds + 1):
         found, gains, scored = _scored(y, edges, fitted, _portions(candidates, n_variables))
         worth = _left(gains, len(edges), choose)
@@ -163,7 +152,6 @@ def grow(
         edges = np.concatenate([edges, new])
         begin = np.concatenate([fitted.weights, np.zeros(len(new))])
         fitted, graph = _learned(x, edges, begin, objective, l2, more)
-        nothing = np.zeros((0, 2), dtype=np.int32)
         rounds.append(Round(number, scored, best, new, gains[order], nothing, fitted.loss))
         if progress:
             print(
@@ -178,34 +166,26 @@ def grow(
         keep = choose(_left(own, 0, choose))
         if keep.all():
             break
-        begin = np.concatenate([fitted.weights[:n_variables], fitted.weights[n_variables:][keep]])
+        begin = fitted.weights[np.append(np.ones(n_variables, bool), keep)]
         dropped, edges = edges[~keep], edges[keep]
         fitted, graph = _learned(x, edges, begin, objective, l2, more)
-        none = np.zeros(0)
-        rounds.append(Round(len(rounds) + 1, len(own), 0.0, edges[:0], none, dropped, fitted.loss))
+        rounds.append(Round(len(rounds) + 1, len(own), 0.0, nothing, own[:0], dropped, fitted.loss))
     return Grown(edges, rounds, fitted, graph, status)
 
 
-def _left(gains: NDArray[np.float64], n: int, choose: Choice) -> NDArray[np.float64]:
+def _left(gains: Floats, n: int, choose: Choice) -> Floats:
     """Gains as an objective is to see them: a limit on the number of factors counts all rounds."""
     limit = getattr(choose, "max_factors", None)
     if limit is None:
         return gains
-    left = max(int(limit) - n, 0)
-    return gains if left >= len(gains) else np.where(_rank(gains) < left, gains, 0.0)
-
-
-def _rank(gains: NDArray[np.float64]) -> NDArray[np.int64]:
-    """How many are larger, of each."""
-    out = np.empty(len(gains), dtype=np.int64)
-    out[np.argsort(-gains, kind="stable")] = np.arange(len(gains))
-    return out
+    rank = np.argsort(np.argsort(-gains, kind="stable"))
+    return np.where(rank < int(limit) - n, gains, 0.0)
 
 
 def _learned(
     x: NDArray[np.int32],
     edges: NDArray[np.int32],
-    start: NDArray[np.float64],
+    start: Floats,
     objective: str | Objective,
     l2: float,
     more: dict[str, Any],
@@ -221,9 +201,9 @@ def _learned(
 def _portions(candidates: Any, n: int) -> Iterable[NDArray[np.int32]]:
     """Candidates, a portion at a time."""
     if candidates is None:
-        for u in range(n - 1):
-            others = np.arange(u + 1, n, dtype=np.int32)
-            yield np.stack([np.full(len(others), u, dtype=np.int32), others], axis=1)
+        others = np.arange(n, dtype=np.int32)
+        yield from (np.stack([np.full_like(others[u + 1 :], u), others[u + 1 :]], axis=1)
+                    for u in range(n - 1))  # fmt: skip
         return
     for portion in candidates() if callable(candidates) else candidates:
         pairs = edge_array(portion)
@@ -248,15 +228,12 @@ def _checked(candidates: Any) -> Any:
 
 
 def _scored(
-    y: NDArray[np.float64],
-    edges: NDArray[np.int32],
-    fitted: Fitted,
-    portions: Iterable[NDArray[np.int32]],
-) -> tuple[NDArray[np.int32], NDArray[np.float64], int]:
+    y: Floats, edges: NDArray[np.int32], fitted: Fitted, portions: Iterable[NDArray[np.int32]]
+) -> tuple[NDArray[np.int32], Floats, int]:
     """Pairs not in the model, their gains, and how many were looked at."""
     odds, signs = _odds(y, edges, fitted)
     taken = {tuple(sorted(e)) for e in edges.tolist()}
-    found, gains, scored = [], [], 0
+    found, gains, scored = [edges[:0]], [np.zeros(0)], 0
     for portion in portions:
         scored += len(portion)
         new = []
@@ -268,14 +245,10 @@ def _scored(
             u, v = pair[k : k + AT_ONCE].T
             gains.append(_gains(y, odds, signs, u, v, 0.0))
         found.append(pair)
-    if not found:
-        return np.zeros((0, 2), np.int32), np.zeros(0), scored
-    return np.concatenate(found), np.concatenate([np.zeros(0), *gains]), scored
+    return np.concatenate(found), np.concatenate(gains), scored
 
 
-def _odds(
-    y: NDArray[np.float64], edges: NDArray[np.int32], fitted: Fitted
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _odds(y: Floats, edges: NDArray[np.int32], fitted: Fitted) -> tuple[Floats, Floats]:
     """log-odds of each variable given all others of its sample, (N, V); states as -1 and 1."""
     n = y.shape[1]
     coupling = np.zeros((n, n))
@@ -287,13 +260,13 @@ def _odds(
 
 
 def _gains(
-    y: NDArray[np.float64],
-    odds: NDArray[np.float64],
-    signs: NDArray[np.float64],
+    y: Floats,
+    odds: Floats,
+    signs: Floats,
     u: NDArray[np.int32],
     v: NDArray[np.int32],
     own: ArrayLike,
-) -> NDArray[np.float64]:
+) -> Floats:
     """KL of the empirical mean of [y_u = y_v] against the model's without the pair's own weight.
 
     The model's mean by y_u given the others, and by y_v: the larger gain counts.
@@ -306,7 +279,7 @@ def _gains(
     return out
 
 
-def _divergence(q: NDArray[np.float64], p: NDArray[np.float64]) -> NDArray[np.float64]:
+def _divergence(q: Floats, p: Floats) -> Floats:
     """KL of two Bernoulli means, finite."""
     p = np.clip(p, 1e-12, 1.0 - 1e-12)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -53,23 +53,20 @@ class _Samples(Estimator):
     def fit(self, X: Any, y: Any = None, **more: Any) -> Self:
         """Learn from samples X (N, V), states from 0 on; -1 is not known.
 
-        More arguments go to :func:`minfer.learn.fit`; penalties of pairs only, ``l1`` and ``l2``
-        are the constructor's.
+        More arguments go to :func:`minfer.learn.fit`.
         """
         x = self._states(X, reset=True)
-        name = type(self).__name__
         n = x.shape[1]
-        if self.edges is None:
-            pairs = np.stack(np.triu_indices(n, 1), axis=1).astype(np.int32)
-        else:
-            pairs = edge_array(self.edges)
+        every = np.stack(np.triu_indices(n, 1), axis=1)
+        pairs = edge_array(every if self.edges is None else self.edges)
         if len(pairs) and (pairs.min() < 0 or pairs.max() >= n):
+            name = type(self).__name__
             raise ModelError(f"{name}: an edge names a variable outside 0..{n - 1}")
         graph = self._graph(n, pairs)
         count = len(graph.weights)
         from scipy import sparse
 
-        unary = count - self._n_pair_weights(len(pairs))
+        unary = count - len(pairs) * self._pair_weights
         instance = Instance(graph, sparse.eye_array(count, format="csr"), x)
         l1 = np.where(np.arange(count) < unary, 0.0, self.l1)
         self.fitted_: Fitted = fit(
@@ -80,9 +77,9 @@ class _Samples(Estimator):
         self.graph_ = instance.graph_at(self.fitted_.weights)
         self.edges_ = pairs
         self.fields_ = self.fitted_.weights[:unary].reshape(n, -1)
-        self.couplings_ = self.fitted_.weights[unary:].reshape(len(pairs), self._n_pair_weights(1))
-        if self.couplings_.shape[1] == 1:
-            self.couplings_ = self.couplings_[:, 0]
+        self.couplings_ = self.fitted_.weights[unary:]
+        if self._pair_weights > 1:
+            self.couplings_ = self.couplings_.reshape(len(pairs), self._pair_weights)
         return self
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:
@@ -165,8 +162,7 @@ class _Samples(Estimator):
     def _graph(self, n: int, pairs: NDArray[np.int32]) -> FactorGraph:
         raise NotImplementedError
 
-    def _n_pair_weights(self, n: int) -> int:
-        return n
+    _pair_weights = 1
 
 
 class IsingModel(_Samples):
@@ -229,12 +225,7 @@ class PottsModel(_Samples):
 
     Attributes
     ----------
-    edges_ : (E, 2)
-    couplings_ : (E,) or (E, K * K)
-    fields_ : (V, K)
-    graph_ : FactorGraph
-    fitted_ : Fitted
-    status_, converged_, advice_
+    couplings_, fields_ : (E,) or (E, K * K), and (V, K); others as in :class:`IsingModel`
     """
 
     def __init__(
@@ -267,5 +258,6 @@ class PottsModel(_Samples):
             return graph.add_potts(pairs, np.zeros(len(pairs)))
         return graph.add_tables(pairs, np.zeros((len(pairs), k, k)))
 
-    def _n_pair_weights(self, n: int) -> int:
-        return n if self.pairs == "equal" else n * self.n_states_**2
+    @property
+    def _pair_weights(self) -> int:  # type: ignore[override]
+        return 1 if self.pairs == "equal" else self.n_states_**2

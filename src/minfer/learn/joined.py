@@ -8,6 +8,7 @@ is a block of its own, since one free run answers for all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from minfer.learn.model import Instance, Matrix
     from minfer.solvers.base import Marginals
 
+Floats = NDArray[np.float64]
+
 #: Variables of a union, beyond which another begins.
 MOST_VARIABLES = 1 << 14
 #: Numbers of factors beyond which weights have run away; graphs take 1e300.
@@ -32,32 +35,16 @@ AT_ONCE = 1 << 22
 
 
 class Evaluation(NamedTuple):
-    """The sum of a loss over some instances, and what it took.
-
-    Attributes
-    ----------
-    value, gradient : sums, not yet divided by the number of labels
-    converged : whether all runs of the solver did
-    seconds : CPU seconds of inference
-    """
+    """The sum of a loss over some instances, not divided by their labels, and what it took."""
 
     value: float
-    gradient: NDArray[np.float64]
-    converged: bool = True
-    seconds: float = 0.0
+    gradient: Floats
+    converged: bool = True  # whether all runs of the solver did
+    seconds: float = 0.0  # CPU seconds of inference
 
 
 class JoinedBlock:
-    """Several instances as one graph.
-
-    Attributes
-    ----------
-    graph : FactorGraph
-    x : X, stacked
-    theta : float array, the graph's own numbers theta_0
-    labels : int array (N, V)
-    instances : those it was made of
-    """
+    """Several instances as one graph, with X stacked, theta_0 and labels (N, V)."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self.instances = list(instances)
@@ -86,15 +73,15 @@ class JoinedBlock:
     def n_weights(self) -> int:
         return int(self.x.shape[1])
 
-    def numbers(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
+    def numbers(self, w: Floats) -> Floats:
         """theta_0 + X w."""
         return self.theta + self.x @ w
 
-    def weigh(self, statistics: NDArray[np.float64]) -> NDArray[np.float64]:
+    def weigh(self, statistics: Floats) -> Floats:
         """X' s: what statistics of the graph's numbers are in terms of the weights."""
         return np.asarray(self.x_t @ statistics)
 
-    def counts(self) -> NDArray[np.float64]:
+    def counts(self) -> Floats:
         """How often each state of each variable is a label, flat (sum of states,)."""
         out = np.zeros(int(self.graph._offsets[-1]))
         for row in self.labels:
@@ -102,9 +89,7 @@ class JoinedBlock:
             out[self.graph._offsets[:-1][known] + row[known]] += 1.0
         return out
 
-    def at_labels(
-        self, labels: NDArray[np.int32] | None = None
-    ) -> tuple[float, NDArray[np.float64]]:
+    def at_labels(self, labels: NDArray[np.int32] | None = None) -> tuple[float, Floats]:
         """log-score of the labels at w = 0, and X' phi(labels): both summed over observations.
 
         All variables must be labelled.
@@ -126,14 +111,16 @@ class JoinedBlock:
         every = np.arange(len(self.theta))[self.graph._weight_places(group)]
         return every.reshape(len(group), group.n_weights)
 
-    def bounded(self, w: NDArray[np.float64]) -> bool:
+    def bounded(self, w: Floats) -> bool:
         """Whether theta is within what a graph takes (minus infinity in theta_0 stays)."""
         moved = self.x @ w
         return bool(np.isfinite(moved).all()) and np.abs(moved).max(initial=0.0) < MOST_THETA
 
     def check_labels(self) -> None:
         """Find labels that a hard factor forbids, as far as conditioning on them shows it."""
-        if _hard(self.graph) and self._forbidden():
+        graph = self.graph
+        soft = graph._field is None or np.isfinite(graph._field).all()
+        if (not soft or any(g.forbids().any() for g in graph.groups)) and self._forbidden():
             raise self.contradiction()
 
     def contradiction(self, error: ContradictionError | None = None) -> ContradictionError:
@@ -159,7 +146,7 @@ class JoinedBlock:
                     return where
         return ""
 
-    def conditionals(self) -> tuple[NDArray[np.float64], Matrix]:
+    def conditionals(self) -> tuple[Floats, Matrix]:
         """Scores of every state of every variable, all others at their labels: c + C w.
 
         c (N * sum of states,) and C (N * sum of states, W): pseudolikelihood is a logistic
@@ -174,7 +161,7 @@ class JoinedBlock:
         for g in graph.groups:
             places = self._places(g)
             for observation, factors, states in _occurrences(g, self.labels):
-                for k, s in _moves(g):
+                for k, s in ((k, s) for k, size in enumerate(g.shape) for s in range(size)):
                     moved = states.copy()
                     moved[:, k] = s
                     place = graph._offsets[g._scope[factors, k]] + s + observation * size
@@ -203,17 +190,6 @@ def clamped(graph: FactorGraph, labels: NDArray[np.int32]) -> FactorGraph:
     log_field[excluded] = -np.inf
     log_field[at] = kept
     return graph._renumbered(_field=log_field)
-
-
-def _hard(graph: FactorGraph) -> bool:
-    """Whether some assignment may have probability zero."""
-    soft = graph._field is None or np.isfinite(graph._field).all()
-    return not soft or any(g.forbids().any() for g in graph.groups)
-
-
-def _moves(group: FactorGroup) -> list[tuple[int, int]]:
-    """Each position of a group's scopes with each state of its variable."""
-    return [(k, s) for k in range(group.arity) for s in range(group.shape[k])]
 
 
 def _occurrences(
@@ -267,10 +243,11 @@ class JoinedInference:
     def __init__(self, solver: Any, graph: FactorGraph, parts: Sequence[FactorGraph]) -> None:
         lends = hasattr(solver, "lending") and isinstance(solver.weights, str)
         if lends and len(parts) > 1:
-            seen: dict[Any, NDArray[np.float64]] = {}
+            seen: dict[Any, Floats] = {}
             rho = []
             for part in parts:
-                key = (part.n_variables, *(g._scope.tobytes() for g in part.groups), _fixed(part))
+                fixed = b"" if part._field is None else np.isneginf(part._field).tobytes()
+                key = (part.n_variables, *(g._scope.tobytes() for g in part.groups), fixed)
                 if key not in seen:
                     seen[key] = solver.appearance(part)
                 rho.append(seen[key])
@@ -281,32 +258,17 @@ class JoinedInference:
         self._short: dict[int, Any] = {}
 
     def __call__(
-        self,
-        theta: NDArray[np.float64],
-        start: Marginals | None = None,
-        sweeps: int | None = None,
-        field: NDArray[np.float64] | None = None,
+        self, theta: Floats, start: Marginals | None = None, sweeps: int | None = None
     ) -> Marginals:
         """The answer for these numbers; after so many sweeps at most."""
-        if self.run is not None:
-            return self._run(sweeps)(weights=theta, start=start, field=field)
-        graph = self.graph.with_weights(theta)
-        return self.solver(graph if field is None else graph.tilt(field), start)
-
-    def _run(self, sweeps: int | None) -> Any:
+        if self.run is None:
+            return self.solver(self.graph.with_weights(theta), start)
         if sweeps is None or not hasattr(self.solver, "max_iters"):
-            return self.run
+            return self.run(weights=theta, start=start)
         if sweeps not in self._short:
-            import copy
-
-            short: Any = copy.copy(self.run)
-            short.solver = replace(self.solver, max_iters=sweeps)
-            self._short[sweeps] = short
-        return self._short[sweeps]
-
-
-def _fixed(graph: FactorGraph) -> bytes:
-    return b"" if graph._field is None else np.isneginf(graph._field).tobytes()
+            self._short[sweeps] = copy(self.run)
+            self._short[sweeps].solver = replace(self.solver, max_iters=sweeps)
+        return self._short[sweeps](weights=theta, start=start)
 
 
 def blocks_of(instances: Sequence[Instance], size: int | None = None) -> list[list[Instance]]:

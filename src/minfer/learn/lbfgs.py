@@ -9,10 +9,8 @@ there the slope alone has to tell it (Hager and Zhang 2005). A value or slope th
 counts as too large a step: weights that are handed back are always finite, and, but for rounding,
 no worse than those at the start.
 
-Everything here that learns by L-BFGS comes to this file. scipy's L-BFGS-B would do for a smooth f
-(the tests compare); it knows no L1 penalty, and where it is cannot be had, so that a run could not
-go on from a file. A :class:`Descent` is all there is to know about that: ``minimise`` goes on from
-one as it would have, to the last bit.
+scipy's L-BFGS-B knows no L1 penalty, and cannot go on from a file; ``minimise`` goes on from a
+:class:`Descent` as it would have, to the last bit.
 """
 
 from __future__ import annotations
@@ -30,6 +28,8 @@ _ROUNDING = 1e-14  # of a value: what is smaller is no difference
 _MOST_TRIALS = 40
 
 Vector = NDArray[np.float64]
+Differentiable = Callable[[Vector], tuple[float, Vector]]
+Trial = tuple[Vector, float, Vector]  # weights, value, gradient
 
 
 def dot(a: Vector, b: Vector) -> float:
@@ -43,26 +43,16 @@ def dot(a: Vector, b: Vector) -> float:
 
 @dataclass
 class Descent:
-    """Where a run is, and all that it needs to go on.
+    """Where a run is, and all that it needs to go on."""
 
-    Attributes
-    ----------
-    x : the weights
-    value : the objective there, penalty included
-    gradient : of the differentiable part, there
-    trace : the objective at the start and after each iteration
-    n_eval : evaluations of the objective
-    steps, changes, bends : the last steps, how they changed the gradient, and their products
-    """
-
-    x: Vector
-    value: float
-    gradient: Vector
-    trace: list[float]
-    n_eval: int = 1
-    steps: list[Vector] = field(default_factory=list)
-    changes: list[Vector] = field(default_factory=list)
-    bends: list[float] = field(default_factory=list)
+    x: Vector  # the weights
+    value: float  # the objective there, penalty included
+    gradient: Vector  # of the differentiable part, there
+    trace: list[float]  # the objective at the start and after each iteration
+    n_eval: int = 1  # evaluations of the objective
+    steps: list[Vector] = field(default_factory=list)  # the last ones
+    changes: list[Vector] = field(default_factory=list)  # of the gradient by them
+    bends: list[float] = field(default_factory=list)  # products of the two
 
     @property
     def n_iter(self) -> int:
@@ -76,28 +66,21 @@ class Descent:
 class Minimum(NamedTuple):
     """Where it ended.
 
-    Attributes
-    ----------
-    x : the best weights found
-    value : the objective there, penalty included
-    gradient : norm of its gradient there; of the smallest subgradient with an L1 penalty
-    n_iter, n_eval : iterations made, and evaluations of the objective
-    stopped : "gradient", "improvement", "iterations", "line search", "not finite" (the objective at
-        the start, or a slope's square), or what ``watch`` said
-    trace : the objective at the start and after each iteration
+    ``stopped``: "gradient", "improvement", "iterations", "line search", "not finite" (the objective
+    at the start, or a slope's square), or what ``watch`` said.
     """
 
-    x: Vector
-    value: float
-    gradient: float
+    x: Vector  # the best weights found
+    value: float  # the objective there, penalty included
+    gradient: float  # norm of its gradient there; of the smallest subgradient with an L1 penalty
     n_iter: int
-    n_eval: int
+    n_eval: int  # evaluations of the objective
     stopped: str
-    trace: list[float]
+    trace: list[float]  # the objective at the start and after each iteration
 
 
 def minimise(
-    objective: Callable[[Vector], tuple[float, Vector]],
+    objective: Differentiable,
     x: Vector | Descent,
     *,
     l1: Vector | None = None,
@@ -163,15 +146,14 @@ def minimise(
             break
         found = None
         while found is None:
-            direction = _direction(slope_at, d.steps, d.changes, d.bends)
+            direction = _direction(slope_at, d)
             if penalised:
                 direction[direction * slope_at >= 0.0] = 0.0
             slope = dot(direction, slope_at)
             first = 1.0 if d.steps else 1.0 / max(norm, 1e-300)
             if slope < 0.0:
                 if penalised:
-                    orthant = np.where(d.x != 0.0, np.sign(d.x), -np.sign(slope_at))
-                    found = _inside(whole, d.x, d.value, slope_at, direction, orthant, first)
+                    found = _inside(whole, d.x, d.value, slope_at, direction, first)
                 else:
                     found = _wolfe(whole, d.x, d.value, slope, direction, first)
             if found is None:
@@ -196,19 +178,16 @@ def minimise(
     return Minimum(d.x, d.value, norm, d.n_iter, d.n_eval, stopped, d.trace)
 
 
-def _direction(
-    grad: Vector, steps: list[Vector], changes: list[Vector], curvature: list[float]
-) -> Vector:
+def _direction(grad: Vector, run: Descent) -> Vector:
     """Minus the inverse Hessian, as far as it is known, times the gradient."""
-    d = -grad
-    shares = []
-    for s, y, c in zip(reversed(steps), reversed(changes), reversed(curvature)):
-        share = dot(s, d) / c
-        d -= share * y
-        shares.append(share)
-    if steps:
-        d *= curvature[-1] / dot(changes[-1], changes[-1])
-    for s, y, c, share in zip(steps, changes, curvature, reversed(shares)):
+    d, shares = -grad, []
+    kept = list(zip(run.steps, run.changes, run.bends))
+    for s, y, c in reversed(kept):
+        shares.append(dot(s, d) / c)
+        d -= shares[-1] * y
+    if kept:
+        d *= run.bends[-1] / dot(run.changes[-1], run.changes[-1])
+    for (s, y, c), share in zip(kept, reversed(shares)):
         d += (share - dot(y, d) / c) * s
     return d
 
@@ -220,13 +199,8 @@ def subgradient(x: Vector, grad: Vector, l1: Vector) -> Vector:
 
 
 def _wolfe(
-    whole: Callable[[Vector], tuple[float, Vector]],
-    x: Vector,
-    value: float,
-    slope: float,
-    direction: Vector,
-    step: float,
-) -> tuple[Vector, float, Vector] | None:
+    whole: Differentiable, x: Vector, value: float, slope: float, direction: Vector, step: float
+) -> Trial | None:
     """A step of sufficient decrease after which the slope has flattened.
 
     Where the values differ by rounding alone, slopes say whether they fell (Hager & Zhang 2005).
@@ -253,22 +227,15 @@ def _wolfe(
 
 
 def _inside(
-    whole: Callable[[Vector], tuple[float, Vector]],
-    x: Vector,
-    value: float,
-    slope_at: Vector,
-    direction: Vector,
-    orthant: Vector,
-    step: float,
-) -> tuple[Vector, float, Vector] | None:
+    whole: Differentiable, x: Vector, value: float, slope_at: Vector, direction: Vector, step: float
+) -> Trial | None:
     """A step of sufficient decrease within an orthant: what would leave it becomes zero."""
+    orthant = np.where(x != 0.0, np.sign(x), -np.sign(slope_at))
     for _ in range(_MOST_TRIALS):
         at = x + step * direction
         at[at * orthant <= 0.0] = 0.0
         new, grad = whole(at)
         if np.isfinite(new) and new <= value + _DECREASE * dot(slope_at, at - x):
-            if np.array_equal(at, x):
-                return None
-            return at, new, grad
+            return None if np.array_equal(at, x) else (at, new, grad)
         step *= 0.5
     return None

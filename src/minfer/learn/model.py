@@ -139,14 +139,13 @@ class Template:
         if len(scope):
             known = (scope >= 0) & (scope < graph.n_variables)
             states = graph._n_states[np.where(known, scope, 0)]
-            if (known & (states != self.shape)).any():
-                bad = int(np.flatnonzero((known & (states != self.shape)).any(axis=1))[0])
+            if (wrong := (known & (states != self.shape)).any(axis=1)).any():
+                bad = int(np.argmax(wrong))
                 raise ModelError(
                     f"{where} is over {self.shape} states, but its occurrence {bad} over "
                     f"{tuple(states[bad].tolist())}"
                 )
-            tables = np.zeros((len(scope), *self.shape))
-            graph = graph.add_tables(scope, tables)
+            graph = graph.add_tables(scope, np.zeros((len(scope), *self.shape)))
         rows = sparse.kron(sparse.csr_array(x), sparse.csr_array(self.functions.T), format="csr")
         return graph, sparse.csr_array(rows)
 
@@ -157,14 +156,10 @@ class Instance:
 
     Parameters
     ----------
-    graph : FactorGraph
-        Its own numbers are theta_0. Evidence in it is what the model is conditioned on.
-    features : array or scipy sparse array (graph's number of weights, number of learned weights)
-        X.
-    labels : int array (V,), or (N, V) for N observations of one and the same graph
-        True states; -1 where they are hidden.
-    name : str
-        For messages.
+    graph : FactorGraph, of numbers theta_0; evidence in it is what the model is conditioned on
+    features : X, an array or scipy sparse array (graph's weights, learned weights)
+    labels : true states (V,), or (N, V) for N observations of one and the same graph; -1: hidden
+    name : str, for messages
     """
 
     graph: FactorGraph
@@ -179,11 +174,7 @@ class Instance:
         x = checked_matrix(self.features, n, None, where)
         labels = integers(self.labels, f"{where}: labels", bools=True)
         v = self.graph.n_variables
-        if (
-            labels.ndim not in (1, 2)
-            or labels.shape[-1] != v
-            or (labels.ndim == 2 and not len(labels))
-        ):
+        if labels.ndim not in (1, 2) or labels.shape[-1] != v or not len(np.atleast_2d(labels)):
             raise ModelError(
                 f"{where}: labels of shape {labels.shape} for {counted(v, 'variable')}"
             )
@@ -194,27 +185,24 @@ class Instance:
                 f"{where}: label {int(labels[place])} of {self.graph.name(place[-1])}, which has "
                 f"states 0 to {int(self.graph._n_states[place[-1]]) - 1}; -1 is a hidden label"
             )
-        labels = self._with_evidence(np.atleast_2d(labels).astype(np.int32), where)
         object.__setattr__(self, "features", x)
-        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "labels", self._with_evidence(np.atleast_2d(labels), where))
 
-    def _with_evidence(self, labels: NDArray[np.int32], where: str) -> NDArray[np.int32]:
+    def _with_evidence(self, labels: NDArray[Any], where: str) -> NDArray[np.int32]:
         """Labels, with states that evidence leaves no choice of filled in."""
-        if self.graph._field is None:
+        labels, log_field = labels.astype(np.int32), self.graph._field
+        if log_field is None:
             return labels
         offsets = self.graph._offsets[:-1]
-        allowed = np.add.reduceat(self.graph._field > -np.inf, offsets)
+        allowed = np.add.reduceat(log_field > -np.inf, offsets)
         known = np.flatnonzero((allowed == 1) & (self.graph._n_states > 1))
-        field_ = self.graph._field
-        state = [
-            int(np.argmax(field_[offsets[v] : offsets[v] + self.graph._n_states[v]])) for v in known
-        ]
-        told_ = labels[:, known]
-        if ((told_ >= 0) & (told_ != state)).any():
-            v = int(known[np.flatnonzero(((told_ >= 0) & (told_ != state)).any(axis=0))[0]])
+        possible = np.flatnonzero(log_field > -np.inf)
+        state = possible[np.searchsorted(possible, offsets[known])] - offsets[known]
+        wrong = (labels[:, known] >= 0) & (labels[:, known] != state)
+        if wrong.any():
+            v = int(known[wrong.any(axis=0)][0])
             raise ModelError(f"{where}: the label of {self.graph.name(v)} contradicts its evidence")
-        labels = labels.copy()
-        labels[:, known] = np.asarray(state, dtype=np.int32)
+        labels[:, known] = state
         return labels
 
     @property
@@ -321,13 +309,12 @@ def _occurrences(given: Any, template: Template, where: str) -> tuple[Any, Any]:
     if isinstance(given, tuple) and len(given) == 2 and _depth(given[0]) == 2:
         scopes, x = given
         return scopes, np.asarray(x)[:, None] if _depth(x) == 1 else x
-    n = len(given)
     if len(template.features) > 1:  # type: ignore[arg-type]
         raise ModelError(
             f"{where}: template {template.name!r} has {len(template.features)} features: "  # type: ignore[arg-type]
             "give (scopes, features), features of shape (F, D)"
         )
-    return given, np.ones((n, 1))
+    return given, np.ones((len(given), 1))
 
 
 def _depth(values: Any) -> int:
@@ -339,8 +326,7 @@ def _depth(values: Any) -> int:
 
 def checked_matrix(values: Any, rows: int, columns: int | None, where: str) -> Matrix:
     """A dense or sparse matrix of finite numbers, float64."""
-    sparse_like = hasattr(values, "tocsr")
-    if sparse_like:
+    if hasattr(values, "tocsr"):
         from scipy import sparse
 
         x: Any = sparse.csr_array(values, dtype=np.float64)
@@ -353,7 +339,7 @@ def checked_matrix(values: Any, rows: int, columns: int | None, where: str) -> M
         raise ModelError(f"{where}: features must have shape {wanted}, not {x.shape}")
     if not np.isfinite(numbers).all():
         row = int(np.argwhere(~np.isfinite(numbers))[0][0])
-        if sparse_like:
+        if numbers is not x:  # sparse
             row = int(np.searchsorted(x.indptr, row, side="right")) - 1
         raise ModelError(f"{where}: features have a NaN or infinity in row {row}")
     return x

@@ -43,10 +43,202 @@ if TYPE_CHECKING:
     from minfer.learn.model import Instance
     from minfer.solvers.base import Marginals
 
+Floats = NDArray[np.float64]
+Loss = tuple[float, Floats, bool]  # value, gradient, whether inference converged
+
 #: Below this probability the log-loss goes on as a straight line, so that it stays finite.
 LEAST = 1e-12
 #: How exact the way back through the solver is: cold, and in warm steps of a few sweeps.
 BACK, BACK_WARM, MOST_BACK = 1e-8, 1e-3, 100
+
+
+# ---------------------------------------------------------------------- evaluators
+
+
+class Evaluator:
+    """Value and gradient of an objective on one block; keeps the messages of its last run."""
+
+    def __init__(self, block: JoinedBlock, objective: Any) -> None:
+        self.block, self.objective = block, objective
+        self.last: Marginals | None = None
+
+    @property
+    def n_labels(self) -> int:
+        return self.block.n_labels
+
+    def __call__(self, w: Floats, warm: bool = False, sweeps: int | None = None) -> Evaluation:
+        """The sum of the loss and its gradient at weights w.
+
+        ``warm`` begins with the messages of the last call, and makes at most ``sweeps``.
+        """
+        began = time.process_time()
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not self.block.bounded(w):  # weights have run away: the caller says so
+                return Evaluation(math.inf, np.full(len(w), math.nan), False)
+            try:
+                value, gradient, converged = self.evaluate(w, self.last if warm else None, sweeps)
+            except ContradictionError as error:
+                raise self.block.contradiction(error) from None
+        return Evaluation(value, gradient, converged, time.process_time() - began)
+
+    def evaluate(self, w: Floats, start: Marginals | None, sweeps: int | None) -> Loss:
+        raise NotImplementedError
+
+    def freeze(self, w: Floats | None) -> None:
+        """Fix what is expected of hidden variables at its value for w (EM); None: no longer."""
+        if self.block.hidden:
+            raise RefusedError("EM is for likelihoods: exact, tree-reweighted or Bethe")
+
+
+class _LikelihoodEvaluator(Evaluator):
+    def __init__(self, block: JoinedBlock, objective: Likelihood) -> None:
+        super().__init__(block, objective)
+        solver = objective.solver
+        self.free = JoinedInference(solver, block.graph, [one.graph for one in block.instances])
+        self.clamped: JoinedInference | None = None
+        self._frozen: tuple[float, Floats] | None = None
+        if block.hidden:
+            if len(block.labels) == 1:
+                graph = clamped(block.graph, block.labels[0])
+                parts = [clamped(one.graph, one.labels[0]) for one in block.instances]
+                self.clamped = JoinedInference(solver, graph, parts)
+        else:
+            self.base, self.target = block.at_labels()
+
+    def evaluate(self, w: Floats, start: Marginals | None, sweeps: int | None) -> Loss:
+        block, n = self.block, len(self.block.labels)
+        theta = block.numbers(w)
+        m = self.last = self.free(theta, start, sweeps)
+        value, gradient = n * m.log_z, n * block.weigh(m.statistics())
+        if not block.hidden:
+            value -= self.base + dot(self.target, w)
+            return value, gradient - self.target, m.converged
+        if self._frozen is not None:
+            base, target = self._frozen
+            return value - base - dot(target, w), gradient - target, m.converged
+        known, statistics, converged = self._at_labels(theta)
+        return value - known, gradient - block.weigh(statistics), m.converged and converged
+
+    def _at_labels(self, theta: Floats) -> tuple[float, Floats, bool]:
+        """Sums of log Z and expectations with the labels known."""
+        if self.clamped is not None:
+            m = self.clamped(theta)
+            return m.log_z, m.statistics(), m.converged
+        run = self.free.run
+        if run is None:
+            raise RefusedError("several observations with hidden states need a solver with prepare")
+        batch = run.batch(evidence=self.block.labels, weights=theta, statistics=True)
+        if batch.impossible.any():
+            raise ContradictionError("a hard factor forbids the labels of an observation")
+        assert batch.statistics is not None
+        return float(batch.log_z.sum()), batch.statistics.sum(axis=0), bool(batch.converged.all())
+
+    def freeze(self, w: Floats | None) -> None:
+        self._frozen = None
+        if w is None or not self.block.hidden:
+            return
+        theta = self.block.numbers(w)
+        known, statistics, _ = self._at_labels(theta)
+        target = self.block.weigh(statistics)
+        self._frozen = (known - dot(target, w), target)
+
+
+class _PseudoEvaluator(Evaluator):
+    """Logistic regression on scores that are computed once."""
+
+    def __init__(self, block: JoinedBlock, objective: Pseudolikelihood) -> None:
+        super().__init__(block, objective)
+        graph, n = block.graph, len(block.labels)
+        self.base, self.x = block.conditionals()
+        size = int(graph._offsets[-1])
+        self.starts = (np.arange(n)[:, None] * size + graph._offsets[:-1]).ravel()
+        self.sizes = np.tile(graph._n_states, n)
+        self.at = self.starts + block.labels.ravel()
+        if not np.isfinite(self.base[self.at]).all():
+            raise block.contradiction()
+        self.x_t = self.x.T if isinstance(self.x, np.ndarray) else self.x.T.tocsr()
+        self.target = np.asarray(self.x_t @ np.bincount(self.at, minlength=len(self.base)))
+
+    def evaluate(self, w: Floats, start: Marginals | None, sweeps: int | None) -> Loss:
+        scores = self.base + self.x @ w
+        top = np.maximum.reduceat(scores, self.starts)
+        own = scores[self.at]
+        scores -= np.repeat(top, self.sizes)
+        np.exp(scores, out=scores)
+        total = np.add.reduceat(scores, self.starts)
+        scores /= np.repeat(total, self.sizes)
+        value = float(np.sum(np.log(total) + (top - own)))
+        return value, np.asarray(self.x_t @ scores) - self.target, True
+
+
+class _MarginalEvaluator(Evaluator):
+    def __init__(self, block: JoinedBlock, objective: MarginalLoss) -> None:
+        super().__init__(block, objective)
+        graphs = [one.graph for one in block.instances]
+        self.free = JoinedInference(objective.solver, block.graph, graphs)
+        self.counts = block.counts()
+        if not block.hidden:
+            block.at_labels()  # finds labels that a hard factor forbids
+
+    def evaluate(self, w: Floats, start: Marginals | None, sweeps: int | None) -> Loss:
+        from minfer.solvers.gradients import pull_back
+
+        m = self.last = self.free(self.block.numbers(w), start, sweeps)
+        value, cotangent = marginal_loss(m, self.counts, self.objective.loss)
+        # short runs are approximate anyway, and so may be the way back
+        tol, most = (BACK, 1000) if sweeps is None else (BACK_WARM, MOST_BACK)
+        back = pull_back(m, cotangent, solver=self.free.solver, tol=tol, max_iters=most)
+        return value, self.block.weigh(back.weights), m.converged and back.converged
+
+
+def marginal_loss(m: Marginals, counts: Floats, loss: str) -> tuple[float, Floats]:
+    """The loss of marginals at labels that were counted by state, and its derivative by them."""
+    p = np.asarray(m.probs)
+    if loss == "log":
+        low = p < LEAST
+        each = np.where(low, -np.log(LEAST) + 1.0 - p / LEAST, -np.log(np.where(low, 1.0, p)))
+        used = counts > 0
+        return dot(each[used], counts[used]), np.where(used, -counts / np.maximum(p, LEAST), 0.0)
+    sizes = m.graph._n_states
+    n = np.repeat(np.add.reduceat(counts, m.graph._offsets[:-1]), sizes)  # labels of the variable
+    value = float((n * p * p - 2.0 * counts * p + counts).sum())
+    return value, 2.0 * (n * p - counts)
+
+
+class _BestEvaluator(Evaluator):
+    """A subgradient: X' (phi(best) - phi(labels))."""
+
+    def evaluate(self, w: Floats, start: Marginals | None, sweeps: int | None) -> Loss:
+        from minfer.queries.best import mpe
+
+        block, margin = self.block, self.objective.margin
+        graph = block.graph.with_weights(block.numbers(w))
+        value, gradient = 0.0, np.zeros(block.n_weights)
+        best = None
+        for row in block.labels:
+            wrong = np.zeros(int(graph._offsets[-1]))
+            labelled = row >= 0
+            if margin:
+                wrong = np.repeat(np.where(labelled, margin, 0.0), graph._n_states)
+                wrong[graph._offsets[:-1][labelled] + row[labelled]] = 0.0
+            if best is None or margin:
+                best = mpe(graph.tilt(wrong)).numbers.astype(np.int32)
+            own = row
+            if not labelled.all():
+                known = {int(v): int(row[v]) for v in np.flatnonzero(labelled)}
+                own = mpe(graph, known).numbers.astype(np.int32)
+            errors = margin * float((best != row)[labelled].sum())
+            high, score = self._score(best, w), self._score(own, w)
+            value += high[0] + errors - score[0]
+            gradient += high[1] - score[1]
+        return value, gradient, True
+
+    def _score(self, states: NDArray[np.int32], w: Floats) -> tuple[float, Floats]:
+        base, statistics = self.block.at_labels(states[None])
+        return base + dot(statistics, w), statistics
+
+
+# ---------------------------------------------------------------------- objectives
 
 
 class Objective:
@@ -57,6 +249,7 @@ class Objective:
     warm: ClassVar[bool] = False
     #: Whether variables may be hidden.
     hidden: ClassVar[bool] = True
+    _evaluator: ClassVar[type[Evaluator]]
 
     @property
     def predictor(self) -> Any:
@@ -72,52 +265,7 @@ class Objective:
             )
         if block.hidden:
             block.check_labels()
-        return self._evaluator(block)
-
-    def _evaluator(self, block: JoinedBlock) -> Evaluator:
-        raise NotImplementedError
-
-
-class Evaluator:
-    """Value and gradient of an objective on one block; keeps the messages of its last run."""
-
-    def __init__(self, block: JoinedBlock) -> None:
-        self.block = block
-        self.last: Marginals | None = None
-
-    @property
-    def n_labels(self) -> int:
-        return self.block.n_labels
-
-    def __call__(
-        self, w: NDArray[np.float64], warm: bool = False, sweeps: int | None = None
-    ) -> Evaluation:
-        """The sum of the loss and its gradient at weights w.
-
-        ``warm`` begins with the messages of the last call, and makes at most ``sweeps``.
-        """
-        began = time.process_time()
-        with np.errstate(over="ignore", invalid="ignore"):
-            if not self.block.bounded(w):  # weights have run away: the caller says so
-                return Evaluation(math.inf, np.full(len(w), math.nan), False)
-            try:
-                value, gradient, converged = self.evaluate(w, self.last if warm else None, sweeps)
-            except ContradictionError as error:
-                raise self.block.contradiction(error) from None
-        return Evaluation(value, gradient, converged, time.process_time() - began)
-
-    def evaluate(
-        self, w: NDArray[np.float64], start: Marginals | None, sweeps: int | None
-    ) -> tuple[float, NDArray[np.float64], bool]:
-        raise NotImplementedError
-
-    def freeze(self, w: NDArray[np.float64] | None) -> None:
-        """Fix what is expected of hidden variables at its value for w (EM); None: no longer."""
-        if self.block.hidden:
-            raise RefusedError("EM is for likelihoods: exact, tree-reweighted or Bethe")
-
-
-# ---------------------------------------------------------------------- likelihoods
+        return self._evaluator(block, self)
 
 
 @dataclass(frozen=True)
@@ -127,12 +275,10 @@ class Likelihood(Objective):
     solver: Any = field(default_factory=Exact)
     name = "likelihood"
     warm = True
+    _evaluator = _LikelihoodEvaluator
 
     def __post_init__(self) -> None:
         check_solver(self.solver)
-
-    def _evaluator(self, block: JoinedBlock) -> Evaluator:
-        return _LikelihoodEvaluator(block, self.solver)
 
 
 @dataclass(frozen=True)
@@ -156,105 +302,13 @@ class BetheLikelihood(Likelihood):
     name = "bethe"
 
 
-class _LikelihoodEvaluator(Evaluator):
-    def __init__(self, block: JoinedBlock, solver: Any) -> None:
-        super().__init__(block)
-        self.free = JoinedInference(solver, block.graph, [one.graph for one in block.instances])
-        self.clamped: JoinedInference | None = None
-        self._frozen: tuple[float, NDArray[np.float64]] | None = None
-        if block.hidden:
-            if len(block.labels) == 1:
-                graph = clamped(block.graph, block.labels[0])
-                parts = [clamped(one.graph, one.labels[0]) for one in block.instances]
-                self.clamped = JoinedInference(solver, graph, parts)
-        else:
-            self.base, self.target = block.at_labels()
-
-    def evaluate(
-        self, w: NDArray[np.float64], start: Marginals | None, sweeps: int | None
-    ) -> tuple[float, NDArray[np.float64], bool]:
-        block, n = self.block, len(self.block.labels)
-        theta = block.numbers(w)
-        m = self.last = self.free(theta, start, sweeps)
-        value, gradient = n * m.log_z, n * block.weigh(m.statistics())
-        if not block.hidden:
-            value -= self.base + dot(self.target, w)
-            return value, gradient - self.target, m.converged
-        if self._frozen is not None:
-            base, target = self._frozen
-            return value - base - dot(target, w), gradient - target, m.converged
-        known, statistics, converged = self._at_labels(theta)
-        return value - known, gradient - block.weigh(statistics), m.converged and converged
-
-    def _at_labels(self, theta: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], bool]:
-        """Sums of log Z and expectations with the labels known."""
-        if self.clamped is not None:
-            m = self.clamped(theta)
-            return m.log_z, m.statistics(), m.converged
-        run = self.free.run
-        if run is None:
-            raise RefusedError("several observations with hidden states need a solver with prepare")
-        batch = run.batch(evidence=self.block.labels, weights=theta, statistics=True)
-        if batch.impossible.any():
-            raise ContradictionError("a hard factor forbids the labels of an observation")
-        assert batch.statistics is not None
-        return float(batch.log_z.sum()), batch.statistics.sum(axis=0), bool(batch.converged.all())
-
-    def freeze(self, w: NDArray[np.float64] | None) -> None:
-        self._frozen = None
-        if w is None or not self.block.hidden:
-            return
-        theta = self.block.numbers(w)
-        known, statistics, _ = self._at_labels(theta)
-        target = self.block.weigh(statistics)
-        self._frozen = (known - dot(target, w), target)
-
-
-# ---------------------------------------------------------------------- pseudolikelihood
-
-
 @dataclass(frozen=True)
 class Pseudolikelihood(Objective):
     """Each variable given the labels of all others. Good for densities, bad for prediction."""
 
     name = "pseudolikelihood"
     hidden = False
-
-    def _evaluator(self, block: JoinedBlock) -> Evaluator:
-        return _PseudoEvaluator(block)
-
-
-class _PseudoEvaluator(Evaluator):
-    """Logistic regression on scores that are computed once."""
-
-    def __init__(self, block: JoinedBlock) -> None:
-        super().__init__(block)
-        graph, n = block.graph, len(block.labels)
-        self.base, self.x = block.conditionals()
-        size = int(graph._offsets[-1])
-        self.starts = (np.arange(n)[:, None] * size + graph._offsets[:-1]).ravel()
-        self.sizes = np.tile(graph._n_states, n)
-        self.at = self.starts + block.labels.ravel()
-        if not np.isfinite(self.base[self.at]).all():
-            raise block.contradiction()
-        self.x_t = self.x.T if isinstance(self.x, np.ndarray) else self.x.T.tocsr()
-        self.target = np.asarray(self.x_t @ np.bincount(self.at, minlength=len(self.base)))
-
-    def evaluate(
-        self, w: NDArray[np.float64], start: Marginals | None, sweeps: int | None
-    ) -> tuple[float, NDArray[np.float64], bool]:
-        scores = self.base + self.x @ w
-        top = np.maximum.reduceat(scores, self.starts)
-        own = scores[self.at]
-        scores -= np.repeat(top, self.sizes)
-        np.exp(scores, out=scores)
-        total = np.add.reduceat(scores, self.starts)
-        scores /= np.repeat(total, self.sizes)
-        value = float(np.sum(np.log(total) + (top - own)))
-        return value, np.asarray(self.x_t @ scores) - self.target, True
-
-
-# ---------------------------------------------------------------------- the loss of marginals
+    _evaluator = _PseudoEvaluator
 
 
 @dataclass(frozen=True)
@@ -270,6 +324,7 @@ class MarginalLoss(Objective):
     solver: Any = field(default_factory=lambda: TreeReweighted(tol=1e-7))
     loss: str = "log"
     warm = True
+    _evaluator = _MarginalEvaluator
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -278,50 +333,6 @@ class MarginalLoss(Objective):
     def __post_init__(self) -> None:
         check_solver(self.solver)
         check_choice("loss", self.loss, ("log", "squared"))
-
-    def _evaluator(self, block: JoinedBlock) -> Evaluator:
-        return _MarginalEvaluator(block, self.solver, self.loss)
-
-
-class _MarginalEvaluator(Evaluator):
-    def __init__(self, block: JoinedBlock, solver: Any, loss: str) -> None:
-        super().__init__(block)
-        self.free = JoinedInference(solver, block.graph, [one.graph for one in block.instances])
-        self.loss = loss
-        self.counts = block.counts()
-        if not block.hidden:
-            block.at_labels()  # finds labels that a hard factor forbids
-
-    def evaluate(
-        self, w: NDArray[np.float64], start: Marginals | None, sweeps: int | None
-    ) -> tuple[float, NDArray[np.float64], bool]:
-        from minfer.solvers.gradients import pull_back
-
-        m = self.last = self.free(self.block.numbers(w), start, sweeps)
-        value, cotangent = marginal_loss(m, self.counts, self.loss)
-        # short runs are approximate anyway, and so may be the way back
-        tol, most = (BACK, 1000) if sweeps is None else (BACK_WARM, MOST_BACK)
-        back = pull_back(m, cotangent, solver=self.free.solver, tol=tol, max_iters=most)
-        return value, self.block.weigh(back.weights), m.converged and back.converged
-
-
-def marginal_loss(
-    m: Marginals, counts: NDArray[np.float64], loss: str
-) -> tuple[float, NDArray[np.float64]]:
-    """The loss of marginals at labels that were counted by state, and its derivative by them."""
-    p = np.asarray(m.probs)
-    if loss == "log":
-        low = p < LEAST
-        each = np.where(low, -np.log(LEAST) + 1.0 - p / LEAST, -np.log(np.where(low, 1.0, p)))
-        used = counts > 0
-        return dot(each[used], counts[used]), np.where(used, -counts / np.maximum(p, LEAST), 0.0)
-    sizes = m.graph._n_states
-    n = np.repeat(np.add.reduceat(counts, m.graph._offsets[:-1]), sizes)  # labels of the variable
-    value = float((n * p * p - 2.0 * counts * p + counts).sum())
-    return value, 2.0 * (n * p - counts)
-
-
-# ---------------------------------------------------------------------- the best assignment
 
 
 @dataclass(frozen=True)
@@ -335,13 +346,11 @@ class Perceptron(Objective):
 
     name = "perceptron"
     margin: ClassVar[float] = 0.0
+    _evaluator = _BestEvaluator
 
     @property
     def predictor(self) -> Any:
         return Exact()
-
-    def _evaluator(self, block: JoinedBlock) -> Evaluator:
-        return _BestEvaluator(block, self.margin)
 
 
 @dataclass(frozen=True)
@@ -350,49 +359,6 @@ class MaxMargin(Perceptron):
 
     name = "max-margin"
     margin = 1.0
-
-
-class _BestEvaluator(Evaluator):
-    """A subgradient: X' (phi(best) - phi(labels))."""
-
-    def __init__(self, block: JoinedBlock, margin: float) -> None:
-        super().__init__(block)
-        self.margin = margin
-        self.hidden = (block.labels < 0).any(axis=1)
-        self.known = JoinedBlock(block.instances) if self.hidden.any() else block
-
-    def evaluate(
-        self, w: NDArray[np.float64], start: Marginals | None, sweeps: int | None
-    ) -> tuple[float, NDArray[np.float64], bool]:
-        from minfer.queries.best import mpe
-
-        block = self.block
-        graph = block.graph.with_weights(block.numbers(w))
-        value, gradient = 0.0, np.zeros(block.n_weights)
-        best = None
-        for row in block.labels:
-            wrong = np.zeros(int(graph._offsets[-1]))
-            labelled = row >= 0
-            if self.margin:
-                wrong = np.repeat(np.where(labelled, self.margin, 0.0), graph._n_states)
-                wrong[graph._offsets[:-1][labelled] + row[labelled]] = 0.0
-            if best is None or self.margin:
-                best = mpe(graph.tilt(wrong)).numbers.astype(np.int32)
-            own = row
-            if not labelled.all():
-                known = {int(v): int(row[v]) for v in np.flatnonzero(labelled)}
-                own = mpe(graph, known).numbers.astype(np.int32)
-            errors = self.margin * float((best != row)[labelled].sum())
-            high, score = self._score(best, w), self._score(own, w)
-            value += high[0] + errors - score[0]
-            gradient += high[1] - score[1]
-        return value, gradient, True
-
-    def _score(
-        self, states: NDArray[np.int32], w: NDArray[np.float64]
-    ) -> tuple[float, NDArray[np.float64]]:
-        base, statistics = self.block.at_labels(states[None])
-        return base + dot(statistics, w), statistics
 
 
 # ---------------------------------------------------------------------- by name

@@ -15,7 +15,7 @@ evaluation follow from the weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,24 +31,14 @@ Weights = NDArray[np.float64]
 
 
 class Row(NamedTuple):
-    """A line of the trace: everything cold and converged.
+    """A line of the trace: everything cold and converged."""
 
-    Attributes
-    ----------
-    step : iterations of L-BFGS, epochs of Adam
-    loss : mean over labels, without penalties
-    objective : with penalties
-    gradient : largest entry of the objective's gradient
-    dev : loss on the dev data, NaN where there are none
-    seconds : CPU seconds of inference so far
-    """
-
-    step: int
-    loss: float
-    objective: float
-    gradient: float
-    dev: float
-    seconds: float
+    step: int  # iterations of L-BFGS, epochs of Adam
+    loss: float  # mean over labels, without penalties
+    objective: float  # with penalties
+    gradient: float  # largest entry of the objective's gradient
+    dev: float  # loss on the dev data, NaN where there are none
+    seconds: float  # CPU seconds of inference so far
 
 
 @dataclass(frozen=True)
@@ -78,24 +68,21 @@ class Stop:
     step: int = 0
     waited: int = 0
 
-    def seen(self, dev: float, w: Weights, step: int) -> bool:
-        """Whether to stop, after so many evaluations without a better one."""
-        if math.isnan(dev):
-            return False
+    def seen(self, dev: float, w: Weights, step: int) -> None:
         if dev < self.best:
             self.best, self.weights, self.step, self.waited = dev, w.copy(), step, 0
-        else:
+        elif not math.isnan(dev):
             self.waited += 1
-        return self.over
 
     @property
     def over(self) -> bool:
+        """Whether to stop, after so many evaluations without a better one."""
         return self.patience is not None and self.waited >= self.patience
 
 
 @dataclass
 class OptimiserState:
-    """What a minimiser needs to go on; a checkpoint holds it."""
+    """What a minimiser needs to go on, which a checkpoint holds, and what happens beside it."""
 
     weights: Weights
     step: int = 0
@@ -106,6 +93,26 @@ class OptimiserState:
     count: int = 0  # of Adam's steps
     descent: Descent | None = None  # of L-BFGS
     done: str = ""  # how it ended
+    began: float = 0.0  # CPU seconds of the data when it did
+    dev: Callable[[Weights], float] | None = None  # the loss on dev data
+    progress: Callable[[Row], None] | None = None
+    save: Callable[[OptimiserState], None] | None = None
+    save_every: int = 10
+
+    def row(
+        self, data: Data, loss: float, objective: float, gradient: float, now: bool = False
+    ) -> None:
+        """Add a line to the trace, for weights and step as they are; ``now``: and save it."""
+        dev = math.nan if self.dev is None else self.dev(self.weights)
+        self.trace.append(Row(self.step, loss, objective, gradient, dev, data.seconds - self.began))
+        if self.progress is not None:
+            self.progress(self.trace[-1])
+        self.stop.seen(dev, self.weights, self.step)
+        self.keep(now)
+
+    def keep(self, now: bool = False) -> None:
+        if self.save is not None and (now or self.step % self.save_every == 0):
+            self.save(self)
 
     def pack(self) -> tuple[dict[str, Any], dict[str, NDArray]]:
         """Plain values and arrays."""
@@ -171,40 +178,12 @@ def _reals(values: Any) -> list[float]:
     return [float(x) for x in values]
 
 
-@dataclass
-class OptimiserWatch:
-    """What happens beside minimising: dev data, progress, checkpoints."""
-
-    dev: Callable[[Weights], float] | None = None
-    progress: Callable[[Row], None] | None = None
-    save: Callable[[OptimiserState], None] | None = None
-    save_every: int = 10
-
-    def loss(self, w: Weights) -> float:
-        return math.nan if self.dev is None else self.dev(w)
-
-    def tell(self, row: Row) -> None:
-        if self.progress is not None:
-            self.progress(row)
-
-    def keep(self, state: OptimiserState, now: bool = False) -> None:
-        if self.save is not None and (now or state.step % self.save_every == 0):
-            self.save(state)
-
-
 def lbfgs(
-    data: Data,
-    state: OptimiserState,
-    penalty: Penalty,
-    *,
-    tol: float,
-    max_iters: int,
-    watch: OptimiserWatch,
+    data: Data, state: OptimiserState, penalty: Penalty, *, tol: float, max_iters: int
 ) -> str:
     """Minimise; ``state.weights`` are the result. Says how it ended."""
     n = len(state.weights)
     most = np.sqrt(np.finfo(float).max) / max(1.0, float(penalty.l2.max(initial=0.0)), n)
-    begin = data.seconds - (state.trace[-1].seconds if state.trace else 0.0)
 
     def evaluated(w: Weights) -> tuple[float, Weights]:
         if not np.abs(w).max(initial=0.0) < most:  # its squares are not numbers
@@ -217,14 +196,7 @@ def lbfgs(
         largest = float(np.abs(subgradient(w, d.gradient, penalty.l1)).max(initial=0.0))
         if d.n_iter > state.step:  # else the beginning, or where a run goes on
             state.descent, state.weights, state.step = d, w, d.n_iter
-            row = Row(
-                d.n_iter, d.value - penalty.value(w), d.value, largest, watch.loss(w),
-                data.seconds - begin,
-            )  # fmt: skip
-            state.trace.append(row)
-            watch.tell(row)
-            state.stop.seen(row.dev, w, d.n_iter)
-            watch.keep(state)
+            state.row(data, d.value - penalty.value(w), d.value, largest)
         if state.stop.over:
             return "early stopping"
         return "converged" if largest <= tol else None
@@ -247,65 +219,38 @@ _ENDED = {
 }
 
 
-def adam(
-    data: Data,
-    state: OptimiserState,
-    penalty: Penalty,
-    *,
-    tol: float,
-    epochs: int,
-    learning_rate: float,
-    decay: bool,
-    seed: int,
-    accumulate: int,
-    warm: bool,
-    sweeps: int | None,
-    evaluate_every: int,
-    watch: OptimiserWatch,
-) -> str:
+def adam(data: Data, state: OptimiserState, penalty: Penalty, s: Mapping[str, Any]) -> str:
     """Minimise; ``state.weights`` are the result. Says how it ended.
 
-    ``decay``: the learning rate falls to zero over all epochs as a half cosine.
+    ``s`` are settings of :func:`minfer.learn.fit`. ``decay``: the learning rate falls to zero over
+    all epochs as a half cosine.
     """
-    w = state.weights.copy()
+    w, tol, epochs, accumulate = state.weights.copy(), s["tol"], s["epochs"], s["accumulate"]
     first = np.zeros_like(w) if state.first is None else state.first.copy()
     second = np.zeros_like(w) if state.second is None else state.second.copy()
     steps = math.ceil(len(data.blocks) / accumulate)
-    begin = data.seconds - (state.trace[-1].seconds if state.trace else 0.0)
 
     def look(epoch: int) -> str:
         """Evaluate cold and converged; says whether to stop."""
         e = data.evaluate(w)
         if not (math.isfinite(e.value) and np.isfinite(e.gradient).all()):
             return "diverging"
-        if state.trace and state.trace[-1].step == epoch:  # resumed here: known already
-            if state.stop.over:
-                return "early stopping"
-            return "converged" if state.trace[-1].gradient <= tol else ""
-        largest = float(np.abs(penalty.gradient(w, e.gradient)).max(initial=0.0))
-        row = Row(
-            epoch, e.value, e.value + penalty.value(w), largest, watch.loss(w),
-            data.seconds - begin,
-        )  # fmt: skip
-        state.weights, state.step = w.copy(), epoch
-        state.first, state.second = first.copy(), second.copy()
-        state.trace.append(row)
-        watch.tell(row)
-        stop = state.stop.seen(row.dev, w, epoch)
-        watch.keep(state, now=True)
-        if stop:
+        if not state.trace or state.trace[-1].step != epoch:  # else resumed here: known already
+            largest = float(np.abs(penalty.gradient(w, e.gradient)).max(initial=0.0))
+            state.weights, state.step = w.copy(), epoch
+            state.first, state.second = first.copy(), second.copy()
+            state.row(data, e.value, e.value + penalty.value(w), largest, now=True)
+        if state.stop.over:
             return "early stopping"
-        return "converged" if largest <= tol else ""
+        return "converged" if state.trace[-1].gradient <= tol else ""
 
     for epoch in range(state.step, epochs):
-        if epoch % evaluate_every == 0:
-            ended = look(epoch)
-            if ended:
-                return ended
-        order = np.random.default_rng([seed, epoch]).permutation(len(data.blocks))
+        if epoch % s["evaluate_every"] == 0 and (ended := look(epoch)):
+            return ended
+        order = np.random.default_rng([s["seed"], epoch]).permutation(len(data.blocks))
         for k in range(steps):
             some = order[k * accumulate : (k + 1) * accumulate].tolist()
-            e = data.evaluate(w, some, warm=warm, sweeps=sweeps)
+            e = data.evaluate(w, some, warm=s["warm"], sweeps=s["sweeps"] if s["warm"] else None)
             g = e.gradient + penalty.l2 * w
             if not np.isfinite(g).all():
                 return "diverging"
@@ -313,7 +258,9 @@ def adam(
             first = 0.9 * first + 0.1 * g
             second = 0.999 * second + 0.001 * g * g
             share = (epoch + k / steps) / epochs
-            rate = learning_rate * (0.5 * (1.0 + math.cos(math.pi * share)) if decay else 1.0)
+            rate = s["learning_rate"]
+            if s["decay"]:
+                rate *= 0.5 * (1.0 + math.cos(math.pi * share))
             with np.errstate(over="ignore", invalid="ignore"):
                 scale = rate / (np.sqrt(second / (1.0 - 0.999**state.count)) + 1e-8)
                 new = w - scale * first / (1.0 - 0.9**state.count)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.checks import first_twice
-from minfer.errors import FormatError
+from minfer.errors import FormatError, SettingsError
 from minfer.io.npz import read_npz
 from minfer.io.opening import reading
 from minfer.io.text import PathLike, shown, write_bytes
@@ -59,6 +59,13 @@ def saved_weights(values: NDArray) -> NDArray[np.float64]:
     if not (np.abs(weights) <= MOST_WEIGHT).all():
         raise ValueError(f"its weights are not all finite, within {MOST_WEIGHT:g}")
     return weights
+
+
+def labels_to_save(who: str, labels: NDArray[Any]) -> dict[str, Any]:
+    """The classes of a model for its header; :func:`saved_labels` reads them."""
+    if labels.dtype.kind not in "iufbU":
+        raise SettingsError(f"{who}: only a model whose labels are strings or numbers can be saved")
+    return {"classes": labels.tolist(), "dtype": labels.dtype.str}
 
 
 def saved_labels(header: dict[str, Any]) -> NDArray[Any]:

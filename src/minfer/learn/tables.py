@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -43,26 +44,30 @@ from minfer.errors import (
 )
 from minfer.graph import FactorGraph
 from minfer.io import read, write
-from minfer.learn.estimator import Estimator
-from minfer.model.directed import (
-    FlatTables,
-    network_of,
-    order_or_cycle,
-    with_flat_conditionals,
+from minfer.learn.estimator import Estimator, alike
+from minfer.model.directed import FlatTables, network_of, order_or_cycle, with_flat_conditionals
+from minfer.model.evidence import (
+    UNKNOWN,
+    Factorised,
+    StateReader,
+    is_array,
+    is_missing,
+    table_of,
 )
-from minfer.model.evidence import UNKNOWN, Factorised, StateReader, Table, is_missing, table_of
-from minfer.model.states import declared_states, is_slip, near_names, number_of
+from minfer.model.states import declared_states, did_you_mean, is_slip, near_names, number_of
 from minfer.prediction import files
 
 if TYPE_CHECKING:
     from minfer.io.text import PathLike
+
+Floats = NDArray[np.float64]
 
 PRIORS = ("none", "uniform", "bdeu")
 STARTS = ("counts", "random", "structure")
 MANY_STATES = 100  # a column with more, most of them in one row only, looks like measurements
 _MOST_CELLS = 1 << 26  # of a table
 _BLOCK = 1 << 19  # numbers of posteriors held at a time
-_FILE_ROWS = 1 << 16  # of a file, at a time
+_FILE_ROWS = 1 << 31  # of a file, at a time: all
 _ROUNDING = 1e-9  # of the objective: what a step may seem to lose
 
 _ADVICE = {
@@ -116,15 +121,25 @@ class _Families:
                 )
         return np.array([0, *accumulate(sizes)], dtype=np.int64)
 
+    @cached_property
     def row_starts(self) -> NDArray[np.int64]:
         """Where the rows of all tables begin."""
         n_rows = [math.prod(shape[:-1]) for shape in self.shapes]
         sizes = np.repeat(np.array(self.card, dtype=np.int64), n_rows)
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
-    def counts(
-        self, known: NDArray[np.int32], weight: NDArray[np.float64] | None
-    ) -> NDArray[np.float64]:
+    def normalised(self, counts: Floats) -> Floats:
+        """Rows divided by their sums; a row of zeros becomes uniform."""
+        sizes = np.diff(self.row_starts)
+        total = np.add.reduceat(counts, self.row_starts[:-1])
+        empty = total <= 0.0
+        total[empty] = 1.0
+        out = counts / np.repeat(total, sizes)
+        if empty.any():
+            out += np.repeat(np.where(empty, 1.0 / sizes, 0.0), sizes)
+        return out
+
+    def counts(self, known: NDArray[np.int32], weight: Floats | None) -> Floats:
         """Counts of all families, each from the rows (V, N) in which all of it is known."""
         from minfer.kernels.learning.families import count_families
 
@@ -249,25 +264,24 @@ class BayesianNetwork(Estimator):
         ignored.
         """
         self._check_settings()
-        with _source(self, X, True) as (names, tables):
+        with _source(self, X, True) as (names, read_columns):
             variables, parents, given = self._structure(names)
             _check_names(variables, names)
-            columns = _columns(tables, [v for v in variables if v in names])
+            columns = read_columns([v for v in variables if v in names])
         families = self._families(variables, parents, given, columns, names)
         known = self._known(families.graph, columns, "raise")
         n = known.shape[1]
         if not n:
             raise ModelError("BayesianNetwork: there are no rows: 0 sample(s)")
         alpha = self._alpha(families)
-        starts = families.row_starts()
         if bool((known >= 0).all()):
             counts = families.counts(known, None)
-            theta = _normalised(counts + alpha, starts)
+            theta = families.normalised(counts + alpha)
             likelihood = _dot_logs(counts, theta)
             objective = likelihood + _dot_logs(alpha, theta)
             found = _FoundTables(theta, counts, likelihood, [objective], "counted")
         else:
-            found = self._by_em(families, known, alpha, starts, given)
+            found = self._by_em(families, known, alpha, given)
         self._keep(families, found)
         return self
 
@@ -275,37 +289,35 @@ class BayesianNetwork(Estimator):
         self,
         families: _Families,
         known: NDArray[np.int32],
-        alpha: NDArray[np.float64],
-        starts: NDArray[np.int64],
+        alpha: Floats,
         given: FactorGraph | None,
     ) -> _FoundTables:
+        """The best of some climbs."""
         rng = np.random.default_rng(self.random_state)
         rows, weight, first = _different(known)
         complete = (rows >= 0).all(axis=1)
         sure = families.counts(np.ascontiguousarray(rows[complete].T), weight[complete])
         available = families.counts(np.ascontiguousarray(rows.T), weight)
         engine = _Posteriors(families, rows[~complete], weight[~complete], first[~complete])
-        best: _FoundTables | None = None
+        found = []
         for k in range(self.restarts):
             if k or self.start == "random":
-                theta = _normalised(rng.gamma(1.0, size=len(alpha)) + 1e-3, starts)
+                theta = families.normalised(rng.gamma(1.0, size=len(alpha)) + 1e-3)
             elif self.start == "structure":
-                theta = _tables_of(families, given)
-            else:
-                theta = _first_guess(families, available, alpha, starts, rng)
-            found = self._climb(engine, theta, sure, alpha, starts)
-            if best is None or found.trace[-1] > best.trace[-1]:
-                best = found
-        assert best is not None
-        return best
+                assert given is not None
+                names = map(families.graph.name, range(families.graph.n_variables))
+                theta = np.concatenate([given.conditional(x).table.ravel() for x in names])
+            else:  # none zero; at random where no row knows a family
+                theta = families.normalised(available + alpha + 0.1)
+                for begin, end in pairwise(families.ends.tolist()):
+                    if not available[begin:end].any():
+                        theta[begin:end] = rng.gamma(1.0, size=end - begin) + 1e-3
+                theta = families.normalised(theta)
+            found.append(self._climb(engine, theta, sure, alpha))
+        return max(found, key=lambda one: one.trace[-1])
 
     def _climb(
-        self,
-        engine: _Posteriors,
-        theta: NDArray[np.float64],
-        sure: NDArray[np.float64],
-        alpha: NDArray[np.float64],
-        starts: NDArray[np.int64],
+        self, engine: _Posteriors, theta: Floats, sure: Floats, alpha: Floats
     ) -> _FoundTables:
         """EM from some tables."""
         trace: list[float] = []
@@ -319,17 +331,13 @@ class BayesianNetwork(Estimator):
                     "BayesianNetwork: the tables to begin with give the data, or what the prior "
                     'asks for, probability zero; start="counts" does not'
                 )
+            gain = (value - trace[-1]) / max(abs(value), 1.0) if trace else np.inf
             trace.append(value)
-            size = max(abs(value), 1.0)
-            if len(trace) > 1:
-                gain = value - trace[-2]
-                if gain < -_ROUNDING * size:
-                    return _FoundTables(theta, counts, likelihood, trace, "fell")
-                if gain <= self.tol * size:
-                    return _FoundTables(theta, counts, likelihood, trace, "converged")
-                if len(trace) > self.max_iterations:
-                    return _FoundTables(theta, counts, likelihood, trace, "out of iterations")
-            theta = _normalised(counts + alpha, starts)
+            if gain <= self.tol or len(trace) > self.max_iterations:
+                status = "converged" if gain <= self.tol else "out of iterations"
+                status = "fell" if gain < -_ROUNDING else status
+                return _FoundTables(theta, counts, likelihood, trace, status)
+            theta = engine.families.normalised(counts + alpha)
 
     def _keep(self, families: _Families, found: _FoundTables) -> None:
         graph, ends = families.graph, families.ends.tolist()
@@ -338,7 +346,7 @@ class BayesianNetwork(Estimator):
         self.model_ = model
         names = [graph.name(v) for v in range(graph.n_variables)]
 
-        def shaped(x: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        def shaped(x: Floats) -> dict[str, Floats]:
             return {
                 name: x[ends[v] : ends[v + 1]].reshape(families.shapes[v])
                 for v, name in enumerate(names)
@@ -354,13 +362,13 @@ class BayesianNetwork(Estimator):
 
     # ------------------------------------------------------------ answers
 
-    def score_samples(self, X: Any) -> NDArray[np.float64]:
+    def score_samples(self, X: Any) -> Floats:
         """log P of what each row knows, (N,); minus infinity where it is impossible."""
         from minfer.solvers.plans import Network
 
         self._check_fitted("score_samples")
-        with _source(self, X, False) as (names, tables):
-            columns = _columns(tables, [v for v in self.tables_ if v in names])
+        with _source(self, X, False) as (names, read_columns):
+            columns = read_columns([v for v in self.tables_ if v in names])
         known = self._known(self.model_, columns, "impossible")
         rows = np.ascontiguousarray(known.T)
         strange = (rows == UNKNOWN).any(axis=1)
@@ -396,26 +404,13 @@ class BayesianNetwork(Estimator):
             return variables, {v: list(given.parents(v)) for v in variables}, given
         if self.start == "structure":
             raise SettingsError('BayesianNetwork: start="structure" needs a model as structure')
-        parents: dict[str, list[str]] = {}
         if given is None:
-            parents = {name: [] for name in [*names, *(self.states or {})]}
-        elif isinstance(given, Mapping):
-            for child, own in given.items():
-                if not isinstance(own, Iterable):
-                    raise SettingsError(
-                        f"BayesianNetwork: the parents of {visible(str(child))} must be a list "
-                        f"of names, not {brief(own)}"
-                    )
-                parents[str(child)] = [own] if isinstance(own, str) else [str(p) for p in own]
-            for own in [*parents.values()]:
-                for p in own:
-                    parents.setdefault(p, [])
-        else:
-            nodes, edges = _nodes_and_edges(given)
-            parents = {name: [] for name in nodes}
-            for parent, child in edges:
-                parents.setdefault(parent, [])
-                parents.setdefault(child, []).append(parent)
+            given = dict.fromkeys([*names, *(self.states or {})], ())
+        nodes, edges = _nodes_and_edges(given)
+        parents: dict[str, list[str]] = {name: [] for name in nodes}
+        for parent, child in edges:
+            parents.setdefault(parent, [])
+            parents.setdefault(child, []).append(parent)
         for child, own in parents.items():
             if len({*own, child}) <= len(own):
                 raise ModelError(
@@ -424,10 +419,8 @@ class BayesianNetwork(Estimator):
         order = [name for name in names if name in parents]
         order += [name for name in parents if name not in set(names)]
         number = {name: k for k, name in enumerate(order)}
-        loop = order_or_cycle({number[c]: [number[p] for p in own] for c, own in parents.items()})[
-            1
-        ]
-        if loop:
+        of = {number[c]: [number[p] for p in own] for c, own in parents.items()}
+        if loop := order_or_cycle(of)[1]:
             shown = " <- ".join(visible(order[v]) for v in loop[:8])
             raise ModelError(f"BayesianNetwork: the parents form a cycle: {shown}")
         return order, parents, None
@@ -443,10 +436,9 @@ class BayesianNetwork(Estimator):
         own = dict(self.states or {})
         for name in own:
             if name not in parents:
-                near = near_names(str(name), variables)
-                hint = f"; did you mean {near[0]}?" if near else ""
                 raise SettingsError(
-                    f"BayesianNetwork: states: no variable is called {visible(str(name))!r}{hint}"
+                    f"BayesianNetwork: states: no variable is called {visible(str(name))!r}"
+                    f"{did_you_mean(str(name), variables)}"
                 )
         said: dict[str, Any] = {}
         for name in variables:
@@ -516,7 +508,7 @@ class BayesianNetwork(Estimator):
                 raise EvidenceError(f"BayesianNetwork: row {row}, column {visible(name)}: {said}")
         return known
 
-    def _alpha(self, families: _Families) -> NDArray[np.float64]:
+    def _alpha(self, families: _Families) -> Floats:
         """The prior's pseudo-counts, as the tables lie."""
         ends = families.ends
         out = np.zeros(int(ends[-1]))
@@ -546,8 +538,8 @@ class BayesianNetwork(Estimator):
 
 
 class _FoundTables(NamedTuple):
-    theta: NDArray[np.float64]
-    counts: NDArray[np.float64]
+    theta: Floats
+    counts: Floats
     likelihood: float
     trace: list[float]
     status: str
@@ -560,7 +552,7 @@ class _Posteriors:
         self,
         families: _Families,
         rows: NDArray[np.int32],
-        weight: NDArray[np.float64],
+        weight: Floats,
         first: NDArray[np.int64],
     ) -> None:
         from minfer.engine.elimination import links, tree_over
@@ -586,9 +578,7 @@ class _Posteriors:
             )
         self.block = max(64, _BLOCK // max(int(ends[-1]), 1) // 8 * 8)
 
-    def __call__(
-        self, theta: NDArray[np.float64], workers: int
-    ) -> tuple[NDArray[np.float64], float]:
+    def __call__(self, theta: Floats, workers: int) -> tuple[Floats, float]:
         """Expected counts, and the log-likelihood."""
         with np.errstate(divide="ignore"):
             log_psi = np.log(theta)
@@ -612,9 +602,7 @@ class _Posteriors:
             likelihood += float(weight @ log_z)
         return counts, likelihood
 
-    def _single(
-        self, theta: NDArray[np.float64], row: NDArray[np.int32]
-    ) -> tuple[NDArray[np.float64], float]:
+    def _single(self, theta: Floats, row: NDArray[np.int32]) -> tuple[Floats, float]:
         """One row by the clique tree in logarithms: linear numbers would not have held it."""
         from minfer.solvers.exact import Exact
 
@@ -633,55 +621,14 @@ class _Posteriors:
 # ---------------------------------------------------------------------- numbers
 
 
-def _normalised(counts: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Rows divided by their sums; a row of zeros becomes uniform."""
-    sizes = np.diff(starts)
-    total = np.add.reduceat(counts, starts[:-1])
-    empty = total <= 0.0
-    total[empty] = 1.0
-    out = counts / np.repeat(total, sizes)
-    if empty.any():
-        out += np.repeat(np.where(empty, 1.0 / sizes, 0.0), sizes)
-    return out
-
-
-def _dot_logs(counts: NDArray[np.float64], theta: NDArray[np.float64]) -> float:
+def _dot_logs(counts: Floats, theta: Floats) -> float:
     """Sum of counts times log theta, where there are counts."""
     some = counts > 0.0
     with np.errstate(divide="ignore"):
         return float(counts[some] @ np.log(theta[some]))
 
 
-def _first_guess(
-    families: _Families,
-    available: NDArray[np.float64],
-    alpha: NDArray[np.float64],
-    starts: NDArray[np.int64],
-    rng: np.random.Generator,
-) -> NDArray[np.float64]:
-    """Counts of the rows that know a family, none zero; at random where there are no such rows."""
-    theta = _normalised(available + alpha + 0.1, starts)
-    ends = families.ends
-    for v in range(len(families.parents)):
-        own = slice(int(ends[v]), int(ends[v + 1]))
-        if not available[own].any():
-            theta[own] = rng.gamma(1.0, size=own.stop - own.start) + 1e-3
-    return _normalised(theta, starts)
-
-
-def _tables_of(families: _Families, given: FactorGraph | None) -> NDArray[np.float64]:
-    """The tables of a model end to end."""
-    assert given is not None
-    graph = families.graph
-    parts = []
-    for v in range(graph.n_variables):
-        parts.append(given.conditional(graph.name(v)).table.ravel())
-    return np.concatenate(parts)
-
-
-def _different(
-    known: NDArray[np.int32],
-) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int64]]:
+def _different(known: NDArray[np.int32]) -> tuple[NDArray[np.int32], Floats, NDArray[np.int64]]:
     """The different rows, how often each occurs, and where first, in the order of the table.
 
     They are told apart by two keys of 64 bits, made with multipliers drawn once.
@@ -694,16 +641,8 @@ def _different(
         for v, states in enumerate(known):
             key = (key ^ (key >> np.uint64(29))) * factor[v] + (states + 2).astype(np.uint64)
         keys.append(key)
-    order = np.lexsort((keys[1], keys[0]))
-    new = np.ones(len(order), dtype=bool)
-    for k, key in enumerate(keys):
-        change = key[order][1:] != key[order][:-1]
-        new[1:] = change if k == 0 else new[1:] | change
-    begin = np.flatnonzero(new)
-    first = order[begin]  # lexsort is stable: the first of equals
-    weight = np.diff(begin, append=len(order)).astype(np.float64)
-    by_place = np.argsort(first)
-    first, weight = first[by_place], weight[by_place]
+    first, owner = alike(np.array(keys))
+    weight = np.bincount(owner).astype(np.float64)
     return np.ascontiguousarray(known[:, first].T), weight, first
 
 
@@ -711,10 +650,19 @@ def _different(
 
 
 def _nodes_and_edges(given: Any) -> tuple[list[str], list[tuple[str, str]]]:
-    """Of a list of edges, or of an object that has both."""
+    """Of a list of edges, {child: parents}, or an object that has both."""
     nodes: Iterable[Any] = ()
     edges = given
-    if hasattr(given, "edges"):
+    if isinstance(given, Mapping):
+        for child, own in given.items():
+            if not isinstance(own, Iterable):
+                raise SettingsError(
+                    f"BayesianNetwork: the parents of {visible(str(child))} must be a list "
+                    f"of names, not {brief(own)}"
+                )
+        nodes, of = given, {c: [own] if isinstance(own, str) else own for c, own in given.items()}
+        edges = [(p, child) for child, own in of.items() for p in own]
+    elif hasattr(given, "edges"):
         edges = given.edges() if callable(given.edges) else given.edges
         nodes = getattr(given, "nodes", ())
         nodes = nodes() if callable(nodes) else nodes
@@ -733,71 +681,39 @@ def _nodes_and_edges(given: Any) -> tuple[list[str], list[tuple[str, str]]]:
     return [str(x) for x in nodes], out
 
 
-class _source:
-    """A table of any kind, or a file, as names of columns and parts; learns or compares columns."""
-
-    def __init__(self, owner: Estimator, X: Any, reset: bool) -> None:
-        self.owner, self.given, self.reset = owner, X, reset
-        self.open: Any = None
-
-    def __enter__(self) -> tuple[list[str], Iterator[Table]]:
-        X, name = self.given, type(self.owner).__name__
-        if isinstance(X, str | os.PathLike):
-            self.open = files.open_cases(X, name)
-            source = self.open.__enter__()
-            self.owner._check_width(len(source.names), source.names, self.reset)
-            return source.names, source.tables(list(source.names), _FILE_ROWS)
-        table = table_of(X, who=name) if _has_names(X) else self._of_array(X)
-        named = None if table.kind == "array" and X is not table.given else table.names
-        self.owner._check_width(len(table.names), named if _has_names(X) else None, self.reset)
-        if not table.n or not table.names:
-            what = "sample" if table.names else "feature"
-            raise ModelError(
-                f"{name}: found a table with 0 {what}(s) (shape=({table.n}, {len(table.names)})) "
-                "while a minimum of 1 is required."
-            )
-        return table.names, iter([table])
-
-    def __exit__(self, *error: Any) -> None:
-        if self.open is not None:
-            self.open.__exit__(*error)
-
-    def _of_array(self, X: Any) -> Table:
-        name = type(self.owner).__name__
-        if hasattr(X, "tocsr"):
-            raise TypeError(f"{name}: X is sparse; give a dense array: X.toarray()")
-        if not isinstance(X, np.ndarray | list | tuple) and not hasattr(X, "__array__"):
-            table_of(X, who=name)  # says what may be given
-        try:
-            x = np.asarray(X)
-        except ValueError as error:
-            raise ModelError(f"{name}: X is not a table: {error}") from None
-        if x.dtype.kind == "c":
-            raise ModelError(f"{name}: X is complex. Complex data not supported")
+@contextmanager
+def _source(
+    owner: Estimator, X: Any, reset: bool
+) -> Iterator[tuple[list[str], Callable[[list[str]], dict[str, Factorised]]]]:
+    """Names of the columns of a table of any kind, or a file, and what reads some of them."""
+    name = type(owner).__name__
+    if isinstance(X, str | os.PathLike):
+        with files.open_cases(X, name) as source:
+            owner._check_width(len(source.names), source.names, reset)
+            yield (
+                source.names,
+                lambda columns: {
+                    c: table.column(c)
+                    for table in source.tables(columns, _FILE_ROWS) for c in columns
+                },
+            )  # fmt: skip
+        return
+    plain = hasattr(X, "tocsr") or is_array(X)
+    if not plain:
+        table = table_of(X, who=name)  # or says what may be given
+    else:
+        x = owner._array(X)
         if x.dtype.kind == "f" and np.isinf(x).any():
             raise ModelError(f"{name}: X has infinity, which is not a state (NaN or inf)")
-        if x.ndim != 2:
-            raise ModelError(
-                f"{name}: X must have shape (N, V), one case per row, not {x.shape}. "
-                "Reshape your data."
-            )
-        if not x.shape[0] or not x.shape[1]:
-            what = "feature" if x.shape[0] else "sample"
-            raise ModelError(
-                f"{name}: found array with 0 {what}(s) (shape={x.shape}) while a minimum of 1 is "
-                "required."
-            )
-        return table_of(x, [f"x{k}" for k in range(x.shape[1])], name)
-
-
-def _has_names(X: Any) -> bool:
-    if isinstance(X, np.ndarray):
-        return X.dtype.names is not None
-    if isinstance(X, list | tuple):
-        return bool(X) and isinstance(X[0], Mapping)
-    if hasattr(X, "tocsr"):  # sparse, and one kind of these is a mapping
-        return False
-    return isinstance(X, Mapping) or hasattr(X, "columns") or hasattr(X, "schema")
+        table = table_of(x, [f"x{k}" for k in range(x.shape[1])], name)
+    owner._check_width(len(table.names), None if plain else table.names, reset)
+    if not table.n or not table.names:
+        what = "sample" if table.names else "feature"
+        raise ModelError(
+            f"{name}: found a table with 0 {what}(s) (shape=({table.n}, {len(table.names)})) "
+            "while a minimum of 1 is required."
+        )
+    yield table.names, lambda columns: {c: table.column(c) for c in columns}
 
 
 def _check_names(variables: Sequence[str], names: Sequence[str]) -> None:
@@ -816,34 +732,6 @@ def _check_names(variables: Sequence[str], names: Sequence[str]) -> None:
             "BayesianNetwork: no column is a variable of the structure: columns are "
             f"{', '.join(map(visible, names[:5]))}, variables {', '.join(absent[:5])}"
         )
-
-
-def _columns(tables: Iterator[Table], names: list[str]) -> dict[str, Factorised]:
-    """Columns by name, of all parts of a table."""
-    parts: dict[str, list[NDArray[np.int64]]] = {name: [] for name in names}
-    values: dict[str, dict[Any, int]] = {name: {} for name in names}
-    single: dict[str, Factorised] = {}
-    for k, table in enumerate(tables):
-        for name in names:
-            column = table.column(name)
-            if k == 0:
-                single[name] = column
-            seen = values[name]
-            if k == 1:
-                parts[name] = [_numbered(single[name], seen)]
-            if k:
-                parts[name].append(_numbered(column, seen))
-    return {
-        name: Factorised(np.concatenate(parts[name]), [key for _, key in values[name]])
-        if parts[name] else single[name]
-        for name in names if name in single
-    }  # fmt: skip
-
-
-def _numbered(column: Factorised, seen: dict[Any, int]) -> NDArray[np.int64]:
-    """Places among the values of all parts; -1 stays."""
-    number = [seen.setdefault((type(x), x), len(seen)) for x in column.values]
-    return np.array([*number, -1], dtype=np.int64)[column.places]
 
 
 def _text(value: Any) -> str:

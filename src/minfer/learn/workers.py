@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,12 @@ from minfer.learn.model import Instance, check_instances
 if TYPE_CHECKING:
     from minfer.learn.objectives import Evaluator, Objective
 
+Floats = NDArray[np.float64]
+
 #: Loads the instances of a portion.
 Portion = Callable[[], Sequence[Instance]]
+#: What is asked of a portion: a method of its host, its number, arguments.
+Job = tuple[str, int, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
@@ -48,79 +53,62 @@ def portions_of(data: Any, batch_size: int | None) -> list[Portion]:
     return [GivenShards(tuple(part)) for part in blocks_of(some, batch_size)]
 
 
-class ShardPart:
-    """A portion where it is evaluated: loaded, in blocks, prepared."""
+class _Host:
+    """Portions where they are evaluated: each loaded, in blocks, prepared when first asked for."""
 
-    def __init__(self, portion: Portion, objective: Objective, batch_size: int | None) -> None:
-        instances = check_instances(portion(), f"the instances of {portion!r}", labelled=False)
-        self.evaluators: list[Evaluator] = [
-            objective.evaluator(some) for some in blocks_of(instances, batch_size)
-        ]
+    def __init__(
+        self, objective: Objective, batch_size: int | None, portions: dict[int, Portion]
+    ) -> None:
+        self.objective, self.batch_size, self.portions = objective, batch_size, portions
+        self.parts: dict[int, list[Evaluator]] = {}
 
-    def about(self) -> tuple[int, list[int]]:
+    def __call__(self, job: Job) -> Any:
+        method, number, args = job
+        if number not in self.parts:
+            portion = self.portions[number]
+            some = check_instances(portion(), f"the instances of {portion!r}", labelled=False)
+            self.parts[number] = [
+                self.objective.evaluator(part) for part in blocks_of(some, self.batch_size)
+            ]
+        return getattr(self, method)(self.parts[number], *args)
+
+    def about(self, part: list[Evaluator]) -> tuple[int, list[int]]:
         """How many weights, and how many labels each block has."""
-        return self.evaluators[0].block.n_weights, [e.n_labels for e in self.evaluators]
+        return part[0].block.n_weights, [e.n_labels for e in part]
 
     def evaluate(
-        self, w: NDArray[np.float64], blocks: list[int], warm: bool, sweeps: int | None
+        self, part: list[Evaluator], w: Floats, blocks: list[int], warm: bool, sweeps: int | None
     ) -> list[Evaluation]:
-        return [self.evaluators[k](w, warm, sweeps) for k in blocks]
+        return [part[k](w, warm, sweeps) for k in blocks]
 
-    def freeze(self, w: NDArray[np.float64] | None) -> None:
-        for evaluator in self.evaluators:
+    def freeze(self, part: list[Evaluator], w: Floats | None) -> None:
+        for evaluator in part:
             evaluator.freeze(w)
-
-
-class Team(Protocol):
-    """Calls a method of some portions' parts; answers in the order asked."""
-
-    def call(self, method: str, jobs: Sequence[tuple[int, tuple[Any, ...]]]) -> list[Any]: ...
-
-    def close(self) -> None: ...
 
 
 class Here:
     """This process."""
 
-    def __init__(self, make: Callable[[Portion], ShardPart], portions: Sequence[Portion]) -> None:
-        self.parts = [make(portion) for portion in portions]
+    def __init__(self, hosts: list[partial[_Host]]) -> None:
+        self.host = hosts[0]()
 
-    def call(self, method: str, jobs: Sequence[tuple[int, tuple[Any, ...]]]) -> list[Any]:
-        return [getattr(self.parts[k], method)(*args) for k, args in jobs]
+    def call(self, jobs: Sequence[Job]) -> list[Any]:
+        """Answers to jobs, in their order."""
+        return [self.host(job) for job in jobs]
 
     def close(self) -> None:
-        self.parts = []
+        self.host.parts = {}
 
 
-class _Host:
-    """A worker's parts, by the number of their portion; each made when first asked for."""
-
-    def __init__(self, make: Callable[[Portion], ShardPart], portions: dict[int, Portion]) -> None:
-        self.make, self.portions = make, portions
-        self.parts: dict[int, ShardPart] = {}
-
-    def __call__(self, job: tuple[int, str, tuple[Any, ...]]) -> Any:
-        number, method, args = job
-        if number not in self.parts:
-            self.parts[number] = self.make(self.portions[number])
-        return getattr(self.parts[number], method)(*args)
-
-
-class Pool:
+class Pool(Here):
     """Processes of this machine; portion k belongs to worker k modulo their number."""
 
-    def __init__(
-        self, make: Callable[[Portion], ShardPart], portions: Sequence[Portion], workers: int
-    ) -> None:
-        self.workers = []
-        n = min(workers, len(portions))
-        for k in range(n):
-            own = {i: portion for i, portion in enumerate(portions) if i % n == k}
-            self.workers.append(Worker(_Host.__call__, partial(_Host, make, own)))
+    def __init__(self, hosts: list[partial[_Host]]) -> None:
+        self.workers = [Worker(_Host.__call__, host) for host in hosts]
 
-    def call(self, method: str, jobs: Sequence[tuple[int, tuple[Any, ...]]]) -> list[Any]:
-        for place, (number, args) in enumerate(jobs):
-            self.workers[number % len(self.workers)].send(place, (number, method, args))
+    def call(self, jobs: Sequence[Job]) -> list[Any]:
+        for place, job in enumerate(jobs):
+            self.workers[job[1] % len(self.workers)].send(place, job)
         answers: dict[int, Any] = {}
         failures: dict[int, BaseException] = {}
         for worker in self.workers:
@@ -138,30 +126,21 @@ class Pool:
         self.workers = []
 
 
-class Actors:
+class Actors(Here):
     """Ray's actors, on this machine or a cluster; files must be under the same paths everywhere."""
 
-    def __init__(
-        self, make: Callable[[Portion], ShardPart], portions: Sequence[Portion], workers: int
-    ) -> None:
+    def __init__(self, hosts: list[partial[_Host]]) -> None:
         self.ray = ray = load("ray", "the engine ray needs Ray", "ray")
         self.ours = not ray.is_initialized()
         if self.ours:
-            ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
-        n = min(workers, len(portions))
+            ray.init(num_cpus=len(hosts), include_dashboard=False, log_to_driver=False)
         remote: Any = ray.remote(num_cpus=1)(_Host)
-        self.actors: list[Any] = [
-            remote.remote(make, {i: p for i, p in enumerate(portions) if i % n == k})
-            for k in range(n)
-        ]
+        self.actors: list[Any] = [remote.remote(*host.args) for host in hosts]
 
-    def call(self, method: str, jobs: Sequence[tuple[int, tuple[Any, ...]]]) -> list[Any]:
+    def call(self, jobs: Sequence[Job]) -> list[Any]:
         from ray.exceptions import RayTaskError
 
-        waiting = [
-            self.actors[number % len(self.actors)].__call__.remote((number, method, args))
-            for number, args in jobs
-        ]
+        waiting = [self.actors[job[1] % len(self.actors)].__call__.remote(job) for job in jobs]
         try:
             return list(self.ray.get(waiting))
         except RayTaskError as error:
@@ -187,34 +166,35 @@ class Data:
         workers: int = 1,
         engine: str = "local",
     ) -> None:
-        make = partial(ShardPart, objective=objective, batch_size=batch_size)
-        if engine == "ray":
-            self.team: Team = Actors(make, portions, workers)
-        elif workers > 1 and len(portions) > 1:
-            self.team = Pool(make, portions, workers)
-        else:
-            self.team = Here(make, portions)
+        kind = Actors if engine == "ray" else Pool if min(workers, len(portions)) > 1 else Here
+        n = 1 if kind is Here else min(workers, len(portions))
+        numbered = list(enumerate(portions))
+        self.team = kind([partial(_Host, objective, batch_size, dict(numbered[k::n]))
+                          for k in range(n)])  # fmt: skip
+        self.n_portions = len(portions)
         self.seconds = 0.0  # CPU seconds of inference, all workers together
         try:
-            about = self.team.call("about", [(k, ()) for k in range(len(portions))])
+            about = self._call("about")
+            self.n_weights = about[0][0]
+            for k, (n, _) in enumerate(about):
+                if n != self.n_weights:
+                    raise ModelError(f"portion {k} has {n} weights, portion 0 {self.n_weights}")
+            #: (portion, block) of every block, and how many labels it has
+            self.blocks = [(k, b) for k, (_, own) in enumerate(about) for b in range(len(own))]
+            self.labels = np.array([n for _, own in about for n in own])
+            if not self.labels.any():
+                raise ModelError("there is nothing to learn from: no instance has a label")
         except BaseException:
             self.close()
             raise
-        self.n_weights = about[0][0]
-        for k, (n, _) in enumerate(about):
-            if n != self.n_weights:
-                self.close()
-                raise ModelError(f"portion {k} has {n} weights, portion 0 {self.n_weights}")
-        #: (portion, block) of every block, and how many labels it has
-        self.blocks = [(k, b) for k, (_, labels) in enumerate(about) for b in range(len(labels))]
-        self.labels = np.array([n for _, labels in about for n in labels])
-        if not self.labels.any():
-            self.close()
-            raise ModelError("there is nothing to learn from: no instance has a label")
+
+    def _call(self, method: str, *args: Any) -> list[Any]:
+        """Of all portions."""
+        return self.team.call([(method, k, args) for k in range(self.n_portions)])
 
     def evaluate(
         self,
-        w: NDArray[np.float64],
+        w: Floats,
         blocks: Sequence[int] | None = None,
         *,
         warm: bool = False,
@@ -226,21 +206,19 @@ class Data:
         for k in chosen:
             portion, block = self.blocks[k]
             by_portion.setdefault(portion, []).append(block)
-        jobs = [(portion, (w, some, warm, sweeps)) for portion, some in by_portion.items()]
+        jobs = [("evaluate", k, (w, some, warm, sweeps)) for k, some in by_portion.items()]
         value, gradient, converged, seconds = 0.0, np.zeros(self.n_weights), True, 0.0
-        for answers in self.team.call("evaluate", jobs):
-            for one in answers:
-                value += one.value
-                gradient += one.gradient
-                converged &= one.converged
-                seconds += one.seconds
+        for one in chain.from_iterable(self.team.call(jobs)):
+            value += one.value
+            gradient += one.gradient
+            converged &= one.converged
+            seconds += one.seconds
         n = max(int(self.labels[list(chosen)].sum()), 1)  # all hidden: sums of zeros
         self.seconds += seconds
         return Evaluation(value / n, gradient / n, converged, seconds)
 
-    def freeze(self, w: NDArray[np.float64] | None) -> None:
-        n = self.blocks[-1][0] + 1
-        self.team.call("freeze", [(k, (w,)) for k in range(n)])
+    def freeze(self, w: Floats | None) -> None:
+        self._call("freeze", w)
 
     def close(self) -> None:
         self.team.close()

@@ -166,7 +166,7 @@ def observed_states(graph: Variables, evidence: Any) -> dict[int, int]:
 
 def states_of(graph: Variables, rows: Any, who: str) -> NDArray[np.int32]:
     """States (N, V) of rows that a program gives, -1 where nothing is known."""
-    if _is_array(rows):
+    if is_array(rows):
         given, n = _array(rows), graph.n_variables
         states = np.atleast_2d(given)
         if states.ndim != 2 or states.shape[1] != n:
@@ -198,7 +198,7 @@ def states_of(graph: Variables, rows: Any, who: str) -> NDArray[np.int32]:
     return out
 
 
-def _is_array(rows: Any) -> bool:
+def is_array(rows: Any) -> bool:
     """Whether rows are states alone, without names of columns."""
     if isinstance(rows, np.ndarray):
         return rows.dtype.names is None

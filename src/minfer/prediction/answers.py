@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import first_twice
-from minfer.errors import SettingsError
-
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
 
@@ -31,9 +28,6 @@ class Texts(NamedTuple):
     def objects(self) -> NDArray[np.object_]:
         return np.array([*self.values, None], dtype=object)[self.places]
 
-    def take(self, rows: NDArray[np.int64]) -> Texts:
-        return Texts(self.places[rows], self.values)
-
 
 Column = Any  # an array, Texts, or a column of the table that came in
 
@@ -48,15 +42,6 @@ def answer_names(
         states = [f"P({name}={s})" for s in graph.states(v)] if probabilities else []
         out.append((v, name, f"P({name})", states))
     return out
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Names of variables may look like names of answers, but not be the same."""
-    if (twice := first_twice(names)) is not None:
-        raise SettingsError(
-            f"predict: two columns of the answer would be called {twice!r}; rename a variable or "
-            "state, or leave a column out of keep"
-        )
 
 
 def answer_columns(
@@ -158,8 +143,6 @@ def as_arrow(columns: dict[str, Column]) -> Any:
 
 def taken(column: Any, rows: NDArray[np.int64]) -> Any:
     """Some rows of a column of any kind."""
-    if isinstance(column, Texts):
-        return column.take(rows)
     if hasattr(column, "iloc"):
         return column.iloc[rows]
     if isinstance(column, list):

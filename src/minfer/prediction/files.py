@@ -14,7 +14,6 @@ import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from itertools import chain, islice
 from typing import Any, BinaryIO
 
@@ -31,7 +30,7 @@ from minfer.io.text import (
     path_text,
     shown,
 )
-from minfer.model.evidence import Factorised, Table, of_objects, table_of
+from minfer.model.evidence import Table, of_objects, table_of
 from minfer.prediction.answers import Column, as_arrow, plain
 
 _HEADER = 1 << 20  # bytes: the longest header
@@ -45,13 +44,10 @@ class Cases:
     def __init__(
         self, name: str, names: list[str], tables: Callable[[list[str], int], Iterator[Table]]
     ) -> None:
-        self.name, self.names, self._tables = name, names, tables
+        self.name, self.names = name, names
+        self.tables = tables  # of some columns, so many rows at a time
         if (twice := first_twice(names)) is not None:
             raise FormatError(f"{name}: two columns are called {twice!r}")
-
-    def tables(self, columns: list[str], rows: int) -> Iterator[Table]:
-        """Some columns, so many rows at a time."""
-        return self._tables(columns, rows)
 
 
 def kind_of(path: PathLike, who: str = "predict", what: str = "files of cases") -> str:
@@ -207,15 +203,11 @@ def _plain_csv(
     data: BinaryIO, name: str, names: list[str], separator: str, columns: list[str], rows: int
 ) -> Iterator[Table]:
     reader = csv.reader(io.TextIOWrapper(data, "utf-8", newline=""), delimiter=separator)
-    numbers = {column: k for k, column in enumerate(names)}
-    place = {column: numbers[column] for column in columns}
+    place = {column: names.index(column) for column in columns}
     done = 0
     try:
         while given_lines := list(islice(reader, rows)):
-            if len(names) == 1:
-                lines = [line or [""] for line in given_lines]
-            else:
-                lines = [line for line in given_lines if line]
+            lines = [line or [""] for line in given_lines if line or len(names) == 1]
             if not lines:
                 continue
             for k, line in enumerate(lines):
@@ -225,13 +217,9 @@ def _plain_csv(
             done += len(lines)
             cells = list(zip(*lines))
             given = {c: list(cells[k]) for c, k in place.items()}
-            yield Table("columns", given, columns, len(lines), partial(_cells, given))
+            yield table_of(given) if columns else Table("columns", {}, [], len(lines), of_objects)
     except (csv.Error, UnicodeDecodeError, EOFError) as error:
         raise FormatError(f"{name}: after data row {done}: {error}") from None
-
-
-def _cells(given: dict[str, list[str]], column: str) -> Factorised:
-    return of_objects(given[column])
 
 
 # ---------------------------------------------------------------------- writing
@@ -262,15 +250,12 @@ def open_answers(
             if not writer:
                 writer.append(csv.writer(_Utf8(file), delimiter=separator, lineterminator="\n"))
                 writer[0].writerow(columns)
-            file.write(_csv_lines(as_arrow(columns), separator))
+            if pa is not None:
+                file.write(_csv_lines(as_arrow(columns), separator))
+            else:
+                writer[0].writerows(zip(*(_listed(plain(x)) for x in columns.values())))
 
-        def to_plain_csv(columns: dict[str, Column]) -> None:
-            if not writer:
-                writer.append(csv.writer(_Utf8(file), delimiter=separator, lineterminator="\n"))
-                writer[0].writerow(columns)
-            writer[0].writerows(zip(*(_listed(plain(x)) for x in columns.values())))
-
-        yield to_parquet if kind == "parquet" else to_plain_csv if pa is None else to_csv
+        yield to_parquet if kind == "parquet" else to_csv
 
 
 def _csv_lines(table: Any, separator: str) -> Any:

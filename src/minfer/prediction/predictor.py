@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import as_list, check_choice, check_flag, check_graph, check_whole
+from minfer.basics.checks import (
+    as_list,
+    check_choice,
+    check_flag,
+    check_graph,
+    check_whole,
+    first_twice,
+)
 from minfer.basics.limits import clock
 from minfer.basics.parallel import cores
 from minfer.basics.words import counted
@@ -28,7 +35,6 @@ from minfer.prediction.answers import (
     answer_columns,
     answer_names,
     as_kind,
-    check_names,
     taken,
 )
 from minfer.solvers.plans import Network
@@ -43,27 +49,16 @@ _BLOCK = 1 << 22  # probabilities of a chunk of a file
 
 @dataclass(frozen=True)
 class Summary:
-    """What became of a file.
+    """What became of a file."""
 
-    Attributes
-    ----------
-    rows : read
-    answered : with posteriors
-    impossible : whose evidence has probability 0, marked in the answer
-    unknown : with a state that is none, marked or left out
-    seconds : of all
-    out : the file written
-    columns_read, columns_unread : names of columns that were evidence, and of all others
-    """
-
-    rows: int
-    answered: int
-    impossible: int
-    unknown: int
-    seconds: float
-    out: str
-    columns_read: tuple[str, ...] = ()
-    columns_unread: tuple[str, ...] = ()
+    rows: int  # read
+    answered: int  # with posteriors
+    impossible: int  # whose evidence has probability 0, marked in the answer
+    unknown: int  # with a state that is none, marked or left out
+    seconds: float  # of all
+    out: str  # the file written
+    columns_read: tuple[str, ...] = ()  # that were evidence
+    columns_unread: tuple[str, ...] = ()  # all others
 
     def __str__(self) -> str:
         text = f"{counted(self.rows, 'row')}: {self.answered:,} answered"
@@ -155,7 +150,8 @@ class Predictor:
     def __call__(self, rows: Any, *, columns: Sequence[str] | None = None) -> Any:
         """The answer, as a table of the same kind; see :func:`predict`."""
         if isinstance(rows, str | os.PathLike):
-            return self._whole_file(rows)
+            with files.open_cases(rows) as source:
+                return files.joined([part.columns for part, _ in self._chunks(source, None)])
         table = table_of(rows, columns)
         targets, evidence = self.plan_columns(table.names)
         part = self.answer(table, targets, evidence)
@@ -183,9 +179,14 @@ class Predictor:
                 raise SettingsError(
                     f"predict: {where}every variable of the model has a column; name the targets"
                 )
-        shown = [x for _, *group in answer_names(self.graph, targets, self.probabilities)
-                 for y in group for x in ([y] if isinstance(y, str) else y)]  # fmt: skip
-        check_names([*self.keep, *shown, *([LOG_PE] if self.check else []), PROBLEM])
+        shown = [*self.keep, *([LOG_PE] if self.check else []), PROBLEM]
+        for _, name, of_best, by_state in answer_names(self.graph, targets, self.probabilities):
+            shown += [name, of_best, *by_state]
+        if (twice := first_twice(shown)) is not None:
+            raise SettingsError(
+                f"predict: two columns of the answer would be called {twice!r}; rename a variable "
+                "or state, or leave a column out of keep"
+            )
         return targets, evidence
 
     def check_strangers(self, names: Sequence[str], where: str = "") -> None:
@@ -264,21 +265,18 @@ class Predictor:
         known, problems = self.states_of(table, evidence, where, first)
         bad = problems.places >= 0
         n_bad = int(bad.sum())
-        rows: NDArray[np.int64] | None = None
-        if n_bad:
-            rows = np.flatnonzero(~bad)
-            known = known[rows]
-        found = self.network.ask(known, targets, self.workers, check=self.check)
-        probs, log_pe = found.probs, found.log_pe
-        impossible = found.impossible
-        if n_bad and self.on_unknown == "mark":
+        rows = np.flatnonzero(~bad) if n_bad else None
+        found = self.network.ask(
+            known if rows is None else known[rows], targets, self.workers, check=self.check
+        )
+        probs, log_pe, impossible, marks = found.probs, found.log_pe, found.impossible, problems
+        if rows is not None and self.on_unknown == "mark":
             wide, all_log_pe = np.full((table.n, probs.shape[1]), np.nan), np.full(table.n, np.nan)
             wide[rows], all_log_pe[rows] = probs, log_pe
-            probs, log_pe = wide, all_log_pe
-            marks, rows = problems, None
+            probs, log_pe, rows = wide, all_log_pe, None
             impossible = log_pe == -np.inf
-        else:
-            marks = Texts(np.full(len(probs), -1, dtype=np.int32), [])
+        elif rows is not None:
+            marks = Texts(problems.places[rows], [])
         n_impossible = int(impossible.sum())
         if n_impossible:
             marks.places[impossible] = len(marks.values)
@@ -336,11 +334,6 @@ class Predictor:
         if first == 1:  # columns alone, so that the answer has them too
             nothing = table_of({name: np.empty(0, dtype=object) for name in wanted})
             yield self.answer(nothing, targets, evidence, where, first), 0
-
-    def _whole_file(self, cases: str | os.PathLike[str]) -> Any:
-        with files.open_cases(cases) as source:
-            parts = [part.columns for part, _ in self._chunks(source, None)]
-        return files.joined(parts)
 
 
 def predict(

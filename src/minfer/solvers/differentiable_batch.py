@@ -18,9 +18,9 @@ Rows do not depend on one another, nor on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from minfer.solvers.gradients import (
     TILTS,
     PairSlopes,
     away_from_mean,
-    core_of,
+    frame_of,
     out_of_range,
     pull_back,
     slope_of,
@@ -44,8 +44,7 @@ from minfer.solvers.gradients import (
 )
 from minfer.solvers.prepared import Prepared, PreparedExact, PreparedPropagation
 
-if TYPE_CHECKING:
-    from minfer.graph import FactorGraph
+Floats = NDArray[np.float64]
 
 #: States whose cotangent is larger than this times what they can contribute are left to no tilt.
 _RARE = 1e4
@@ -55,37 +54,16 @@ _WORK = 4e6  # slots that a kernel, which cannot be interrupted, goes through in
 
 @dataclass(frozen=True, eq=False)
 class Pullbacks:
-    """Gradients of N rows.
+    """Gradients of N rows."""
 
-    Attributes
-    ----------
-    field : float array (N, sum of states), dLoss/d(log-field)
-    weights : float array (N, n_weights), dLoss/d(weights)
-    converged : bool array (N,)
-        Whether each is that gradient, to the tolerance asked for, of a converged answer.
-    """
-
-    field: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    converged: NDArray[np.bool_]
+    field: Floats  # (N, sum of states) dLoss/d(log-field)
+    weights: Floats  # (N, n_weights) dLoss/d(weights)
+    converged: NDArray[np.bool_]  # (N,) is that, to the tolerance, and of a converged answer
 
     def put(self, which: NDArray[np.int64], rest: Pullbacks) -> None:
         """Take some rows from others'."""
         self.field[which], self.weights[which] = rest.field, rest.weights
         self.converged[which] = rest.converged
-
-
-class Recorded(Protocol):
-    """Answers of rows, and what a gradient through them needs."""
-
-    @property
-    def batch(self) -> Batch: ...
-
-    def pull_back(
-        self, cotangents: NDArray[np.float64], *, tol: float, max_iters: int, weights: bool
-    ) -> Pullbacks:
-        """From dLoss/d(probability), (N, sum of states); as the function of that name."""
-        ...
 
 
 def record(run: Prepared, evidence: Any, weights: Any, field: Any, *, workers: int = 1) -> Recorded:
@@ -95,7 +73,8 @@ def record(run: Prepared, evidence: Any, weights: Any, field: Any, *, workers: i
     if isinstance(run, PreparedPropagation) and rows.n:
         found = _in_lanes(run, rows, workers)
     elif isinstance(run, PreparedExact) and rows.n:
-        found = _exactly(run, rows, workers)
+        batch = run._abreast(rows, np.float64, workers, False, False)
+        found = None if batch is None else _Tilted(run, rows, possible(batch), workers)
     return found or _Singly(run, rows, np.arange(rows.n), workers)
 
 
@@ -114,7 +93,8 @@ class _Singly:
 
     def __init__(self, run: Prepared, rows: Rows, which: NDArray[np.int64], workers: int) -> None:
         self.run, self.which, self.workers = run, which, workers
-        self.answers: list[Marginals] = in_threads(self._answer(rows), which.tolist(), workers)
+        answer = partial(self._answer, rows)
+        self.answers: list[Marginals] = in_threads(answer, which.tolist(), workers)
         n = len(which)
         last = [m.residuals[-1] if len(m.residuals) else 0.0 for m in self.answers]
         self.batch = Batch(
@@ -127,18 +107,16 @@ class _Singly:
             run.solver, 0.0,
         )  # fmt: skip
 
-    def _answer(self, rows: Rows) -> Callable[[int], Marginals]:
-        def answer(row: int) -> Marginals:
-            try:
-                return self.run(**rows.at(row))
-            except ContradictionError as error:
-                raise ContradictionError(f"row {row}: {error}") from None
-
-        return answer
+    def _answer(self, rows: Rows, row: int) -> Marginals:
+        try:
+            return self.run(**rows.at(row))
+        except ContradictionError as error:
+            raise ContradictionError(f"row {row}: {error}") from None
 
     def pull_back(
-        self, cotangents: NDArray[np.float64], *, tol: float, max_iters: int, weights: bool
+        self, cotangents: Floats, *, tol: float, max_iters: int, weights: bool
     ) -> Pullbacks:
+        """From dLoss/d(probability), (N, sum of states); as the function of that name."""
         found = in_threads(
             lambda k: pull_back(
                 self.answers[k], cotangents[k], solver=self.run.solver, tol=tol,
@@ -179,12 +157,12 @@ class _Pairwise:
 
     run: PreparedPropagation
     batch: Batch
-    joints: NDArray[np.float64]  # (N, P, 4)
+    joints: Floats  # (N, P, 4)
     singly: _Singly | None  # rows that are not in lanes
     workers: int
 
     def pull_back(
-        self, cotangents: NDArray[np.float64], *, tol: float, max_iters: int, weights: bool
+        self, cotangents: Floats, *, tol: float, max_iters: int, weights: bool
     ) -> Pullbacks:
         from minfer.kernels.messages import adjoint as k
 
@@ -198,15 +176,11 @@ class _Pairwise:
         rows = np.flatnonzero(inside)
         S, sweeps = np.zeros((n, graph.n_variables)), np.zeros(n, dtype=np.int64)
         tables = np.zeros((n if weights else 0, len(mesh.slot), 4))
-        codes = np.full(n, k.CONVERGED)
-        core, order = core_of(mesh)
+        codes, frame = np.full(n, k.CONVERGED), frame_of(mesh)
+        how, to = (tol, damping, max_iters), (S, tables, sweeps, codes)
 
         def some(part: NDArray[np.int64]) -> None:
-            k.pair_rows(
-                graph._offsets, mesh.wiring.ptr, mesh.wiring.rev, mesh.slot, mesh.pair_scope,
-                core, order, part, self.joints, self.batch.probs, c, tol, damping,
-                max_iters, S, tables, sweeps, codes,
-            )  # fmt: skip
+            k.pair_rows(frame, part, self.joints, self.batch.probs, c, how, to)
 
         size = max(1, int(_WORK / max(1, 20 * len(mesh.wiring.rev))))
         size = max(1, min(size, -(-len(rows) // self.workers)))
@@ -219,10 +193,8 @@ class _Pairwise:
             codes[r] = k.CONVERGED if status.ok else k.SLOW
             S[r] = system.S
             if weights:
-                k.pair_statistics(
-                    np.arange(len(mesh.slot)), mesh.slot, mesh.pair_scope, np.empty(0), sigma,
-                    system.lam, system.S, np.eye(4), tables[r],
-                )  # fmt: skip
+                every = np.arange(len(mesh.slot))
+                k.pair_statistics(frame, every, sigma, system.lam, system.S, np.eye(4), tables[r])
         field = np.empty((n, 2 * graph.n_variables))
         field[:, ::2], field[:, 1::2] = -S, S
         by_weight = np.zeros((n, int(graph.weight_offsets[-1])))
@@ -239,12 +211,6 @@ class _Pairwise:
         return found
 
 
-def _exactly(run: PreparedExact, rows: Rows, workers: int) -> Recorded | None:
-    """None where rows would run one by one all the same."""
-    batch = run._abreast(rows, np.float64, workers, False, False)
-    return None if batch is None else _Tilted(run, rows, possible(batch), workers)
-
-
 @dataclass(frozen=True, eq=False)
 class _Tilted:
     """Exact answers, differentiated along the cotangents."""
@@ -255,11 +221,13 @@ class _Tilted:
     workers: int
 
     def pull_back(
-        self, cotangents: NDArray[np.float64], *, tol: float, max_iters: int, weights: bool
+        self, cotangents: Floats, *, tol: float, max_iters: int, weights: bool
     ) -> Pullbacks:
         graph, probs, rows = self.run.graph, self.batch.probs, self.rows
         away = away_from_mean(graph, probs, cotangents)
-        rare = _rare_states(away, probs)
+        # states that would set a step in which all others are rounding
+        most = np.abs(away * probs).max(axis=-1, keepdims=True, initial=0.0)
+        rare = (np.abs(away) > _RARE * most) & (probs > 0.0)
         direction = np.where(rare, 0.0, away)
         size = np.abs(direction).max(axis=1, initial=0.0)
         step = np.where(size > 0.0, TILT / np.where(size > 0.0, size, 1.0), 1.0)[:, None]
@@ -292,26 +260,21 @@ class _Tilted:
         return found
 
     def _add_rare(
-        self,
-        places: NDArray[np.int64],
-        shares: NDArray[np.float64],
-        field: NDArray[np.float64],
-        by_weight: NDArray[np.float64] | None,
+        self, places: NDArray[np.int64], shares: Floats, field: Floats, by_weight: Floats | None
     ) -> None:
         """What improbable states do to all others: the answers given each, less those without."""
-        graph, rows = self.run.graph, self.rows
+        graph = self.run.graph
+        owner = np.repeat(np.arange(graph.n_variables), graph._n_states)
         for begin in range(0, len(places), _AT_ONCE):
             row, at = places[begin : begin + _AT_ONCE].T
-            known = None if rows.evidence is None else rows.evidence[row]
-            theta = rows.weights
-            if theta is not None and len(theta) > 1:
-                theta = theta[row]
-            own = np.zeros((1, field.shape[1])) if rows.field is None else rows.field
-            own = np.broadcast_to(own, field.shape)[row]
-            only = np.array([_only_state(graph, int(k)) for k in at])
+            some = self.rows.take(row)
+            own = np.zeros((1, field.shape[1])) if some.field is None else some.field
+            v = np.searchsorted(graph._offsets, at, side="right") - 1
+            only = np.where(owner == v[:, None], -np.inf, 0.0)  # leave a variable a single state
+            only[np.arange(len(at)), at] = 0.0
             given, plain = (
                 self.run.batch(
-                    known, theta, tilt, workers=self.workers, log_z=False,
+                    some.evidence, some.weights, tilt, workers=self.workers, log_z=False,
                     statistics=by_weight is not None,
                 )
                 for tilt in (own + only, own)
@@ -324,16 +287,5 @@ class _Tilted:
                 np.add.at(by_weight, row, share * (given.statistics - plain.statistics))
 
 
-def _rare_states(cotangents: NDArray[np.float64], probs: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """States (N, sum S) that would set a step in which all others are rounding."""
-    most = np.abs(cotangents * probs).max(axis=-1, keepdims=True, initial=0.0)
-    return (np.abs(cotangents) > _RARE * most) & (probs > 0.0)
-
-
-def _only_state(graph: FactorGraph, at: int) -> NDArray[np.float64]:
-    """A tilt (sum of states,) that leaves one variable a single state, given by its place."""
-    v = int(np.searchsorted(graph._offsets, at, side="right")) - 1
-    out = np.zeros(int(graph._offsets[-1]))
-    out[graph._offsets[v] : graph._offsets[v + 1]] = -np.inf
-    out[at] = 0.0
-    return out
+#: Answers of rows, ``batch``, and what a gradient through them needs, ``pull_back``.
+Recorded = _Singly | _Pairwise | _Tilted

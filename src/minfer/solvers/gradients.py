@@ -6,15 +6,12 @@
 
 Ways, chosen by what the answer is:
 
-* **tangents** of exact answers: their Jacobian is a covariance, and its product with the cotangent
-  is how the marginals move along it (:mod:`minfer.solvers.tangents`), exact to rounding. As with
-  all that needs no step, ``method`` is "adjoint".
-
-* **adjoint**: fixed points of belief propagation and its tree-reweighted kin, over tables of any
-  kind. One linear system in the messages' transposed slopes
-  (:mod:`minfer.kernels.messages.adjoint`), solved by sweeps like those that found the fixed point,
-  damped where these needed it, by GMRES where that is not enough. No number of the model is moved,
-  so nothing depends on a step.
+* **adjoint** of exact answers: their Jacobian is a covariance, and its product with the cotangent
+  is how the marginals move along it (:mod:`minfer.solvers.tangents`). Of fixed points of belief
+  propagation and its tree-reweighted kin, over tables of any kind: one linear system in the
+  messages' transposed slopes (:mod:`minfer.kernels.messages.adjoint`), solved by sweeps like those
+  that found the fixed point, damped where these needed it, by GMRES where that is not enough.
+  Nothing depends on a step.
 * **perturbation** (Domke 2010): the Jacobian of the marginals by the field is symmetric wherever
   they are the gradient of a log Z, so its product with the cotangent is how the marginals (and all
   expected statistics) move when the field is tilted along the cotangent. Four runs at tilts of -2,
@@ -23,8 +20,8 @@ Ways, chosen by what the answer is:
   probability p has a cotangent of 1 / p): ``converged`` is false if it matters.
 * **independent**: models in which no factor is left over two free variables, in closed form.
 
-The gradient of log Z itself needs none of this: it is ``m.probs`` and ``m.statistics()``. Batches
-have a file of their own, :mod:`minfer.solvers.differentiable_batch`.
+The gradient of log Z itself is ``m.probs`` and ``m.statistics()``. Batches:
+:mod:`minfer.solvers.differentiable_batch`.
 """
 
 from __future__ import annotations
@@ -32,16 +29,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.basics.checks import check_type, real_numbers
+from minfer.basics.checks import check_choice, check_number, check_type, real_numbers
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.message_state import MessageState, refresh_cavities
 from minfer.engine.wiring import PAIR, TABLE, ranges, refill
-from minfer.errors import ModelError, RefusedError, SettingsError
+from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import n_entries
 from minfer.solvers.base import Marginals, Solver
 from minfer.solvers.status import Status
@@ -50,6 +48,10 @@ if TYPE_CHECKING:
     from minfer.engine.wiring import Wired
     from minfer.factors.group import FactorGroup
     from minfer.graph import FactorGraph
+    from minfer.kernels.messages.adjoint import PairFrame
+    from minfer.solvers.tangents import Ask
+
+Floats = NDArray[np.float64]
 
 #: Of a probability by the flooding update: what a perturbed run must have settled to.
 _TIGHT = 1e-14
@@ -67,39 +69,21 @@ _FAR = 1e290  # sums of cotangents beyond this may overflow
 _CHUNK = 1 << 22  # cells of joints that are written out together
 #: Cells of joint beliefs that an adjoint may write out.
 _MAX_CELLS = 1 << 27
-_SMALL = 1000
 _NONE = np.zeros(0)
 _RESTART = 30  # Krylov vectors that GMRES keeps
 
 
 @dataclass(frozen=True, eq=False)
 class Pullback:
-    """What :func:`pull_back` gives.
+    """What :func:`pull_back` gives."""
 
-    Attributes
-    ----------
-    field : float array (sum of states,)
-        dLoss/d(log-field): of every state of every variable.
-    weights : float array (n_weights,)
-        dLoss/d(``graph.weights``).
-    method : "adjoint", "perturbation" or "independent"
-    status : Status
-        ``CONVERGED``, ``EXACT`` (no iteration was needed) or ``MAX_ITERS``.
-    sweeps : int
-        Over the messages, the products that GMRES took included; runs of a perturbation.
-    error : float or None
-        Of a perturbation, an estimate of the largest error of any number of the two.
-    note : str
-        What was needed to get there (damping, GMRES), or what the gradient lacks.
-    """
-
-    field: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    method: str
-    status: Status
-    sweeps: int = 0
-    error: float | None = None
-    note: str = ""
+    field: Floats  # (sum of states,) dLoss/d(log-field)
+    weights: Floats  # (n_weights,) dLoss/d(graph.weights)
+    method: str  # "adjoint", "perturbation" or "independent"
+    status: Status  # CONVERGED, EXACT (no iteration was needed) or MAX_ITERS
+    sweeps: int = 0  # over the messages, products of GMRES included; runs of a perturbation
+    error: float | None = None  # of a perturbation: an estimate of the largest of any number
+    note: str = ""  # what was needed to get there (damping, GMRES), or what the gradient lacks
 
     @property
     def converged(self) -> bool:
@@ -159,25 +143,19 @@ def pull_back(
         )
     if not np.isfinite(c).all():
         raise ModelError("pull_back: the cotangent must be finite")
-    if not (isinstance(tol, (int, float)) and 0.0 < tol < 1.0):
-        raise SettingsError(f"pull_back: tol must be a number between 0 and 1, not {tol!r}")
-    if method not in ("auto", "adjoint", "perturbation"):
-        raise SettingsError(
-            f'pull_back: method must be "auto", "adjoint" or "perturbation", not {method!r}'
-        )
+    check_number("pull_back: tol", tol, above=0.0, below=1.0)
+    check_choice("pull_back: method", method, ("auto", "adjoint", "perturbation"))
     state = marginals.state
     if isinstance(state, MessageState):
-        if (
-            method != "perturbation"
-            and len(state.mesh.machines.code) + len(state.mesh.speakers) == 0
-        ):
+        logical = len(state.mesh.machines.code) + len(state.mesh.speakers) > 0
+        if method != "perturbation" and not logical:
             found = _adjoint(marginals, state, c, tol, max_iters, weights)
             if found is not None:
                 return found
     else:
         model = condition(graph)
         if marginals.status is Status.EXACT:
-            marginals = _with_small_ones(marginals, c)
+            marginals = _in_a_tree(marginals, c)
         if not model.groups:
             return _independent(marginals, model, c, weights)
         if method != "perturbation" and marginals.status is Status.EXACT:
@@ -197,12 +175,9 @@ def pull_back(
 
 
 def _by_weights(
-    graph: FactorGraph,
-    model: Conditioned,
-    field: NDArray[np.float64],
-    pairs: Callable[[FactorGroup], NDArray[np.float64] | None],
-    ask: Callable[[NDArray[np.int64], tuple[int, ...]], NDArray[np.float64] | None],
-) -> NDArray[np.float64]:
+    graph: FactorGraph, model: Conditioned, field: Floats, ask: Ask,
+    short: Callable[[FactorGroup], Floats | None] = lambda group: None,
+) -> Floats:  # fmt: skip
     """dLoss/d(weights), from dLoss/d(log psi) as ``ask`` has it: a signed joint that sums to zero.
 
     What a group makes of a joint, ``statistics``, is linear, so it does for these too.
@@ -211,7 +186,7 @@ def _by_weights(
     for g in graph.groups:
         if not g.n_weights or g.arity == 0:
             continue
-        found = pairs(g)
+        found = short(g)
         if found is None:
             found = np.empty((len(g), g.n_weights))
             some = max(1, _CHUNK // g.n_cells)
@@ -227,22 +202,7 @@ def _by_weights(
     return out
 
 
-def _centred(
-    graph: FactorGraph, probs: NDArray[np.float64], c: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """c - E[c] of every variable, 0 on states that are impossible."""
-    if len(c) < _SMALL:  # spares a kernel
-        return away_from_mean(graph, probs, c)
-    from minfer.kernels.messages.adjoint import centre
-
-    out = np.empty_like(c)
-    centre(graph._offsets, np.array(probs), c, out)
-    return out
-
-
-def away_from_mean(
-    graph: FactorGraph, probs: NDArray[np.float64], c: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def away_from_mean(graph: FactorGraph, probs: Floats, c: Floats) -> Floats:
     """c - E[c] of every variable, 0 on states that are impossible; of one row or of many.
 
     Differences to the most probable state come first, since the mean of these is small: nothing
@@ -259,9 +219,8 @@ def away_from_mean(
 
 
 def _products(
-    model: Conditioned, factors: NDArray[np.int64], shape: Sequence[int],
-    probs: NDArray[np.float64], s: NDArray[np.float64],
-) -> NDArray[np.float64]:  # fmt: skip
+    model: Conditioned, probs: Floats, s: Floats, factors: NDArray[np.int64], shape: Sequence[int]
+) -> Floats:
     """prod_v p_v times sum_v s_v, over the free variables of factors that tie nothing."""
     scope = model.graph.scopes(factors)
     free = scope[model.fixed[scope] < 0].reshape(len(factors), len(shape))
@@ -273,28 +232,21 @@ def _products(
     return joint * total
 
 
-def _independent(
-    marginals: Marginals, model: Conditioned, c: NDArray[np.float64], weights: bool
-) -> Pullback:
+def _independent(marginals: Marginals, model: Conditioned, c: Floats, weights: bool) -> Pullback:
     """Of a softmax per variable."""
     graph, probs = marginals.graph, marginals.probs
     s = away_from_mean(graph, probs, c)
     field = probs * s
     found = np.zeros(int(graph.weight_offsets[-1]))
     if weights:
-        found = _by_weights(
-            graph, model, field, lambda g: None,
-            lambda factors, shape: _products(model, factors, shape, probs, s),
-        )  # fmt: skip
+        found = _by_weights(graph, model, field, partial(_products, model, probs, s))
     return Pullback(field, found, "independent", Status.EXACT)
 
 
 # ---------------------------------------------------------------------- exact answers
 
 
-def _exactly(
-    marginals: Marginals, model: Conditioned, c: NDArray[np.float64], weights: bool
-) -> Pullback | None:
+def _exactly(marginals: Marginals, model: Conditioned, c: Floats, weights: bool) -> Pullback | None:
     """None where nothing was kept that could tell."""
     from minfer.solvers.tangents import tangent
 
@@ -307,7 +259,7 @@ def _exactly(
     field = moved.probs * size
     found = np.zeros(int(graph.weight_offsets[-1]))
     if weights:
-        found = size * _by_weights(graph, moved.model, moved.probs, lambda g: None, moved.joints)
+        found = size * _by_weights(graph, moved.model, moved.probs, moved.joints)
     status, note = Status.EXACT, ""
     if out_of_range(c, direction * marginals.probs):
         status = Status.MAX_ITERS
@@ -315,22 +267,23 @@ def _exactly(
     return Pullback(field, found, "adjoint", status, 2, None, note)
 
 
-def _with_small_ones(marginals: Marginals, c: NDArray[np.float64]) -> Marginals:
-    """An exact answer, found again by itself where it matters what a prepared call rounds to 0."""
+def _in_a_tree(marginals: Marginals, c: Floats) -> Marginals:
+    """An exact answer, found again where it has no tree, or has lost what matters to rounding."""
     from minfer.solvers.clique_passes import CliqueTreeState
-    from minfer.solvers.exact import Exact
+    from minfer.solvers.exact import EnumeratedState, Exact
 
-    graph, probs = marginals.graph, marginals.probs
-    if not isinstance(marginals.state, CliqueTreeState):
-        return marginals  # of other states nothing is prepared
-    if not were_lost(c, probs, away_from_mean(graph, probs, c) * probs):
+    graph, probs, state = marginals.graph, marginals.probs, marginals.state
+    if isinstance(state, CliqueTreeState):  # of a prepared call, perhaps
+        again = bool(were_lost(c, probs, away_from_mean(graph, probs, c) * probs))
+    else:
+        again = isinstance(state, EnumeratedState)
+    try:
+        return Exact(method="clique-tree", max_gib=1e6)(graph) if again else marginals
+    except RefusedError:  # never of what is in a tree already
         return marginals
-    return Exact(method="clique-tree", max_gib=1e6)(graph)  # it did fit
 
 
-def were_lost(
-    c: NDArray[np.float64], probs: NDArray[np.float64], shares: NDArray[np.float64]
-) -> Any:
+def were_lost(c: Floats, probs: Floats, shares: Floats) -> Any:
     """Whether what prepared calls and batches round to 0 may matter, of one row or of many.
 
     They add numbers that have a common scale, and drop what is too small beside the rest: of tables
@@ -341,7 +294,7 @@ def were_lost(
     return most * _FLUSHED > least
 
 
-def out_of_range(c: NDArray[np.float64], shares: NDArray[np.float64]) -> Any:
+def out_of_range(c: Floats, shares: Floats) -> Any:
     """Whether probabilities below the range of numbers may matter, of one row or of many.
 
     ``shares`` are contributions of states: cotangent, less its mean, times probability.
@@ -354,77 +307,31 @@ def out_of_range(c: NDArray[np.float64], shares: NDArray[np.float64]) -> Any:
 
 
 def _adjoint(
-    marginals: Marginals,
-    state: MessageState,
-    c: NDArray[np.float64],
-    tol: float,
-    max_iters: int,
-    weights: bool,
+    marginals: Marginals, state: MessageState, c: Floats, tol: float, max_iters: int, weights: bool
 ) -> Pullback | None:
     """None where joint beliefs would take too much room."""
     mesh, graph = state.mesh, marginals.graph
-    system: _System
+    system: PairSlopes
     if not len(mesh.wiring.gslot):
-        system = PairSlopes.of(marginals, state, c)
-    elif _belief_cells(mesh) <= _MAX_CELLS:
-        system = _Tables(marginals, state, c)
+        system = PairSlopes(mesh, marginals.probs, c, *_slopes(state))
     else:
-        return None
+        written = (g for g in mesh.model.groups if mesh.log or g.arity != 2)
+        if sum(len(g) * g.n_cells for g in written) > _MAX_CELLS:
+            return None
+        system = _Tables(marginals, state, c)
     status, sweeps, note = solve(system, tol, max_iters, state.damping)
     field = system.field()
     found = np.zeros(int(graph.weight_offsets[-1]))
     if weights:
-        found = _by_weights(graph, mesh.model, field, system.group, system.tables)
+        found = _by_weights(graph, mesh.model, field, system.tables, system.group)
     if not marginals.converged:
         status, note = Status.MAX_ITERS, "of messages that have not converged"
     return Pullback(field, found, "adjoint", status, sweeps, None, note)
 
 
-def _belief_cells(mesh: Wired) -> int:
-    """Cells of the joint beliefs that an adjoint has to write out."""
-    return sum(len(g) * g.n_cells for g in mesh.model.groups if mesh.log or g.arity != 2)
-
-
-class _System(Protocol):
-    """The adjoint equations of a fixed point, and what has been found of their solution."""
-
-    lam: NDArray[np.float64]
-    core: NDArray[np.int64]  # variables that sweeps visit
-
-    def begin(self) -> None:
-        """Forget what has been found; collect from the trees."""
-
-    def walk_down(self) -> None:
-        """Distribute to the trees."""
-
-    def sweeps(
-        self, trace: NDArray[np.float64], most: int, tol: float, damping: float
-    ) -> tuple[int, int]:
-        """Sweeps over the core; see :func:`minfer.kernels.messages.adjoint.pair_sweeps`."""
-        ...
-
-    def both(self, given: bool) -> tuple[float, float]:
-        """A sweep up and one down, with the cotangent or without; what the latter moved."""
-        ...
-
-    def mine(self) -> NDArray[np.bool_]:
-        """Which of ``lam`` belong to the core."""
-        ...
-
-    def field(self) -> NDArray[np.float64]: ...
-
-    def group(self, group: FactorGroup) -> NDArray[np.float64] | None:
-        """By the weights of a group, (F, k), where there is a short way."""
-        ...
-
-    def tables(
-        self, factors: NDArray[np.int64], shape: tuple[int, ...]
-    ) -> NDArray[np.float64] | None:
-        """By the log psi of factors over free variables of one shape, (n, cells)."""
-        ...
-
-
-def solve(system: _System, tol: float, max_iters: int, damping: float) -> tuple[Status, int, str]:
+def solve(
+    system: PairSlopes, tol: float, max_iters: int, damping: float
+) -> tuple[Status, int, str]:
     """Trees up, sweeps over the core, trees down; GMRES where sweeps do not get on."""
     from minfer.kernels.messages.adjoint import CONVERGED, SLOW
 
@@ -443,7 +350,7 @@ def solve(system: _System, tol: float, max_iters: int, damping: float) -> tuple[
     return Status.CONVERGED if code == CONVERGED else Status.MAX_ITERS, done, note
 
 
-def _by_gmres(system: _System, tol: float, max_iters: int, done: int) -> tuple[bool, int]:
+def _by_gmres(system: PairSlopes, tol: float, max_iters: int, done: int) -> tuple[bool, int]:
     """Solve for what a sweep up and one down leave as it is; whether it passed, and all sweeps."""
     inside = system.mine()
     mine = slice(None) if inside.all() else inside
@@ -458,7 +365,7 @@ def _by_gmres(system: _System, tol: float, max_iters: int, done: int) -> tuple[b
         start = np.zeros(len(constant))  # sweeps have run away
     system.lam[:] = 0.0
 
-    def product(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    def product(x: Floats) -> Floats:
         nonlocal spent
         spent += 2
         system.lam[mine] = x
@@ -485,12 +392,8 @@ def _by_gmres(system: _System, tol: float, max_iters: int, done: int) -> tuple[b
 
 
 def _gmres(
-    product: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    b: NDArray[np.float64],
-    x: NDArray[np.float64],
-    tol: float,
-    cycles: int,
-) -> NDArray[np.float64]:
+    product: Callable[[Floats], Floats], b: Floats, x: Floats, tol: float, cycles: int
+) -> Floats:
     """x with |b - product(x)| <= tol |b|, from a first guess (Saad and Schultz 1986).
 
     SciPy's takes 0.1 ms a step in Python, which is ten sweeps of a small model.
@@ -529,14 +432,11 @@ def _gmres(
                 break
             basis[j + 1] = new / below
         n = len(turns)
-        y = np.zeros(n)
-        for i in range(n - 1, -1, -1):
-            y[i] = (left[i] - top[i, i + 1 : n] @ y[i + 1 :]) / top[i, i]
-        x = x + y @ basis[:n]
+        x = x + np.linalg.solve(top[:n, :n], left[:n]) @ basis[:n]
     return x
 
 
-def _slopes(state: MessageState) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _slopes(state: MessageState) -> tuple[Floats, Floats]:
     """f' and sigma(c + w) of pairs in odds form, from their messages."""
     from minfer.kernels.messages.adjoint import pair_slopes
     from minfer.kernels.messages.wiring import PLAIN
@@ -551,67 +451,62 @@ def _slopes(state: MessageState) -> tuple[NDArray[np.float64], NDArray[np.float6
 
 
 class PairSlopes:
-    """Models of which all factors over free variables are binary pairs: one number a message."""
+    """The adjoint equations of a fixed point, and what has been found of their solution, ``lam``.
+
+    Here of models of which all factors over free variables are binary pairs: one number a message.
+    """
 
     def __init__(
-        self, mesh: Wired, probs: NDArray[np.float64], c: NDArray[np.float64],
-        slope: NDArray[np.float64], sigma: NDArray[np.float64],
+        self, mesh: Wired, probs: Floats, c: Floats,
+        slope: Floats, sigma: Floats,
     ) -> None:  # fmt: skip
         from minfer.kernels.messages import adjoint as k
 
-        self.k, self.mesh, self.probs = k, mesh, probs
+        self.k, self.mesh, self.probs, self.frame = k, mesh, probs, frame_of(mesh)
         self.slope, self.sigma = slope, sigma
-        w, graph = mesh.wiring, mesh.model.graph
-        self.ptr, self.rev, self.rho, self.off = w.ptr, w.rev, w.rho, graph._offsets
+        graph = mesh.model.graph
+        self.core, self.off = self.frame.core, graph._offsets
         self.bel = np.array(probs)  # kernels take what can be written to
-        self.c, self.whole = c, np.empty(len(c))
         self.all_binary = len(c) == 2 * graph.n_variables and bool((graph._n_states == 2).all())
-        if not self.all_binary:
-            self.whole = probs * _centred(graph, probs, c)
-        self.core, self.order = core_of(mesh)
+        plain = self.all_binary and not len(mesh.wiring.gslot)
+        self.c, self.centred = c, c if plain else away_from_mean(graph, probs, c)
+        self.whole = np.empty(len(c)) if self.all_binary else probs * self.centred
         self.g, self.S = np.empty(graph.n_variables), np.empty(graph.n_variables)
-        self.lam = np.empty(len(w.rev))
-
-    @classmethod
-    def of(cls, marginals: Marginals, state: MessageState, c: NDArray[np.float64]) -> PairSlopes:
-        """With slopes from the messages."""
-        return cls(state.mesh, marginals.probs, c, *_slopes(state))
+        self.lam = np.empty(len(self.frame.rev))
 
     def begin(self) -> None:
-        self.k.pair_begin(self.off, self.ptr, self.rho, self.bel, self.c, self.g, self.S, self.lam)
-        self._pass(self.g, self.order, False)
+        """Forget what has been found; collect from the trees."""
+        self.k.pair_begin(self.frame, self.bel, self.c, self.g, self.S, self.lam)
+        self._pass(self.g, self.frame.order, False)
 
     def walk_down(self) -> None:
-        self._pass(self.g, self.order, True)
+        """Distribute to the trees."""
+        self._pass(self.g, self.frame.order, True)
 
-    def _pass(
-        self, g: NDArray[np.float64], order: NDArray[np.int64], down: bool
-    ) -> tuple[float, float]:
+    def _pass(self, g: Floats, order: NDArray[np.int64], down: bool) -> tuple[float, float]:
         if not len(order):
             return 0.0, 0.0
-        return self.k.pair_pass(
-            self.ptr, self.rev, self.rho, self.slope, g, self.lam, self.S, order, down, 0.0
+        return self.k.pair_pass(self.frame, self.slope, g, self.lam, self.S, order, down, 0.0)
+
+    def sweeps(self, trace: Floats, most: int, tol: float, damping: float) -> tuple[int, int]:
+        """Sweeps over the core; see :func:`minfer.kernels.messages.adjoint.pair_sweeps`."""
+        return self.k.pair_sweeps(
+            self.frame, self.slope, self.g, self.lam, self.S, trace, most, tol, damping
         )
 
-    def sweeps(
-        self, trace: NDArray[np.float64], most: int, tol: float, damping: float
-    ) -> tuple[int, int]:
-        return self.k.pair_sweeps(
-            self.ptr, self.rev, self.rho, self.slope, self.g, self.lam, self.S, self.core, trace,
-            most, tol, damping,
-        )  # fmt: skip
-
     def both(self, given: bool) -> tuple[float, float]:
+        """A sweep up and one down, with the cotangent or without; what the latter moved."""
         g = self.g if given else np.zeros_like(self.g)
         self._pass(g, self.core, False)
         return self._pass(g, self.core, True)
 
     def mine(self) -> NDArray[np.bool_]:
+        """Which of ``lam`` belong to the core."""
         inside = np.zeros(len(self.g), dtype=bool)
         inside[self.core] = True
-        return np.repeat(inside, np.diff(self.ptr).astype(np.int64))
+        return np.repeat(inside, np.diff(self.frame.ptr).astype(np.int64))
 
-    def field(self) -> NDArray[np.float64]:
+    def field(self) -> Floats:
         if self.all_binary:
             np.negative(self.S, out=self.whole[::2])
             self.whole[1::2] = self.S
@@ -621,18 +516,14 @@ class PairSlopes:
             self.whole[first], self.whole[first + 1] = -S, S
         return self.whole
 
-    def _numbers(
-        self, factors: NDArray[np.int64], basis: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _numbers(self, factors: NDArray[np.int64], basis: Floats) -> Floats:
         """By weights of which log-tables are made by a basis (k, 4): (n, k)."""
-        mesh, out = self.mesh, np.empty((len(factors), len(basis)))
-        self.k.pair_statistics(
-            mesh.roles.row[factors], mesh.slot, mesh.pair_scope, self.rho, self.sigma, self.lam,
-            self.S, basis, out,
-        )  # fmt: skip
+        rows, out = self.mesh.roles.row[factors], np.empty((len(factors), len(basis)))
+        self.k.pair_statistics(self.frame, rows, self.sigma, self.lam, self.S, basis, out)
         return out
 
-    def group(self, group: FactorGroup) -> NDArray[np.float64] | None:
+    def group(self, group: FactorGroup) -> Floats | None:
+        """By the weights of a group, (F, k), where there is a short way."""
         mesh, basis = self.mesh, group.basis()
         if basis is None or mesh.model.has_fixed:
             return None
@@ -642,12 +533,13 @@ class PairSlopes:
             return None
         return self._numbers(group._ids, basis)
 
-    def tables(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    def tables(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> Floats:
+        """By the log psi of factors over free variables of one shape, (n, cells)."""
         pair = self.mesh.roles.form[factors] == PAIR
         if pair.all():
             return self._numbers(factors, np.eye(4))
-        s = _divided(self.whole, self.probs)
-        out = _products(self.mesh.model, factors, shape, self.probs, s)
+        s = np.divide(self.whole, self.probs, out=np.zeros_like(self.c), where=self.probs > 0.0)
+        out = _products(self.mesh.model, self.probs, s, factors, shape)
         out[pair] = self._numbers(factors[pair], np.eye(4))
         return out
 
@@ -655,11 +547,11 @@ class PairSlopes:
 class _Tables(PairSlopes):
     """Models with tables of any shape, and perhaps pairs in odds form among them."""
 
-    def __init__(self, marginals: Marginals, state: MessageState, c: NDArray[np.float64]) -> None:
+    def __init__(self, marginals: Marginals, state: MessageState, c: Floats) -> None:
         state = replace(state, messages=refresh_cavities(state.mesh, state.messages))
         super().__init__(state.mesh, marginals.probs, c, *_slopes(state))
         w, s = self.mesh.wiring, state.messages
-        self.state, self.c = state, _centred(marginals.graph, marginals.probs, c)
+        self.state, self.c = state, self.centred
         self.alive = (self.bel > 0.0).astype(np.float64)
         self.q, self.s = np.empty(len(s.gm)), np.empty_like(self.c)
         self.lam = np.empty(len(s.gm) + len(w.rev))
@@ -671,7 +563,7 @@ class _Tables(PairSlopes):
         self.lam[:] = 1.0
         self._turn(self.c, np.arange(len(w.card)), False, True, True)
 
-    def _beliefs(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def _beliefs(self) -> tuple[Floats, NDArray[np.int64]]:
         """Joint beliefs of factors that are no pairs, or in logs; where each begins, or -1."""
         mesh, parts, done = self.mesh, [_NONE], 0
         at = np.full(len(mesh.wiring.fac), -1)
@@ -686,13 +578,13 @@ class _Tables(PairSlopes):
 
     def begin(self) -> None:
         self.k.table_begin(self.mesh.wiring, self.c, self.bel, self.lam, self.q, self.s)
-        self._turn(self.c, self.order, False, True)
+        self._turn(self.c, self.frame.order, False, True)
 
     def walk_down(self) -> None:
-        self._turn(self.c, self.order, True, True)
+        self._turn(self.c, self.frame.order, True, True)
 
     def _turn(
-        self, c: NDArray[np.float64], order: NDArray[np.int64], down: bool, every: bool,
+        self, c: Floats, order: NDArray[np.int64], down: bool, every: bool,
         norming: bool = False,
     ) -> tuple[float, float]:  # fmt: skip
         if not len(order):
@@ -702,9 +594,7 @@ class _Tables(PairSlopes):
             (down, every, False, norming), 0.0, self.tmp,
         )  # fmt: skip
 
-    def sweeps(
-        self, trace: NDArray[np.float64], most: int, tol: float, damping: float
-    ) -> tuple[int, int]:
+    def sweeps(self, trace: Floats, most: int, tol: float, damping: float) -> tuple[int, int]:
         return self.k.table_sweeps(
             self.mesh.wiring, self.given, self.alive, self.c, self.bel, self.lam, self.q, self.s,
             self.core, trace, (most, float(tol), float(damping)), self.tmp,
@@ -722,12 +612,10 @@ class _Tables(PairSlopes):
         general[ranges(gslot[:, 2], gslot[:, 3])] = np.repeat(inside[self.mesh.gowner], gslot[:, 3])
         return np.concatenate([general, super().mine()])
 
-    def field(self) -> NDArray[np.float64]:
+    def field(self) -> Floats:
         return self.bel * self.s
 
-    def _numbers(
-        self, factors: NDArray[np.int64], basis: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _numbers(self, factors: NDArray[np.int64], basis: Floats) -> Floats:
         binary = np.flatnonzero(np.diff(self.off) == 2)
         at = self.off[binary] + 1
         self.S[binary] = self.s[at] * self.bel[at]
@@ -736,7 +624,7 @@ class _Tables(PairSlopes):
         self.lam = lam
         return out
 
-    def group(self, group: FactorGroup) -> NDArray[np.float64] | None:
+    def group(self, group: FactorGroup) -> Floats | None:
         mesh, taps = self.mesh, group.label_taps()
         if taps is None or mesh.model.has_fixed or mesh.log:
             return None
@@ -748,21 +636,17 @@ class _Tables(PairSlopes):
         taps = np.exp(taps - taps.max(axis=1, keepdims=True))
         which = np.arange(len(group)) if len(taps) > 1 else np.zeros(len(group), dtype=np.int64)
         mass = np.empty((len(group), taps.shape[1]))
-        self.k.weigh_distances(
-            mesh.wiring, self.given.cavity, rows, self.lam, taps, which, mass
-        )  # fmt: skip
+        self.k.weigh_distances(mesh.wiring, self.given.cavity, rows, self.lam, taps, which, mass)
         return group.distance_statistics(mass)
 
-    def tables(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    def tables(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> Floats:
         form = self.mesh.roles.form[factors]
-        general = form == TABLE
+        none, pair, general = form == 0, form == PAIR, form == TABLE
         out = np.empty((len(factors), n_entries(shape)))
-        if (form == 0).any():
-            out[form == 0] = _products(
-                self.mesh.model, factors[form == 0], shape, self.bel, self.s
-            )  # fmt: skip
-        if (form == PAIR).any():
-            out[form == PAIR] = self._numbers(factors[form == PAIR], np.eye(4))
+        if none.any():
+            out[none] = _products(self.mesh.model, self.bel, self.s, factors[none], shape)
+        if pair.any():
+            out[pair] = self._numbers(factors[pair], np.eye(4))
         if general.any():
             part = self.state._joints(factors[general], shape)
             self.k.weigh(self.mesh.wiring, self.mesh.roles.row[factors[general]], self.lam, part)
@@ -770,30 +654,28 @@ class _Tables(PairSlopes):
         return out
 
 
-def _divided(field: NDArray[np.float64], probs: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.divide(field, probs, out=np.zeros_like(field), where=probs > 0.0)
+def frame_of(mesh: Wired) -> PairFrame:
+    """What kernels read: the pairs, variables that sweeps visit, those of trees in their order."""
+    from minfer.kernels.messages.adjoint import PairFrame
 
-
-def core_of(mesh: Wired) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Variables that sweeps visit, and those of trees in collecting order."""
     w = mesh.wiring
-    has_slots = (w.ptr[1:] > w.ptr[:-1]) | (w.gptr[1:] > w.gptr[:-1])
-    if mesh.trees is None:
-        return np.flatnonzero(has_slots), np.zeros(0, dtype=np.int64)
-    order = mesh.trees.order
-    return np.flatnonzero(has_slots & ~mesh.trees.asleep), order[order >= 0]
+    core = (w.ptr[1:] > w.ptr[:-1]) | (w.gptr[1:] > w.gptr[:-1])
+    order = np.zeros(0, dtype=np.int64)
+    if mesh.trees is not None:
+        core &= ~mesh.trees.asleep
+        order = mesh.trees.order[mesh.trees.order >= 0]
+    off, scope = mesh.model.graph._offsets, mesh.pair_scope
+    return PairFrame(off, w.ptr, w.rev, w.rho, mesh.slot, scope, np.flatnonzero(core), order)
 
 
 # ---------------------------------------------------------------------- perturbation
 
 
-def _perturbed(
-    marginals: Marginals, c: NDArray[np.float64], solver: Solver | None, weights: bool
-) -> Pullback:
+def _perturbed(marginals: Marginals, c: Floats, solver: Solver | None, weights: bool) -> Pullback:
     """Differences of marginals and statistics along the cotangent, of fourth order."""
     graph = marginals.graph
     probs = marginals.probs
-    direction = _centred(graph, probs, c)
+    direction = away_from_mean(graph, probs, c)
     n, run = int(graph.weight_offsets[-1]), _runner(marginals, solver)
     if not direction.any():
         return Pullback(np.zeros(len(c)), np.zeros(n), "perturbation", Status.EXACT)
@@ -806,24 +688,18 @@ def _perturbed(
         by_weight, more = slope_of([m.statistics() for m in answers], step)
         error = max(error, more)
     error = max(float(error), float(np.finfo(np.float64).eps) / step)
-    ok = marginals.converged and all(m.converged for m in answers)
-    if ok and error > ROUGH * most:
-        return Pullback(
-            field, by_weight, "perturbation", Status.MAX_ITERS, 0, error,
-            "the cotangent of improbable states is too large for differences",
-        )  # fmt: skip
     exact = all(m.status is Status.EXACT for m in answers)
-    status = (Status.EXACT if exact else Status.CONVERGED) if ok else Status.MAX_ITERS
+    status, note = Status.EXACT if exact else Status.CONVERGED, ""
+    if not marginals.converged or not all(m.converged for m in answers):
+        status, note = Status.MAX_ITERS, "of runs that have not converged"
+    elif error > ROUGH * most:
+        status = Status.MAX_ITERS
+        note = "the cotangent of improbable states is too large for differences"
     sweeps = sum(m.iterations for m in answers)
-    return Pullback(
-        field, by_weight, "perturbation", status, sweeps, error,
-        "" if ok else "of runs that have not converged",
-    )  # fmt: skip
+    return Pullback(field, by_weight, "perturbation", status, sweeps, error, note)
 
 
-def slope_of(
-    values: Sequence[NDArray[np.float64]], step: ArrayLike
-) -> tuple[NDArray[np.float64], Any]:
+def slope_of(values: Sequence[Floats], step: ArrayLike) -> tuple[Floats, Any]:
     """The slope of what was found at tilts of -2, -1, 1 and 2 steps, and how sure each row is."""
     a, b, d, e = values
     step = np.asarray(step)
@@ -832,9 +708,7 @@ def slope_of(
     return fine + apart / 3.0, np.abs(apart).max(axis=-1, initial=0.0) / 3.0
 
 
-def _runner(
-    marginals: Marginals, solver: Solver | None
-) -> Callable[[NDArray[np.float64]], Marginals]:
+def _runner(marginals: Marginals, solver: Solver | None) -> Callable[[Floats], Marginals]:
     """The solver behind an answer, run with a field tilted and with next to no tolerance."""
     from minfer.solvers.clique_passes import CliqueTreeState
     from minfer.solvers.exact import EnumeratedState, Exact
@@ -865,7 +739,7 @@ def _runner(
     return lambda tilt: tight(graph.tilt(tilt), marginals)
 
 
-def _propagated(marginals: Marginals, state: MessageState, tilt: NDArray[np.float64]) -> Marginals:
+def _propagated(marginals: Marginals, state: MessageState, tilt: Floats) -> Marginals:
     """Belief propagation from an answer's messages, under another field of the same wiring."""
     from minfer.solvers.propagation import Propagation
 

@@ -15,9 +15,8 @@ Which arithmetic an instance gets follows from its numbers alone:
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,8 +38,7 @@ _CLAMP_64, _LOAD_64 = 240.0, 100.0
 _CLAMP_32, _LOAD_32, _HIGH_32, _WEIGHT_32, _CLAMPED_32 = 29.0, 50.0, 42.0, 40.0, 13.0
 
 
-@dataclass(frozen=True, eq=False)
-class LaneStructure:
+class LaneStructure(NamedTuple):
     """A structure laid out for :func:`abreast`; made once, of a mesh that no run has used."""
 
     ptr: NDArray[np.int64]  # (V+1,) slots of a variable
@@ -83,22 +81,35 @@ class LaneStructure:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class Answers:
+class LaneRows(NamedTuple):
+    """The numbers of n instances."""
+
+    log_odds: NDArray[np.float64]  # (n, V), infinite where a variable is known
+    known: NDArray[np.bool_]  # (n,) where one is
+    w: NDArray[np.float64]  # (n or 1, P)
+    first: NDArray[np.float64]  # (n or 1, E)
+    clamp: float  # log-odds are held within this
+
+
+class LaneAnswers(NamedTuple):
     """Of n instances; rows that are ``unsafe`` were not run and hold NaN."""
 
     probs: NDArray  # (n, V) of state 1, in the precision asked for; 0 and 1 where known
     iterations: NDArray[np.int64]  # (n,)
     converged: NDArray[np.bool_]  # (n,)
     residual: NDArray[np.float64]  # (n,) the last one
+    log_z: NDArray[np.float64]  # (n or 0,) relative to every zero state and to t00 of the tables
+    pairs: NDArray[np.float64]  # (n or 0, P, 4) beliefs of the pairs: 00, 01, 10, 11
     unsafe: NDArray[np.bool_]  # (n,) numbers too large (or NaN): to be run one by one
-    stopped: bool  # by the time limit: what has not converged may have been cut short
-    log_z: NDArray[np.float64] | None  # (n,) relative to every zero state and to t00 of the tables
-    pairs: NDArray[np.float64] | None  # (n, P, 4) beliefs of the pairs: 00, 01, 10, 11
+    stop: NDArray[np.int64]  # (1,) not 0: all runs end where they are
+
+    @property
+    def stopped(self) -> bool:
+        """By the time limit: what has not converged may have been cut short."""
+        return bool(self.stop[0])
 
 
-@dataclass(frozen=True, eq=False)
-class Absorbed:
+class Absorbed(NamedTuple):
     """What new weights of the pair factors mean for :func:`abreast`."""
 
     lean: NDArray[np.float64]  # (n, V) log-odds that the unary parts add up to
@@ -113,20 +124,18 @@ def absorb(mesh: Wired, weights: list[NDArray[np.float64]]) -> Absorbed:
     ``weights``, one array (n, F, k) for each group of ``mesh.model.groups``: as the group's own
     ``weights``, in terms of its ``basis``.
     """
-    from minfer.kernels.messages import odds_lanes as bp_lanes
+    from minfer.kernels.messages.odds_lanes import unary_parts
 
     n, n_pairs = len(weights[0]) if weights else 0, len(mesh.slot)
     out = Absorbed(
-        np.zeros((n, len(mesh.wiring.card))),
-        np.empty((n, n_pairs)),
-        np.empty((n, 2 * n_pairs)),
+        np.zeros((n, len(mesh.wiring.card))), np.empty((n, n_pairs)), np.empty((n, 2 * n_pairs)),
         np.zeros(n),
-    )
+    )  # fmt: skip
     done = 0
     for g, values in zip(mesh.model.groups, weights, strict=True):
         here = slice(done, done + len(g))
         w = np.empty((n, len(g)))
-        bp_lanes.unary_parts(
+        unary_parts(
             mesh.pair_scope[here].astype(np.int64), mesh.slot[here].astype(np.int64),
             np.ascontiguousarray(values, dtype=np.float64), g.basis(), out.lean, w, out.first,
             out.constant,
@@ -150,13 +159,11 @@ def abreast(
     time_limit: float | None = None,
     log_z: bool = True,
     pairs: bool = False,
-) -> Answers:
-    """Run belief propagation on n instances of one structure.
+) -> LaneAnswers:
+    """Run belief propagation on n instances of one structure: variables binary, factors pairs.
 
     Parameters
     ----------
-    structure : Mesh or LaneStructure
-        All variables binary, all factors pairs.
     log_odds : float array (n, V)
         Fields with the unary parts of the pair tables absorbed; infinite where a variable is known.
         Whatever a known variable's own log-odds were, log Z counts them as 0.
@@ -165,15 +172,13 @@ def abreast(
     first : float array (n, E), optional
         Logs of the messages to begin with, in the order of slots; with new weights those of
         :func:`absorb`. Else the structure's, or 0 with new weights.
-    tol, max_iters, damping
-        As in :class:`~minfer.BeliefPropagation`.
-    workers : int
-        Threads; answers do not depend on them.
-    time_limit : float, optional
-        Seconds after which all runs end where they are.
+    tol, max_iters, damping, time_limit
+        As in :class:`~minfer.BeliefPropagation`; when time is up all runs end where they are.
     log_z, pairs : bool
         Whether to compute these.
     """
+    from minfer.kernels.messages.odds_lanes import reach
+
     lanes = structure if isinstance(structure, LaneStructure) else LaneStructure.of(structure)
     log_odds = np.ascontiguousarray(log_odds, dtype=np.float64)
     weights = np.ascontiguousarray(lanes.w[None] if w is None else w, dtype=np.float64)
@@ -188,104 +193,75 @@ def abreast(
     ):
         if x.ndim != 2 or x.shape[1] != width or len(x) not in ((n,) if x is log_odds else (1, n)):
             raise ModelError(f"{name} must have shape ({n}, {width}), not {x.shape}")
-    run = _Run(lanes, log_odds, weights, first, tol, max_iters, damping, workers, log_z, pairs)
-    return run(np.dtype(dtype).type, time_limit)
+    field, high, load, widest = np.empty((4, n))
+    if n:
+        reach(lanes.ptr, lanes.pair, log_odds, weights, field, high, load, widest)
+    safe = (load <= _LOAD_64) & ~np.isnan(field)
+    single = np.zeros(n, bool)
+    if np.dtype(dtype) == np.float32 and tol >= LEAST_TOL_32:
+        single = safe & (load <= _LOAD_32) & (widest <= _WEIGHT_32)
+        single &= np.minimum(high, _CLAMP_32 + load) <= _HIGH_32
+        single &= (field <= _CLAMP_32) | (load + widest <= _CLAMPED_32)
+    found = LaneAnswers(
+        np.empty(log_odds.shape, dtype), np.zeros(n, np.int64), np.zeros(n, bool),
+        np.full(n, np.nan), np.full(n if log_z or pairs else 0, np.nan),
+        np.full((n if pairs else 0, len(lanes.slot), 4), np.nan), ~safe, np.zeros(1, np.int64),
+    )  # fmt: skip
+    found.probs[~safe] = np.nan
+    given = LaneRows(log_odds, field == np.inf, weights, first, _CLAMP_64)
+    how = float(tol), int(max_iters), float(damping)
+    timer = None
+    if time_limit is not None:
+        timer = threading.Timer(time_limit, found.stop.fill, (1,))
+        timer.daemon = True
+        timer.start()
+    try:
+        _run(lanes, given._replace(clamp=_CLAMP_32), single, np.float32, how, found, workers)
+        rest = safe & ~single
+        if not found.stopped:
+            rest |= single & ~found.converged
+        _run(lanes, given, rest, np.float64, how, found, workers)
+    finally:
+        if timer is not None:
+            timer.cancel()
+    some = np.flatnonzero(safe & given.known)
+    if len(some):
+        told = log_odds[some]
+        found.probs[some] = np.where(np.isinf(told), told > 0, found.probs[some])
+    return found
 
 
-class _Run:
-    """The arrays of one call, and its instances sorted by the arithmetic they need."""
+def _run(
+    lanes: LaneStructure, given: LaneRows, chosen: NDArray[np.bool_], dtype: type,
+    how: tuple[float, int, float], found: LaneAnswers, workers: int,
+) -> None:  # fmt: skip
+    """Some instances in one arithmetic; ``how``: (tol, max_iters, damping)."""
+    from minfer.kernels.messages import odds_lanes as kernels
 
-    def __init__(
-        self, lanes: LaneStructure, log_odds: NDArray, w: NDArray, first: NDArray, tol: float,
-        max_iters: int, damping: float, workers: int, log_z: bool, pairs: bool,
-    ) -> None:  # fmt: skip
-        from minfer.kernels.messages import odds_lanes as bp_lanes
+    rows = np.flatnonzero(chosen)
+    if not len(rows):
+        return
+    tol, max_iters, damping = how
+    same = found.probs.dtype == dtype
+    mine = found if same else found._replace(probs=np.empty(found.probs.shape, dtype))
+    floor = 0.02 * tol if damping == 0.0 else 0.0
+    if dtype is np.float32:
+        floor = max(floor, float(np.finfo(np.float32).eps))
 
-        self.kernels, self.lanes = bp_lanes, lanes
-        self.log_odds, self.w, self.first = log_odds, w, first
-        self.tol, self.max_iters, self.damping = float(tol), int(max_iters), float(damping)
-        self.workers = workers
-        n = len(log_odds)
-        self.iterations, self.converged = np.zeros(n, np.int64), np.zeros(n, bool)
-        self.residual = np.full(n, np.nan)
-        self.log_z = np.full(n if log_z or pairs else 0, np.nan)
-        self.joint = np.full((n if pairs else 0, len(lanes.slot), 4), np.nan)
-        self.wanted = log_z, pairs
-        self.known = np.zeros(n, bool)
-        self.stop = np.zeros(1, np.int64)
+    def work(part: NDArray[np.int64]) -> None:
+        if lanes.forest:
+            kernels.forests(lanes, given, part, mine)
+        else:
+            kernels.propagate(lanes, given, part, (tol, floor, max_iters, damping), mine)
 
-    def __call__(self, dtype: type, time_limit: float | None) -> Answers:
-        n, n_variables = self.log_odds.shape
-        field, high, load, widest = np.empty((4, n))
-        if n:
-            lanes = self.lanes
-            self.kernels.reach(
-                lanes.ptr, lanes.pair, self.log_odds, self.w, field, high, load, widest
-            )
-        self.known = field == np.inf
-        safe = (load <= _LOAD_64) & ~np.isnan(field)
-        single = np.zeros(n, bool)
-        if dtype is np.float32 and self.tol >= LEAST_TOL_32:
-            single = safe & (load <= _LOAD_32) & (widest <= _WEIGHT_32)
-            single &= np.minimum(high, _CLAMP_32 + load) <= _HIGH_32
-            single &= (field <= _CLAMP_32) | (load + widest <= _CLAMPED_32)
-        probs: NDArray = np.empty((n, n_variables), dtype)
-        probs[~safe] = np.nan
-        timer = None
-        if time_limit is not None:
-            timer = threading.Timer(time_limit, self.stop.fill, (1,))
-            timer.daemon = True
-            timer.start()
-        try:
-            self._work(single, np.float32, _CLAMP_32, probs)
-            rest = safe & ~single
-            if not self.stop[0]:
-                rest |= single & ~self.converged
-            self._work(rest, np.float64, _CLAMP_64, probs)
-        finally:
-            if timer is not None:
-                timer.cancel()
-        some = np.flatnonzero(safe & self.known)
-        if len(some):
-            given = self.log_odds[some]
-            probs[some] = np.where(np.isinf(given), given > 0, probs[some])
-        with_z, with_pairs = self.wanted
-        return Answers(
-            probs, self.iterations, self.converged, self.residual, ~safe, bool(self.stop[0]),
-            self.log_z if with_z else None, self.joint if with_pairs else None,
-        )  # fmt: skip
-
-    def _work(self, chosen: NDArray[np.bool_], dtype: type, clamp: float, probs: NDArray) -> None:
-        rows = np.flatnonzero(chosen)
-        if not len(rows):
-            return
-        target = probs if probs.dtype == dtype else np.empty(probs.shape, dtype)
-        # a kernel cannot be interrupted, so it gets a fifth of a second's work or so
-        most = int(4e6 / max(len(self.lanes.rev), 1))
-        share = -(-len(rows) // (4 * self.workers)) if self.workers > 1 else len(rows)
-        size = max(min(share, most), 128)
-        parts = [rows[i : i + size] for i in range(0, len(rows), size)]
-        work = partial(self._kernel, clamp=clamp, probs=target)
-        in_threads(work, parts, self.workers, partial(self.stop.fill, 1))
-        if target is not probs:
-            probs[rows] = target[rows]
-
-    def _kernel(self, rows: NDArray[np.int64], clamp: float, probs: NDArray) -> None:
-        x = self.lanes
-        if x.forest:
-            self.kernels.forests(
-                x.ptr, x.rev, x.pair, x.slot, x.scope, x.core, x.order, x.up,
-                rows, self.log_odds, self.w, self.first, clamp, probs, self.log_z, self.joint,
-            )  # fmt: skip
-            self.iterations[rows], self.converged[rows] = min(len(x.rev), 1), True
-            self.residual[rows] = 0.0
-            return
-        floor = 0.02 * self.tol if self.damping == 0.0 else 0.0
-        if probs.dtype == np.float32:
-            floor = max(floor, float(np.finfo(np.float32).eps))
-        self.kernels.propagate(
-            x.ptr, x.rev, x.pair, x.slot, x.scope, x.core, x.order, x.up,
-            rows, self.log_odds, self.known, self.w, self.first, clamp,
-            self.tol, floor, self.max_iters, self.damping, self.stop,
-            probs, self.iterations, self.converged, self.residual, self.log_z, self.joint,
-        )  # fmt: skip
+    # a kernel cannot be interrupted, so it gets a fifth of a second's work or so
+    most = int(4e6 / max(len(lanes.rev), 1))
+    share = -(-len(rows) // (4 * workers)) if workers > 1 else len(rows)
+    size = max(min(share, most), 128)
+    parts = [rows[i : i + size] for i in range(0, len(rows), size)]
+    in_threads(work, parts, workers, partial(found.stop.fill, 1))
+    if lanes.forest:
+        found.iterations[rows], found.converged[rows] = min(len(lanes.rev), 1), True
+        found.residual[rows] = 0.0
+    if not same:
+        found.probs[rows] = mine.probs[rows]

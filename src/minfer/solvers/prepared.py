@@ -284,7 +284,7 @@ class PreparedPropagation(Prepared):
             time_limit=solver.time_limit, log_z=log_z,
         )  # fmt: skip
         values = np.full(n, np.nan)
-        if found.log_z is not None:
+        if log_z:
             values = found.log_z + constant + start
         values[impossible] = -np.inf
         probs = np.empty((n, 2 * graph.n_variables))
@@ -297,7 +297,7 @@ class PreparedPropagation(Prepared):
             graph, probs, values, LogZ.EXACT if mesh.is_forest else LogZ.ESTIMATE, codes,
             found.iterations, found.residual, solver, 0.0,
         )  # fmt: skip
-        return batch, found.pairs, np.flatnonzero(found.unsafe & ~impossible)
+        return batch, found.pairs if pairs else None, np.flatnonzero(found.unsafe & ~impossible)
 
     def _edge_weights(
         self, model: Conditioned, known: NDArray[np.int32]

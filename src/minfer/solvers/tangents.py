@@ -4,9 +4,8 @@
 
 of every state s, and of every cell of a factor's joint marginal. The Jacobian of exact marginals is
 a covariance, hence symmetric: this is the product with its transpose, too, which is what
-:func:`~minfer.solvers.gradients.pull_back` needs. Joint tables and enumerations are weighted with
-T; in a clique tree conditional means travel with the messages
-(:mod:`minfer.kernels.cliques.tangents`).
+:func:`~minfer.solvers.gradients.pull_back` needs. Joint tables are weighted with T; in a clique
+tree conditional means travel with the messages (:mod:`minfer.kernels.cliques.tangents`).
 """
 
 from __future__ import annotations
@@ -19,53 +18,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.solvers.clique_passes import CliqueTreeState, joint_starts, pass_means
-from minfer.solvers.exact import EnumeratedState
 from minfer.solvers.joint_table import JointTable
 
 if TYPE_CHECKING:
     from minfer.engine.conditioning import Conditioned
     from minfer.engine.elimination import CliqueTree
 
-Ask = Callable[[NDArray[np.int64], tuple[int, ...]], NDArray[np.float64]]
+Floats = NDArray[np.float64]
+
+Ask = Callable[[NDArray[np.int64], tuple[int, ...]], Floats]
 
 
 class Tangent(NamedTuple):
-    """Derivatives of exact marginals.
+    """Derivatives of exact marginals."""
 
-    Attributes
-    ----------
-    probs : float array (sum of states,)
-    model : Conditioned, of which variables are fixed
-    joints : function of factors and the shape of their free variables, (n, cells)
-    """
-
-    probs: NDArray[np.float64]
-    model: Conditioned
-    joints: Ask
+    probs: Floats  # (sum of states,)
+    model: Conditioned  # of which variables are fixed
+    joints: Ask  # of factors, by the shape of their free variables, (n, cells)
 
 
-def tangent(
-    state: Any, model: Conditioned, direction: NDArray[np.float64], joints: bool
-) -> Tangent | None:
-    """Along a direction that is centred by the marginals; None of what is not exact.
+def tangent(state: Any, model: Conditioned, direction: Floats, joints: bool) -> Tangent | None:
+    """Along a direction (sum of states,), centred by the marginals; None of what is not exact.
 
-    Parameters
-    ----------
-    state : what an answer has kept
-    model : the conditioned graph
-    direction : float array (sum of states,)
-    joints : whether those of factors will be asked for
+    ``state`` is what an answer has kept; ``joints``: whether those of factors will be asked for.
     """
     if isinstance(state, JointTable):
         return _of_table(state, model, direction)
-    if isinstance(state, EnumeratedState):
-        return _of_assignments(state, model, direction)
     if isinstance(state, CliqueTreeState):
         return _of_tree(state, direction, joints)
     return None
 
 
-def _of_table(state: JointTable, model: Conditioned, direction: NDArray[np.float64]) -> Tangent:
+def _of_table(state: JointTable, model: Conditioned, direction: Floats) -> Tangent:
     graph, p = state.graph, state.p
     means = np.zeros(p.shape)
     for v, lo in enumerate(graph._offsets[:-1].tolist()):
@@ -73,65 +57,31 @@ def _of_table(state: JointTable, model: Conditioned, direction: NDArray[np.float
     moved = p * means
     moved -= p * moved.sum()
 
-    def joint(variables: list[int]) -> NDArray[np.float64]:
+    def joint(variables: list[int]) -> Floats:
         others = tuple(v for v in range(p.ndim) if v not in variables)
         return moved.sum(axis=others).transpose(np.argsort(np.argsort(variables)))
 
-    probs = np.concatenate([joint([v]) for v in range(p.ndim)])
-    return Tangent(probs, model, _free_part(model, joint))
-
-
-def _of_assignments(
-    state: EnumeratedState, model: Conditioned, direction: NDArray[np.float64]
-) -> Tangent:
-    graph = state.graph
-    probs, mass = np.zeros(len(direction)), np.zeros(len(direction))
-    mean = 0.0
-    for x, p in state.probabilities():
-        cells = graph._offsets[:-1] + x  # (N, V)
-        moment = p * direction[cells].sum(axis=1)
-        mean += float(moment.sum())
-        for out, numbers in ((probs, moment), (mass, p)):
-            weights = np.repeat(numbers, graph.n_variables)
-            out += np.bincount(cells.ravel(), weights, minlength=len(out))
-    probs -= mass * mean
-
-    def joint(variables: list[int]) -> NDArray[np.float64]:
-        shape = tuple(int(s) for s in graph._n_states[variables])
-        out = np.zeros(int(np.prod(shape)))
-        for x, p in state.probabilities():
-            away = direction[graph._offsets[:-1] + x].sum(axis=1) - mean
-            cell = np.ravel_multi_index(tuple(x[:, variables].T), shape)
-            out += np.bincount(cell, p * away, minlength=len(out))
-        return out.reshape(shape)
-
-    return Tangent(probs, model, _free_part(model, joint))
-
-
-def _free_part(model: Conditioned, joint: Callable[[list[int]], NDArray[np.float64]]) -> Ask:
-    """Of factors, from joints of any variables: the others are fixed."""
-
-    def ask(factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    def ask(factors: NDArray[np.int64], shape: tuple[int, ...]) -> Floats:
         out = np.empty((len(factors), int(np.prod(shape))))
         for k, f in enumerate(factors.tolist()):
             scope = model.graph.scope(f)
             out[k] = joint(scope[model.fixed[scope] < 0].tolist()).ravel()
         return out
 
-    return ask
+    return Tangent(np.concatenate([joint([v]) for v in range(p.ndim)]), model, ask)
 
 
 @dataclass(eq=False)
 class _MovedTree(CliqueTreeState):
     """A clique tree whose "marginals" are derivatives."""
 
-    direction: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    direction: Floats = field(default_factory=lambda: np.zeros(0))
 
-    def _pass(self, model: Conditioned, tree: CliqueTree) -> NDArray[np.float64]:
+    def _pass(self, model: Conditioned, tree: CliqueTree) -> Floats:
         return pass_means(model, tree, self.direction, joints=True).joints
 
 
-def _of_tree(state: CliqueTreeState, direction: NDArray[np.float64], joints: bool) -> Tangent:
+def _of_tree(state: CliqueTreeState, direction: Floats, joints: bool) -> Tangent:
     model, tree = state.model, state.tree
     whole = np.zeros(len(model.field))  # auxiliary variables lie behind
     whole[: len(direction)] = direction

@@ -88,17 +88,8 @@ def log_partition(
 ) -> Tensor:
     """log Z, differentiable by ``unary`` and ``weights``: exact, a bound or an estimate.
 
-    Its gradient is the marginals and the expected statistics, so nothing has to be solved
-    backwards. A batch runs side by side (``run.batch``).
-
-    Parameters
-    ----------
-    run, unary, weights, evidence, workers
-        As in :func:`marginals`.
-
-    Returns
-    -------
-    tensor () or (N,)
+    Of shape () or (N,), from what :func:`marginals` takes. Its gradient is the marginals and the
+    expected statistics, so nothing has to be solved backwards.
     """
     check_whole("workers", workers, 1)
     passage = Passage.of(run, unary, weights, evidence, "log_partition")
@@ -270,7 +261,6 @@ class _Marginals(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        unary, weights = ctx.saved_tensors
         passage, (tol, max_iters, _) = ctx.passage, ctx.settings
         c = to_array(gradients[0])
         how = {"tol": tol, "max_iters": max_iters, "weights": ctx.needs_input_grad[1]}
@@ -283,17 +273,7 @@ class _Marginals(torch.autograd.Function):
             found = ctx.rows.pull_back(c.reshape(passage.rows, size), **how)
             ok = ctx.rows.batch.converged
         warn("adjoints have", int((ok & ~found.converged).sum()), len(ok))
-        by_unary = by_weights = None
-        if ctx.needs_input_grad[0]:
-            by_unary = _gathered(found.field, unary)
-        if ctx.needs_input_grad[1]:
-            by_weights = _gathered(found.weights, weights)
-        return (
-            once(by_unary, "marginals", gradients[0], unary, weights),
-            once(by_weights, "marginals", gradients[0], unary, weights),
-            None,
-            None,
-        )
+        return _handed_back(ctx, "marginals", gradients[0], found.field, found.weights)
 
 
 class _LogPartition(torch.autograd.Function):
@@ -319,22 +299,20 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        unary, weights = ctx.saved_tensors
         probs, statistics = ctx.found
         share = to_array(gradients[0]).reshape(-1, 1)
-        by_unary = by_weights = None
-        if ctx.needs_input_grad[0]:
-            by_unary = _gathered(share * probs, unary)
-        if ctx.needs_input_grad[1]:
-            by_weights = _gathered(share * statistics, weights)
-        return (
-            once(by_unary, "log_partition", gradients[0], unary, weights),
-            once(by_weights, "log_partition", gradients[0], unary, weights),
-            None,
-            None,
-        )
+        by_weights = None if statistics is None else share * statistics
+        return _handed_back(ctx, "log_partition", gradients[0], share * probs, by_weights)
 
 
-def _gathered(whole: NDArray[np.float64], like: Tensor) -> Tensor:
-    """Derivatives of every row as one of the input's shape; summed where it served all rows."""
-    return to_tensor(whole if whole.size == like.numel() else whole.sum(axis=0), like)
+def _handed_back(
+    ctx: Any, who: str, gradient: Tensor, by_unary: NDArray, by_weights: NDArray | None
+) -> tuple[Tensor | None, ...]:
+    """Derivatives of every row in the shape of the inputs; summed where these served all rows."""
+    out: list[Tensor | None] = []
+    for wanted, like, whole in zip(ctx.needs_input_grad, ctx.saved_tensors, (by_unary, by_weights)):
+        found = None
+        if wanted and whole is not None:
+            found = to_tensor(whole if whole.size == like.numel() else whole.sum(axis=0), like)
+        out.append(once(found, who, gradient, *ctx.saved_tensors))
+    return *out, None, None

@@ -117,16 +117,13 @@ class CRFLoss(nn.Module):
         """The loss of ``labels`` (V,) or (N, V), of any shape with so many numbers."""
         known = self._checked(labels)
         free = log_partition(self.run, unary, weights, workers=self.workers)
+        n = free.numel()
+        if len(known) not in (1, n):
+            raise ModelError(f"CRFLoss: {len(known)} rows of labels, {n} of numbers")
+        known = known[0] if free.dim() == 0 else np.broadcast_to(known, (n, known.shape[1]))
+        loss = free - log_partition(self.run, unary, weights, evidence=known, workers=self.workers)
         if free.dim() == 0:
-            if len(known) != 1:
-                raise ModelError(f"CRFLoss: {len(known)} rows of labels for one of numbers")
-            return free - log_partition(self.run, unary, weights, evidence=known[0])
-        if len(known) == 1:
-            known = np.repeat(known, len(free), axis=0)
-        if len(known) != len(free):
-            raise ModelError(f"CRFLoss: {len(known)} rows of labels, {len(free)} of numbers")
-        bound = log_partition(self.run, unary, weights, evidence=known, workers=self.workers)
-        loss = free - bound
+            return loss
         return {"mean": loss.mean, "sum": loss.sum, "none": lambda: loss}[self.reduction]()
 
     def _checked(self, labels: Any) -> np.ndarray:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from minfer.errors import ModelError
 from minfer.parsing import trees
+from minfer.solvers.gradients import TILTS, slope_of
 from minfer.torch.functions import check_tensor, once, to_array, to_tensor
 
 #: A tilt, in nats of a sentence's largest cotangent.
@@ -96,28 +97,26 @@ class _Arcs(torch.autograd.Function):
         values, lengths, projective, single, probs = ctx.rest
         along = to_array(gradients[0]).reshape(values.shape)
         n = values.shape[1]
-        inside = np.ones(values.shape, dtype=bool)
+        inside = np.ones(values.shape, dtype=bool)  # where arcs are
         if lengths is not None:
             node = np.arange(n) <= lengths[:, None]
             inside = node[:, :, None] & node[:, None, :]
-        along = np.where(inside & (np.arange(n) > 0) & ~np.eye(n, dtype=bool), along, 0.0)
+        inside &= (np.arange(n) > 0) & ~np.eye(n, dtype=bool)
+        along = np.where(inside, along, 0.0)
         along[(probs == 0.0) & np.isfinite(along)] = 0.0
         most = np.abs(along * probs).max(axis=(1, 2), keepdims=True, initial=0.0)
         rare = (np.abs(along) > _RARE * most) & (probs > 0.0)
         share = (along * probs)[rare]
         along[rare] = 0.0
         # a number added to all arcs into a word changes nothing: keep the step small
-        heads = np.maximum(inside[:, :, 1:].sum(axis=1, keepdims=True) - 1, 1)
-        along[:, :, 1:] -= along[:, :, 1:].sum(axis=1, keepdims=True) / heads
-        along = np.where(inside & (np.arange(n) > 0) & ~np.eye(n, dtype=bool), along, 0.0)
+        heads = np.maximum(inside.sum(axis=1, keepdims=True), 1)
+        along = np.where(inside, along - along.sum(axis=1, keepdims=True) / heads, 0.0)
         size = np.abs(along).max(axis=(1, 2), keepdims=True, initial=0.0)
         step = _STEP / np.where(size > 0.0, size, 1.0)
-        tilted = np.concatenate([values + k * step * along for k in (-2, -1, 1, 2)])
+        tilted = np.concatenate([values + k * step * along for k in TILTS])
         words = None if lengths is None else np.tile(lengths, 4)
         mu, _ = trees.tree_marginals(tilted, words, projective=projective, single_root=single)
-        a, b, d, e = np.split(mu, 4)
-        fine, coarse = (d - b) / (2 * step), (e - a) / (4 * step)
-        slope = fine + (fine - coarse) / 3.0
+        slope, _ = slope_of(np.split(mu, 4), step)
         places = np.argwhere(rare)
         size = max(_AT_ONCE // (n * n), 1)
         for begin in range(0, len(places), size):

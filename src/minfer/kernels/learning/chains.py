@@ -14,10 +14,9 @@ with more go through the same recursions in logarithms.
 The expected number of times that label j follows i is E_ij times the sum over items of
 alpha_(t-1),i (psi_t beta_t / c_t)_j: one outer product an item, and E once at the end.
 
-Arrays: ``ptr`` (N+1,) where a sequence's items begin; ``iptr`` (T+1,) where an item's attributes
-begin, ``attr`` and ``value`` end to end; ``fptr`` (A+1,) where an attribute's weights begin, in
-``label`` their labels, in ``w`` themselves. Training takes attributes that meet many labels apart:
-*wide* ones have whole lines of weights, W entries each, which are read and written as vectors.
+Training takes attributes that meet many labels apart: *wide* ones have whole lines of weights, P
+entries each, which are read and written as vectors. Items and weights are the tuples of
+:mod:`minfer.learn.chain`.
 """
 
 from __future__ import annotations
@@ -35,8 +34,16 @@ MOST_RANGE = 600.0
 
 
 @jit
-def _scores(first, past, iptr, attr, value, fptr, label, w, width, out):
+def line_width(n_labels):
+    """Whole vectors of lanes."""
+    return -(-n_labels // LANES) * LANES
+
+
+@jit
+def item_scores(first, past, items, weights, width, out):
     """Scores of labels of some items, in lines of ``out``."""
+    iptr, attr, value = items.iptr, items.attr, items.value
+    fptr, label, w = weights.fptr, weights.label, weights.w
     for t in range(first, past):
         line = (t - first) * width
         for k in range(line, line + width):
@@ -49,8 +56,8 @@ def _scores(first, past, iptr, attr, value, fptr, label, w, width, out):
 
 
 @jit
-def _make_linear(n, n_labels, width, scores, tops):
-    """exp(score - largest) in place, padded with zeros; returns the widest range of an item."""
+def _make_linear(n, n_labels, width, scores, tops, most):
+    """exp(score - largest) in place, padded with zeros; False if an item's range is above most."""
     widest = 0.0
     for t in range(n):
         line = t * width
@@ -61,8 +68,8 @@ def _make_linear(n, n_labels, width, scores, tops):
             high = max(high, x)
         widest = max(widest, high - low)
         tops[t] = high
-    if not widest <= MOST_RANGE:
-        return widest
+    if not widest <= most:
+        return False
     for t in range(n):
         line = t * width
         top = tops[t]
@@ -70,12 +77,13 @@ def _make_linear(n, n_labels, width, scores, tops):
             store(scores, k, exp(load(scores, k) - top))
         for k in range(line + n_labels, line + width):
             scores[k] = 0.0
-    return widest
+    return True
 
 
 @jit
-def _add_wide(first, past, iptr, attr, value, lines, width, out):
+def _add_wide(first, past, items, lines, width, out):
     """Add the scores by wide attributes: a vector of labels stays in a register for an item."""
+    iptr, attr, value = items.iptr, items.attr, items.value
     for t in range(first, past):
         line = (t - first) * width
         begin, end = iptr[t], iptr[t + 1]
@@ -237,8 +245,11 @@ def _exponentials(trans, width):
 
 
 @jit
-def _room(n_labels, width, longest):
+def _room(n_labels, width, ptr):
     """Scratch: psi, alpha, beta, scale (marginals behind it), tops, line, pairs twice."""
+    longest = 0
+    for s in range(ptr.size - 1):
+        longest = max(longest, ptr[s + 1] - ptr[s])
     size = longest * width
     return (
         np.empty(size), np.empty(size), np.empty(2 * width), np.empty(longest + size),
@@ -247,20 +258,33 @@ def _room(n_labels, width, longest):
     )  # fmt: skip
 
 
+@jit(forceinline=True)
+def _infer(n, trans, width, powers, room):
+    """log Z of a sequence whose scores are in psi; marginals in alpha, pair sums are added."""
+    n_labels = trans.shape[0]
+    forth, back, most, spread = powers
+    psi, alpha, beta, scale, tops, line, pairs, more_pairs = room
+    if not _make_linear(n, n_labels, width, psi, tops, MOST_RANGE - spread):
+        return _passes_in_logs(n, n_labels, width, psi, trans, alpha, beta, line, more_pairs)
+    log_z = _passes(n, n_labels, width, psi, forth, back, alpha, beta, scale, pairs)
+    for t in range(n):
+        log_z += tops[t]
+    return log_z + most * (n - 1)
+
+
 @jit
-def likelihood(
-    ptr, narrow, wide, fptr, label, gold, w, lines, trans, width, longest, grad, d_lines, d_trans
-):
+def likelihood(items, wide, weights, lines, gold, gradient):
     """Minus the log-likelihood of the ``gold`` labels, and its derivatives.
 
-    ``narrow`` and ``wide`` are (iptr, attr, value). ``grad`` like ``w``, ``d_lines`` like ``lines``
-    and ``d_trans`` like ``trans`` are overwritten. Also returns the largest share of a sequence.
+    ``items`` have the narrow attributes, ``wide`` the others. ``gradient``, like (w, lines, trans),
+    is overwritten. Also returns the largest share of a sequence.
     """
+    trans, ptr, fptr, label = weights.trans, items.ptr, weights.fptr, weights.label
+    grad, d_lines, d_trans = gradient
     n_labels = trans.shape[0]
-    iptr, attr, value = narrow
-    wptr, wattr, wvalue = wide
-    forth, back, most, spread = _exponentials(trans, width)
-    psi, alpha, beta, scale, tops, line, pairs, more_pairs = _room(n_labels, width, longest)
+    width = line_width(n_labels)
+    powers, room = _exponentials(trans, width), _room(n_labels, width, ptr)
+    psi, alpha = room[0], room[1]
     grad[:] = 0.0
     d_lines[:] = 0.0
     d_trans[:] = 0.0
@@ -270,38 +294,31 @@ def likelihood(
         n = past - first
         if n == 0:
             continue
-        _scores(first, past, iptr, attr, value, fptr, label, w, width, psi)
-        _add_wide(first, past, wptr, wattr, wvalue, lines, width, psi)
+        item_scores(first, past, items, weights, width, psi)
+        _add_wide(first, past, wide, lines, width, psi)
         own = 0.0
         for t in range(n):
             own -= psi[t * width + gold[first + t]]
             if t:
                 own -= trans[gold[first + t - 1], gold[first + t]]
                 d_trans[gold[first + t - 1], gold[first + t]] -= 1.0
-        if _make_linear(n, n_labels, width, psi, tops) + spread <= MOST_RANGE:
-            own += _passes(n, n_labels, width, psi, forth, back, alpha, beta, scale, pairs)
-            for t in range(n):
-                own += tops[t]
-            own += most * (n - 1)
-        else:
-            _scores(first, past, iptr, attr, value, fptr, label, w, width, psi)
-            _add_wide(first, past, wptr, wattr, wvalue, lines, width, psi)
-            own += _passes_in_logs(n, n_labels, width, psi, trans, alpha, beta, line, more_pairs)
+        own += _infer(n, trans, width, powers, room)
         loss += own
         largest = max(largest, own)
         for t in range(n):
             at = t * width
             alpha[at + gold[first + t]] -= 1.0
-            for i in range(iptr[first + t], iptr[first + t + 1]):
-                a = attr[i]
-                x = value[i]
+            for i in range(items.iptr[first + t], items.iptr[first + t + 1]):
+                a = items.attr[i]
+                x = items.value[i]
                 for k in range(fptr[a], fptr[a + 1]):
                     grad[k] += x * alpha[at + label[k]]
-            for i in range(wptr[first + t], wptr[first + t + 1]):
-                row = wattr[i] * width
-                x = wvalue[i]
+            for i in range(wide.iptr[first + t], wide.iptr[first + t + 1]):
+                row = wide.attr[i] * width
+                x = wide.value[i]
                 for k in range(0, width, LANES):
                     store(d_lines, row + k, load(d_lines, row + k) + load(alpha, at + k) * x)
+    forth, pairs, more_pairs = powers[0], room[6], room[7]
     for i in range(n_labels):
         for j in range(n_labels):
             at = i * width + j
@@ -310,27 +327,21 @@ def likelihood(
 
 
 @jit
-def marginals(ptr, iptr, attr, value, fptr, label, w, trans, width, longest, out, log_z):
+def marginals(items, weights, out, log_z):
     """Probabilities (T, K) of the labels of items, and log Z (N,)."""
+    trans, ptr = weights.trans, items.ptr
     n_labels = trans.shape[0]
-    forth, back, most, spread = _exponentials(trans, width)
-    psi, alpha, beta, scale, tops, line, pairs, _ = _room(n_labels, width, longest)
+    width = line_width(n_labels)
+    powers, room = _exponentials(trans, width), _room(n_labels, width, ptr)
+    alpha = room[1]
     for s in range(ptr.size - 1):
         first, past = ptr[s], ptr[s + 1]
-        n = past - first
         log_z[s] = 0.0
-        if n == 0:
+        if past == first:
             continue
-        _scores(first, past, iptr, attr, value, fptr, label, w, width, psi)
-        if _make_linear(n, n_labels, width, psi, tops) + spread <= MOST_RANGE:
-            own = _passes(n, n_labels, width, psi, forth, back, alpha, beta, scale, pairs)
-            for t in range(n):
-                own += tops[t]
-            log_z[s] = own + most * (n - 1)
-        else:
-            _scores(first, past, iptr, attr, value, fptr, label, w, width, psi)
-            log_z[s] = _passes_in_logs(n, n_labels, width, psi, trans, alpha, beta, line, pairs)
-        for t in range(n):
+        item_scores(first, past, items, weights, width, room[0])
+        log_z[s] = _infer(past - first, trans, width, powers, room)
+        for t in range(past - first):
             total = 0.0
             for k in range(n_labels):
                 total += alpha[t * width + k]
@@ -339,18 +350,19 @@ def marginals(ptr, iptr, attr, value, fptr, label, w, trans, width, longest, out
 
 
 @jit
-def best_paths(ptr, iptr, attr, value, fptr, label, w, trans, width, longest, path, score):
-    """The labels (T,) of each sequence's best path, the first of equals, and its score (N,)."""
+def best_paths(items, weights, path):
+    """The labels (T,) of each sequence's best path, the first of equals."""
+    trans, ptr = weights.trans, items.ptr
     n_labels = trans.shape[0]
-    best = np.empty(longest * width)
-    came = np.empty((longest, n_labels), np.int32)
+    width = line_width(n_labels)
+    best = _room(n_labels, width, ptr)[0]
+    came = np.empty((best.size // width, n_labels), np.int32)
     for s in range(ptr.size - 1):
         first, past = ptr[s], ptr[s + 1]
         n = past - first
-        score[s] = 0.0
         if n == 0:
             continue
-        _scores(first, past, iptr, attr, value, fptr, label, w, width, best)
+        item_scores(first, past, items, weights, width, best)
         for t in range(1, n):
             at = t * width
             for j in range(n_labels):
@@ -366,7 +378,6 @@ def best_paths(ptr, iptr, attr, value, fptr, label, w, trans, width, longest, pa
         for j in range(1, n_labels):
             if best[at + j] > best[at + where]:
                 where = j
-        score[s] = best[at + where]
         for t in range(n - 1, -1, -1):
             path[first + t] = where
             if t:
@@ -387,18 +398,3 @@ def column_keys(iptr, attr, bits, first, second):
             x = x ^ (x >> np.uint64(31))
             first[attr[i]] += x
             second[attr[i]] += (x ^ np.uint64(0xD6E8FEB86659FD93)) * (x | np.uint64(1))
-
-
-@jit
-def path_scores(ptr, iptr, attr, value, fptr, label, gold, w, trans, width, longest, out):
-    """The score (N,) of each sequence's ``gold`` labels."""
-    scores = np.empty(longest * width)
-    for s in range(ptr.size - 1):
-        first, past = ptr[s], ptr[s + 1]
-        _scores(first, past, iptr, attr, value, fptr, label, w, width, scores)
-        total = 0.0
-        for t in range(past - first):
-            total += scores[t * width + gold[first + t]]
-            if t:
-                total += trans[gold[first + t - 1], gold[first + t]]
-        out[s] = total

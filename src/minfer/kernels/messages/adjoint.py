@@ -78,6 +78,19 @@ _PACE, _WINDOW = 0.5, 8
 RARE = 1e-300
 
 
+class PairFrame(NamedTuple):
+    """What binary pairs are differentiated over: a part of their wiring."""
+
+    off: np.ndarray  # (V+1,) states of a variable
+    ptr: np.ndarray  # (V+1,) slots of a variable
+    rev: np.ndarray  # (E,) the slot of the opposite direction
+    rho: np.ndarray  # (E,) or empty: 1
+    slot: np.ndarray  # (P, 2)
+    scope: np.ndarray  # (P, 2)
+    core: np.ndarray  # variables that sweeps visit
+    order: np.ndarray  # those of trees in collecting order
+
+
 @jit
 def pair_slopes(ptr, prior, m, W, odds, log_odds, slope, sigma):
     """f' and sigma(c + w) of every slot, for the message that its variable sends.
@@ -119,9 +132,9 @@ def pair_slopes(ptr, prior, m, W, odds, log_odds, slope, sigma):
 
 
 @jit
-def pair_pass(ptr, rev, rho, slope, g, lam, S, order, down, damping):
+def pair_pass(frame, slope, g, lam, S, order, down, damping):
     """Visit some variables in turn: the largest change of S and (undamped) lam; the largest S."""
-    n = order.shape[0]
+    ptr, rev, rho, n = frame.ptr, frame.rev, frame.rho, order.shape[0]
     moved, scale = 0.0, 0.0
     for k in range(n):
         v = order[n - 1 - k] if down else order[k]
@@ -140,8 +153,9 @@ def pair_pass(ptr, rev, rho, slope, g, lam, S, order, down, damping):
 
 
 @jit
-def pair_begin(off, ptr, rho, probs, c, g, S, lam):
+def pair_begin(frame, probs, c, g, S, lam):
     """Cotangents ``c`` as derivatives by log-odds, and what they say to others at first."""
+    off, ptr, rho = frame.off, frame.ptr, frame.rho
     for v in range(ptr.shape[0] - 1):
         o = off[v]
         g[v] = 0.0
@@ -153,17 +167,18 @@ def pair_begin(off, ptr, rho, probs, c, g, S, lam):
 
 
 @jit
-def pair_sweeps(ptr, rev, rho, slope, g, lam, S, order, trace, n_sweeps, tol, damping):
+def pair_sweeps(frame, slope, g, lam, S, trace, n_sweeps, tol, damping):
     """Sweeps over the core, up and down in turn: how they ended, and how many.
 
     ``trace`` (8,), infinite at first, has the last changes. Undamped ones take half the time, since
     variables send ahead only: what one says to another that the sweep has passed is said anew on
-    the way back before it is heard. ``order`` rises; slots of neighbours to come lie before those
+    the way back before it is heard. The core rises; slots of neighbours to come lie before those
     of neighbours passed, with e < rev[e] (:func:`minfer.kernels.messages.wiring.pair_slots`).
     """
+    ptr, rev, rho, order = frame.ptr, frame.rev, frame.rho, frame.core
     done, code = 0, RUNNING
     while damping > 0.0 and done < n_sweeps and code == RUNNING:
-        moved, scale = pair_pass(ptr, rev, rho, slope, g, lam, S, order, done % 2 == 1, damping)
+        moved, scale = pair_pass(frame, slope, g, lam, S, order, done % 2 == 1, damping)
         code = judged(trace, done, moved, tol * scale)
         done += 1
     if damping > 0.0:
@@ -210,17 +225,6 @@ def pair_sweeps(ptr, rev, rho, slope, g, lam, S, order, trace, n_sweeps, tol, da
 
 
 @jit
-def centre(off, probs, c, out):
-    """c - E[c] of every variable, 0 on states that are impossible."""
-    for v in range(off.shape[0] - 1):
-        mean = 0.0
-        for i in range(off[v], off[v + 1]):
-            mean += probs[i] * c[i]
-        for i in range(off[v], off[v + 1]):
-            out[i] = c[i] - mean if probs[i] > 0.0 else 0.0
-
-
-@jit
 def judged(trace, done, moved, goal):
     """What a sweep that moved so much means, after ``done`` others; ``trace`` has their changes.
 
@@ -258,45 +262,46 @@ def joint_slopes(slot, joint, slope, sigma):
 
 
 @jit
-def pair_rows(
-    off, ptr, rev, slot, scope, core, order, rows, joint, probs, c, tol, damping, max_iters,
-    S, tables, sweeps, codes,
-):  # fmt: skip
+def pair_rows(frame, rows, joint, probs, c, how, found):
     """The adjoint of many instances of one structure of binary pairs, one after the other.
 
     ``joint`` (n, P, 4) are beliefs of the pairs, ``probs`` and ``c`` (n, 2V) marginals and
-    cotangents, ``rows`` those that are asked for. Writes S (n, V), derivatives by log-tables
-    (n, P, 4), or none where ``tables`` has no rows, how many sweeps it took and how they ended.
+    cotangents, ``rows`` those that are asked for; ``how``: (tol, damping, max_iters). Writes
+    ``found``: S (n, V), derivatives by log-tables (n, P, 4), or none where these have no rows, how
+    many sweeps it took and how they ended.
     """
-    none, trace, cells = np.empty(0), np.empty(_WINDOW), np.eye(4)
-    every = np.arange(slot.shape[0])
-    slope, sigma, lam = np.empty(rev.shape), np.empty(rev.shape), np.empty(rev.shape)
-    g = np.empty(ptr.shape[0] - 1)
+    tol, damping, max_iters = how
+    S, tables, sweeps, codes = found
+    trace, cells, every = np.empty(_WINDOW), np.eye(4), np.arange(frame.slot.shape[0])
+    slope, sigma, lam = (
+        np.empty(frame.rev.shape), np.empty(frame.rev.shape), np.empty(frame.rev.shape)
+    )  # fmt: skip
+    g = np.empty(frame.ptr.shape[0] - 1)
     for r in rows:
-        joint_slopes(slot, joint[r], slope, sigma)
-        pair_begin(off, ptr, none, probs[r], c[r], g, S[r], lam)
-        pair_pass(ptr, rev, none, slope, g, lam, S[r], order, np.bool_(False), 0.0)
+        joint_slopes(frame.slot, joint[r], slope, sigma)
+        pair_begin(frame, probs[r], c[r], g, S[r], lam)
+        pair_pass(frame, slope, g, lam, S[r], frame.order, np.bool_(False), 0.0)
         codes[r], sweeps[r] = CONVERGED, 1
-        if core.shape[0] > 0:
+        if frame.core.shape[0] > 0:
             trace[:] = np.inf
             codes[r], sweeps[r] = pair_sweeps(
-                ptr, rev, none, slope, g, lam, S[r], core, trace, max_iters, tol, damping
+                frame, slope, g, lam, S[r], trace, max_iters, tol, damping
             )
-        pair_pass(ptr, rev, none, slope, g, lam, S[r], order, np.bool_(True), 0.0)
+        pair_pass(frame, slope, g, lam, S[r], frame.order, np.bool_(True), 0.0)
         if tables.shape[0] > 0:
-            pair_statistics(every, slot, scope, none, sigma, lam, S[r], cells, tables[r])
+            pair_statistics(frame, every, sigma, lam, S[r], cells, tables[r])
 
 
 @jit
-def pair_statistics(rows, slot, scope, rho, sigma, lam, S, basis, out):
+def pair_statistics(frame, rows, sigma, lam, S, basis, out):
     """Derivatives by the weights of pair factors ``rows``, log-tables being weights @ basis."""
     for r in range(rows.shape[0]):
         f = rows[r]
-        i, j = slot[f, 0], slot[f, 1]
+        i, j = frame.slot[f, 0], frame.slot[f, 1]
         w = sigma[i] * lam[j] + sigma[j] * lam[i]  # d / d w of the conjunction
-        if rho.size > 0:
-            w /= rho[i]
-        a, b = S[scope[f, 0]], S[scope[f, 1]]
+        if frame.rho.size > 0:
+            w /= frame.rho[i]
+        a, b = S[frame.scope[f, 0]], S[frame.scope[f, 1]]
         d00, d01, d10 = w - a - b, b - w, a - w
         for k in range(basis.shape[0]):
             out[r, k] = basis[k, 0] * d00 + basis[k, 1] * d01 + basis[k, 2] * d10 + basis[k, 3] * w

@@ -21,6 +21,7 @@ so fields are clamped; :func:`reach` tells which instances that leaves right to 
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -119,6 +120,16 @@ def unary_parts(scope, slot, values, basis, lean, w, first, constant):
             constant[i] += t00
 
 
+class LaneNumbers(NamedTuple):
+    """Numbers of as many instances as there are lanes, L, in the precision of the run."""
+
+    W: np.ndarray  # (E,) weights of slots, where they are shared
+    own: np.ndarray  # (P * L,) weights of pairs, where they are not; empty
+    prior: np.ndarray  # (V * L,) odds
+    m: np.ndarray  # (E * L,) messages
+    bel: np.ndarray  # (V * L,) beliefs
+
+
 @jit
 def _move(source, at, step, target, to, stride, count):
     """Numbers of one instance between a lane (step: how many there are) and a row (1)."""
@@ -130,82 +141,43 @@ def _move(source, at, step, target, to, stride, count):
 
 
 @jit
-def _exp_all(logs, odds, count):
-    """odds = e^logs, whole vectors of float64; the first ``count`` at least."""
-    for k in range(0, count, lanes_of(logs)):
-        store(odds, k, exp(load(logs, k)))
-
-
-@jit
-def _fill(rows, begin, log_odds, w, first, F, clamp, logs, prior, wl, m):
-    """The next instances into all lanes; returns how many. Lanes to spare repeat the last.
-
-    ``w`` and ``first`` of one row are shared: ``wl`` is empty then, and ``m`` repeats ``F``.
-    """
-    L = lanes_of(m)
-    n = min(np.int64(L), rows.shape[0] - begin)
-    V, P, E = log_odds.shape[1], w.shape[1], first.shape[1]
-    for lane in range(L):
-        i = rows[begin + min(lane, n - 1)]
-        for v in range(V):
-            logs[v * L + lane] = min(max(log_odds[i, v], -clamp), clamp)
-    _exp_all(logs, prior, V * L)
-    if wl.shape[0] > 0:
-        for lane in range(L):
-            i = rows[begin + min(lane, n - 1)]
-            for f in range(P):
-                logs[f * L + lane] = w[i, f]
-        _exp_all(logs, wl, P * L)
-    if first.shape[0] == 1:
-        for e in range(E):
-            store(m, e * L, splat(m, F[e]))
-        return n
-    for lane in range(L):
-        i = rows[begin + min(lane, n - 1)]
-        for e in range(E):
-            logs[e * L + lane] = first[i, e]
-    _exp_all(logs, m, E * L)
-    return n
-
-
-@jit
-def _enter(i, log_odds, w, first, F, clamp, logs, lane, L, prior, wl, m):
-    """Instance i into one lane; as ``_fill``."""
-    V, P, E = log_odds.shape[1], w.shape[1], first.shape[1]
-    flat, begin, whole = log_odds.reshape(-1), i * V, V - V % lanes_of(logs)
-    low, high = splat(logs, -clamp), splat(logs, clamp)
+def _exponentials(row, most, logs, target, lane):
+    """e^x of numbers of one instance, held within ``most``, into a lane."""
+    low, high, n = splat(logs, -most), splat(logs, most), row.shape[0]
+    whole = n - n % lanes_of(logs)
     for k in range(0, whole, lanes_of(logs)):
-        store(logs, k, exp(smaller(larger(load(flat, begin + k), low), high)))
-    for v in range(whole, V):
-        logs[v] = log_odds[i, v]
-    if whole < V:
+        store(logs, k, exp(smaller(larger(load(row, k), low), high)))
+    for k in range(whole, n):
+        logs[k] = row[k]
+    if whole < n:
         store(logs, whole, exp(smaller(larger(load(logs, whole), low), high)))
-    _move(logs, 0, 1, prior, lane, L, V)
-    if wl.shape[0] > 0:
-        for f in range(P):
-            logs[f] = w[i, f]
-        _exp_all(logs, logs, P)
-        _move(logs, 0, 1, wl, lane, L, P)
-    if first.shape[0] == 1:
-        _move(F, 0, 1, m, lane, L, E)
-        return
-    for e in range(E):
-        logs[e] = first[i, e]
-    _exp_all(logs, logs, E)
-    _move(logs, 0, 1, m, lane, L, E)
+    _move(logs, 0, 1, target, lane, lanes_of(target), n)
 
 
 @jit
-def _announce(i, log_odds, ptr, rev, pair, W, wl, lane, L, m, bel):
+def _enter(i, given, F, logs, lane, x):
+    """Instance i into one lane. First messages of one row are shared: F has their odds."""
+    _exponentials(given.log_odds[i], given.clamp, logs, x.prior, lane)
+    if x.own.shape[0] > 0:
+        _exponentials(given.w[i], np.inf, logs, x.own, lane)
+    if given.first.shape[0] > 1:
+        _exponentials(given.first[i], np.inf, logs, x.m, lane)
+    else:
+        _move(F, 0, 1, x.m, lane, lanes_of(x.m), F.shape[0])
+
+
+@jit
+def _announce(i, log_odds, s, x, lane):
     """Beliefs of known variables, and what they tell their neighbours before the first sweep."""
+    L = lanes_of(x.m)
     for v in range(log_odds.shape[1]):
         if abs(log_odds[i, v]) < np.inf:
             continue
         on = log_odds[i, v] > 0.0
-        bel[v * L + lane] = 1.0 if on else 0.0
-        for e in range(ptr[v], ptr[v + 1]):
-            x = W[e] if wl.shape[0] == 0 else wl[pair[e] * L + lane]
-            m[rev[e] * L + lane] = x if on else 1.0
+        x.bel[v * L + lane] = 1.0 if on else 0.0
+        for e in range(s.ptr[v], s.ptr[v + 1]):
+            w = x.W[e] if x.own.shape[0] == 0 else x.own[s.pair[e] * L + lane]
+            x.m[s.rev[e] * L + lane] = w if on else 1.0
 
 
 @jit(forceinline=True)
@@ -218,9 +190,11 @@ def _odds(like, at, L, ptr, v, prior, m):
 
 
 @jit(forceinline=True)
-def _weight(like, at, L, pair, e, W, wl):
-    """W of a slot, shared or the lane's own."""
-    return splat(like, W[e]) if wl.shape[0] == 0 else load_as(like, wl, at + pair[e] * L)
+def _weight(like, at, L, pair, e, W, own):
+    """W of a slot: shared, of which ``own`` may be None, or the lane's own."""
+    if own is None:
+        return splat(like, W[e])
+    return splat(like, W[e]) if own.shape[0] == 0 else load_as(like, own, at + pair[e] * L)
 
 
 @jit(forceinline=True)
@@ -232,171 +206,142 @@ def _farther(x, old, far, apart):
 
 
 @jit
-def _collect(like, at, ptr, rev, pair, order, up, W, wl, prior, m):
+def _collect(like, at, s, x):
     """Messages of trees towards the core or a root: from all others, once and for all."""
-    L = lanes_of(m)
+    L = lanes_of(x.m)
     one = splat(like, 1.0)
-    for k in range(order.shape[0]):
-        e = up[k]
+    for k in range(s.order.shape[0]):
+        e = s.up[k]
         if e < 0:
             continue
-        v = order[k]
-        b = load_as(like, prior, at + v * L)
-        for j in range(ptr[v], ptr[v + 1]):
+        v = s.order[k]
+        b = load_as(like, x.prior, at + v * L)
+        for j in range(s.ptr[v], s.ptr[v + 1]):
             if j != e:
-                b = b * load_as(like, m, at + j * L)
-        w = _weight(like, at, L, pair, e, W, wl)
-        store(m, at + rev[e] * L, (one + w * b) / (one + b))
+                b = b * load_as(like, x.m, at + j * L)
+        w = _weight(like, at, L, s.pair, e, x.W, x.own)
+        store(x.m, at + s.rev[e] * L, (one + w * b) / (one + b))
 
 
 @jit
-def _distribute(ptr, rev, pair, order, up, W, wl, prior, m, bel):
+def _distribute(s, x):
     """Messages away from the core or a root, and the beliefs of trees."""
-    L = lanes_of(m)
-    one = splat(m, 1.0)
-    for k in range(order.shape[0] - 1, -1, -1):
-        v = order[k]
-        b = _odds(one, 0, L, ptr, v, prior, m)
-        store(bel, v * L, b / (one + b))
-        for e in range(ptr[v], ptr[v + 1]):
-            if e != up[k]:
-                x, w = load(m, e * L), _weight(one, 0, L, pair, e, W, wl)
-                store(m, rev[e] * L, (x + w * b) / (x + b))
+    L = lanes_of(x.m)
+    one = splat(x.m, 1.0)
+    for k in range(s.order.shape[0] - 1, -1, -1):
+        v = s.order[k]
+        b = _odds(one, 0, L, s.ptr, v, x.prior, x.m)
+        store(x.bel, v * L, b / (one + b))
+        for e in range(s.ptr[v], s.ptr[v + 1]):
+            if e != s.up[k]:
+                y, w = load(x.m, e * L), _weight(one, 0, L, s.pair, e, x.W, x.own)
+                store(x.m, s.rev[e] * L, (y + w * b) / (y + b))
 
 
 @jit
-def _sweep(
-    like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, damping, change, moved
-):
+def _sweep(like, at, s, x, out, forward, damping, change, moved):
     """Visit the core, messages into ``out``; ``change``: how far beliefs moved, lane by lane.
 
     ``like`` is strict and tells how many lanes are visited, the first one is ``at``. Damped ones
     are in place, and ``moved`` gets |x - y| / (x + y) of messages, undamped.
     """
     if damping > 0.0:
-        _visit_damped(
-            like, at, ptr, rev, pair, core, W, wl, prior, m, bel, forward, damping, change, moved
-        )
-    elif wl.shape[0] == 0:
-        _visit(like, at, ptr, rev, pair, core, W, None, prior, m, out, bel, forward, change)
+        _visit(like, at, s, x, x.own, x.m, forward, damping, change, moved)
+    elif x.own.shape[0] == 0:
+        _visit(like, at, s, x, None, out, forward, None, change, moved)
     else:
-        _visit(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, change)
+        _visit(like, at, s, x, x.own, out, forward, None, change, moved)
 
 
 @jit
-def _visit(like, at, ptr, rev, pair, core, W, wl, prior, m, out, bel, forward, change):
-    """The hot loop of ``_sweep``, compiled apart for shared weights, of which ``wl`` is None."""
+def _visit(like, at, s, x, own, out, forward, damping, change, moved):
+    """The hot loop of ``_sweep``; compiled apart for shared weights (``own`` None) and damping."""
+    W, prior, m, bel = x.W, x.prior, x.m, x.bel
+    ptr, rev, pair, core = s.ptr, s.rev, s.pair, s.core
     L = lanes_of(m)
     one, top = splat(like, 1.0), splat(like, 0.0)
+    far, apart = top, one
     n = core.shape[0]
     for k in range(n):
         v = core[k if forward else n - 1 - k]
         e, hi = ptr[v], ptr[v + 1]
         b = _odds(like, at, L, ptr, v, prior, m)
         while e + 2 <= hi:
-            x, y = load_as(like, m, at + e * L), load_as(like, m, at + e * L + L)
-            c, d = x + b, y + b
+            y, z = load_as(like, m, at + e * L), load_as(like, m, at + e * L + L)
+            c, d = y + b, z + b
             inverse = one / (c * d)
-            if wl is None:
-                u, w = splat(like, W[e]), splat(like, W[e + 1])
-            else:
-                u, w = load_as(like, wl, at + pair[e] * L), load_as(like, wl, at + pair[e + 1] * L)
-            store(out, at + rev[e] * L, (x + u * b) * (inverse * d))
-            store(out, at + rev[e + 1] * L, (y + w * b) * (inverse * c))
+            u = _weight(like, at, L, pair, e, W, own)
+            w = _weight(like, at, L, pair, e + 1, W, own)
+            y, z = (y + u * b) * (inverse * d), (z + w * b) * (inverse * c)
+            far, apart = _say(like, at + rev[e] * L, y, damping, out, far, apart)
+            far, apart = _say(like, at + rev[e + 1] * L, z, damping, out, far, apart)
             e += 2
         d = one + b
         if e < hi:
-            x = load_as(like, m, at + e * L)
-            c = x + b
+            y = load_as(like, m, at + e * L)
+            c = y + b
             inverse = one / (c * d)
-            if wl is None:
-                u = splat(like, W[e])
-            else:
-                u = load_as(like, wl, at + pair[e] * L)
-            store(out, at + rev[e] * L, (x + u * b) * (inverse * d))
+            y = (y + _weight(like, at, L, pair, e, W, own) * b) * (inverse * d)
+            far, apart = _say(like, at + rev[e] * L, y, damping, out, far, apart)
             p = b * (inverse * c)
         else:
             p = b / d
         top = larger(magnitude(p - load_as(like, bel, at + v * L)), top)
         store(bel, at + v * L, p)
     store(change, at, top)
+    store(moved, at, far / apart)
+
+
+@jit(forceinline=True)
+def _say(like, to, new, damping, out, far, apart):
+    """Store a message; damped (a number, not None), and then how far it would have moved."""
+    if damping is None:
+        store(out, to, new)
+        return far, apart
+    one, old = splat(like, 1.0), load_as(like, out, to)
+    far, apart = _farther(new, old, far, apart)
+    a, c = splat(like, 1.0 - damping) * (one + old), splat(like, damping) * (one + new)
+    store(out, to, (a * new + c * old) / (a + c))
+    return far, apart
 
 
 @jit
-def _visit_damped(
-    like, at, ptr, rev, pair, core, W, wl, prior, m, bel, forward, damping, change, moved
-):
-    """The same in place and damped."""
-    L = lanes_of(m)
-    one, top = splat(like, 1.0), splat(like, 0.0)
-    keep, part = splat(like, damping), splat(like, 1.0 - damping)
-    far, wide_apart = top, one
-    n = core.shape[0]
-    for k in range(n):
-        v = core[k if forward else n - 1 - k]
-        b = _odds(like, at, L, ptr, v, prior, m)
-        for e in range(ptr[v], ptr[v + 1]):
-            x, old = load_as(like, m, at + e * L), load_as(like, m, at + rev[e] * L)
-            w = _weight(like, at, L, pair, e, W, wl)
-            x = (x + w * b) / (x + b)
-            far, wide_apart = _farther(x, old, far, wide_apart)
-            a, c = part * (one + old), keep * (one + x)
-            store(m, at + rev[e] * L, (a * x + c * old) / (a + c))
+def _compare(s, x, out, moved, change):
+    """How far messages ``out`` are from those before, and beliefs, which ``bel`` then has."""
+    L = lanes_of(x.m)
+    one, top = splat(x.m, 1.0), splat(x.m, 0.0)
+    far, apart = top, one
+    for e in range(0, x.m.shape[0], L):
+        far, apart = _farther(load(out, e), load(x.m, e), far, apart)
+    for v in s.core:
+        b = _odds(one, 0, L, s.ptr, v, x.prior, out)
         p = b / (one + b)
-        top = larger(magnitude(p - load_as(like, bel, at + v * L)), top)
-        store(bel, at + v * L, p)
-    store(change, at, top)
-    store(moved, at, far / wide_apart)
-
-
-@jit
-def _compare(ptr, core, prior, m, out, bel, moved, change):
-    """After a confirming update: how far messages moved, and beliefs, which ``bel`` then has."""
-    L = lanes_of(m)
-    one, top = splat(m, 1.0), splat(m, 0.0)
-    far, wide_apart = top, one
-    for e in range(0, m.shape[0], L):
-        far, wide_apart = _farther(load(out, e), load(m, e), far, wide_apart)
-    for v in core:
-        b = _odds(one, 0, L, ptr, v, prior, out)
-        p = b / (one + b)
-        top = larger(magnitude(p - load(bel, v * L)), top)
-        store(bel, v * L, p)
+        top = larger(magnitude(p - load(x.bel, v * L)), top)
+        store(x.bel, v * L, p)
     store(change, 0, top)
-    store(moved, 0, far / wide_apart)
+    store(moved, 0, far / apart)
 
 
 @jit
-def _read(ptr, core, prior, m, bel):
-    """Beliefs of the core from the messages as they are."""
-    L = lanes_of(m)
-    one = splat(m, 1.0)
-    for v in core:
-        b = _odds(one, 0, L, ptr, v, prior, m)
-        store(bel, v * L, b / (one + b))
-
-
-@jit
-def _totals(
-    ptr, slot, scope, W, wl, prior, m, holds, log_odds, clamp, log_z, joint, on, off_, four
-):
+def _totals(s, x, holds, given, log_z, joint):
     """Bethe log Z and beliefs of pairs, in float64, of the instances in ``holds`` (-1: none).
 
     With p and q = 1 - p the beliefs of a pair's ends and m their messages, the terms of its belief
     relative to independent ends are qq, q p/m, p/m q and W p/m p/m, and their sum is its share of
     Z. A known variable's own log-odds count as 0.
     """
-    L, V = lanes_of(m), ptr.shape[0] - 1
+    L, V = lanes_of(x.m), s.ptr.shape[0] - 1
+    on, off, four = np.ones(8 * V), np.ones(8 * V), np.ones(32)
     like = splat(on, 1.0)
     C = lanes_of(on)
     for base in range(0, L, C):
         total = like - like
         for v in range(V):
-            b = _odds(like, base, L, ptr, v, prior, m)
+            b = _odds(like, base, L, s.ptr, v, x.prior, x.m)
             q = like / (like + b)
             total = total + log(like + b)
             store(on, v * C, b * q)
-            store(off_, v * C, q)
+            store(off, v * C, q)
         store(four, 0, total)
         for lane in range(C):
             i = holds[base + lane]
@@ -404,30 +349,30 @@ def _totals(
                 continue
             more = 0.0
             for v in range(V):
-                x = log_odds[i, v]
-                if abs(x) == np.inf:
-                    on[v * C + lane] = 1.0 if x > 0.0 else 0.0
-                    off_[v * C + lane] = 0.0 if x > 0.0 else 1.0
-                    more -= clamp if x > 0.0 else 0.0
-                elif x > clamp:
-                    more += x - clamp
+                y = given.log_odds[i, v]
+                if abs(y) == np.inf:
+                    on[v * C + lane] = 1.0 if y > 0.0 else 0.0
+                    off[v * C + lane] = 0.0 if y > 0.0 else 1.0
+                    more -= given.clamp if y > 0.0 else 0.0
+                elif y > given.clamp:
+                    more += y - given.clamp
             log_z[i] = four[lane] + more
         total = like - like
-        for f in range(slot.shape[0]):
-            i, j, a, b = slot[f, 0], slot[f, 1], scope[f, 0], scope[f, 1]
-            x, y = load_as(like, m, i * L + base), load_as(like, m, j * L + base)
-            w = like * W[i] if wl.shape[0] == 0 else load_as(like, wl, f * L + base)
-            inverse = like / (x * y)
-            p, q = load(on, a * C) * (inverse * y), load(off_, a * C)
-            s, t = load(on, b * C) * (inverse * x), load(off_, b * C)
-            z = q * t + p * t + (q * s + w * p * s)
+        for f in range(s.slot.shape[0]):
+            i, j, a, b = s.slot[f, 0], s.slot[f, 1], s.scope[f, 0], s.scope[f, 1]
+            y, z = load_as(like, x.m, i * L + base), load_as(like, x.m, j * L + base)
+            w = like * x.W[i] if x.own.shape[0] == 0 else load_as(like, x.own, f * L + base)
+            inverse = like / (y * z)
+            p, q = load(on, a * C) * (inverse * z), load(off, a * C)
+            r, t = load(on, b * C) * (inverse * y), load(off, b * C)
+            z = q * t + p * t + (q * r + w * p * r)
             total = total + log(z)
             if joint.shape[0] > 0:
                 z = like / z
                 store(four, 0, q * t * z)
-                store(four, C, q * s * z)
+                store(four, C, q * r * z)
                 store(four, 2 * C, p * t * z)
-                store(four, 3 * C, w * p * s * z)
+                store(four, 3 * C, w * p * r * z)
                 for lane in range(C):
                     n = holds[base + lane]
                     for k in range(4 if n >= 0 else 0):
@@ -439,41 +384,46 @@ def _totals(
 
 
 @jit
-def forests(
-    ptr, rev, pair, slot, scope, core, order, up,
-    rows, log_odds, w, first, clamp, probs, log_z, joint,
-):  # fmt: skip
-    """The same as ``propagate`` where all is trees: one pass up and one down, no iteration."""
-    L = lanes_of(probs)
-    kind, flat = probs.dtype, probs.reshape(-1)
-    V, E = ptr.shape[0] - 1, rev.shape[0]
-    own = w.shape[1] if w.shape[0] > 1 else 0
-    W, F = _shared(pair, w, first, np.empty(E, kind), np.empty(E, kind))
-    logs = np.zeros(max(V, E) * L)
-    prior, m, wl = np.ones(V * L, kind), np.ones(E * L, kind), np.ones(own * L, kind)
-    bel, holds = np.ones(V * L, kind), np.full(L, -1)
-    on, off, four = _room(V, log_z)
-    begin = np.int64(0)
-    while begin < rows.shape[0]:
-        n = _fill(rows, begin, log_odds, w, first, F, clamp, logs, prior, wl, m)
-        _collect(strict(m), 0, ptr, rev, pair, order, up, W, wl, prior, m)
-        _read(ptr, core, prior, m, bel)
-        _distribute(ptr, rev, pair, order, up, W, wl, prior, m, bel)
-        for lane in range(L):
-            holds[lane] = rows[begin + lane] if lane < n else -1
-            if lane < n:
-                _move(bel, lane, L, flat, holds[lane] * V, 1, V)
-        if log_z.shape[0] > 0:
-            _totals(
-                ptr, slot, scope, W, wl, prior, m, holds, log_odds, clamp, log_z, joint,
-                on, off, four,
-            )  # fmt: skip
-        begin += n
+def _finish(s, x, holds, given, found):
+    """Beliefs of trees; marginals, log Z and beliefs of pairs of the instances in ``holds``."""
+    V, L, flat = s.ptr.shape[0] - 1, lanes_of(x.m), found.probs.reshape(-1)
+    _distribute(s, x)
+    for lane in range(L):
+        if holds[lane] >= 0:
+            _move(x.bel, lane, L, flat, holds[lane] * V, 1, V)
+    if found.log_z.shape[0] > 0:
+        _totals(s, x, holds, given, found.log_z, found.pairs)
 
 
 @jit
-def _shared(pair, w, first, W, F):
+def forests(s, given, rows, found):
+    """The same as ``propagate`` where all is trees: one pass up and one down, no iteration."""
+    L, kind = lanes_of(found.probs), found.probs.dtype
+    V, E = s.ptr.shape[0] - 1, s.rev.shape[0]
+    W, _ = _shared(s.pair, given, np.empty(E, kind), np.empty(E, kind))
+    own = given.w.shape[1] if given.w.shape[0] > 1 else 0
+    x = LaneNumbers(
+        W, np.ones(own * L, kind), np.ones(V * L, kind), np.ones(E * L, kind), np.ones(V * L, kind)
+    )
+    logs, holds = np.zeros(max(V, E) + 8), np.full(L, -1)
+    moved, change = np.zeros(L, kind), np.zeros(L, kind)
+    for begin in range(0, rows.shape[0], L):
+        n = min(np.int64(L), rows.shape[0] - begin)
+        for lane in range(L):  # those to spare repeat the last; first messages are not read
+            i = rows[begin + min(lane, n - 1)]
+            _exponentials(given.log_odds[i], given.clamp, logs, x.prior, lane)
+            if own > 0:
+                _exponentials(given.w[i], np.inf, logs, x.own, lane)
+            holds[lane] = rows[begin + lane] if lane < n else -1
+        _collect(strict(x.m), 0, s, x)
+        _compare(s, x, x.m, moved, change)
+        _finish(s, x, holds, given, found)
+
+
+@jit
+def _shared(pair, given, W, F):
     """Odds of shared weights, slot by slot, and of shared first messages."""
+    w, first = given.w, given.first
     for e in range(pair.shape[0]):
         W[e] = math.exp(w[0, pair[e]]) if w.shape[0] == 1 else 1.0
         F[e] = math.exp(first[0, e]) if first.shape[0] == 1 else 1.0
@@ -481,45 +431,30 @@ def _shared(pair, w, first, W, F):
 
 
 @jit
-def _room(n_variables, log_z):
-    """Scratch of ``_totals``."""
-    size = n_variables * 8 if log_z.shape[0] > 0 else 0
-    return np.ones(size), np.ones(size), np.ones(32)
-
-
-@jit
-def propagate(
-    ptr, rev, pair, slot, scope, core, order, up,
-    rows, log_odds, known, w, first, clamp,
-    tol, floor, max_iters, damping, stop,
-    probs, iterations, converged, residual, log_z, joint,
-):  # fmt: skip
+def propagate(s, given, rows, how, found):
     """Run the instances ``rows``; see :func:`minfer.solvers.lanes.abreast`.
 
-    Slots, variables and pairs as in Wiring and Mesh; ``pair`` (E,) is a slot's pair, ``up`` the
-    slot of each variable of ``order`` towards the core (-1: a root). ``w`` (n or 1, P) and
-    ``first`` (n or 1, E) are logs. ``known`` (n,) tells where infinite log-odds are; all are held
-    within ``clamp``. ``stop[0]``, once set, ends all runs where they are. Arithmetic has the
-    precision of ``probs``.
+    ``s`` is a LaneStructure, ``given`` LaneRows and ``found`` LaneAnswers, all of that file;
+    ``how``: (tol, floor, max_iters, damping). Arithmetic has the precision of ``found.probs``.
     """
-    L = lanes_of(probs)
-    kind, flat = probs.dtype, probs.reshape(-1)
-    V, E = ptr.shape[0] - 1, rev.shape[0]
-    own = w.shape[1] if w.shape[0] > 1 else 0
-    W, F = _shared(pair, w, first, np.empty(E, kind), np.empty(E, kind))
+    tol, floor, max_iters, damping = how
+    L, kind = lanes_of(found.probs), found.probs.dtype
+    V, E = s.ptr.shape[0] - 1, s.rev.shape[0]
+    own = given.w.shape[1] if given.w.shape[0] > 1 else 0
+    W, F = _shared(s.pair, given, np.empty(E, kind), np.empty(E, kind))
     logs = np.zeros(max(V, E) + 8)
-    on, off, four = _room(V, log_z)
     size = E + V + own
     padded = size + L - size % L
     length = padded + V
     # an instance is its messages, prior and weights; in lanes, or a row of the park with beliefs
     # at its end
     run, bel, half = np.ones(size * L, kind), np.ones(V * L, kind), np.full(V, 0.5)
-    m, prior, wl = run[: E * L], run[E * L : (E + V) * L], run[(E + V) * L :]
     park, which = np.ones(2 * L * length, kind), np.zeros(L, np.int64)
     judged, was, out = np.ones(padded * L, kind), np.ones(V * L, kind), np.ones(E * L, kind)
-    m_p, prior_p = judged[: E * L], judged[E * L : (E + V) * L]
-    w_p = judged[(E + V) * L : size * L]
+    a, b, c = E * L, (E + V) * L, size * L
+    x = LaneNumbers(W, run[b:], run[a:b], run[:a], bel)
+    parked = LaneNumbers(W, judged[b:c], judged[a:b], judged[:a], was)
+    updated = LaneNumbers(W, judged[b:c], judged[a:b], out, was)
     change, moved = np.zeros(L, kind), np.zeros(L, kind)
     change_p, moved_p = np.zeros(L, kind), np.zeros(L, kind)
     # the instance in each lane and row (-1: none), its iterations and sweeps, when it is quiet
@@ -550,28 +485,20 @@ def propagate(
             if runs[lane] < 0 and forward and begin < n and n_run + n_wait < L:
                 i = rows[begin]
                 begin += 1
-                _enter(i, log_odds, w, first, F, clamp, logs, lane, L, prior, wl, m)
+                _enter(i, given, F, logs, lane, x)
                 _move(half, 0, 1, bel, lane, L, V)
-                if known[i]:
-                    _announce(i, log_odds, ptr, rev, pair, W, wl, lane, L, m, bel)
-                _collect(lone(m), lane, ptr, rev, pair, order, up, W, wl, prior, m)
+                if given.known[i]:
+                    _announce(i, given.log_odds, s, x, lane)
+                _collect(lone(run), lane, s, x)
                 runs[lane], count[lane], done[lane] = i, 0, 0
                 trigger[lane], last[lane] = tol, np.inf
                 n_run += 1
-        halt, alone = stop[0] != 0, n_run <= FEW
+        halt, alone = found.stop[0] != 0, n_run <= FEW
         for lane in range(0 if halt or n_run == 0 else L if alone else 1):
-            if alone and runs[lane] < 0:
-                continue
-            if alone:
-                _sweep(
-                    lone(m), lane, ptr, rev, pair, core, W, wl, prior, m, m, bel, forward, damping,
-                    change, moved,
-                )  # fmt: skip
-            else:
-                _sweep(
-                    strict(m), lane, ptr, rev, pair, core, W, wl, prior, m, m, bel, forward,
-                    damping, change, moved,
-                )  # fmt: skip
+            if not alone:
+                _sweep(strict(run), lane, s, x, x.m, forward, damping, change, moved)
+            elif runs[lane] >= 0:
+                _sweep(lone(run), lane, s, x, x.m, forward, damping, change, moved)
         forward = not forward
         lane = 0
         while lane < L or (n_run == 0 and n_park > 0):
@@ -585,13 +512,12 @@ def propagate(
                     holds[j] = which[j] * length
                 for k in range(0, size, L):
                     rows_into_lanes(park, holds, k, judged)
-                for e in range(E * L if order.shape[0] > 0 else 0):
-                    out[e] = m_p[e]  # from trees nothing comes
+                for e in range(E * L if s.order.shape[0] > 0 else 0):
+                    out[e] = judged[e]  # from trees nothing comes
                 _sweep(
-                    strict(m), np.int64(0), ptr, rev, pair, core, W, w_p, prior_p, m_p, out, was,
-                    np.bool_(True), 0.0, change_p, moved_p,
-                )  # fmt: skip
-                _compare(ptr, core, prior_p, m_p, out, was, moved_p, change_p)
+                    strict(run), np.int64(0), s, parked, out, np.bool_(True), 0.0, change_p, moved_p
+                )
+                _compare(s, parked, out, moved_p, change_p)
                 unproved = 0
                 for k in range(L):
                     holds[k] = -1
@@ -613,25 +539,18 @@ def propagate(
                             n_wait += 1
                             continue
                     holds[k] = i
-                    iterations[i], converged[i], residual[i] = count_p[j], passed, worst
+                    found.iterations[i], found.converged[i] = count_p[j], passed
+                    found.residual[i] = worst
                     if not passed:
                         unproved += 1
-                        _move(m_p, k, L, out, k, L, E)  # as before the update
+                        _move(judged, k, L, out, k, L, E)  # as before the update
                         if worst <= tol:  # quiet, but not confirmed
-                            residual[i] = np.nextafter(tol, 1.0)
+                            found.residual[i] = np.nextafter(tol, 1.0)
                     parks[j] = -1
                 n_park = 0
                 if unproved > 0:
-                    _read(ptr, core, prior_p, out, was)
-                _distribute(ptr, rev, pair, order, up, W, w_p, prior_p, out, was)
-                for k in range(L):
-                    if holds[k] >= 0:
-                        _move(was, k, L, flat, holds[k] * V, 1, V)
-                if log_z.shape[0] > 0:
-                    _totals(
-                        ptr, slot, scope, W, w_p, prior_p, out, holds, log_odds, clamp, log_z,
-                        joint, on, off, four,
-                    )  # fmt: skip
+                    _compare(s, updated, out, moved_p, change_p)
+                _finish(s, updated, holds, given, found)
                 if lane == L:
                     break
                 continue
