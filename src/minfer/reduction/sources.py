@@ -201,7 +201,7 @@ class JoinTemplates:
         self, template: int, key: NDArray[np.float64], least: float
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Pairs of a template with key[a] * key[b] >= least, by number: scope (n, 2), ids (n,)."""
-        from minfer.kernels.scores.ranked import NO_LOOKUPS, OPS, Tests
+        from minfer.kernels.scores.ranked import NO_LOOKUPS, OPS, Sides, Tests
 
         j, key = self._joined[template], self._checked(key)
         q, likely = key[j.left], key[j.right]
@@ -212,10 +212,12 @@ class JoinTemplates:
         op = OPS.index("<" if j.symmetric else "<>")
         own = j.own[near].astype(np.int32)
         tests = Tests(np.array([op]), own[None], right[None], np.zeros((0, 2), np.int64))
-        found = joined(
-            ranks, (near, right), j.of_left[near], q, False, np.arange(2),
-            (float(least), math.inf), tests, NO_LOOKUPS, np.empty((CHUNK, 2), np.int32),
+        sides = Sides(
+            j.of_left[near], near, q[near], ranks.start, right, ranks.q, np.arange(2)
         )  # fmt: skip
+        found = joined(
+            sides, q, (float(least), math.inf), tests, NO_LOOKUPS, np.empty((CHUNK, 2), np.int32)
+        )
         codes = [places[:, 0].astype(np.int64) << 32 | places[:, 1] for places in found]
         code = np.sort(np.concatenate([np.zeros(0, np.int64), *codes]), kind="stable")
         a, b = code >> 32, code & 0xFFFFFFFF

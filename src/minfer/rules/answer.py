@@ -177,8 +177,8 @@ class Answer:
                     where.append(f"a{k} = {seen[term.name]}")
                 seen[term.name] = f"a{k}"
         condition = f" where {' and '.join(where)}" if where else ""
-        got = store.con.execute(f"select distinct id from {p.table}{condition}").fetchnumpy()
-        ids = np.asarray(got["id"])
+        got = store.con.arrays(f"select distinct id from {p.table}{condition}")
+        ids = got["id"]
         ids = ids[np.lexsort((ids, -self.probabilities[ids]))]
         return list(zip(store.atom_texts(ids), self.probabilities[ids].tolist()))
 

@@ -27,7 +27,7 @@ class Block:
     automaton: tuple[NDArray[np.int32], NDArray[np.bool_]] | None = None  # steps; accepting ends
     count: NDArray[np.int64] | None = None
     key: NDArray[np.int64] | None = None
-    plain: bool = False  # whether it is of a clause without quantifiers, which joins find
+    listed: bool = False  # whether its bindings can be found one by one (Part.listed)
     both: bool = False  # whether each stands for the same clause with its two atoms turned, too
 
     def __len__(self) -> int:

@@ -77,12 +77,8 @@ class OpenLiteral:
 
     @property
     def false(self) -> str:
-        """SQL of the probability that the literal is false, by the column ``p``."""
-        return self.false_by("p")
-
-    def false_by(self, column: str) -> str:
-        """SQL of the probability that the literal is false, by a column of its atom's table."""
-        p = f"{self.alias}.{column}"
+        """SQL of the probability that the literal is false."""
+        p = f"{self.alias}.p"
         p = f"coalesce({p}, 0)" if self.optional else p
         return f"(1 - {p})" if self.positive else p
 
@@ -168,6 +164,11 @@ class ClauseJoin:
             groups = names + keys
             text += f" group by {', '.join(groups)}" if groups else ""
         return text
+
+    def values_sql(self, names: Iterable[str], conditions: Iterable[str] = ()) -> str:
+        """Values v0, v1, ... of some variables."""
+        listed = ", ".join(f"{self.variables[v]} as v{k}" for k, v in enumerate(names))
+        return f"select {listed or '0 as v'} {self.from_where(conditions)}"
 
     def count_sql(self) -> str:
         """How many bindings there are that evidence leaves open."""
@@ -295,12 +296,12 @@ class Builder:
         literals: Sequence[Formula],
         need: Iterable[str] = (),
         everything: bool = False,
-        merging: bool = True,
+        given: Source | None = None,
     ) -> list[ClauseJoin]:
         """The joins of a clause of plain literals, every variable of ``need`` bound.
 
-        ``everything``: also groundings that are false whatever the open atoms are. Without
-        ``merging`` they are all there, one for each binding, the same factors or not.
+        All bindings are there, whether they give the same factor or not. ``everything``: also those
+        that are false whatever the open atoms are. ``given``: a source whose variables are bound.
         """
         positives: list[Formula] = []
         rest: list[Formula] = []
@@ -312,21 +313,16 @@ class Builder:
             if isinstance(x, Not) and self.store.predicates[_atom(x).predicate].open
         ]  # fmt: skip
         complete = [x for x in positives if self.store.predicates[_atom(x).predicate].complete]
-        if everything or sure or complete or not positives:
-            join = self._join(rest, positives, need)
-            return self.unmerged(join, literals) if merging else [join]
+        if given is not None or everything or sure or complete or not positives:
+            return [self._join(rest, positives, need, given=given)]
         joins = []  # one open atom at least is a candidate: the first such, in turn
         for k in range(len(positives)):
             order = [positives[k], *positives[:k], *positives[k + 1 :]]
             join = self._join(rest, order, need, first=True)
             absent = tuple(f"{x.alias}.id is null" for x in join.literals[1 : k + 1])
             back = [*range(1, k + 1), 0, *range(k + 1, len(positives))]
-            whole = replace(
-                join,
-                conditions=join.conditions + absent,
-                literals=tuple(join.literals[i] for i in back),
-            )
-            joins += self.unmerged(whole, literals) if merging else [whole]
+            ordered = tuple(join.literals[i] for i in back)
+            joins.append(replace(join, conditions=join.conditions + absent, literals=ordered))
         return joins
 
     def _join(
@@ -335,9 +331,13 @@ class Builder:
         positives: Sequence[Formula],
         need: Iterable[str],
         first: bool = False,
+        given: Source | None = None,
     ) -> ClauseJoin:
         store, bound = self.store, dict[str, str]()
         sources: list[Source] = []
+        if given is not None:
+            sources.append(given)
+            bound |= {v: f"{given.alias}.{c}" for v, c in given.variables}
         open_literals: list[OpenLiteral] = []
         conditions: list[str] = []
         later: list[Formula] = []

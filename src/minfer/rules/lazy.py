@@ -134,7 +134,7 @@ def worth_it(grounder: Grounder) -> bool:
     total = 0.0
     enough = max(AUTO_FROM, AUTO_RATIO * rows)
     for part in grounder.parts:
-        if grounder.easy(part):
+        if part.kind == "clause":
             total += count_part(grounder, part, 0.0, enough=enough - total)[0]
     return enough < total <= AUTO_UP_TO
 

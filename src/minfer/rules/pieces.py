@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from minfer.rules.conditions import contradictory, implied
 
 if TYPE_CHECKING:
@@ -34,6 +37,11 @@ class Piece:
     join: ClauseJoin
     alone: bool
     most: float
+
+    @property
+    def positive(self) -> NDArray[np.bool_]:
+        """The signs of its literals."""
+        return np.array([x.positive for x in self.join.literals])
 
     @property
     def false(self) -> str:

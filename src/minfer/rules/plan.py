@@ -145,7 +145,7 @@ def count_part(
 
     A bound that is not above ``enough`` is returned as soon as it is found.
     """
-    kind, joins = grounder.kind(part), grounder.bindings(part)
+    kind, joins = part.kind, grounder.bindings(part)
     if kind == "written out":
         classes = grounder.builder(part).classes
         sizes = [grounder.store.domain(classes[v])[1] for v in grounder.free(part)]

@@ -372,8 +372,8 @@ class Rules:
         classes = variable_classes(store, rule.formula)
         for k, name in enumerate(rule.plus):
             table, _ = store.domain(classes[name])
-            codes = store.con.execute(f"select v from {table}").fetchnumpy()["v"]
-            values = set(store.texts(np.asarray(codes), classes[name]))
+            codes = store.con.arrays(f"select v from {table}")["v"]
+            values = set(store.texts(codes, classes[name]))
             for key, _ in rule.weights or ():
                 if key[k] not in values:
                     hint = did_you_mean(key[k], values)

@@ -109,7 +109,6 @@ class Predicate:
     unique: tuple[tuple[int, ...], bool] | None = None  # determined columns; True: exactly one
     kind: str = "columns"
     sql_types: tuple[str, ...] = ()  # of the columns that were given
-    numbers: tuple[str, ...] = ("field", "p")  # columns of an open predicate's atoms
 
     @property
     def arity(self) -> int:
@@ -514,7 +513,7 @@ class Store:
                 return str(row[0])
         hint = ""
         if coding.kind == "text":
-            rows = self.con.execute(f"select v from {coding.table} limit 10000").fetchall()
+            rows = self.con.rows(f"select v from {coding.table} limit 10000")
             hint = did_you_mean(text, [r[0] for r in rows])
         if not hint and "rule `" in who and text[:1].isupper():
             hint = "; variables begin with a small letter"
@@ -565,7 +564,7 @@ class Store:
 
         Returns their number.
         """
-        got = [np.asarray(x) for x in self.con.execute(rows).fetchnumpy().values()]
+        got = list(self.con.arrays(rows).values())
         if not all(x.dtype == np.int32 for x in got):
             return self.con.make(
                 table, f"with r as ({rows}) select a0, a1 from r union select a1, a0 from r"
@@ -588,8 +587,7 @@ class Store:
     def _has_twins(self, table: str, args: list[str]) -> bool:
         """Whether a row is given twice; sorting is several times faster than the database here."""
         if len(args) <= 2:
-            columns = self.con.execute(f"select {', '.join(args)} from {table}").fetchnumpy()
-            got = [np.asarray(x) for x in columns.values()]
+            got = list(self.con.arrays(f"select {', '.join(args)} from {table}").values())
             if all(x.dtype == np.int32 for x in got):
                 key = got[0].astype(np.int64)
                 if len(got) == 2:
@@ -810,37 +808,33 @@ class Store:
 
     def fields(self) -> NDArray[np.float64]:
         """Prior log-odds of all atoms, infinite for known ones, shape (atoms,)."""
-        out = np.empty(self.n_atoms)
-        for p in self.open_predicates:
-            got = self.con.execute(f"select id, field from {p.atoms}").fetchnumpy()
-            out[got["id"]] = got["field"]
-        return out
+        return self._atoms("field", np.float64)
 
     def known(self) -> NDArray[np.int8]:
         """0 false, 1 true, 2 not known; shape (atoms,)."""
-        out = np.empty(self.n_atoms, dtype=np.int8)
+        return self._atoms("known", np.int8)
+
+    def _atoms(self, column: str, kind: type) -> NDArray[Any]:
+        """A column of all atoms, by their ids."""
+        out = np.empty(self.n_atoms, dtype=kind)
         for p in self.open_predicates:
-            got = self.con.execute(f"select id, known from {p.atoms}").fetchnumpy()
-            out[got["id"]] = got["known"]
+            got = self.con.arrays(f"select id, {column} from {p.atoms}")
+            out[got["id"]] = got[column]
         return out
 
-    def set_column(self, column: str, values: ArrayLike) -> None:
-        """Replace a column of all atoms, by their ids, or add it: probabilities ``p``, or ``m``,
-        those that messages are made of.
-        """
-        numbers = real_numbers(values, column).astype(np.float64)
+    def set_probabilities(self, values: ArrayLike) -> None:
+        """Replace ``p`` of all atoms, by their ids."""
+        numbers = real_numbers(values, "p").astype(np.float64)
         if numbers.shape != (self.n_atoms,):
-            raise ModelError(f"{column} has shape {numbers.shape}, not ({self.n_atoms},)")
+            raise ModelError(f"p has shape {numbers.shape}, not ({self.n_atoms},)")
         for p in self.open_predicates:
             part = np.ascontiguousarray(numbers[p.first : p.first + p.n])
             ids = np.arange(p.first, p.first + p.n, dtype=np.int32)
             self.con.register("replacing", {"rid": ids, "x": part})
-            if column in p.numbers:
-                every = f"* exclude (rid, x) replace (x as {column})"
-            else:
-                every, p.numbers = f"* exclude (rid, x), x as {column}", (*p.numbers, column)
             made = self.con.make(  # rows are in the order of their ids
-                p.atoms, f"select {every} from {p.atoms} positional join replacing where id = rid"
+                p.atoms,
+                f"select * exclude (rid, x) replace (x as p) from {p.atoms} positional join "
+                "replacing where id = rid",
             )
             self.con.unregister("replacing")
             if made != p.n:
@@ -852,22 +846,19 @@ class Store:
     def texts(self, codes: NDArray, number: int) -> list[str]:
         """Values of a class as they are written."""
         coding = self.coding(number)
-        codes = np.ma.getdata(codes)
         if coding.kind != "text":
             return [value_text(x) for x in codes.tolist()]
         if not len(codes):
             return []
         if coding.n <= _FEW_TEXTS:
             if number not in self._texts:
-                rows = self.con.execute(f"select id, v from {coding.table}").fetchall()
+                rows = self.con.rows(f"select id, v from {coding.table}")
                 self._texts[number] = dict(rows)
             known = self._texts[number]
             return [known.get(x, "?") for x in codes.tolist()]
         different, places = np.unique(codes, return_inverse=True)
         self.con.register("codes", {"id": different.astype(np.int32)})
-        rows = self.con.execute(
-            f"select c.id, d.v from codes c join {coding.table} d on d.id = c.id"
-        ).fetchall()
+        rows = self.con.rows(f"select c.id, d.v from codes c join {coding.table} d on d.id = c.id")
         self.con.unregister("codes")
         found = dict(rows)
         words = [found.get(int(x), "?") for x in different]
@@ -894,11 +885,11 @@ class Store:
             if len(mine) < p.n:
                 self.con.register("wanted", {"id": mine})
                 rows += " join wanted w on w.id = a.id"
-            got = self.con.execute(rows).fetchnumpy()
+            got = self.con.arrays(rows)
             if len(mine) < p.n:
                 self.con.unregister("wanted")
             words = [self.texts(got[a], k) for a, k in zip(p.arguments, p.classes)]
-            for i, args in zip(np.asarray(got["id"]).tolist(), zip(*words)):
+            for i, args in zip(got["id"].tolist(), zip(*words)):
                 out[i] = f"{p.name}({', '.join(map(as_argument, args))})"
         return [out[i] for i in wanted.tolist()]
 

@@ -134,10 +134,24 @@ class Database:
         if folder is not None:
             weakref.finalize(self, _remove, folder, os.getpid())
 
-    def execute(self, sql: str) -> Found:
+    def execute(self, sql: str) -> None:
         """Run a statement."""
         with self.enough():
-            return Found(self, self.con.execute(sql))
+            self.con.execute(sql)
+
+    def rows(self, sql: str) -> list[Any]:
+        """An answer as tuples."""
+        with self.enough():
+            return self.con.execute(sql).fetchall()
+
+    def columns(self, sql: str) -> dict[str, Any]:
+        """An answer by columns, masked arrays where values are missing."""
+        with self.enough():
+            return self.con.execute(sql).fetchnumpy()
+
+    def arrays(self, sql: str) -> dict[str, np.ndarray]:
+        """An answer of which nothing is missing, by columns."""
+        return {name: np.ma.getdata(column) for name, column in self.columns(sql).items()}
 
     @contextmanager
     def enough(self) -> Iterator[None]:
@@ -158,7 +172,7 @@ class Database:
 
     def one(self, sql: str) -> Any:
         """The first row of an answer, or None."""
-        rows = self.execute(sql).fetchall()
+        rows = self.rows(sql)
         return rows[0] if rows else None
 
     def make(self, table: str, sql: str) -> int:
@@ -199,28 +213,6 @@ class Database:
     def unregister(self, name: str) -> None:
         """It is no relation any more."""
         self.con.unregister(name)
-
-
-class Found(NamedTuple):
-    """What a statement found; some of the work may be done only now that it is fetched."""
-
-    database: Database
-    rows: Any
-
-    def fetchall(self) -> list[Any]:
-        """Tuples."""
-        with self.database.enough():
-            return self.rows.fetchall()
-
-    def fetchnumpy(self) -> dict[str, Any]:
-        """Arrays by column."""
-        with self.database.enough():
-            return self.rows.fetchnumpy()
-
-    def df(self) -> Any:
-        """A data frame of pandas."""
-        with self.database.enough():
-            return self.rows.df()
 
 
 def _no_memory(error: Exception, limit: str | None) -> RefusedError:
@@ -511,7 +503,7 @@ def _check_parquet(reader: Database, path: str, first: str, what: str) -> None:
 
     def columns(path: str) -> list[str]:
         sql = f"select name, num_children from parquet_schema({quoted(reader.files[_full(path)])})"
-        rows = iter(reader.execute(sql).fetchall())
+        rows = iter(reader.rows(sql))
         found = []
         for _ in range(next(rows)[1] or 0):
             name, below = next(rows)
@@ -539,7 +531,7 @@ def _bring(con: Database, name: str, reader: Database, sql: str, what: str) -> N
     types = columns_of(reader, "minfer_brought")
     columns = {c: t for c, t in types.items() if t in _AS_THEY_ARE}
     listed = [named(c) if c in columns else f"{named(c)}::varchar as {named(c)}" for c in types]
-    got = reader.execute(f"select {', '.join(listed)} from minfer_brought").fetchnumpy()
+    got = reader.columns(f"select {', '.join(listed)} from minfer_brought")
     con.register("brought", {c: _array(values) for c, values in got.items()})
     back = {c: "VARCHAR" if _NESTED.search(t) else t for c, t in types.items()}
     con.make(
@@ -662,9 +654,7 @@ def _table_sql(reader: Database, table: str, place: str) -> tuple[str, bool]:
     """SQL of all rows of a table or view, and whether they just lie there."""
     in_file = "from duckdb_{}() where database_name = 'source_db' and schema_name = 'main'"
     tables, views = in_file.format("tables"), in_file.format("views") + " and not internal"
-    rows = reader.execute(
-        f"select table_name, sql {tables} union all select view_name, null {views}"
-    ).fetchall()
+    rows = reader.rows(f"select table_name, sql {tables} union all select view_name, null {views}")
     found = {name.lower(): (name, text) for name, text in rows}
     if table.lower() not in found:
         raise _no_table(place, table, [name for name, _ in rows])
@@ -826,9 +816,9 @@ def as_kind(
         import polars
 
         return polars.from_arrow(table)
-    found = con.execute(sql)
     if kind == "pandas":
-        frame = found.df()
+        with con.enough():
+            frame = con.con.execute(sql).df()
         frame.columns = list(names)
         return frame
-    return {name: _array(values) for name, values in zip(names, found.fetchnumpy().values())}
+    return {name: _array(values) for name, values in zip(names, con.columns(sql).values())}

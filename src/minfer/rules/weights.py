@@ -34,7 +34,7 @@ from minfer.rules import tables
 from minfer.rules.blocks import Block
 from minfer.rules.formulas import atoms
 from minfer.rules.gains import false_given
-from minfer.rules.ground import Grounder, Grounding, Keys, Part
+from minfer.rules.ground import Grounder, Grounding, Part
 from minfer.rules.model import block_weights, build, weight_of
 from minfer.rules.parse import Rule, parse_rule
 from minfer.rules.plan import check_size
@@ -349,16 +349,14 @@ class _Labelled:
             raw, columns, p.classes, store.truth_sql(raw, truth, what), known=False
         )
         on = " and ".join(f"a.{c} = l.{c}" for c in p.arguments)
-        got = store.con.execute(
-            f"select a.id as id, l.truth as truth, l.clash as clash from "
+        got = store.con.arrays(
+            f"select coalesce(a.id, -1) as id, l.truth as truth, l.clash as clash from "
             f"({by_atom(rows, p.arguments, p.symmetric)}) l left join {p.atoms} a on {on}"
-        ).fetchnumpy()
-        missing = np.ma.getmaskarray(got["id"])
-        ids = np.asarray(np.ma.getdata(got["id"]))[~missing]
-        true = np.asarray(np.ma.getdata(got["truth"])).astype(bool)
-        clash = np.asarray(np.ma.getdata(got["clash"])).astype(bool)
-        if clash[~missing].any():
-            atom = store.atom_texts(ids[clash[~missing]][:1])[0]
+        )
+        missing, true = got["id"] < 0, got["truth"].astype(bool)
+        ids, clash = got["id"][~missing], got["clash"][~missing].astype(bool)
+        if clash.any():
+            atom = store.atom_texts(ids[clash][:1])[0]
             raise ContradictionError(f"{what}: {atom} is both true and false")
         n_rows = store.con.one(f"select count(*) from ({rows})")[0]
         n_given = store.con.one(f"select count(*) from {raw.name}")[0]
@@ -410,9 +408,8 @@ class _Labelled:
         try:
             for part in self.grounder.parts:
                 rule, kept = self.grounder.rules[part.rule], self.weights.kept[part.rule]
-                keys = Keys(self.store, self.grounder, part.rule)
-                found = list(self._of_part(part, keys))
-                texts = keys.texts() if rule.plus else None
+                found = list(self._of_part(part))
+                texts = self.grounder.keys[part.rule].texts() if rule.plus else None
                 numbers = weight_of(rule, texts) if kept else None
                 for ids, key, difference in found:
                     if numbers is not None:
@@ -443,22 +440,20 @@ class _Labelled:
             )
             self.store.con.unregister("labelled")
 
-    def _of_part(
-        self, part: Part, keys: Keys
-    ) -> Iterator[tuple[NDArray, NDArray | None, NDArray[np.float64]]]:
+    def _of_part(self, part: Part) -> Iterator[tuple[NDArray, NDArray | None, NDArray[np.float64]]]:
         """Atoms, rows of keys, and differences."""
-        if not self.grounder.easy(part):
-            for block in self.grounder.blocks(part, keys):
+        if part.kind != "clause":
+            for block in self.grounder.blocks(part):
                 yield from block_differences(block, self.y, self.group)
             return
         plus = self.grounder.rules[part.rule].plus
         for join in self.grounder.bindings(part):
             for sql, sign in self._queries(join):
-                got = self.store.con.execute(sql).fetchnumpy()
-                ids = np.asarray(np.ma.getdata(got["id"])).astype(np.int64)
+                got = self.store.con.arrays(sql)
+                ids = got["id"].astype(np.int64)
                 if not len(ids):
                     continue
-                key = keys.rows([got[f"k{k}"] for k in range(len(plus))]) if plus else None
+                key = self.grounder.keys[part.rule].rows([got[f"k{k}"] for k in range(len(plus))])
                 yield ids, key, part.share * sign * np.asarray(got["n"], dtype=np.float64)
 
     def _queries(self, join: ClauseJoin) -> Iterator[tuple[str, float]]:
