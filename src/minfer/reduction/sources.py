@@ -129,7 +129,18 @@ class _Joined(NamedTuple):
     n_values: int
     own: NDArray[np.int64]  # the place of a left member in ``right``, past its end if not there
     row: NDArray[np.int64]
+    start: NDArray[np.int64]  # the places in ``right`` that share a left member's value
+    stop: NDArray[np.int64]
     symmetric: bool
+
+    @property
+    def every(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Places of all pairs, by a and b."""
+        n = self.stop - self.start
+        a = np.repeat(np.arange(len(n)), n)
+        b = np.arange(len(a)) - np.repeat(np.cumsum(n) - self.stop, n)
+        good = b > self.own[a] if self.symmetric else b != self.own[a]
+        return a[good], b[good]
 
     def sums(self, key: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
         """Of each value the sum of key over both sides."""
@@ -201,9 +212,16 @@ class JoinTemplates:
         self, template: int, key: NDArray[np.float64], least: float
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Pairs of a template with key[a] * key[b] >= least, by number: scope (n, 2), ids (n,)."""
+        j, key = self._joined[template], self._checked(key)
+        a, b = j.every if least <= 0 else self._ranked(j, key, float(least))
+        return np.stack([j.left[a], j.right[b]], axis=1), j.row[a] + b - (b > j.own[a])
+
+    def _ranked(
+        self, j: _Joined, key: NDArray[np.float64], least: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Places of the pairs with key[a] * key[b] >= least, by a and b."""
         from minfer.kernels.scores.ranked import NO_LOOKUPS, OPS, Sides, Tests
 
-        j, key = self._joined[template], self._checked(key)
         q, likely = key[j.left], key[j.right]
         some = np.flatnonzero(q.max(initial=0.0) * likely >= least).astype(np.int32)
         ranks = Ranks.of(likely[some], j.of_right[some], j.n_values)
@@ -212,16 +230,14 @@ class JoinTemplates:
         op = OPS.index("<" if j.symmetric else "<>")
         own = j.own[near].astype(np.int32)
         tests = Tests(np.array([op]), own[None], right[None], np.zeros((0, 2), np.int64))
-        sides = Sides(
-            j.of_left[near], near, q[near], ranks.start, right, ranks.q, np.arange(2)
-        )  # fmt: skip
+        sides = Sides(j.of_left[near], near, q[near], ranks.start, right, ranks.q, np.arange(2))
         found = joined(
-            sides, q, (float(least), math.inf), tests, NO_LOOKUPS, np.empty((CHUNK, 2), np.int32)
+            sides, q, (least, math.inf), tests, NO_LOOKUPS, np.empty((CHUNK, 2), np.int32)
         )
-        codes = [places[:, 0].astype(np.int64) << 32 | places[:, 1] for places in found]
+        codes = [np.sort(places[:, 0].astype(np.int64) << 32 | places[:, 1]) for places in found]
+        # rows a follow each other: all that is left to do is where a part ends within one
         code = np.sort(np.concatenate([np.zeros(0, np.int64), *codes]), kind="stable")
-        a, b = code >> 32, code & 0xFFFFFFFF
-        return np.stack([j.left[a], j.right[b]], axis=1), j.row[a] + b - (b > j.own[a])
+        return code >> 32, code & 0xFFFFFFFF
 
     def weights(
         self, template: int, scope: NDArray[np.int32], ids: NDArray[np.int64]
@@ -298,7 +314,7 @@ def _joined(join: Join, template: int, n_variables: int, first: int) -> tuple[_J
     ends = np.cumsum(n_pairs)
     row = first + ends - n_pairs - shift
     members = left, of_left, right, of_right, len(shared)
-    return _Joined(*members, own, row, bool(join.symmetric)), int(n_pairs.sum())
+    return _Joined(*members, own, row, start, stop, bool(join.symmetric)), int(n_pairs.sum())
 
 
 def _by_value(

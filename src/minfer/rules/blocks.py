@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
+
 
 @dataclass
 class Block:

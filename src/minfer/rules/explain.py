@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.basics.notebook import Face, Faced, Right
 from minfer.basics.words import counted
 from minfer.errors import visible
-from minfer.rules.blocks import Block
+from minfer.rules.blocks import Block, Floats
 from minfer.rules.formulas import substituted
 from minfer.rules.messages import messages
 from minfer.rules.model import block_weights, weight_of
@@ -91,7 +90,7 @@ def _signed(x: float) -> str:
 
 
 def explain_atom(
-    grounder: Grounder, grounding: Grounding, p: NDArray[np.float64], text: str, n: int
+    grounder: Grounder, grounding: Grounding, p: Floats, text: str, n: int
 ) -> Explanation:
     """See :meth:`minfer.rules.answer.Answer.explain`."""
     store = grounder.store
@@ -131,9 +130,7 @@ def explain_atom(
     )
 
 
-def _bindings(
-    grounder: Grounder, p: NDArray[np.float64], part: Part, ident: int
-) -> Iterator[Reason]:
+def _bindings(grounder: Grounder, p: Floats, part: Part, ident: int) -> Iterator[Reason]:
     """Reasons from a formula without quantifiers, with the values of its variables."""
     store, rule, free = grounder.store, grounder.rules[part.rule], grounder.free(part)
     selects = [
@@ -173,16 +170,14 @@ def _shown(w: float, of: Part | Block) -> float:
     return w if math.isinf(w) or of.share > 0 else -w
 
 
-def _pushes(
-    block: Block, ident: int, w: NDArray[np.float64], p: NDArray[np.float64]
-) -> list[float]:
+def _pushes(block: Block, ident: int, w: Floats, p: Floats) -> list[float]:
     """First-order messages of factors to an atom that each of them has, as log-odds."""
     with np.errstate(invalid="ignore"):
         sent = messages(block, w, p, floor=0.0)[block.scope == ident]
     return np.where(np.isnan(sent), 0.0, sent).tolist()
 
 
-def _unique_reasons(store: Store, p: NDArray[np.float64], ident: int) -> list[Reason]:
+def _unique_reasons(store: Store, p: Floats, ident: int) -> list[Reason]:
     """The functional constraint that an atom is under."""
     home = next(q for q in store.open_predicates if q.first <= ident < q.first + q.n)
     if home.unique is None:

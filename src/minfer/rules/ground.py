@@ -43,7 +43,7 @@ from minfer.rules.formulas import (
     renamed_apart,
     variables_of,
 )
-from minfer.rules.joins import Builder, ClauseJoin, OpenLiteral, Source, variable_classes
+from minfer.rules.joins import Builder, ClauseJoin, Source, alike, variable_classes
 
 if TYPE_CHECKING:
     from minfer.rules.parse import Rule
@@ -199,6 +199,10 @@ class Grounder:
             for part in parts_of(rule, k, split) for p in self._without_twins(part)
         ]  # fmt: skip
 
+    def with_rules(self, rules: Sequence[Rule]) -> Grounder:
+        """Of other rules over the same tables."""
+        return Grounder(self.store, rules, self.split, self.whole_domains)
+
     def _without_twins(self, part: Part) -> list[Part]:
         """A clause with each atom once, same(x, y) and same(y, x) too; nothing if always true."""
         kept: dict[tuple[Any, bool], Formula] = {}
@@ -348,23 +352,18 @@ class Grounder:
         for rows, kept in _by_absence(ids, uncertain):
             if not kept:
                 continue
-            scope = np.empty((len(ids[0]) if rows is None else len(rows), len(kept)), np.int32)
-            for j, k in enumerate(kept):
-                scope[:, j] = ids[k] if rows is None else ids[k][rows]
+            scope = np.stack([ids[k][rows] for k in kept], axis=1).astype(np.int32, copy=False)
+            mine = None if key is None else key[rows]
             if not len(scope):
                 continue
             if join.partly and len(kept) < len(ids):  # the rest of a binding is not to be seen
-                for places in _alike([join.literals[k] for k in kept]):
+                for places in alike([join.literals[k] for k in kept]).values():
                     scope[:, places] = np.sort(scope[:, places], axis=1)
                 signs = np.broadcast_to(positive[kept], scope.shape)
-                mine = key if key is None else key[rows]
                 yield from _merged_clauses(part, scope, signs, mine, join.times)
             else:
-                yield part.block(
-                    scope, positive=positive[kept],
-                    count=count if rows is None or count is None else count[rows],
-                    key=key if rows is None or key is None else key[rows],
-                )  # fmt: skip
+                n = None if count is None else count[rows]
+                yield part.block(scope, positive=positive[kept], count=n, key=mine)
 
     def check_violated(self, part: Part) -> None:
         """A hard clause that evidence makes false, no atom left to mend it."""
@@ -379,12 +378,9 @@ class Grounder:
                 builder = Builder(self.store, builder.rule, builder.classes, True)
         for join in builder.joins(part.literals, everything=everywhere):
             false = [f"{x.id} = -1" for x in join.literals]
-            names = [n for n in join.variables if n in builder.classes]
-            listed = ", ".join(join.variables[n] for n in names) or "1"
-            sql = f"select {listed} {join.from_where(false)} limit 1"
-            row = self.store.con.one(sql)
+            row = self.store.con.one(f"{join.values_sql(join.variables, false)} limit 1")
             if row is not None:
-                self._contradiction(part, names, row)
+                self._contradiction(part, join.variables, row)
 
     def _has_candidates(self, builder: Builder, literal: Formula) -> bool:
         """Whether some atom of an open literal is a candidate."""
@@ -398,13 +394,11 @@ class Grounder:
         """Clauses with EXIST: rows of a driving table, and for each the literals of its terms."""
         store, rule = self.store, self.rules[part.rule]
         names, join = self.free(part), self.bindings(part)[0]
-        select = [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
+        select = ["(row_number() over () - 1)::integer as r"]
+        select += [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
         select += [f"{x.id} as i{k}" for k, x in enumerate(join.literals)]
         table = store.fresh("driver")
-        store.con.execute(
-            f"create temp table {table} as select (row_number() over () - 1)::integer as r, "
-            f"{', '.join(select) or '0 as v'} {join.from_where()}"
-        )
+        store.con.make(table, f"select {', '.join(select)} {join.from_where()}")
         got = store.con.arrays(f"select * from {table} order by r")
         n = len(got["r"])
         rows = [np.arange(n, dtype=np.int64)] * len(join.literals)
@@ -418,17 +412,14 @@ class Grounder:
                 literals = opposite.parts if isinstance(opposite, Or) else (opposite,)
                 (of,) = self.builder(part).joins(literals, term.variables, given=driver)
                 ident = of.literals[0].id if of.literals else "-1"
-                sql = f"select d.r as r, {ident} as i {of.from_where()}"
-                found = store.con.arrays(sql)
-                rows.append(np.asarray(found["r"], dtype=np.int64))
+                found = store.con.arrays(f"select d.r as r, {ident} as i {of.from_where()}")
+                rows.append(found["r"].astype(np.int64))
                 ids.append(found["i"].astype(np.int64))
                 satisfied[rows[-1][ids[-1] < 0]] = True
                 positive = not (of.literals and of.literals[0].positive)
                 signs.append(np.full(len(ids[-1]), positive))
         store.con.execute(f"drop table {table}")
-        row, atom, sign = (np.concatenate(x) if x else np.zeros(0, np.int64)
-                           for x in (rows, ids, signs))  # fmt: skip
-        sign = sign.astype(bool)
+        row, atom, sign = map(np.concatenate, (rows, ids, signs))
         good = (atom >= 0) & ~satisfied[row]
         row, atom, sign = row[good], atom[good], sign[good]
         order = np.lexsort((sign, atom, row))
@@ -585,6 +576,7 @@ class Keys:
     def __init__(self, store: Store, rule: Rule) -> None:
         self.store, self.rule = store, rule
         self.found: dict[tuple[Any, ...], int] = {}
+        self._texts: list[tuple[str, ...]] = []
 
     def rows(self, columns: Sequence[Any]) -> NDArray[np.int64] | None:
         """Numbers of values of the variables with a +, a column each; None where there are none."""
@@ -596,12 +588,13 @@ class Keys:
         return np.array(place, dtype=np.int64)[which.ravel()]
 
     def texts(self) -> list[tuple[str, ...]]:
-        classes = variable_classes(self.store, self.rule.formula)
-        columns = [
-            self.store.texts(np.array(x), classes[v])
-            for v, x in zip(self.rule.plus, zip(*self.found))
-        ]
-        return list(zip(*columns))
+        """The values of each row, as they are written."""
+        new = list(self.found)[len(self._texts) :]
+        if new:
+            classes = variable_classes(self.store, self.rule.formula)
+            columns = zip(self.rule.plus, zip(*new))
+            self._texts += zip(*(self.store.texts(np.array(x), classes[v]) for v, x in columns))
+        return list(self._texts)
 
 
 class _World:
@@ -780,12 +773,12 @@ def _bound_without_heads(literals: Sequence[Formula], store: Store) -> bool:
 
 def _by_absence(
     ids: Sequence[NDArray[np.int32]], uncertain: Sequence[int]
-) -> Iterator[tuple[NDArray[np.int64] | None, list[int]]]:
+) -> Iterator[tuple[NDArray[np.int64] | slice, list[int]]]:
     """Rows by which literals are left (their id is not -1), and these literals."""
     everything = list(range(len(ids)))
     uncertain = [k for k in uncertain if len(ids[k]) and ids[k].min() < 0]
     if not uncertain:
-        yield None, everything
+        yield slice(None), everything
         return
     pattern = np.zeros(len(ids[0]), dtype=np.int64)
     for bit, k in enumerate(uncertain):
@@ -794,16 +787,7 @@ def _by_absence(
     codes = np.flatnonzero(np.bincount(pattern)) if few else np.unique(pattern)
     for code in codes.tolist():
         gone = {k for bit, k in enumerate(uncertain) if code >> bit & 1}
-        rows = None if code == 0 and not pattern.any() else np.flatnonzero(pattern == code)
-        yield rows, [k for k in everything if k not in gone]
-
-
-def _alike(literals: Sequence[OpenLiteral]) -> list[list[int]]:
-    """Places of literals with the same predicate and sign, where there are several."""
-    places: dict[tuple[str, bool], list[int]] = {}
-    for k, x in enumerate(literals):
-        places.setdefault((x.predicate, x.positive), []).append(k)
-    return [p for p in places.values() if len(p) > 1]
+        yield np.flatnonzero(pattern == code), [k for k in everything if k not in gone]
 
 
 def _unique_rows(code: NDArray) -> tuple[NDArray, NDArray[np.int64]]:

@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from minfer.rules.blocks import Floats
 from minfer.rules.gains import false_given
 
 if TYPE_CHECKING:
@@ -27,15 +27,11 @@ FLOOR = 1e-9  # least factor that the message of a hard rule is taken for
 
 
 def messages(
-    block: Block,
-    w: NDArray[np.float64],
-    p: NDArray[np.float64],
-    cavity: bool = False,
-    floor: float = FLOOR,
-) -> NDArray[np.float64]:
+    block: Block, w: Floats, p: Floats, cavity: bool = False, floor: float = FLOOR
+) -> Floats:
     """Messages of factors of these weights to all their atoms, (F, A)."""
 
-    def sent(chances: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sent(chances: Floats) -> Floats:
         out = np.empty(chances.shape)
         for a in range(chances.shape[1]):
             given = chances.copy()
@@ -54,12 +50,7 @@ def messages(
 
 
 def add_messages(
-    block: Block,
-    w: NDArray[np.float64],
-    p: NDArray[np.float64],
-    out: NDArray[np.float64],
-    times: float,
-    cavity: bool,
+    block: Block, w: Floats, p: Floats, out: Floats, times: float, cavity: bool
 ) -> None:
     """Add messages to the log-odds of atoms; ``cavity``: they are in ``p`` already."""
     found = times * messages(block, w, p, cavity)
@@ -67,9 +58,7 @@ def add_messages(
         out += np.bincount(block.scope[:, a], found[:, a], minlength=len(out))
 
 
-def log_message(
-    w: NDArray[np.float64], false: NDArray[np.float64], floor: float = FLOOR
-) -> NDArray[np.float64]:
+def log_message(w: Floats, false: Floats, floor: float = FLOOR) -> Floats:
     """log(1 - c u), c = 1 - e^-w and u the chance to be false; of hard rules not below a floor."""
     hard = np.isinf(w)
     out = np.empty(len(w))

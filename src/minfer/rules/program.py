@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -264,11 +265,7 @@ class Rules:
 
     def condition(self, *atoms: str) -> Rules:
         """A copy of the program that also knows these atoms: ``condition("smokes(Anna)")``."""
-        out = Rules(
-            split=self.split, unbound=self.unbound, memory_limit=self.memory_limit,
-            threads=self.threads, max_groundings=self.max_groundings,
-        )  # fmt: skip
-        out.new_constants, out.queried = self.new_constants, self.queried
+        out = copy(self)
         out._declared, out._rules = dict(self._declared), list(self._rules)
         out._evidence = list(self._evidence)
         return out.evidence(*atoms)

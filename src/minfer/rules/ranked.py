@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from minfer.kernels.scores import ranked as kernels
 from minfer.reduction.lazy import CHUNK, Ranks, joined
-from minfer.rules.conditions import Equal, comparison
+from minfer.rules.blocks import Floats
+from minfer.rules.conditions import Comparison, Equal
 
 if TYPE_CHECKING:
     from minfer.rules.joins import ClauseJoin, OpenLiteral, Source
@@ -88,9 +89,7 @@ class RankedTables:
 class _Lookup:
     """A table that is looked up by columns of the two literals that are joined."""
 
-    kind: int
-    literal: OpenLiteral | None
-    source: Source
+    literal: OpenLiteral | None  # None: there must be no row
     rows: _RankedTable
     key: list[tuple[str, str]]  # column of it: column of another source
 
@@ -102,20 +101,20 @@ def ranked(join: ClauseJoin, tables: RankedTables) -> Ranked | None:
     if join.merge or join.plus or len(mine) < 2 or not set(mine) <= set(inner):
         return None
     own: dict[str, list[str]] = {s.alias: list(s.own) for s in join.sources}
-    tests: list[tuple[str, str, str]] = []
+    tests: list[Comparison] = []
     differ: list[tuple[str, str]] = []
     for sql in dict.fromkeys(join.conditions):
         aliases = set(re.findall(r"\b([a-z_]\w*)\.\w", sql))
-        test = comparison(sql)
+        test = sql if isinstance(sql, Comparison) else None
         if "(select" in sql or "'" in sql or not aliases <= set(own) or not aliases:
             return None
         if len(aliases) == 1 and next(iter(aliases)) not in inner:
             own[next(iter(aliases))].append(sql)  # about what is joined from the left
-        elif test is not None and all(x.endswith(".id") for x in (test[0], test[2])):
-            if test[1] != "<>":
+        elif test is not None and test.a.endswith(".id") and test.b.endswith(".id"):
+            if test.op != "<>":
                 return None
             if aliases <= set(mine):
-                differ.append((test[0][:-3], test[2][:-3]))
+                differ.append((test.a[:-3], test.b[:-3]))
             elif aliases <= set(inner) or "is distinct from" not in sql:
                 return None
         elif test is not None and aliases <= set(inner) and ".id" not in sql:
@@ -126,8 +125,8 @@ def ranked(join: ClauseJoin, tables: RankedTables) -> Ranked | None:
             return None
     for s in join.sources:
         for sql in s.on:
-            test = comparison(sql)
-            if sql not in s.own and (test is None or test[1] != "=" or ".id" in sql):
+            same = isinstance(sql, Comparison) and sql.op == "="
+            if sql not in s.own and (not same or ".id" in sql):
                 return None
     equal = Equal(join)
     read = _ConditionReader(join, tables, own, equal)
@@ -178,27 +177,25 @@ class _ConditionReader:
                 if to is None:
                     return None
                 key.append((column, to))
-            own, literal, kind = self.own[s.alias], literals.get(s.alias), kernels.LITERAL
+            own, literal = self.own[s.alias], literals.get(s.alias)
             if literal is None and not s.left:  # few rows: what the database begins with
                 return None
             if s.left:  # no row, or one that its conditions let through
-                fine, kind = self._absent(s), kernels.ABSENT
-                if not fine:
+                if not self._absent(s):
                     return None
                 more = [x for x in own if x not in s.own]
                 own = [*s.own, f"not coalesce({' and '.join(more)}, false)"]
             rows = self.tables.get(s, own, literal is not None)
             if rows is None:
                 return None
-            out.append(_Lookup(kind, literal, s, rows, key))
+            out.append(_Lookup(literal, rows, key))
         return out
 
     def _other(self, s: Source, column: str) -> str:
         """The column that one of a left join must be the same as."""
         for sql in s.on:
-            test = comparison(sql)
-            if test is not None and column in (test[0], test[2]):
-                return self.equal.of(test[2] if test[0] == column else test[0])
+            if isinstance(sql, Comparison) and column in (sql.a, sql.b):
+                return self.equal.of(sql.b if sql.a == column else sql.a)
         return column
 
     def _absent(self, s: Source) -> bool:
@@ -223,7 +220,7 @@ class Ranked:
         pair: tuple[OpenLiteral, OpenLiteral],
         sides: tuple[_RankedTable, _RankedTable],
         lookups: list[_Lookup],
-        tests: list[tuple[str, str, str]],
+        tests: list[Comparison],
         differ: list[tuple[str, str]],
         equal: Equal,
     ) -> None:
@@ -246,8 +243,8 @@ class Ranked:
             for c in side.columns:  # columns of one literal that are the same
                 fine[k] &= side.columns[c] == side.columns[mine[k][equal.of(f"{x.alias}.{c}")]]
         self.tests: list[tuple[str, int, str]] = []
-        for a, op, b in tests:
-            left, right = equal.of(a), equal.of(b)
+        for test in tests:
+            left, op, right = equal.of(test.a), test.op, equal.of(test.b)
             own = next((k for k in (0, 1) if left in mine[k] and right in mine[k]), None)
             if own is not None:
                 columns = sides[own].columns
@@ -321,7 +318,7 @@ class Ranked:
 
     def _never(self, k: int) -> bool:
         """Whether what must not be there is there wherever two different columns may lead."""
-        if self.lookups[k].kind == kernels.LITERAL:
+        if self.lookups[k].literal is not None:
             return not len(self.lookups[k].rows)
         parts = self._keys[k]
         if len(self._hashed[k]) or any(len(p) != 1 for p in parts):
@@ -340,7 +337,7 @@ class Ranked:
 
     # ------------------------------------------------------------------ with probabilities
 
-    def find(self, p: NDArray[np.float64], low: float, high: float) -> Iterator[NDArray[np.int32]]:
+    def find(self, p: Floats, low: float, high: float) -> Iterator[NDArray[np.int32]]:
         """Ids of the clauses with u from ``low`` to ``high``, as arrays that are used again."""
         some, q = self._likely(1, slice(None), p, low)
         ranks = Ranks.of(q, self._group[1][some], self._groups)
@@ -368,8 +365,8 @@ class Ranked:
             yield from joined(sides, p, (low, high), tests, lookups, out)
 
     def _likely(
-        self, side: int, some: slice, p: NDArray[np.float64], low: float
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        self, side: int, some: slice, p: Floats, low: float
+    ) -> tuple[NDArray[np.int64], Floats]:
         """Which of some rows have a literal that is false with a probability of ``low``, and it."""
         q = p[self.sides[side].id[self.rows[side][some]]]
         q = 1 - q if self.pair[side].positive else q
@@ -388,7 +385,6 @@ class Ranked:
             a_keys, b_keys, self._cells,
             _ends(self._tables), _end_to_end(self._tables, np.int32),
             _ends(self._hashed), _end_to_end(self._hashed, np.int64),
-            np.array([look.kind for look in self.lookups], dtype=np.int64),
             np.array([x is not None and x.positive for x in literals], dtype=bool), self.places,
         )  # fmt: skip
 

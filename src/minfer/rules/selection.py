@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from minfer.errors import RefusedError
 from minfer.kernels.scores import ranked as kernels
-from minfer.rules.blocks import Block, codes, joined, merged
+from minfer.rules.blocks import Block, Floats, codes, joined, merged
 from minfer.rules.gains import false_under, gains, widest
 from minfer.rules.ground import Grounder, Grounding
 from minfer.rules.messages import FLOOR, SOFT, add_messages
@@ -84,7 +84,7 @@ class Selector:
         self.pieces: list[Piece] = []
         self.skipped: list[str] = []  # what no band could be summed of
         self.by_rank: dict[int, Ranked] = {}  # pieces that are joined in order of rank
-        self._used: NDArray[np.float64] | None = None  # the probabilities that the database has
+        self._used: Floats | None = None  # the probabilities that the database has
         self.possible, self.exact = 0.0, True
         hard_parts = [p for p in grounder.parts if p.kind != "clause"]
         check_size(grounder, max_groundings, hard_parts)
@@ -113,7 +113,7 @@ class Selector:
             pieces.append(piece)
         self.pieces = pieces
 
-    def weights(self, rule: int) -> NDArray[np.float64]:
+    def weights(self, rule: int) -> Floats:
         """The weights of a rule, by key."""
         r = self.grounder.rules[rule]
         return weight_of(r, self.grounder.keys[rule].texts() if r.plus else None)
@@ -126,7 +126,7 @@ class Selector:
         out = [w if math.isinf(w) else w * part.share * piece.most for w in given]
         return [min(out), max(out)]
 
-    def _use(self, p: NDArray[np.float64]) -> None:
+    def _use(self, p: Floats) -> None:
         """Have the database use these probabilities."""
         if self._used is None or not np.array_equal(p, self._used):
             self.store.set_probabilities(p)
@@ -134,7 +134,7 @@ class Selector:
 
     # ------------------------------------------------------------------ selecting
 
-    def select(self, p: NDArray[np.float64], threshold: float) -> Kept:
+    def select(self, p: Floats, threshold: float) -> Kept:
         """Factors whose gains under marginals ``p`` reach a threshold."""
         found: dict[At, list[Block]] = {}
         room = self.max_groundings
@@ -156,9 +156,7 @@ class Selector:
                 kept[at] = whole.rows(good)
         return kept
 
-    def _blocks(
-        self, number: int, threshold: float, p: NDArray[np.float64], most: float
-    ) -> list[Block] | None:
+    def _blocks(self, number: int, threshold: float, p: Floats, most: float) -> list[Block] | None:
         """Factors of a piece that may reach a threshold, those over one atom left out.
 
         None where there are more than ``most``.
@@ -191,14 +189,14 @@ class Selector:
         for at, parts in found.items():
             yield at, merged(parts) if at[3] < 0 else joined(parts)
 
-    def _weights_of(self, block: Block) -> NDArray[np.float64]:
+    def _weights_of(self, block: Block) -> Floats:
         return block_weights(block, self.weights(block.rule))
 
-    def _gains(self, block: Block, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _gains(self, block: Block, p: Floats) -> Floats:
         return gains(false_under(block, p), self._weights_of(block))
 
     def _by_rank(
-        self, number: int, interval: tuple[float, float], p: NDArray[np.float64], most: int
+        self, number: int, interval: tuple[float, float], p: Floats, most: int
     ) -> list[Block]:
         """One row more than ``most`` at least, where there are so many."""
         piece, join = self.pieces[number], self.by_rank[number]
@@ -216,13 +214,7 @@ class Selector:
 
     # ------------------------------------------------------------------ what is not built
 
-    def sums(
-        self,
-        p: NDArray[np.float64],
-        kept: Kept,
-        threshold: float,
-        now: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
+    def sums(self, p: Floats, kept: Kept, threshold: float, now: Floats | None = None) -> Floats:
         """First-order messages of what is not kept and has a gain of ``threshold`` or more.
 
         As log-odds of each atom; at a threshold of 0 of all that is not kept. The gain is that
@@ -258,10 +250,10 @@ class Selector:
         number: int,
         threshold: float,
         kept: Kept,
-        p: NDArray[np.float64],
-        now: NDArray[np.float64],
+        p: Floats,
+        now: Floats,
         cavity: bool,
-        out: NDArray[np.float64],
+        out: Floats,
     ) -> None:
         """Messages of a piece whose factors come once each, all of them less those of the kept."""
         piece = self.pieces[number]
@@ -286,7 +278,7 @@ class Selector:
             add_messages(some, np.full(len(some), w), now, out, -1.0, cavity)
 
     def _scopes(
-        self, number: int, interval: tuple[float, float], p: NDArray[np.float64]
+        self, number: int, interval: tuple[float, float], p: Floats
     ) -> Iterator[NDArray[np.int32]]:
         """Atoms of the factors of a piece that is alone, some millions at a time at most."""
         if number in self.by_rank:

@@ -20,7 +20,6 @@ import numpy as np
 from minfer.kernels.compiling.jit import jit
 
 OPS = ("<", "<=", "<>", ">", ">=")
-LITERAL, ABSENT = 0, 1
 _HIGH, _LOW = 1e200, 1e-200
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -118,15 +117,14 @@ class Lookups(NamedTuple):
     table: np.ndarray  # i4 ids, or -1
     hash_start: np.ndarray  # i8 (K + 1,)
     hashed: np.ndarray  # i8 the keys of a table with open addressing; of others none
-    kind: np.ndarray  # i8 (K,) LITERAL or ABSENT
     positive: np.ndarray  # b1 (K,) of literals
-    place: np.ndarray  # i8 (K,) of literals among those of the clause
+    place: np.ndarray  # i8 (K,) of literals among those of the clause; -1: there must be no row
 
 
 NO_LOOKUPS = Lookups(
     *(np.zeros((0, 0), np.int64),) * 2, np.zeros(0, np.int64), np.zeros(1, np.int64),
-    np.zeros(0, np.int32), np.zeros(1, np.int64), *(np.zeros(0, np.int64),) * 2,
-    np.zeros(0, np.bool_), np.zeros(0, np.int64),
+    np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_),
+    np.zeros(0, np.int64),
 )  # fmt: skip
 
 
@@ -150,7 +148,7 @@ def candidates(at, sides, p, low, high, tests, lookups, out):
     op, a_tests, b_tests, differ = tests.op, tests.a, tests.b, tests.differ
     a_key, b_key, cells, start = lookups.a_key, lookups.b_key, lookups.cells, lookups.start
     table, hash_start, hashed = lookups.table, lookups.hash_start, lookups.hashed
-    kind, positive, place = lookups.kind, lookups.positive, lookups.place
+    positive, place = lookups.positive, lookups.place
     n = 0
     a, b = at[0], at[1]
     while a < len(a_id):
@@ -171,17 +169,17 @@ def candidates(at, sides, p, low, high, tests, lookups, out):
                     good = False
                     break
             if good:
-                for k in range(len(kind)):
+                for k in range(len(place)):
                     key = a_key[k, a] + b_key[k, b]
                     found = np.int32(-1)
                     if 0 <= key < cells[k]:
                         found = _find(
                             key, table, start[k], hashed, hash_start[k], hash_start[k + 1]
                         )
-                    if (found >= 0) == (kind[k] == ABSENT):
+                    if (found >= 0) == (place[k] < 0):
                         good = False
                         break
-                    if kind[k] == LITERAL:
+                    if found >= 0:
                         x = p[found]
                         u *= 1.0 - x if positive[k] else x
                         out[n, place[k]] = found
