@@ -6,11 +6,10 @@ score of such a conjunction depends on its weight and on one product over its tw
     gain      g(mu_a mu_b, theta)  (:mod:`minfer.reduction.lazy`)
     residual  1/2 theta^2 v_a v_b,                                         v = mu (1 - mu)
 
-Both grow with |theta| from 0 on, so a template's lowest and highest weight decide. A factor with a
-gain of at least gamma has mu_a mu_b >= tau (:func:`~minfer.reduction.lazy.least_mean`); one with
-such a residual has v_a v_b >= 2 gamma / max theta^2 (:func:`least_variance`). A source lists the
-pairs beyond the threshold without looking at the others, and :func:`scan` keeps the same factors as
-a scan of all of them.
+Both grow with |theta| from 0 on, so a template's lowest and highest weight decide how large the
+product must be (:func:`~minfer.reduction.lazy.least_mean`, :func:`least_variance`). A source lists
+the pairs beyond that without looking at the others, and :func:`scan` keeps the same factors as a
+scan of all of them.
 
 What is ignored unseen is known as an interval: each such score is below the ceiling, and their sum
 is at most sum_t c_t (sum of all products - sum of those seen), where c_t bounds a score per unit of

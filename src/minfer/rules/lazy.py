@@ -145,21 +145,9 @@ def infer_lazily(
     rough: Callable[..., Any] | None = None,
     starts: int | None = None,
 ) -> tuple[Any, Lazily]:
-    """Marginals of all atoms from the groundings that matter.
+    """Marginals of all atoms from the groundings that matter; see :meth:`minfer.Rules.infer`.
 
-    Parameters
-    ----------
-    threshold : float, optional
-        The gain from which groundings become factors; with a tolerance, where lowering begins
-    tolerance : float, optional
-        Lower the threshold tenfold until two answers differ by no more on average. Without a
-        threshold 1e-3
-    rounds : selections at each threshold, each with the marginals of the one before it
-    sums : how often messages of what is not kept are summed, at each threshold; 0: not. By default
-        once, or with a tolerance until they move the answer by no more than half of it
-    rough : solver of rounds before the last
-    starts : how many other starts the answer is compared with; by default 8 up to 20,000 factors,
-        beyond that 3 with a tolerance and none with a threshold alone
+    ``rough`` solves in rounds before the last.
     """
     if threshold is None and tolerance is None:
         tolerance = TOLERANCE

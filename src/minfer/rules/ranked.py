@@ -2,14 +2,11 @@
 
 A clause can only matter if u, the product of the chances q that its literals are false, is large
 enough. A database joins first and tests u then; in transitivity over n records it meets n^3
-bindings. Here two literals that agree in their variables are joined with the atoms of the second in
-order of falling q, so that for each atom of the first the loop ends where q_a q_b < low: what is
-met is what passes, but for the literals that are looked up afterwards
-(:mod:`minfer.kernels.scores.ranked`).
+bindings. Here two literals are joined in order of falling q (:mod:`minfer.kernels.scores.ranked`):
+what is met is what passes, but for the literals that are looked up afterwards.
 
 That needs open literals alone, two of which bind all variables, and conditions that are comparisons
-of columns; :func:`ranked` reads them from a :class:`~minfer.rules.joins.ClauseJoin` and returns
-None where it cannot: then the database joins.
+of columns; for other joins :func:`ranked` returns None, and the database joins.
 """
 
 from __future__ import annotations

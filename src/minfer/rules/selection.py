@@ -1,16 +1,11 @@
 """The factors of a program whose gains reach a threshold, found without building the others.
 
 Clauses inside the interval of u (:mod:`minfer.rules.gains`) are found by a join in order of rank
-(:mod:`minfer.rules.ranked`) where two literals bind all variables, else by the database while it
-joins:
-
-1. *Before merging*, an interval that is wide enough for every weight that merging can give (the
-   gain grows with the size of the weight, so that of the largest), and for each literal those atoms
-   alone that are false with at least the lower root's probability.
-2. *After merging*, the test itself, on the factor with its whole weight. So what is kept is what a
-   scan of all factors keeps, under the marginals it was given.
-
-What is not kept is summed over the same pieces (:mod:`minfer.rules.messages`).
+(:mod:`minfer.rules.ranked`) where two literals bind all variables, else by the database. *Before
+merging* the interval is wide enough for every weight that merging can give (the gain grows with the
+size of the weight); *after merging* the test itself is made, on the factor with its whole weight.
+So what is kept is what a scan of all factors keeps, under the marginals it was given. What is not
+kept is summed over the same pieces (:mod:`minfer.rules.messages`).
 """
 
 from __future__ import annotations
