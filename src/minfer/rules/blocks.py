@@ -39,6 +39,11 @@ class Block:
     def n_bindings(self) -> int:
         return len(self) if self.count is None else int(self.count.sum())
 
+    @property
+    def up(self) -> bool:
+        """Of factors over one atom: whether they are true where it is."""
+        return bool(self.truth[1] if self.positive is None else self.positive[0])  # type: ignore[index]
+
     def rows(self, which: Any) -> Block:
         """Some of its factors."""
         count, key = (None if x is None else x[which] for x in (self.count, self.key))

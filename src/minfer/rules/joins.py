@@ -21,7 +21,7 @@ from itertools import combinations, permutations, product
 from typing import TYPE_CHECKING
 
 from minfer.errors import ModelError, visible
-from minfer.rules.conditions import Comparison
+from minfer.rules.conditions import ColumnTest
 from minfer.rules.formulas import (
     Arithmetic,
     Atom,
@@ -96,7 +96,7 @@ class ClauseJoin:
     merge: bool = False  # whether different bindings may give the same factor: group by its key
     partly: bool = False  # ... but only where an id is -1
     times: int = 1  # else: how many bindings give each factor
-    coincide: tuple[Comparison, ...] = ()  # of a part where some of these hold: its last condition
+    coincide: tuple[ColumnTest, ...] = ()  # of a part where some of these hold: its last condition
 
     def from_where(
         self, conditions: Iterable[str] = (), tables: Mapping[str, str] | None = None
@@ -230,7 +230,7 @@ class Builder:
         negate = negate != c.negated
         if isinstance(c.left, Variable) and isinstance(c.right, Variable):
             op = "<>" if c.op == "!=" else c.op
-            test = Comparison(bound[c.left.name], op, bound[c.right.name])
+            test = ColumnTest(bound[c.left.name], op, bound[c.right.name])
             return test.negated() if negate else test
         sql = self._comparison(c, bound)
         return f"not coalesce({sql}, false)" if negate else f"coalesce({sql}, false)"
@@ -296,12 +296,12 @@ class Builder:
                 )
                 continue
             if term.name in mine:
-                own.append(Comparison(sql, "=", mine[term.name]))
+                own.append(ColumnTest(sql, "=", mine[term.name]))
                 continue
             mine[term.name] = sql
             columns.append((term.name, f"a{k}"))
             if term.name in bound:
-                on.append(Comparison(sql, "=", bound[term.name]))
+                on.append(ColumnTest(sql, "=", bound[term.name]))
             else:
                 bound[term.name] = sql
         return on + own, columns, own
@@ -403,7 +403,7 @@ class Builder:
             if x.predicate == y.predicate and x.positive != y.positive:
                 a, b, either = f"{x.alias}.id", f"{y.alias}.id", x.optional or y.optional
                 sql = f"{a} is distinct from {b}" if either else ""
-                conditions.append(Comparison(a, "<>", b, sql))
+                conditions.append(ColumnTest(a, "<>", b, sql))
         return ClauseJoin(
             tuple(sources), tuple(conditions), tuple(open_literals), bound, self.rule.plus
         )
@@ -458,11 +458,11 @@ class Builder:
         if swap is not None:
             a, b = (join.variables[v] for v in swap)
             equal = equal | {swap}
-            conditions.append(Comparison(a, "<", b))
+            conditions.append(ColumnTest(a, "<", b))
             times = 2
         if not equal:
             return [replace(join, partly=partly)]
-        tests = [Comparison(join.variables[a], "=", join.variables[b]) for a, b in sorted(equal)]
+        tests = [ColumnTest(join.variables[a], "=", join.variables[b]) for a, b in sorted(equal)]
         conditions += [t.negated() for t in tests]
         either = f"({' or '.join(tests)})"
         few = replace(

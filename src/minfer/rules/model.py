@@ -57,12 +57,8 @@ def weight_of(rule: Rule, keys: Sequence[tuple[str, ...]] | None = None) -> Floa
     """The weight of a rule, shape (1,), or those of its keys."""
     if rule.weight is None and rule.weights is None:
         raise ModelError(f"{rule.name}: it has no weight; give one, or learn it (Rules.learn)")
-    if keys is None or rule.weights is None:
-        base = 0.0 if rule.weight is None else rule.weight
-        return np.full(1 if keys is None else max(len(keys), 1), base)
-    given = dict(rule.weights)
-    base = 0.0 if rule.weight is None else rule.weight
-    return np.array([given.get(k, base) for k in keys] or [base])
+    given, base = dict(rule.weights or ()), 0.0 if rule.weight is None else rule.weight
+    return np.array([given.get(k, base) for k in keys or ()] or [base])
 
 
 def block_weights(block: Block, weights: Floats) -> Floats:
@@ -203,12 +199,7 @@ def _check_clauses(
 
 
 def _add_unary(block: Block, w: Floats, log_odds: Floats, forced: NDArray[np.bool_]) -> None:
-    if block.positive is not None:
-        up = bool(block.positive[0])
-    else:
-        assert block.truth is not None
-        up = bool(block.truth[1])
-    atoms, hard = block.scope[:, 0], np.isinf(w)
+    up, atoms, hard = block.up, block.scope[:, 0], np.isinf(w)
     forced[atoms[hard], int(up)] = True
     soft = ~hard
     sign = 1.0 if up else -1.0

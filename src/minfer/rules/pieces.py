@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.rules.conditions import Comparison, contradictory, implied
+from minfer.rules.conditions import ColumnTest, contradictory, implied
 from minfer.rules.joins import orders
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def pieces_of(grounder: Grounder, number: int) -> tuple[list[Piece], list[Clause
                     if some.merge and len(kinds) == 1:
                         first = f"{some.literals[0].alias}.id"
                         same = tuple(
-                            Comparison(f"{x.alias}.id", "=", first) for x in some.literals[1:]
+                            ColumnTest(f"{x.alias}.id", "=", first) for x in some.literals[1:]
                         )
                         single.append(replace(some, conditions=some.conditions + same))
                     found.append((some, kinds, gone, not (some.merge or several)))
@@ -117,7 +117,7 @@ def _has_rows(store: Store, join: ClauseJoin) -> bool:
     for s in join.sources:
         tests = [] if s.left else [
             x for x in join.conditions
-            if isinstance(x, Comparison) and x.op == "=" and x.aliases == {s.alias}
+            if isinstance(x, ColumnTest) and x.op == "=" and x.aliases == {s.alias}
         ]  # fmt: skip
         where = " and ".join([*s.own, *tests])
         if (
@@ -139,7 +139,7 @@ def _split(grounder: Grounder, part: Part, join: ClauseJoin, gone: bool) -> Iter
         again = grounder.builder(part).unmerged(replace(join, merge=False), part.literals)
         known = [
             j.times == join.times
-            and not any(isinstance(c, Comparison) and c.op == "<" for c in set(j.conditions) - old)
+            and not any(isinstance(c, ColumnTest) and c.op == "<" for c in set(j.conditions) - old)
             for j in again
         ]
         if all(known):  # no new symmetry, which what is gone need not share

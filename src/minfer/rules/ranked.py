@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from minfer.kernels.scores import ranked as kernels
 from minfer.reduction.lazy import CHUNK, Ranks, joined
 from minfer.rules.blocks import Floats
-from minfer.rules.conditions import Comparison, Equal
+from minfer.rules.conditions import ColumnTest, Equal
 
 if TYPE_CHECKING:
     from minfer.rules.joins import ClauseJoin, OpenLiteral, Source
@@ -98,11 +98,11 @@ def ranked(join: ClauseJoin, tables: RankedTables) -> Ranked | None:
     if join.merge or join.plus or len(mine) < 2 or not set(mine) <= set(inner):
         return None
     own: dict[str, list[str]] = {s.alias: list(s.own) for s in join.sources}
-    tests: list[Comparison] = []
+    tests: list[ColumnTest] = []
     differ: list[tuple[str, str]] = []
     for sql in dict.fromkeys(join.conditions):
         aliases = set(re.findall(r"\b([a-z_]\w*)\.\w", sql))
-        test = sql if isinstance(sql, Comparison) else None
+        test = sql if isinstance(sql, ColumnTest) else None
         if "(select" in sql or "'" in sql or not aliases <= set(own) or not aliases:
             return None
         if len(aliases) == 1 and next(iter(aliases)) not in inner:
@@ -122,7 +122,7 @@ def ranked(join: ClauseJoin, tables: RankedTables) -> Ranked | None:
             return None
     for s in join.sources:
         for sql in s.on:
-            same = isinstance(sql, Comparison) and sql.op == "="
+            same = isinstance(sql, ColumnTest) and sql.op == "="
             if sql not in s.own and (not same or ".id" in sql):
                 return None
     equal = Equal(join)
@@ -191,7 +191,7 @@ class _ConditionReader:
     def _other(self, s: Source, column: str) -> str:
         """The column that one of a left join must be the same as."""
         for sql in s.on:
-            if isinstance(sql, Comparison) and column in (sql.a, sql.b):
+            if isinstance(sql, ColumnTest) and column in (sql.a, sql.b):
                 return self.equal.of(sql.b if sql.a == column else sql.a)
         return column
 
@@ -217,7 +217,7 @@ class Ranked:
         pair: tuple[OpenLiteral, OpenLiteral],
         sides: tuple[_RankedTable, _RankedTable],
         lookups: list[_Lookup],
-        tests: list[Comparison],
+        tests: list[ColumnTest],
         differ: list[tuple[str, str]],
         equal: Equal,
     ) -> None:

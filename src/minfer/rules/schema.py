@@ -813,7 +813,7 @@ class Store:
 
     def _atoms(self, column: str, kind: type) -> NDArray[Any]:
         """A column of all atoms, by their ids."""
-        out = np.empty(self.n_atoms, dtype=kind)
+        out: NDArray[Any] = np.empty(self.n_atoms, dtype=kind)
         for p in self.open_predicates:
             got = self.con.arrays(f"select id, {column} from {p.atoms}")
             out[got["id"]] = got[column]

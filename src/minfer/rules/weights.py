@@ -555,14 +555,13 @@ class _Labelled:
             block, group = model.blocks[number], where[begin]
             places = every[graph._weight_places(group)].reshape(len(group), group.n_weights)
             if block.automaton is not None or group.n_weights > 1:
-                _, accepting = block.automaton or automaton_of(block.truth)
+                _, accepting = block.automaton or automaton_of(block.truth)  # type: ignore[arg-type]
                 places = places[:, np.flatnonzero(accepting)]
             count(block, places)
         for block, group in added:
             group = where[int(group._ids[0])]
             places = every[graph._weight_places(group)].reshape(len(group), 1)
-            up = block.positive[0] if block.positive is not None else block.truth[1]  # type: ignore[index]
-            count(block, places, 1.0 if up else -1.0)
+            count(block, places, 1.0 if block.up else -1.0)
         x = _sparse(entries, len(theta), len(self.weights.columns))
         graph = graph.with_weights(theta + x @ mean)
         return Instance(graph, x, self.y.astype(np.int32))
