@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from minfer.kernels.scores.ranked import Lookups, Tests
+    from minfer.kernels.scores.ranked import Lookups, Sides, Tests
 
 CHUNK = 1 << 14  # candidates that are found before something is done with them
 
@@ -102,12 +102,8 @@ class Ranks(NamedTuple):
 
 
 def joined(
-    ranks: Ranks,
-    ids: tuple[NDArray[np.int32], NDArray[np.int32]],
-    group: NDArray[np.int32],
+    sides: Sides,
     p: NDArray[np.float64],
-    positive: bool,
-    places: NDArray[np.int64],
     within: tuple[float, float],
     tests: Tests,
     lookups: Lookups,
@@ -115,18 +111,12 @@ def joined(
 ) -> Iterator[NDArray[np.int32]]:
     """Ids of the candidates whose product of all q is within bounds, as parts of ``out``.
 
-    ``ids`` of both sides' rows, those of the second in the order of their ranks; ``group`` of the
-    first. ``positive``: the first side's q is 1 - p, not p. ``places`` of the two ids in a row of
-    ``out``. :class:`~minfer.kernels.scores.ranked.Tests` compare the two, what
-    :class:`~minfer.kernels.scores.ranked.Lookups` find goes on with them.
+    ``tests`` compare the two sides; what ``lookups`` find, with chances ``p``, goes on with them.
     """
     from minfer.kernels.scores.ranked import candidates
 
     at: Any = np.array([0, -1], dtype=np.int64)
-    while at[0] < len(ids[0]):
-        n = candidates(
-            at, group, ids[0], ranks.start, ids[1], ranks.q, p, positive, places, *within, tests,
-            lookups, out,
-        )  # fmt: skip
+    while at[0] < len(sides.a_id):
+        n = candidates(at, sides, p, *within, tests, lookups, out)
         if n:
             yield out[:n]

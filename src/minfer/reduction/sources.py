@@ -6,11 +6,10 @@ score of such a conjunction depends on its weight and on one product over its tw
     gain      g(mu_a mu_b, theta)  (:mod:`minfer.reduction.lazy`)
     residual  1/2 theta^2 v_a v_b,                                         v = mu (1 - mu)
 
-Both grow with |theta| from 0 on, so a template's lowest and highest weight decide. A factor with a
-gain of at least gamma has mu_a mu_b >= tau (:func:`~minfer.reduction.lazy.least_mean`); one with
-such a residual has v_a v_b >= 2 gamma / max theta^2 (:func:`least_variance`). A source lists the
-pairs beyond the threshold without looking at the others, and :func:`scan` keeps the same factors as
-a scan of all of them.
+Both grow with |theta| from 0 on, so a template's lowest and highest weight decide how large the
+product must be (:func:`~minfer.reduction.lazy.least_mean`, :func:`least_variance`). A source lists
+the pairs beyond that without looking at the others, and :func:`scan` keeps the same factors as a
+scan of all of them.
 
 What is ignored unseen is known as an interval: each such score is below the ceiling, and their sum
 is at most sum_t c_t (sum of all products - sum of those seen), where c_t bounds a score per unit of
@@ -129,7 +128,18 @@ class _Joined(NamedTuple):
     n_values: int
     own: NDArray[np.int64]  # the place of a left member in ``right``, past its end if not there
     row: NDArray[np.int64]
+    start: NDArray[np.int64]  # the places in ``right`` that share a left member's value
+    stop: NDArray[np.int64]
     symmetric: bool
+
+    @property
+    def every(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Places of all pairs, by a and b."""
+        n = self.stop - self.start
+        a = np.repeat(np.arange(len(n)), n)
+        b = np.arange(len(a)) - np.repeat(np.cumsum(n) - self.stop, n)
+        good = b > self.own[a] if self.symmetric else b != self.own[a]
+        return a[good], b[good]
 
     def sums(self, key: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
         """Of each value the sum of key over both sides."""
@@ -201,9 +211,16 @@ class JoinTemplates:
         self, template: int, key: NDArray[np.float64], least: float
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Pairs of a template with key[a] * key[b] >= least, by number: scope (n, 2), ids (n,)."""
-        from minfer.kernels.scores.ranked import NO_LOOKUPS, OPS, Tests
-
         j, key = self._joined[template], self._checked(key)
+        a, b = j.every if least <= 0 else self._ranked(j, key, float(least))
+        return np.stack([j.left[a], j.right[b]], axis=1), j.row[a] + b - (b > j.own[a])
+
+    def _ranked(
+        self, j: _Joined, key: NDArray[np.float64], least: float
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Places of the pairs with key[a] * key[b] >= least, by a and b."""
+        from minfer.kernels.scores.ranked import NO_LOOKUPS, OPS, Sides, Tests
+
         q, likely = key[j.left], key[j.right]
         some = np.flatnonzero(q.max(initial=0.0) * likely >= least).astype(np.int32)
         ranks = Ranks.of(likely[some], j.of_right[some], j.n_values)
@@ -212,14 +229,14 @@ class JoinTemplates:
         op = OPS.index("<" if j.symmetric else "<>")
         own = j.own[near].astype(np.int32)
         tests = Tests(np.array([op]), own[None], right[None], np.zeros((0, 2), np.int64))
+        sides = Sides(j.of_left[near], near, q[near], ranks.start, right, ranks.q, np.arange(2))
         found = joined(
-            ranks, (near, right), j.of_left[near], q, False, np.arange(2),
-            (float(least), math.inf), tests, NO_LOOKUPS, np.empty((CHUNK, 2), np.int32),
-        )  # fmt: skip
-        codes = [places[:, 0].astype(np.int64) << 32 | places[:, 1] for places in found]
+            sides, q, (least, math.inf), tests, NO_LOOKUPS, np.empty((CHUNK, 2), np.int32)
+        )
+        codes = [np.sort(places[:, 0].astype(np.int64) << 32 | places[:, 1]) for places in found]
+        # rows a follow each other: all that is left to do is where a part ends within one
         code = np.sort(np.concatenate([np.zeros(0, np.int64), *codes]), kind="stable")
-        a, b = code >> 32, code & 0xFFFFFFFF
-        return np.stack([j.left[a], j.right[b]], axis=1), j.row[a] + b - (b > j.own[a])
+        return code >> 32, code & 0xFFFFFFFF
 
     def weights(
         self, template: int, scope: NDArray[np.int32], ids: NDArray[np.int64]
@@ -296,7 +313,7 @@ def _joined(join: Join, template: int, n_variables: int, first: int) -> tuple[_J
     ends = np.cumsum(n_pairs)
     row = first + ends - n_pairs - shift
     members = left, of_left, right, of_right, len(shared)
-    return _Joined(*members, own, row, bool(join.symmetric)), int(n_pairs.sum())
+    return _Joined(*members, own, row, start, stop, bool(join.symmetric)), int(n_pairs.sum())
 
 
 def _by_value(

@@ -14,6 +14,7 @@ from minfer.basics.checks import check_whole
 from minfer.basics.words import counted, plain
 from minfer.errors import ModelError, visible
 from minfer.rules import tables
+from minfer.rules.blocks import Floats
 from minfer.rules.explain import Explanation, explain_atom
 from minfer.rules.formulas import Constant, Variable
 from minfer.rules.parse import parse_atom
@@ -56,7 +57,7 @@ class Answer:
         return self.rules.ground() if self.lazily is None else self.lazily.grounding
 
     @property
-    def probabilities(self) -> NDArray[np.float64]:
+    def probabilities(self) -> Floats:
         """P(atom is true) by id, shape (atoms,)."""
         return self.marginals.probs.reshape(-1, 2)[:, 1]
 
@@ -138,12 +139,8 @@ class Answer:
             f"select {', '.join(select)}, q.p as p from {p.atoms} a join "
             f"answer_columns q on q.id = a.id{joins}{where} order by a.id"
         )
-        try:
-            return tables.as_kind(
-                store.con, kind or p.kind, sql, (*p.columns, name), {"id": ids, "p": part}
-            )
-        finally:
-            store.con.unregister("answer_columns")
+        columns = {"id": ids, "p": part}
+        return tables.as_kind(store.con, kind or p.kind, sql, (*p.columns, name), columns)
 
     @property
     def tables(self) -> dict[str, Any]:
@@ -177,8 +174,8 @@ class Answer:
                     where.append(f"a{k} = {seen[term.name]}")
                 seen[term.name] = f"a{k}"
         condition = f" where {' and '.join(where)}" if where else ""
-        got = store.con.execute(f"select distinct id from {p.table}{condition}").fetchnumpy()
-        ids = np.asarray(got["id"])
+        got = store.con.arrays(f"select distinct id from {p.table}{condition}")
+        ids = got["id"]
         ids = ids[np.lexsort((ids, -self.probabilities[ids]))]
         return list(zip(store.atom_texts(ids), self.probabilities[ids].tolist()))
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
+
 
 @dataclass
 class Block:
@@ -27,7 +29,7 @@ class Block:
     automaton: tuple[NDArray[np.int32], NDArray[np.bool_]] | None = None  # steps; accepting ends
     count: NDArray[np.int64] | None = None
     key: NDArray[np.int64] | None = None
-    plain: bool = False  # whether it is of a clause without quantifiers, which joins find
+    listed: bool = False  # whether its bindings can be found one by one (Part.listed)
     both: bool = False  # whether each stands for the same clause with its two atoms turned, too
 
     def __len__(self) -> int:
@@ -36,6 +38,11 @@ class Block:
     @property
     def n_bindings(self) -> int:
         return len(self) if self.count is None else int(self.count.sum())
+
+    @property
+    def up(self) -> bool:
+        """Of factors over one atom: whether they are true where it is."""
+        return bool(self.truth[1] if self.positive is None else self.positive[0])  # type: ignore[index]
 
     def rows(self, which: Any) -> Block:
         """Some of its factors."""

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from minfer.rules.joins import ClauseJoin
 
-_TEST = re.compile(
-    r"(?P<no>not )?(?P<open>coalesce\()?(?P<a>\w+\.\w+) (?P<op><>|<=|>=|<|>|=|is distinct from) "
-    r"(?P<b>\w+\.\w+)(?P<close>, false\))?"
-)
-_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
+OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
 
 
-def comparison(sql: str) -> tuple[str, str, str] | None:
-    """Two columns and how they compare, where that is all a condition says (neither is null)."""
-    found = _TEST.fullmatch(sql)
-    if found is None or bool(found["open"]) != bool(found["close"]):
-        return None
-    op = "<>" if found["op"] == "is distinct from" else found["op"]
-    if found["no"]:
-        if not found["open"]:
-            return None
-        op = _OPPOSITE[op]
-    return found["a"], op, found["b"]
+class ColumnTest(str):
+    """A condition, as SQL, that says no more than how two columns compare (neither is null)."""
+
+    __slots__ = ("a", "b", "op")
+    a: str
+    op: str
+    b: str
+
+    def __new__(cls, a: str, op: str, b: str, sql: str = "") -> ColumnTest:
+        out = super().__new__(cls, sql or f"{a} {op} {b}")
+        out.a, out.op, out.b = a, op, b
+        return out
+
+    def negated(self) -> ColumnTest:
+        return ColumnTest(self.a, OPPOSITE[self.op], self.b)
+
+    @property
+    def aliases(self) -> set[str]:
+        return {x.partition(".")[0] for x in (self.a, self.b)}
 
 
 class Equal:
@@ -33,16 +36,10 @@ class Equal:
 
     def __init__(self, join: ClauseJoin) -> None:
         self._up: dict[str, str] = {}
-        for s in join.sources:
-            for test in () if s.left else s.on:
-                self.read(test)
-        for test in join.conditions:
-            self.read(test)
-
-    def read(self, sql: str) -> None:
-        test = comparison(sql)
-        if test is not None and test[1] == "=":
-            self._up[self.of(test[0])] = self.of(test[2])
+        every = [*join.conditions, *(x for s in join.sources if not s.left for x in s.on)]
+        for test in every:
+            if isinstance(test, ColumnTest) and test.op == "=":
+                self._up[self.of(test.a)] = self.of(test.b)
 
     def of(self, column: str) -> str:
         while column in self._up and self._up[column] != column:
@@ -53,16 +50,17 @@ class Equal:
 def contradictory(join: ClauseJoin) -> bool:
     """Whether conditions ask two columns to be the same and not to be."""
     equal = Equal(join)
-    tests = filter(None, map(comparison, join.conditions))
-    return any(op in ("<", ">", "<>") and equal.of(a) == equal.of(b) for a, op, b in tests)
+    tests = [x for x in join.conditions if isinstance(x, ColumnTest)]
+    return any(x.op in ("<", ">", "<>") and equal.of(x.a) == equal.of(x.b) for x in tests)
 
 
-def implied(join: ClauseJoin) -> list[str]:
+def implied(join: ClauseJoin) -> list[ColumnTest]:
     """Equalities within one source that follow from those between sources."""
-    equal, out = Equal(join), []
+    equal, out = Equal(join), list[ColumnTest]()
     for s in join.sources:
         columns = [] if s.left else list(dict.fromkeys(f"{s.alias}.{c}" for _, c in s.variables))
         for k, a in enumerate(columns):
             same = [b for b in columns[k + 1 :] if equal.of(a) == equal.of(b)]
-            out += [f"{a} = {b}" for b in same if f"{a} = {b}" not in (*s.own, *join.conditions)]
+            new = [ColumnTest(a, "=", b) for b in same]
+            out += [x for x in new if x not in (*s.own, *join.conditions)]
     return out

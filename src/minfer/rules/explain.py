@@ -10,24 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.basics.notebook import Face, Faced, Right
 from minfer.basics.words import counted
 from minfer.errors import visible
-from minfer.rules.blocks import Block
+from minfer.rules.blocks import Block, Floats
 from minfer.rules.formulas import substituted
-from minfer.rules.ground import Part, _block_of, _together
-from minfer.rules.messages import log_message, messages
+from minfer.rules.messages import messages
 from minfer.rules.model import block_weights, weight_of
 from minfer.rules.parse import parse_atom
 
 if TYPE_CHECKING:
-    from minfer.rules.ground import Grounder, Grounding
-    from minfer.rules.joins import ClauseJoin, OpenLiteral
+    from minfer.rules.ground import Grounder, Grounding, Part
     from minfer.rules.parse import Rule
     from minfer.rules.schema import Store
 
@@ -93,7 +90,7 @@ def _signed(x: float) -> str:
 
 
 def explain_atom(
-    grounder: Grounder, grounding: Grounding, p: NDArray[np.float64], text: str, n: int
+    grounder: Grounder, grounding: Grounding, p: Floats, text: str, n: int
 ) -> Explanation:
     """See :meth:`minfer.rules.answer.Answer.explain`."""
     store = grounder.store
@@ -102,27 +99,22 @@ def explain_atom(
     known, prior = int(store.known()[ident]), float(store.fields()[ident])
     reasons: list[Reason] = []
     total = 0
-    listed: set[int] = set()  # rules whose groundings have been found by the values of variables
     if known == 2:
         for part in grounder.parts:
-            if grounder.easy(part):
+            if part.listed:
                 found = list(_bindings(grounder, p, part, ident))
-            elif grounder.kind(part) == "table":
-                found = list(_table_bindings(grounder, p, part, ident))
-                listed.add(part.rule)
-            else:
-                continue
-            total += len(found)
-            reasons += found
+                total += len(found)
+                reasons += found
         for block in grounding.blocks:
-            if block.plain or block.rule in listed:
+            if block.listed:
                 continue
             rule = grounder.rules[block.rule]
             rows = np.flatnonzero((block.scope == ident).any(axis=1))
             total += len(rows)
             w = block_weights(block, weight_of(rule, grounding.keys.get(block.rule)))
-            for row in rows[:_MOST].tolist():
-                push = _push(block, row, ident, float(w[row]), p)
+            some = rows[:_MOST]
+            pushes = _pushes(block.rows(some), ident, w[some], p)
+            for row, push in zip(some.tolist(), pushes):
                 others = [i for i in block.scope[row].tolist() if i != ident]
                 words = ", ".join(store.atom_texts(others[:6])) + (
                     ", ..." if len(others) > 6 else ""
@@ -138,93 +130,28 @@ def explain_atom(
     )
 
 
-def _bindings(
-    grounder: Grounder, p: NDArray[np.float64], part: Part, ident: int
-) -> Iterator[Reason]:
-    """Reasons from a clause of plain literals, with the values of its variables."""
-    store, rule = grounder.store, grounder.rules[part.rule]
-    builder, weight = grounder.builder(part), _weight(rule, part)
-    seen: set[tuple[Any, ...]] = set()
-    for join in grounder.bindings(part):
-        names = [v for v in join.variables if v in builder.classes]
-        listed = [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
-        listed += [f"{x.id} as i{k}" for k, x in enumerate(join.literals)]
-        selects = [
-            f"(select {', '.join(listed)} {_with(join, x, ident)} limit {_MOST})"
-            for x in join.literals
-        ]  # one for each literal: the database begins there, not with all groundings
-        if not selects:
+def _bindings(grounder: Grounder, p: Floats, part: Part, ident: int) -> Iterator[Reason]:
+    """Reasons from a formula without quantifiers, with the values of its variables."""
+    store, rule, free = grounder.store, grounder.rules[part.rule], grounder.free(part)
+    selects = [
+        f"({join.present([x.alias]).values_sql(free, [f'{x.alias}.id = {ident}'])} limit {_MOST})"
+        for join in grounder.bindings(part) for x in join.literals
+    ]  # fmt: skip
+    if not selects:  # one for each literal: the database begins there, not with all groundings
+        return
+    values, found = grounder.instances(part, selects)
+    classes, weight = grounder.builder(part).classes, _weight(rule, part)
+    texts = [store.texts(codes, classes[v]) for codes, v in zip(values, free)]
+    for rows, scope, truth in found:
+        here = np.flatnonzero((scope == ident).any(axis=1))
+        if truth.all() or not truth.any() or not len(here):
             continue
-        got = store.con.execute(" union all ".join(selects)).fetchnumpy()
-        size = len(next(iter(got.values())))
-        values = [store.texts(np.asarray(got[f"v{k}"]), builder.classes[v])
-                  for k, v in enumerate(names)]  # fmt: skip
-        ids = [np.ma.getdata(got[f"i{k}"]) for k in range(len(join.literals))]
-        for row in range(size):
-            binding = {v: values[k][row] for k, v in enumerate(names)}
-            if tuple(binding.items()) in seen:
-                continue
-            seen.add(tuple(binding.items()))
-            w = weight(binding)
-            false, sign, met = 1.0, 0, set[int]()
-            for x, column in zip(join.literals, ids):
-                i = int(column[row])
-                if i == ident:
-                    sign = 1 if x.positive else -1
-                elif i >= 0 and i not in met:
-                    met.add(i)
-                    false *= 1 - p[i] if x.positive else p[i]
-            push = -sign * float(log_message(np.array([w]), np.array([false]), 0.0)[0])
+        bindings = [{v: texts[k][row] for k, v in enumerate(free)} for row in rows[here].tolist()]
+        block = Block(part.rule, scope[here], 1.0, truth=truth)
+        w = np.array([weight(binding) for binding in bindings])
+        for binding, number, push in zip(bindings, w.tolist(), _pushes(block, ident, w, p)):
             text = str(substituted(rule.formula, binding))
-            yield Reason(text, rule.text, _shown(w, part), push)
-
-
-def _table_bindings(
-    grounder: Grounder, p: NDArray[np.float64], part: Part, ident: int
-) -> Iterator[Reason]:
-    """Reasons from a formula that is not a clause, with the values of its variables.
-
-    It is the conjunction of its clauses; those that evidence makes true are in no join.
-    """
-    store, rule = grounder.store, grounder.rules[part.rule]
-    builder, free = grounder.builder(part), grounder.free(part)
-    weight = _weight(rule, part)
-    joins = grounder.bindings(part)
-    mine = " union ".join(
-        f"(select {', '.join(join.variables[v] for v in free) or '1'} "
-        f"{_with(join, x, ident)} limit {_MOST})"
-        for join in joins for x in join.literals
-    )  # fmt: skip
-    found: dict[tuple[Any, ...], list[Any]] = {}
-    for join in joins if mine else []:
-        values = [join.variables[v] for v in free]
-        ids = [x.id for x in join.literals]
-        some = [f"({', '.join(values)}) in ({mine})"] if values else []
-        got = store.con.execute(f"select {', '.join(values + ids)} {join.from_where(some)}")
-        for row in got.fetchall():
-            left = [("lit", i, x.positive) for i, x in zip(row[len(free) :], join.literals)
-                    if i >= 0]  # fmt: skip
-            found.setdefault(row[: len(free)], []).append(_together("or", left))
-    texts = [
-        store.texts(np.array([at[k] for at in found]), builder.classes[v]) if found else []
-        for k, v in enumerate(free)
-    ]
-    for row, parts in enumerate(found.values()):
-        left = _together("and", parts)
-        if isinstance(left, bool):
-            continue
-        block = _block_of(left, part, rule, None)
-        if ident not in block.scope[0]:
-            continue
-        binding = {v: texts[k][row] for k, v in enumerate(free)}
-        w = weight(binding)
-        text = str(substituted(rule.formula, binding))
-        yield Reason(text, rule.text, _shown(w, part), _push(block, 0, ident, w, p))
-
-
-def _with(join: ClauseJoin, literal: OpenLiteral, ident: int) -> str:
-    """FROM and WHERE of the bindings in which a literal is an atom."""
-    return join.present([literal.alias]).from_where([f"{literal.alias}.id = {ident}"])
+            yield Reason(text, rule.text, _shown(number, part), push)
 
 
 def _weight(rule: Rule, part: Part) -> Callable[[dict[str, str]], float]:
@@ -243,15 +170,14 @@ def _shown(w: float, of: Part | Block) -> float:
     return w if math.isinf(w) or of.share > 0 else -w
 
 
-def _push(block: Block, row: int, ident: int, w: float, p: NDArray[np.float64]) -> float:
-    """The first-order message of one factor to an atom, as log-odds."""
-    one = block.rows([row])
+def _pushes(block: Block, ident: int, w: Floats, p: Floats) -> list[float]:
+    """First-order messages of factors to an atom that each of them has, as log-odds."""
     with np.errstate(invalid="ignore"):
-        push = messages(one, np.array([w]), p, floor=0.0)[0, one.scope[0].tolist().index(ident)]
-    return 0.0 if np.isnan(push) else float(push)
+        sent = messages(block, w, p, floor=0.0)[block.scope == ident]
+    return np.where(np.isnan(sent), 0.0, sent).tolist()
 
 
-def _unique_reasons(store: Store, p: NDArray[np.float64], ident: int) -> list[Reason]:
+def _unique_reasons(store: Store, p: Floats, ident: int) -> list[Reason]:
     """The functional constraint that an atom is under."""
     home = next(q for q in store.open_predicates if q.first <= ident < q.first + q.n)
     if home.unique is None:
@@ -259,11 +185,11 @@ def _unique_reasons(store: Store, p: NDArray[np.float64], ident: int) -> list[Re
     determined, exactly = home.unique
     keys = [f"a{k}" for k in range(home.arity) if k not in determined]
     on = " and ".join(f"b.{a} = a.{a}" for a in keys)
-    got = store.con.execute(
+    got = store.con.arrays(
         f"select b.id from {home.atoms} a join {home.atoms} b on {on} where a.id = {ident} and "
         f"b.id <> {ident}"
-    ).fetchnumpy()
-    q = p[np.asarray(got["id"], dtype=np.int64)]
+    )
+    q = p[got["id"]]
     sure, q = int((q >= 1).sum()), q[q < 1]
     none, odds = float(np.log1p(-q).sum()), float((q / (1 - q)).sum())  # of those that are not
     one = none if sure == 1 else none + math.log(odds) if not sure and odds > 0 else -math.inf

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.reduction.lazy import reach
+from minfer.rules.blocks import Floats
 
 if TYPE_CHECKING:
     from minfer.rules.blocks import Block
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _SLACK = 1e-9  # of roots inside the join: rounding must not lose what the test after it keeps
 
 
-def gains(u: Any, w: Any) -> NDArray[np.float64]:
+def gains(u: Any, w: Any) -> Floats:
     """The gain of factors that are false with probability u, of weight w; hard: -log(1 - u)."""
     from minfer.kernels.scores.gains import feature_gains
 
@@ -57,12 +57,12 @@ def widest(threshold: float, weights: Iterable[float]) -> tuple[float, float] | 
     return low * (1 - _SLACK), 1 - (1 - high) * (1 - _SLACK) + 1e-15
 
 
-def false_under(block: Block, p: NDArray[np.float64]) -> NDArray[np.float64]:
+def false_under(block: Block, p: Floats) -> Floats:
     """P(formula is false) of each factor of a block, its atoms independent."""
     return false_given(block, p[block.scope])
 
 
-def false_given(block: Block, chances: NDArray[np.float64]) -> NDArray[np.float64]:
+def false_given(block: Block, chances: Floats) -> Floats:
     """P(formula is false) of each factor, by the chances that its atoms are true, (F, A)."""
     if block.positive is not None:
         u = np.ones(len(chances))

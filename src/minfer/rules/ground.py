@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ from minfer.rules.formulas import (
     renamed_apart,
     variables_of,
 )
-from minfer.rules.joins import Builder, ClauseJoin, OpenLiteral, variable_classes
+from minfer.rules.joins import Builder, ClauseJoin, Source, alike, variable_classes
 
 if TYPE_CHECKING:
     from minfer.rules.parse import Rule
@@ -65,19 +66,21 @@ class Part:
     literals: tuple[Formula, ...] = ()  # of a clause; Exists among them
     formula: Formula | None = None  # else
     whole: bool = False  # whether its variables have all values of their types: FORALL says so
+    kind: str = ""  # "clause", "long clause", "table" or "written out"
 
-    @property
-    def clause(self) -> bool:
-        return self.formula is None
-
-    @property
-    def long(self) -> bool:
-        return any(isinstance(x, Exists) for x in self.literals)
-
-    @property
+    @cached_property
     def said(self) -> Formula:
         """What it says as one formula."""
         return _disjunction(self.literals) if self.formula is None else self.formula
+
+    @cached_property
+    def listed(self) -> bool:
+        """Whether :meth:`Grounder.instances` finds what it becomes, binding by binding."""
+        return self.kind in ("clause", "table") and len(list(atoms(self.said))) <= MAX_TABLE
+
+    def block(self, scope: NDArray[np.int32], **more: Any) -> Block:
+        """Factors of it over these atoms."""
+        return Block(self.rule, scope, self.share, listed=self.listed, **more)
 
 
 @dataclass
@@ -189,10 +192,16 @@ class Grounder:
         self.split, self.whole_domains = split, whole_domains
         self._builders: dict[Part, Builder] = {}
         self._bindings: dict[Part, list[ClauseJoin]] = {}
+        self.keys = [Keys(store, rule) for rule in self.rules]
         self.parts = [
-            p for k, rule in enumerate(self.rules) if rule.weight != 0 or rule.weights
+            replace(p, kind=self._kind(p)) for k, rule in enumerate(self.rules)
+            if rule.weight != 0 or rule.weights
             for part in parts_of(rule, k, split) for p in self._without_twins(part)
         ]  # fmt: skip
+
+    def with_rules(self, rules: Sequence[Rule]) -> Grounder:
+        """Of other rules over the same tables."""
+        return Grounder(self.store, rules, self.split, self.whole_domains)
 
     def _without_twins(self, part: Part) -> list[Part]:
         """A clause with each atom once, same(x, y) and same(y, x) too; nothing if always true."""
@@ -221,7 +230,7 @@ class Grounder:
                 **variable_classes(self.store, rule.formula),
                 **variable_classes(self.store, part.said),
             }
-            whole = self.whole_domains or part.whole or self.kind(part) == "long clause"
+            whole = self.whole_domains or part.whole or part.kind == "long clause"
             self._builders[part] = Builder(self.store, rule, classes, whole)
         return self._builders[part]
 
@@ -229,25 +238,19 @@ class Grounder:
         """The variables that a part is grounded for."""
         return list(dict.fromkeys([*free_variables(part.said), *self.rules[part.rule].plus]))
 
-    def kind(self, part: Part) -> str:
-        """What a part is: "clause", "long clause", "table" or "written out"."""
+    def _kind(self, part: Part) -> str:
         if part.formula is not None:
             return "written out" if quantified(part.formula) else "table"
-        if not part.long:
-            return "clause"
         inner = [
             sum(self.store.predicates[a.predicate].open for a in atoms(x))
             for x in part.literals if isinstance(x, Exists)
         ]  # fmt: skip
-        return "long clause" if max(inner) <= 1 else "written out"
-
-    def easy(self, part: Part) -> bool:
-        """Whether a part is a clause that one join finds."""
-        return part.clause and not part.long
+        return "clause" if not inner else "long clause" if max(inner) <= 1 else "written out"
 
     def joins(self, part: Part) -> list[ClauseJoin]:
         """The joins of a part that is a clause of plain literals."""
-        return self.builder(part).joins(part.literals, self.rules[part.rule].plus)
+        builder = self.builder(part)
+        return [x for join in self.bindings(part) for x in builder.unmerged(join, part.literals)]
 
     def bindings(self, part: Part) -> list[ClauseJoin]:
         """Joins with a row for each binding, the same factor or not; not of what is written out.
@@ -255,17 +258,16 @@ class Grounder:
         Of a long clause those of its plain literals, of a table those of its clauses.
         """
         if part not in self._bindings:
-            builder, kind = self.builder(part), self.kind(part)
             literals: list[Sequence[Formula]] = [part.literals]
-            if kind == "long clause":
+            if part.kind == "long clause":
                 literals = [[x for x in part.literals if not isinstance(x, Exists)]]
-            elif kind != "clause":
-                literals = list(clauses(part.said)) if kind == "table" else []
-            easy = kind == "clause"
+            elif part.kind != "clause":
+                literals = list(clauses(part.said)) if part.kind == "table" else []
+            easy = part.kind == "clause"
             need = self.rules[part.rule].plus if easy else self.free(part)
             self._bindings[part] = [
                 join for some in literals
-                for join in builder.joins(some, need, everything=not easy, merging=False)
+                for join in self.builder(part).joins(some, need, everything=not easy)
             ]  # fmt: skip
         return self._bindings[part]
 
@@ -273,30 +275,29 @@ class Grounder:
 
     def ground(self) -> Grounding:
         """All factors."""
-        out = Grounding(bindings=[0] * len(self.rules))
-        values: dict[int, Keys] = {}
-        for part in self.parts:
-            keys = values.setdefault(part.rule, Keys(self.store, self, part.rule))
-            for block in self.blocks(part, keys):
-                out.bindings[part.rule] += block.n_bindings
-                out.blocks.append(block)
-        out.keys = {k: v.texts() for k, v in values.items() if self.rules[k].plus}
-        return out
+        return self.grounding([block for part in self.parts for block in self.blocks(part)])
 
-    def blocks(self, part: Part, keys: Keys) -> Iterator[Block]:
+    def grounding(self, blocks: list[Block]) -> Grounding:
+        """These factors as if they were all there are."""
+        bindings = [0] * len(self.rules)
+        for block in blocks:
+            bindings[block.rule] += block.n_bindings
+        keys = {k: self.keys[k].texts() for k, rule in enumerate(self.rules) if rule.plus}
+        return Grounding(blocks, bindings, keys)
+
+    def blocks(self, part: Part) -> Iterator[Block]:
         """The factors of a part."""
-        kind = self.kind(part)
-        if kind == "clause":
+        if part.kind == "clause":
             for join in self.joins(part):
-                yield from self.clauses(part, join, keys)
+                yield from self.clauses(part, join)
             if self.rules[part.rule].hard:
                 self.check_violated(part)
-        elif kind == "long clause":
-            yield from self._long(part, keys)
-        elif kind == "table":
-            yield from self._patterns(part, keys)
+        elif part.kind == "long clause":
+            yield from self._long(part)
+        elif part.kind == "table":
+            yield from self._patterns(part)
         else:
-            yield from self._written_out(part, keys)
+            yield from self._written_out(part)
 
     def _contradiction(self, part: Part, names: Iterable[str], codes: Iterable[Any]) -> None:
         """The error that evidence breaks a hard rule where variables have these values."""
@@ -316,7 +317,6 @@ class Grounder:
         self,
         part: Part,
         join: ClauseJoin,
-        keys: Keys,
         conditions: Iterable[str] = (),
         tables: Mapping[str, str] | None = None,
         most: int | None = None,
@@ -330,12 +330,12 @@ class Grounder:
         sql = join.ids_sql(conditions, tables)
         if most is not None:
             sql += f" limit {most}"
-        got = self.store.con.execute(sql).fetchnumpy()
-        ids = [_int32(got[f"i{k}"]) for k in range(len(join.literals))]
+        got = self.store.con.arrays(sql)
+        ids = [got[f"i{k}"] for k in range(len(join.literals))]
         count = np.asarray(got["n"], dtype=np.int64) if "n" in got else None
         if count is not None and (not len(count) or int(count.max()) == 1):
             count = None
-        key = keys.rows([got[f"k{k}"] for k in range(len(join.plus))]) if join.plus else None
+        key = self.keys[part.rule].rows([got[f"k{k}"] for k in range(len(join.plus))])
         positive = np.array([x.positive for x in join.literals])
         for a, b in combinations(range(len(ids)), 2):
             x, y = join.literals[a], join.literals[b]
@@ -352,23 +352,18 @@ class Grounder:
         for rows, kept in _by_absence(ids, uncertain):
             if not kept:
                 continue
-            scope = np.empty((len(ids[0]) if rows is None else len(rows), len(kept)), np.int32)
-            for j, k in enumerate(kept):
-                scope[:, j] = ids[k] if rows is None else ids[k][rows]
+            scope = np.stack([ids[k][rows] for k in kept], axis=1).astype(np.int32, copy=False)
+            mine = None if key is None else key[rows]
             if not len(scope):
                 continue
             if join.partly and len(kept) < len(ids):  # the rest of a binding is not to be seen
-                for places in _alike([join.literals[k] for k in kept]):
+                for places in alike([join.literals[k] for k in kept]).values():
                     scope[:, places] = np.sort(scope[:, places], axis=1)
                 signs = np.broadcast_to(positive[kept], scope.shape)
-                mine = key if key is None else key[rows]
                 yield from _merged_clauses(part, scope, signs, mine, join.times)
             else:
-                yield Block(
-                    part.rule, scope, part.share, positive[kept],
-                    count=count if rows is None or count is None else count[rows],
-                    key=key if rows is None or key is None else key[rows], plain=True,
-                )  # fmt: skip
+                n = None if count is None else count[rows]
+                yield part.block(scope, positive=positive[kept], count=n, key=mine)
 
     def check_violated(self, part: Part) -> None:
         """A hard clause that evidence makes false, no atom left to mend it."""
@@ -381,14 +376,11 @@ class Grounder:
                 if size > MAX_WRITTEN_OUT:
                     return
                 builder = Builder(self.store, builder.rule, builder.classes, True)
-        for join in builder.joins(part.literals, everything=everywhere, merging=False):
+        for join in builder.joins(part.literals, everything=everywhere):
             false = [f"{x.id} = -1" for x in join.literals]
-            names = [n for n in join.variables if n in builder.classes]
-            listed = ", ".join(join.variables[n] for n in names) or "1"
-            sql = f"select {listed} {join.from_where(false)} limit 1"
-            row = self.store.con.one(sql)
+            row = self.store.con.one(f"{join.values_sql(join.variables, false)} limit 1")
             if row is not None:
-                self._contradiction(part, names, row)
+                self._contradiction(part, join.variables, row)
 
     def _has_candidates(self, builder: Builder, literal: Formula) -> bool:
         """Whether some atom of an open literal is a candidate."""
@@ -398,38 +390,36 @@ class Grounder:
 
     # ------------------------------------------------------------------ EXIST
 
-    def _long(self, part: Part, keys: Keys) -> Iterator[Block]:
+    def _long(self, part: Part) -> Iterator[Block]:
         """Clauses with EXIST: rows of a driving table, and for each the literals of its terms."""
-        store, builder = self.store, self.builder(part)
-        rule = self.rules[part.rule]
-        terms = [x for x in part.literals if isinstance(x, Exists)]
+        store, rule = self.store, self.rules[part.rule]
         names, join = self.free(part), self.bindings(part)[0]
-        select = [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
+        select = ["(row_number() over () - 1)::integer as r"]
+        select += [f"{join.variables[v]} as v{k}" for k, v in enumerate(names)]
         select += [f"{x.id} as i{k}" for k, x in enumerate(join.literals)]
         table = store.fresh("driver")
-        store.con.execute(
-            f"create temp table {table} as select (row_number() over () - 1)::integer as r, "
-            f"{', '.join(select) or '0 as v'} {join.from_where()}"
-        )
-        got = store.con.execute(f"select * from {table} order by r").fetchnumpy()
+        store.con.make(table, f"select {', '.join(select)} {join.from_where()}")
+        got = store.con.arrays(f"select * from {table} order by r")
         n = len(got["r"])
         rows = [np.arange(n, dtype=np.int64)] * len(join.literals)
-        ids = [_int32(got[f"i{k}"]).astype(np.int64) for k in range(len(join.literals))]
+        ids = [got[f"i{k}"].astype(np.int64) for k in range(len(join.literals))]
         signs = [np.full(n, x.positive) for x in join.literals]
         satisfied = np.zeros(n, dtype=bool)
-        for term in terms:
-            found = store.con.execute(self._term_sql(builder, term, table, names)).fetchnumpy()
-            r = np.asarray(found["r"], dtype=np.int64)
-            yes = np.asarray(found["yes"], dtype=bool)
-            satisfied[r[yes]] = True
-            ids.append(_int32(found["i"]).astype(np.int64))
-            rows.append(r)
-            positive = all(isinstance(x, Atom) for x in _open_literals(store, term))
-            signs.append(np.full(len(r), positive))
+        driver = Source(table, "d", (), tuple((v, f"v{k}") for k, v in enumerate(names)))
+        for term in part.literals:
+            if isinstance(term, Exists):  # where the clause of the opposite literals may be false
+                opposite = negation_normal(term.part, True)
+                literals = opposite.parts if isinstance(opposite, Or) else (opposite,)
+                (of,) = self.builder(part).joins(literals, term.variables, given=driver)
+                ident = of.literals[0].id if of.literals else "-1"
+                found = store.con.arrays(f"select d.r as r, {ident} as i {of.from_where()}")
+                rows.append(found["r"].astype(np.int64))
+                ids.append(found["i"].astype(np.int64))
+                satisfied[rows[-1][ids[-1] < 0]] = True
+                positive = not (of.literals and of.literals[0].positive)
+                signs.append(np.full(len(ids[-1]), positive))
         store.con.execute(f"drop table {table}")
-        row, atom, sign = (np.concatenate(x) if x else np.zeros(0, np.int64)
-                           for x in (rows, ids, signs))  # fmt: skip
-        sign = sign.astype(bool)
+        row, atom, sign = map(np.concatenate, (rows, ids, signs))
         good = (atom >= 0) & ~satisfied[row]
         row, atom, sign = row[good], atom[good], sign[good]
         order = np.lexsort((sign, atom, row))
@@ -442,9 +432,7 @@ class Grounder:
         if rule.hard and (broken := (size == 0) & ~satisfied).any():
             k = int(np.flatnonzero(broken)[0])
             self._contradiction(part, names, [got[f"v{i}"][k] for i in range(len(names))])
-        key = None
-        if rule.plus:
-            key = keys.rows([got[f"v{names.index(v)}"] for v in rule.plus])
+        key = self.keys[part.rule].rows([got[f"v{names.index(v)}"] for v in rule.plus])
         first = np.concatenate([[0], np.cumsum(size)])
         for length in np.unique(size[size > 0]).tolist():
             which = np.flatnonzero(size == length)
@@ -453,83 +441,28 @@ class Grounder:
             mine = None if key is None else key[which]
             yield from _merged_clauses(part, scopes, positives, mine)
 
-    def _term_sql(self, builder: Builder, term: Exists, table: str, names: Sequence[str]) -> str:
-        """Rows (r, i, yes) of a term EXIST y (conjunction): an atom that would make it true."""
-        store = self.store
-        bound = {v: f"d.v{k}" for k, v in enumerate(names)}
-        literals = term.part.parts if isinstance(term.part, And) else (term.part,)
-        text, where = f"from {table} d", []
-        aliases = 0
-        ident, yes = "-1", "true"
-        late: list[Formula] = []
-
-        def source(sql: str, on: list[str], how: str = "join") -> None:
-            nonlocal text
-            text += f" {how} {sql} on {' and '.join(on) or 'true'}"
-
-        for literal in literals:
-            if not isinstance(literal, Atom):
-                late.append(literal)
-                continue
-            alias = f"t{aliases}"
-            aliases += 1
-            p = store.predicates[literal.predicate]
-            on, _, _ = builder.arguments(literal, alias, bound)
-            source(f"{p.table} {alias}", on)
-            if p.open:
-                where.append(f"{alias}.known <> 0")
-                ident, yes = f"{alias}.id", f"{alias}.known = 1"
-        for v in term.variables:
-            if v not in bound:
-                alias = f"t{aliases}"
-                aliases += 1
-                source(f"{store.domain(builder.classes[v])[0]} {alias}", [])
-                bound[v] = f"{alias}.v"
-        for literal in late:
-            if isinstance(literal, Compare):
-                where.append(builder.comparison(literal, bound))
-                continue
-            assert isinstance(literal, Not)
-            assert isinstance(literal.part, Atom)
-            p = store.predicates[literal.part.predicate]
-            if not p.open:
-                where.append(builder.absent(literal.part, bound))
-                continue
-            alias = f"t{aliases}"
-            aliases += 1
-            on, _, _ = builder.arguments(literal.part, alias, bound)
-            source(f"{p.table} {alias}", on, "left join")
-            where.append(f"{alias}.known is distinct from 1")
-            ident = f"coalesce({alias}.id, -1)"
-            yes = f"({alias}.known is null or {alias}.known = 0)"
-        condition = f" where {' and '.join(where)}" if where else ""
-        return f"select d.r as r, {ident} as i, {yes} as yes {text}{condition}"
-
     # ------------------------------------------------------------------ other formulas
 
-    def _patterns(self, part: Part, keys: Keys) -> Iterator[Block]:
-        """A formula without quantifiers as tables, one for each pattern of what is left of it."""
-        assert part.formula is not None
-        store, builder, rule = self.store, self.builder(part), self.rules[part.rule]
-        free = self.free(part)
-        selects = []
-        for join in self.bindings(part):
-            values_of = ", ".join(f"{join.variables[v]} as v{k}" for k, v in enumerate(free))
-            selects.append(f"select {values_of or '0 as v'} {join.from_where()}")
-        if not selects:
-            return
+    def instances(
+        self, part: Part, selects: Iterable[str]
+    ) -> tuple[list[NDArray], list[tuple[NDArray, NDArray[np.int32], NDArray[np.bool_]]]]:
+        """What is left of a formula without quantifiers where its variables have some values.
+
+        ``selects``: queries for these, v0, v1, ... Returns them and, for each pattern of what is
+        known, coincides or is not a candidate, its rows, their atoms and the table of its truth.
+        """
+        builder, free = self.builder(part), self.free(part)
         bound = {v: f"d.v{k}" for k, v in enumerate(free)}
         text = f"from ({' union '.join(selects)}) d"
         columns = [f"d.v{k} as v{k}" for k in range(len(free))]
-        places: dict[Formula, int] = {}
-        found: list[Atom | Compare] = [*atoms(part.formula), *comparisons(part.formula)]
+        found: list[Formula] = [*atoms(part.said), *comparisons(part.said)]
         listed = list(dict.fromkeys(found))
         for j, a in enumerate(listed):
-            places[a] = j
             if isinstance(a, Compare):
                 columns.append(f"if({builder.comparison(a, bound)}, -2, -1) as i{j}")
                 continue
-            p = store.predicates[a.predicate]
+            assert isinstance(a, Atom)
+            p = self.store.predicates[a.predicate]
             on, _, _ = builder.arguments(a, f"t{j}", bound)
             text += f" left join {p.table} t{j} on {' and '.join(on) or 'true'}"
             if p.open:
@@ -537,45 +470,51 @@ class Grounder:
                 columns.append(f"coalesce({known}, -1) as i{j}")
             else:
                 columns.append(f"if(t{j}.a0 is null, -1, -2) as i{j}")
-        got = store.con.execute(f"select {', '.join(columns)} {text}").fetchnumpy()
-        if not listed or not len(got["i0"]):
-            return
-        ids = np.stack([_int32(got[f"i{j}"]) for j in range(len(listed))], axis=1)
+        got = self.store.con.arrays(f"select {', '.join(columns)} {text}")
+        ids = np.stack([got[f"i{j}"] for j in range(len(listed))], axis=1).astype(np.int32)
         code = ids.copy()  # -1 false, -2 true, else the column where its atom is first
         for j in range(len(listed)):
             here = ids[:, j] >= 0
             code[here, j] = j
             for i in range(j - 1, -1, -1):
-                same = here & (ids[:, i] == ids[:, j])
-                code[same, j] = i
+                code[here & (ids[:, i] == ids[:, j]), j] = i
         patterns, which = _unique_rows(code)
-        key = keys.rows([got[f"v{free.index(v)}"] for v in rule.plus]) if rule.plus else None
-        tables = _RuleTables(part)
+        out = []
         for k, pattern in enumerate(patterns):
             kept = [j for j in range(len(listed)) if pattern[j] == j]
             rows = np.flatnonzero(which == k)
             if len(kept) > MAX_TABLE:
                 raise RefusedError(
-                    f"{rule.name}: a formula that is not a clause can have at most {MAX_TABLE} "
-                    f"open atoms, not {len(kept)}; name a part of it by a predicate, defined by a "
-                    "hard rule"
+                    f"{builder.rule.name}: a formula that is not a clause can have at most "
+                    f"{MAX_TABLE} open atoms, not {len(kept)}; name a part of it by a predicate, "
+                    "defined by a hard rule"
                 )
             cells = _cells(len(kept))
-            values: dict[Formula, Any] = {}
-            for piece, j in places.items():
-                at = int(pattern[j])
-                values[piece] = cells[kept.index(at)] if at >= 0 else np.bool_(at == -2)
-            truth = np.broadcast_to(evaluate(part.formula, values), (2 ** len(kept),))
-            if truth.all() or not truth.any():
-                if rule.hard and not truth.any():
-                    codes = [got[f"v{i}"][rows[0]] for i in range(len(free))]
-                    self._contradiction(part, free, codes)
-                continue
-            mine = None if key is None else key[rows]
-            tables.add(ids[rows][:, kept], truth.reshape((2,) * len(kept)), mine)
+            values = {
+                piece: cells[kept.index(at)] if at >= 0 else np.bool_(at == -2)
+                for piece, at in zip(listed, pattern.tolist())
+            }
+            truth = np.broadcast_to(evaluate(part.said, values), (2 ** len(kept),))
+            out.append((rows, ids[rows][:, kept], truth.reshape((2,) * len(kept))))
+        return [got[f"v{k}"] for k in range(len(free))], out
+
+    def _patterns(self, part: Part) -> Iterator[Block]:
+        """A formula without quantifiers as tables, one for each pattern of what is left of it."""
+        rule, free = self.rules[part.rule], self.free(part)
+        selects = [join.values_sql(free) for join in self.bindings(part)]
+        if not selects:
+            return
+        values, found = self.instances(part, selects)
+        key = self.keys[part.rule].rows([values[free.index(v)] for v in rule.plus])
+        tables = _RuleTables(part)
+        for rows, scope, truth in found:
+            if rule.hard and not truth.any():
+                self._contradiction(part, free, [x[rows[0]] for x in values])
+            if truth.any() and not truth.all():
+                tables.add(scope, truth, None if key is None else key[rows])
         yield from tables.blocks()
 
-    def _written_out(self, part: Part, keys: Keys) -> Iterator[Block]:
+    def _written_out(self, part: Part) -> Iterator[Block]:
         """Formulas with quantifiers inside, written out over their domains in Python."""
         store, builder, rule = self.store, self.builder(part), self.rules[part.rule]
         formula, free = part.said, self.free(part)
@@ -596,7 +535,7 @@ class Grounder:
                 if rule.hard and left is False:
                     self._contradiction(part, free, values)
                 continue
-            key = keys.rows([np.array([binding[v]]) for v in rule.plus]) if rule.plus else None
+            key = self.keys[part.rule].rows([np.array([binding[v]]) for v in rule.plus])
             block = _block_of(left, part, rule, key)
             if block.truth is None:
                 yield block
@@ -608,8 +547,8 @@ class Grounder:
         table, n = self.store.domain(number)
         if n > MAX_WRITTEN_OUT:
             return []
-        got = self.store.con.execute(f"select v from {table} order by v").fetchnumpy()["v"]
-        return np.asarray(got).tolist()
+        got = self.store.con.arrays(f"select v from {table} order by v")["v"]
+        return got.tolist()
 
     # ------------------------------------------------------------------ functional predicates
 
@@ -620,12 +559,12 @@ class Grounder:
                 continue
             determined, exactly = p.unique
             by = ", ".join(f"a{k}" for k in range(p.arity) if k not in determined)
-            got = self.store.con.execute(
+            got = self.store.con.arrays(
                 f"select (dense_rank() over (order by {by}) - 1)::integer as g, id from {p.atoms} "
                 "order by g, id"
-            ).fetchnumpy()
-            group, ids = np.asarray(got["g"]), _int32(got["id"])
-            yield exactly, np.split(ids, np.flatnonzero(np.diff(group)) + 1) if len(ids) else []
+            )
+            ends = np.flatnonzero(np.diff(got["g"])) + 1
+            yield exactly, np.split(got["id"], ends) if len(got["id"]) else []
 
 
 # ---------------------------------------------------------------------- helpers
@@ -634,25 +573,28 @@ class Grounder:
 class Keys:
     """Rows of weights of a rule with +: a number for each combination of values."""
 
-    def __init__(self, store: Store, grounder: Grounder, rule: int) -> None:
-        self.store, self.grounder, self.rule = store, grounder, rule
+    def __init__(self, store: Store, rule: Rule) -> None:
+        self.store, self.rule = store, rule
         self.found: dict[tuple[Any, ...], int] = {}
+        self._texts: list[tuple[str, ...]] = []
 
-    def rows(self, columns: Sequence[Any]) -> NDArray[np.int64]:
+    def rows(self, columns: Sequence[Any]) -> NDArray[np.int64] | None:
+        """Numbers of values of the variables with a +, a column each; None where there are none."""
+        if not columns:
+            return None
         table = np.stack([np.asarray(c, dtype=np.float64) for c in columns], axis=1)
         different, which = np.unique(table, axis=0, return_inverse=True)
         place = [self.found.setdefault(tuple(row), len(self.found)) for row in different.tolist()]
         return np.array(place, dtype=np.int64)[which.ravel()]
 
     def texts(self) -> list[tuple[str, ...]]:
-        rule = self.grounder.rules[self.rule]
-        if not self.found:
-            return []
-        classes = variable_classes(self.store, rule.formula)
-        columns = [
-            self.store.texts(np.array(x), classes[v]) for v, x in zip(rule.plus, zip(*self.found))
-        ]
-        return list(zip(*columns))
+        """The values of each row, as they are written."""
+        new = list(self.found)[len(self._texts) :]
+        if new:
+            classes = variable_classes(self.store, self.rule.formula)
+            columns = zip(self.rule.plus, zip(*new))
+            self._texts += zip(*(self.store.texts(np.array(x), classes[v]) for v, x in columns))
+        return list(self._texts)
 
 
 class _World:
@@ -668,9 +610,9 @@ class _World:
             args = ", ".join(p.arguments)
             if p.open:
                 sql = f"select {args}, if(known = 2, id, -1 - known) from {p.table}"
-                self.open[name] = {r[:-1]: r[-1] for r in store.con.execute(sql).fetchall()}
+                self.open[name] = {r[:-1]: r[-1] for r in store.con.rows(sql)}
             else:
-                rows = store.con.execute(f"select {args} from {p.table}").fetchall()
+                rows = store.con.rows(f"select {args} from {p.table}")
                 self.closed[name] = set(rows)
 
     def value(self, term: Any, binding: Mapping[str, Any], number: int) -> Any:
@@ -755,10 +697,10 @@ def _block_of(left: Any, part: Part, rule: Rule, key: NDArray | None) -> Block:
         place = {i: cells[k] for k, i in enumerate(listed)}
         truth = _truth(left, place).reshape((2,) * n)
         scope = np.array([listed], dtype=np.int32)
-        return Block(part.rule, scope, part.share, truth=truth, key=key)
+        return part.block(scope, truth=truth, key=key)
     if len(literals) == n and (auto := _two_level(left)) is not None:
         scope, step, ends = auto
-        return Block(part.rule, scope, part.share, automaton=(step, ends), key=key)
+        return part.block(scope, automaton=(step, ends), key=key)
     raise RefusedError(
         f"{rule.name}: a grounding has {n} open atoms, some of them in several places; at most "
         f"{MAX_TABLE} then. Name what is under the quantifier by a predicate of its own, defined "
@@ -816,16 +758,6 @@ def evaluate(formula: Formula, values: Mapping[Formula, Any]) -> Any:
     return values[formula]
 
 
-def _open_literals(store: Store, term: Exists) -> list[Formula]:
-    literals = term.part.parts if isinstance(term.part, And) else (term.part,)
-    out: list[Formula] = []
-    for x in literals:
-        atom = x.part if isinstance(x, Not) else x
-        if isinstance(atom, Atom) and store.predicates[atom.predicate].open:
-            out.append(x)
-    return out
-
-
 def _bound_without_heads(literals: Sequence[Formula], store: Store) -> bool:
     """Whether negated literals bind all variables of a clause."""
     bound: set[str] = set()
@@ -839,18 +771,14 @@ def _bound_without_heads(literals: Sequence[Formula], store: Store) -> bool:
     return names <= bound
 
 
-def _int32(column: Any) -> NDArray[np.int32]:
-    return np.asarray(np.ma.getdata(column)).astype(np.int32, copy=False)
-
-
 def _by_absence(
     ids: Sequence[NDArray[np.int32]], uncertain: Sequence[int]
-) -> Iterator[tuple[NDArray[np.int64] | None, list[int]]]:
+) -> Iterator[tuple[NDArray[np.int64] | slice, list[int]]]:
     """Rows by which literals are left (their id is not -1), and these literals."""
     everything = list(range(len(ids)))
     uncertain = [k for k in uncertain if len(ids[k]) and ids[k].min() < 0]
     if not uncertain:
-        yield None, everything
+        yield slice(None), everything
         return
     pattern = np.zeros(len(ids[0]), dtype=np.int64)
     for bit, k in enumerate(uncertain):
@@ -859,16 +787,7 @@ def _by_absence(
     codes = np.flatnonzero(np.bincount(pattern)) if few else np.unique(pattern)
     for code in codes.tolist():
         gone = {k for bit, k in enumerate(uncertain) if code >> bit & 1}
-        rows = None if code == 0 and not pattern.any() else np.flatnonzero(pattern == code)
-        yield rows, [k for k in everything if k not in gone]
-
-
-def _alike(literals: Sequence[OpenLiteral]) -> list[list[int]]:
-    """Places of literals with the same predicate and sign, where there are several."""
-    places: dict[tuple[str, bool], list[int]] = {}
-    for k, x in enumerate(literals):
-        places.setdefault((x.predicate, x.positive), []).append(k)
-    return [p for p in places.values() if len(p) > 1]
+        yield np.flatnonzero(pattern == code), [k for k in everything if k not in gone]
 
 
 def _unique_rows(code: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
@@ -889,10 +808,8 @@ class _RuleTables:
         orders, which = _unique_rows(order)
         for k, axes in enumerate(orders):
             table, rows = np.ascontiguousarray(truth.transpose(axes)), which == k
-            block = Block(
-                self.part.rule, scope[rows], self.part.share, truth=table,
-                key=None if key is None else key[rows],
-            )  # fmt: skip
+            mine = None if key is None else key[rows]
+            block = self.part.block(scope[rows], truth=table, key=mine)
             self.found.setdefault((table.shape, table.tobytes()), []).append(block)
 
     def blocks(self) -> Iterator[Block]:
@@ -910,8 +827,7 @@ def _merged_clauses(
     patterns, which = _unique_rows(positives)
     for k, pattern in enumerate(patterns):
         rows = np.flatnonzero(which == k)
-        yield merged([Block(
-            part.rule, scopes[rows], part.share, pattern.astype(bool),
-            count=np.full(len(rows), times), key=None if key is None else key[rows],
-            plain=not part.long,
+        yield merged([part.block(
+            scopes[rows], positive=pattern.astype(bool), count=np.full(len(rows), times),
+            key=None if key is None else key[rows],
         )])  # fmt: skip

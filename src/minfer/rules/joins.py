@@ -21,6 +21,7 @@ from itertools import combinations, permutations, product
 from typing import TYPE_CHECKING
 
 from minfer.errors import ModelError, visible
+from minfer.rules.conditions import ColumnTest
 from minfer.rules.formulas import (
     Arithmetic,
     Atom,
@@ -31,8 +32,8 @@ from minfer.rules.formulas import (
     Term,
     Variable,
     atoms,
+    free_variables,
     renamed,
-    variables_of,
 )
 from minfer.rules.tables import quoted
 
@@ -77,12 +78,8 @@ class OpenLiteral:
 
     @property
     def false(self) -> str:
-        """SQL of the probability that the literal is false, by the column ``p``."""
-        return self.false_by("p")
-
-    def false_by(self, column: str) -> str:
-        """SQL of the probability that the literal is false, by a column of its atom's table."""
-        p = f"{self.alias}.{column}"
+        """SQL of the probability that the literal is false."""
+        p = f"{self.alias}.p"
         p = f"coalesce({p}, 0)" if self.optional else p
         return f"(1 - {p})" if self.positive else p
 
@@ -99,7 +96,7 @@ class ClauseJoin:
     merge: bool = False  # whether different bindings may give the same factor: group by its key
     partly: bool = False  # ... but only where an id is -1
     times: int = 1  # else: how many bindings give each factor
-    coincide: tuple[str, ...] = ()  # of a part where some of these hold: its last condition
+    coincide: tuple[ColumnTest, ...] = ()  # of a part where some of these hold: its last condition
 
     def from_where(
         self, conditions: Iterable[str] = (), tables: Mapping[str, str] | None = None
@@ -136,10 +133,7 @@ class ClauseJoin:
         out = [x.id for x in self.literals]
         if not self.merge:
             return out
-        alike: dict[tuple[str, bool], list[int]] = {}
-        for k, x in enumerate(self.literals):
-            alike.setdefault((x.predicate, x.positive), []).append(k)
-        for places in alike.values():
+        for places in alike(self.literals).values():
             ids = [out[k] for k in places]
             if len(places) == 2:
                 out[places[0]], out[places[1]] = (
@@ -158,16 +152,17 @@ class ClauseJoin:
         keys = [f"k{k}" for k in range(len(self.plus))]
         listed = [f"{sql} as {name}" for name, sql in zip(names, self.key)]
         listed += [f"{self.variables[v]} as {name}" for name, v in zip(keys, self.plus)]
-        conditions = list(conditions)
         if self.merge:
             listed.append("count(*)::integer as n")
-        if not listed:
-            listed = ["1 as nothing"]
         text = f"select {', '.join(listed)} {self.from_where(conditions, tables)}"
         if self.merge:
-            groups = names + keys
-            text += f" group by {', '.join(groups)}" if groups else ""
+            text += f" group by {', '.join(names + keys)}"
         return text
+
+    def values_sql(self, names: Iterable[str], conditions: Iterable[str] = ()) -> str:
+        """Values v0, v1, ... of some variables."""
+        listed = ", ".join(f"{self.variables[v]} as v{k}" for k, v in enumerate(names))
+        return f"select {listed or '0 as v'} {self.from_where(conditions)}"
 
     def count_sql(self) -> str:
         """How many bindings there are that evidence leaves open."""
@@ -175,6 +170,23 @@ class ClauseJoin:
         if self.literals and all(x.optional or x.may_be_known for x in self.literals):
             left = [f"greatest({', '.join(x.id for x in self.literals)}) >= 0"]
         return f"select count(*) {self.from_where(left)}"
+
+
+def alike(literals: Sequence[OpenLiteral]) -> dict[tuple[str, bool], list[int]]:
+    """Places of literals by their predicate and sign."""
+    out: dict[tuple[str, bool], list[int]] = {}
+    for k, x in enumerate(literals):
+        out.setdefault((x.predicate, x.positive), []).append(k)
+    return out
+
+
+def orders(store: Store, literals: Sequence[OpenLiteral]) -> int:
+    """In how many ways literals that are alike can be put, arguments of symmetric ones turned."""
+    out = 1
+    for (name, _), places in alike(literals).items():
+        ways = 2 if store.predicates[name].symmetric else 1
+        out *= math.factorial(len(places)) * ways ** len(places)
+    return out
 
 
 @dataclass
@@ -215,8 +227,12 @@ class Builder:
 
     def comparison(self, c: Compare, bound: Mapping[str, str], negate: bool = False) -> str:
         """SQL of a comparison, or of its opposite; one that has no value (1/0) is false."""
-        sql = self._comparison(c, bound)
         negate = negate != c.negated
+        if isinstance(c.left, Variable) and isinstance(c.right, Variable):
+            op = "<>" if c.op == "!=" else c.op
+            test = ColumnTest(bound[c.left.name], op, bound[c.right.name])
+            return test.negated() if negate else test
+        sql = self._comparison(c, bound)
         return f"not coalesce({sql}, false)" if negate else f"coalesce({sql}, false)"
 
     def _comparison(self, c: Compare, bound: Mapping[str, str]) -> str:
@@ -270,7 +286,7 @@ class Builder:
     ) -> tuple[list[str], list[tuple[str, str]], list[str]]:
         """Conditions that join an atom's table, its variables' columns; new variables are bound."""
         p = self.store.predicates[atom.predicate]
-        on, columns, own = [], [], []
+        on, columns, own = list[str](), [], list[str]()
         mine: dict[str, str] = {}
         for k, term in enumerate(atom.terms):
             sql = f"{alias}.a{k}"
@@ -280,12 +296,12 @@ class Builder:
                 )
                 continue
             if term.name in mine:
-                own.append(f"{sql} = {mine[term.name]}")
+                own.append(ColumnTest(sql, "=", mine[term.name]))
                 continue
             mine[term.name] = sql
             columns.append((term.name, f"a{k}"))
             if term.name in bound:
-                on.append(f"{sql} = {bound[term.name]}")
+                on.append(ColumnTest(sql, "=", bound[term.name]))
             else:
                 bound[term.name] = sql
         return on + own, columns, own
@@ -295,12 +311,12 @@ class Builder:
         literals: Sequence[Formula],
         need: Iterable[str] = (),
         everything: bool = False,
-        merging: bool = True,
+        given: Source | None = None,
     ) -> list[ClauseJoin]:
         """The joins of a clause of plain literals, every variable of ``need`` bound.
 
-        ``everything``: also groundings that are false whatever the open atoms are. Without
-        ``merging`` they are all there, one for each binding, the same factors or not.
+        All bindings are there, whether they give the same factor or not. ``everything``: also those
+        that are false whatever the open atoms are. ``given``: a source whose variables are bound.
         """
         positives: list[Formula] = []
         rest: list[Formula] = []
@@ -312,21 +328,16 @@ class Builder:
             if isinstance(x, Not) and self.store.predicates[_atom(x).predicate].open
         ]  # fmt: skip
         complete = [x for x in positives if self.store.predicates[_atom(x).predicate].complete]
-        if everything or sure or complete or not positives:
-            join = self._join(rest, positives, need)
-            return self.unmerged(join, literals) if merging else [join]
+        if given is not None or everything or sure or complete or not positives:
+            return [self._join(rest, positives, need, given=given)]
         joins = []  # one open atom at least is a candidate: the first such, in turn
         for k in range(len(positives)):
             order = [positives[k], *positives[:k], *positives[k + 1 :]]
             join = self._join(rest, order, need, first=True)
             absent = tuple(f"{x.alias}.id is null" for x in join.literals[1 : k + 1])
             back = [*range(1, k + 1), 0, *range(k + 1, len(positives))]
-            whole = replace(
-                join,
-                conditions=join.conditions + absent,
-                literals=tuple(join.literals[i] for i in back),
-            )
-            joins += self.unmerged(whole, literals) if merging else [whole]
+            ordered = tuple(join.literals[i] for i in back)
+            joins.append(replace(join, conditions=join.conditions + absent, literals=ordered))
         return joins
 
     def _join(
@@ -335,9 +346,13 @@ class Builder:
         positives: Sequence[Formula],
         need: Iterable[str],
         first: bool = False,
+        given: Source | None = None,
     ) -> ClauseJoin:
         store, bound = self.store, dict[str, str]()
         sources: list[Source] = []
+        if given is not None:
+            sources.append(given)
+            bound |= {v: f"{given.alias}.{c}" for v, c in given.variables}
         open_literals: list[OpenLiteral] = []
         conditions: list[str] = []
         later: list[Formula] = []
@@ -373,14 +388,7 @@ class Builder:
                 add(atom, True, True)
             else:
                 left.append(atom)
-        names = [v.name for atom in left for t in atom.terms for v in variables_of(t)]
-        for literal in later:
-            if isinstance(literal, Atom):
-                names += [v.name for t in literal.terms for v in variables_of(t)]
-            elif isinstance(literal, Compare):
-                names += [
-                    v.name for v in (*variables_of(literal.left), *variables_of(literal.right))
-                ]
+        names = [name for literal in (*left, *later) for name in free_variables(literal)]
         for name in dict.fromkeys([*names, *need]):
             if name not in bound:
                 self._range(name, bound, sources)
@@ -393,9 +401,9 @@ class Builder:
                 conditions.append(self.absent(literal, bound))
         for x, y in combinations(open_literals, 2):
             if x.predicate == y.predicate and x.positive != y.positive:
-                either = x.optional or y.optional
-                op = "is distinct from" if either else "<>"
-                conditions.append(f"{x.alias}.id {op} {y.alias}.id")
+                a, b, either = f"{x.alias}.id", f"{y.alias}.id", x.optional or y.optional
+                sql = f"{a} is distinct from {b}" if either else ""
+                conditions.append(ColumnTest(a, "<>", b, sql))
         return ClauseJoin(
             tuple(sources), tuple(conditions), tuple(open_literals), bound, self.rule.plus
         )
@@ -450,12 +458,12 @@ class Builder:
         if swap is not None:
             a, b = (join.variables[v] for v in swap)
             equal = equal | {swap}
-            conditions.append(f"{a} < {b}")
+            conditions.append(ColumnTest(a, "<", b))
             times = 2
         if not equal:
             return [replace(join, partly=partly)]
-        tests = [f"{join.variables[a]} = {join.variables[b]}" for a, b in sorted(equal)]
-        conditions += [t.replace(" = ", " <> ") for t in tests]
+        tests = [ColumnTest(join.variables[a], "=", join.variables[b]) for a, b in sorted(equal)]
+        conditions += [t.negated() for t in tests]
         either = f"({' or '.join(tests)})"
         few = replace(
             join, conditions=(*join.conditions, either), merge=True, coincide=tuple(tests)
@@ -469,17 +477,12 @@ class Builder:
 
         None where that is not enough to know.
         """
-        alike: dict[tuple[str, bool], list[int]] = {}
-        for k, x in enumerate(join.literals):
-            alike.setdefault((x.predicate, x.positive), []).append(k)
-        n_maps = 1
-        for (name, _), places in alike.items():
-            ways = 2 if self.store.predicates[name].symmetric else 1
-            n_maps *= math.factorial(len(places)) * ways ** len(places)
+        n_maps = orders(self.store, join.literals)
         if n_maps == 1:
             return set(), None
         if n_maps > _MOST_MAPS:
             return None
+        groups = alike(join.literals).values()
         others = frozenset(
             x for x in literals if isinstance(x, Compare)
             or not self.store.predicates[_atom(x).predicate].open
@@ -487,11 +490,8 @@ class Builder:
         unchanged = frozenset(_renamed(x, {}) for x in others)
         equal: set[tuple[str, str]] = set()
         swaps: set[tuple[tuple[str, str], ...]] = set()
-        choices = [list(permutations(places)) for places in alike.values()]
-        for images in product(*choices):
-            target = {
-                a: b for places, to in zip(alike.values(), images) for a, b in zip(places, to)
-            }
+        for images in product(*map(permutations, groups)):
+            target = {a: b for places, to in zip(groups, images) for a, b in zip(places, to)}
             mirrored = [k for k, x in enumerate(join.literals)
                         if self.store.predicates[x.predicate].symmetric]  # fmt: skip
             for flips in product([False, True], repeat=len(mirrored)):

@@ -1,23 +1,17 @@
 """Lazy grounding: only the groundings that can matter are ever built.
 
 A factor matters by its gain (:mod:`minfer.rules.gains`); those that reach a threshold under given
-marginals are found by :mod:`minfer.rules.selection`.
+marginals are found by :mod:`minfer.rules.selection`. Marginals begin with priors, rules about
+single atoms and functional constraints, which are always kept. A second round selects with the
+marginals of the first and keeps both (selecting afresh drops what it has just satisfied).
 
-Marginals begin with priors, rules about single atoms and functional constraints, which are always
-kept. A second round selects with the marginals of the first and keeps both (selecting afresh drops
-what it has just satisfied). Then *summed bands*: first-order messages of what is not kept but has a
-gain above a lower threshold, added up where they are found and put into the fields. No
-factor is built for them; it is the compensation of the method. Summed once, they are messages of
-marginals that knew nothing of them; so with a tolerance they are summed again, from the marginals
-they led to (the band stays that of the kept factors alone, or it would be empty as soon as it has
-done its work), until they move nothing. In the end the threshold is lowered until two answers
-agree. At each of them selection begins anew, with the first marginals and then with those of kept
-factors alone, so that a lower threshold builds what a higher one only summed, and the two answers
-check each other. Two things neither of them sees are checked then: what is below both bands, by
-summing messages of *all* groundings once (where they are few enough to be listed), and whether
-belief propagation has another answer, by solving from other starts: from atoms that were all pulled
-to be true, or false, or each at random. That they all lead to the same answer is evidence and no
-proof: another start may lead elsewhere. It takes two runs for each of them, until one differs.
+*Summed bands*: first-order messages of what is not kept but has a gain above a lower threshold are
+put into the fields, the compensation of the method. With a tolerance they are summed again, from
+the marginals they led to, until they move nothing; the band stays that of the kept factors alone,
+or it would be empty as soon as it has done its work. Then the threshold is lowered until two
+answers agree, each from a selection of its own, so that they check each other. What neither sees is
+checked in the end: what is below both bands, by messages of *all* groundings (where these can be
+listed), and whether belief propagation has another answer, from other starts: evidence, no proof.
 
 A hard rule has an infinite gain unless it is sure to hold. It is judged by the reverse divergence,
 -log(1 - u), and no divergence is reported then.
@@ -35,6 +29,7 @@ from numpy.typing import NDArray
 
 from minfer.basics.words import counted
 from minfer.errors import RefusedError
+from minfer.rules.blocks import Floats
 from minfer.rules.ground import Grounder, Grounding
 from minfer.rules.model import Model, build
 from minfer.rules.plan import count_part
@@ -134,7 +129,7 @@ def worth_it(grounder: Grounder) -> bool:
     total = 0.0
     enough = max(AUTO_FROM, AUTO_RATIO * rows)
     for part in grounder.parts:
-        if grounder.easy(part):
+        if part.kind == "clause":
             total += count_part(grounder, part, 0.0, enough=enough - total)[0]
     return enough < total <= AUTO_UP_TO
 
@@ -150,21 +145,9 @@ def infer_lazily(
     rough: Callable[..., Any] | None = None,
     starts: int | None = None,
 ) -> tuple[Any, Lazily]:
-    """Marginals of all atoms from the groundings that matter.
+    """Marginals of all atoms from the groundings that matter; see :meth:`minfer.Rules.infer`.
 
-    Parameters
-    ----------
-    threshold : float, optional
-        The gain from which groundings become factors; with a tolerance, where lowering begins
-    tolerance : float, optional
-        Lower the threshold tenfold until two answers differ by no more on average. Without a
-        threshold 1e-3
-    rounds : selections at each threshold, each with the marginals of the one before it
-    sums : how often messages of what is not kept are summed, at each threshold; 0: not. By default
-        once, or with a tolerance until they move the answer by no more than half of it
-    rough : solver of rounds before the last
-    starts : how many other starts the answer is compared with; by default 8 up to 20,000 factors,
-        beyond that 3 with a tolerance and none with a threshold alone
+    ``rough`` solves in rounds before the last.
     """
     if threshold is None and tolerance is None:
         tolerance = TOLERANCE
@@ -180,7 +163,7 @@ def infer_lazily(
     first = _true(marginals)
     free = np.isfinite(seed.log_odds)
     del seed
-    before: NDArray[np.float64] | None = None
+    before: Floats | None = None
     everything = False  # whether sums are of all groundings
     last: Any = None
     model: Any = None
@@ -287,7 +270,7 @@ def _compare_starts(
             return
 
 
-def _other_starts(n: int, starts: int) -> Iterator[NDArray[np.float64]]:
+def _other_starts(n: int, starts: int) -> Iterator[Floats]:
     """Where each of n atoms is pulled to: all true, all false, then at random (the same always)."""
     rng = np.random.default_rng(0)
     for k in range(starts):
@@ -302,9 +285,9 @@ class _Sums:
     model: Model
     solver: Callable[..., Any]
     kept: Kept
-    own: NDArray[np.float64]  # what kept factors say
+    own: Floats  # what kept factors say
     marginals: Any
-    p: NDArray[np.float64] | None = None  # with sums; None: there are none yet
+    p: Floats | None = None  # with sums; None: there are none yet
     moved: float = 0.0
 
     def __post_init__(self) -> None:
@@ -312,7 +295,7 @@ class _Sums:
 
     def until_still(
         self, band: float, times: int, tolerance: float | None, free: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """Sum until that moves the answer by no more than half the tolerance.
 
         Sums may overshoot: of many weak messages against an atom each is made as if the others were
@@ -336,16 +319,14 @@ class _Sums:
             before = self.moved
         return self.own if self.p is None else self.p
 
-    def _fields(self, log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _fields(self, log_odds: Floats) -> Floats:
         """Numbers of the states of all atoms, 0 for those that are known."""
         out = np.zeros((len(log_odds), 2))
         out[:, 1] = np.where(np.isfinite(self.model.log_odds), log_odds, 0.0)
         return out.ravel()
 
 
-def _apart(
-    p: NDArray[np.float64], q: NDArray[np.float64], free: NDArray[np.bool_]
-) -> tuple[float, float]:
+def _apart(p: Floats, q: Floats, free: NDArray[np.bool_]) -> tuple[float, float]:
     """Mean and largest difference over atoms that are not known."""
     away = np.abs(p - q)[free]
     return (float(away.mean()), float(away.max())) if len(away) else (0.0, 0.0)
@@ -359,5 +340,5 @@ def _note_skipped(how: Lazily, selector: Selector) -> None:
             how.notes.append(note)
 
 
-def _true(marginals: Any) -> NDArray[np.float64]:
+def _true(marginals: Any) -> Floats:
     return np.ascontiguousarray(marginals.probs.reshape(-1, 2)[:, 1])

@@ -12,12 +12,11 @@ probabilities already, each atom's is taken without its own.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from minfer.rules.blocks import Floats
 from minfer.rules.gains import false_given
 
 if TYPE_CHECKING:
@@ -28,15 +27,11 @@ FLOOR = 1e-9  # least factor that the message of a hard rule is taken for
 
 
 def messages(
-    block: Block,
-    w: NDArray[np.float64],
-    p: NDArray[np.float64],
-    cavity: bool = False,
-    floor: float = FLOOR,
-) -> NDArray[np.float64]:
+    block: Block, w: Floats, p: Floats, cavity: bool = False, floor: float = FLOOR
+) -> Floats:
     """Messages of factors of these weights to all their atoms, (F, A)."""
 
-    def sent(chances: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sent(chances: Floats) -> Floats:
         out = np.empty(chances.shape)
         for a in range(chances.shape[1]):
             given = chances.copy()
@@ -55,12 +50,7 @@ def messages(
 
 
 def add_messages(
-    block: Block,
-    w: NDArray[np.float64],
-    p: NDArray[np.float64],
-    out: NDArray[np.float64],
-    times: float,
-    cavity: bool,
+    block: Block, w: Floats, p: Floats, out: Floats, times: float, cavity: bool
 ) -> None:
     """Add messages to the log-odds of atoms; ``cavity``: they are in ``p`` already."""
     found = times * messages(block, w, p, cavity)
@@ -68,9 +58,7 @@ def add_messages(
         out += np.bincount(block.scope[:, a], found[:, a], minlength=len(out))
 
 
-def log_message(
-    w: NDArray[np.float64], false: NDArray[np.float64], floor: float = FLOOR
-) -> NDArray[np.float64]:
+def log_message(w: Floats, false: Floats, floor: float = FLOOR) -> Floats:
     """log(1 - c u), c = 1 - e^-w and u the chance to be false; of hard rules not below a floor."""
     hard = np.isinf(w)
     out = np.empty(len(w))
@@ -82,48 +70,3 @@ def log_message(
         x = false[strong]
         out[strong] = np.logaddexp(np.log1p(-x), np.log(x) - w[strong])
     return out
-
-
-def messages_sql(w: float, rows: str, n: int, cavity: bool) -> str:
-    """SQL of a query with the logs l0, l1, ... of the messages that :func:`log_message` has.
-
-    ``rows``: a query for the ids i0, i1, ... of ``n`` literals and their chances q0, q1, ... to be
-    false. What is used twice is a column of a subquery, as a text that contains it over and over
-    takes the database long to read.
-    """
-    if cavity:
-        without = [f"q{k} / greatest(q{k} + (1 - q{k}) * v{k}, 1e-300) as q{k}" for k in range(n)]
-        factors = _factors_sql(w, rows, n, logs=False)
-        rows = f"select {_listed('i', n)}, {', '.join(without)} from ({factors})"
-    return _factors_sql(w, rows, n, logs=True)
-
-
-def _factors_sql(w: float, rows: str, n: int, logs: bool) -> str:
-    """SQL of the rows with messages v0, v1, ..., or with their logs l0, l1, ..."""
-    others = [" * ".join(f"q{j}" for j in range(n) if j != k) for k in range(n)]
-    own = f"{_listed('i', n)}, {_listed('q', n)}"
-    if abs(w) <= SOFT / 2 or math.isinf(w):
-        if math.isinf(w):
-            values = [f"greatest(1 - {x}, {FLOOR!r})" for x in others]
-        else:
-            values = [f"(1 - {-math.expm1(-w)!r} * {x})" for x in others]
-        found = [f"ln({v}) as l{k}" if logs else f"{v} as v{k}" for k, v in enumerate(values)]
-        return f"select {own}, {', '.join(found)} from ({rows})"
-    # log of (1 - x) + x e^-w, neither of which need be a number that is not 0 or infinite
-    products = ", ".join(f"{x} as x{k}" for k, x in enumerate(others))
-    rows, none = f"select {own}, {products} from ({rows})", "'-inf'::double"
-    terms = [
-        f"if(x{k} < 1, ln(1 - x{k}), {none}) as t{k}, "
-        f"if(x{k} > 0, ln(x{k}), {none}) - {w!r}::double as f{k}"
-        for k in range(n)
-    ]
-    rows = f"select {own}, {', '.join(terms)} from ({rows})"
-    values = [f"greatest(t{k}, f{k}) + ln(1 + exp(-abs(t{k} - f{k})))" for k in range(n)]
-    found = [
-        f"{v} as l{k}" if logs else f"exp(least({v}, 700)) as v{k}" for k, v in enumerate(values)
-    ]
-    return f"select {own}, {', '.join(found)} from ({rows})"
-
-
-def _listed(stem: str, n: int) -> str:
-    return ", ".join(f"{stem}{k}" for k in range(n))

@@ -18,8 +18,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from minfer.basics.words import counted
 from minfer.errors import ContradictionError, FormatError, visible
 from minfer.io.opening import read_bytes, reading
@@ -344,19 +342,19 @@ def make_rules(
     for name, types in program.types.items():
         rows, truths = facts.get(name, ([], []))
         if name in program.closed:
-            true = [row for row, truth in zip(rows, truths) if truth]
-            if len(true) < len(rows):
-                both = {row for row, truth in zip(rows, truths) if not truth} & set(true)
-                if both:
-                    said = f"{name}({', '.join(min(both))})"
-                    raise ContradictionError(
-                        f"evidence says both that {visible(said)} is true and that it is false"
-                    )
-                for row, truth in zip(rows, truths):  # constants all the same
-                    if not truth:
-                        for kind, value in zip(types, row):
-                            named[kind].add(value)
-            rules._declare(Declaration(name, False, _columns(true, types), types=types))
+            true, false = (
+                [row for row, truth in zip(rows, truths) if truth is yes] for yes in (True, False)
+            )
+            both = set(true) & set(false) if false else set()
+            if both:
+                said = f"{name}({', '.join(min(both))})"
+                raise ContradictionError(
+                    f"evidence says both that {visible(said)} is true and that it is false"
+                )
+            for row in false:  # constants all the same
+                for kind, value in zip(types, row):
+                    named[kind].add(value)
+            rules._declare(Declaration(name, False, true, types=types))
             continue
         if name in program.unique:
             k = program.unique[name]
@@ -366,28 +364,16 @@ def make_rules(
             d = Declaration(name, True, None, types=types)
         rules._declare(d)
         if rows:
-            table = _columns(rows, types)
-            table["truth"] = np.array(truths, dtype=np.int64)
-            rules._evidence.append(Observation(name, table, "truth"))
+            table = [(*row, truth) for row, truth in zip(rows, truths)]
+            rules._evidence.append(Observation(name, table, f"c{len(types)}"))
     for kind, values in named.items():  # constants that no table has
         name = f"constants_{kind}"
         while name in program.types:
             name += "_"
         if values:
-            rules._declare(
-                Declaration(name, False, _columns([(v,) for v in sorted(values)],
-                                                                 (kind,)), types=(kind,))
-            )  # fmt: skip
+            listed = [(v,) for v in sorted(values)]
+            rules._declare(Declaration(name, False, listed, types=(kind,)))
     rules._rules.extend(program.rules)
     rules.queried = query
     rules._changed()
     return rules
-
-
-def _columns(rows: list[tuple[str, ...]], types: tuple[str, ...]) -> dict[str, np.ndarray]:
-    out = {}
-    for k, column in enumerate(zip(*rows) if rows else [()] * len(types)):
-        array = np.empty(len(column), dtype=object)
-        array[:] = column
-        out[f"c{k}"] = array
-    return out

@@ -23,6 +23,7 @@ from minfer.factors.features import Features
 from minfer.factors.logical import Automata
 from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
+from minfer.rules.blocks import Floats
 
 if TYPE_CHECKING:
     from minfer.factors.group import FactorGroup
@@ -47,24 +48,20 @@ class Model:
     """
 
     graph: FactorGraph
-    log_odds: NDArray[np.float64]
+    log_odds: Floats
     ranges: list[tuple[int, int, int]] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
 
 
-def weight_of(rule: Rule, keys: Sequence[tuple[str, ...]] | None = None) -> NDArray[np.float64]:
+def weight_of(rule: Rule, keys: Sequence[tuple[str, ...]] | None = None) -> Floats:
     """The weight of a rule, shape (1,), or those of its keys."""
     if rule.weight is None and rule.weights is None:
         raise ModelError(f"{rule.name}: it has no weight; give one, or learn it (Rules.learn)")
-    if keys is None or rule.weights is None:
-        base = 0.0 if rule.weight is None else rule.weight
-        return np.full(1 if keys is None else max(len(keys), 1), base)
-    given = dict(rule.weights)
-    base = 0.0 if rule.weight is None else rule.weight
-    return np.array([given.get(k, base) for k in keys] or [base])
+    given, base = dict(rule.weights or ()), 0.0 if rule.weight is None else rule.weight
+    return np.array([given.get(k, base) for k in keys or ()] or [base])
 
 
-def block_weights(block: Block, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def block_weights(block: Block, weights: Floats) -> Floats:
     """One number for each factor of a block: the weight that counts where it is true."""
     w = weights[block.key] if block.key is not None else np.broadcast_to(weights[0], (len(block),))
     n = 1.0 if block.count is None else block.count
@@ -72,10 +69,7 @@ def block_weights(block: Block, weights: NDArray[np.float64]) -> NDArray[np.floa
 
 
 def build(
-    store: Store,
-    grounder: Grounder,
-    grounding: Grounding,
-    weights: Sequence[NDArray[np.float64]] | None = None,
+    store: Store, grounder: Grounder, grounding: Grounding, weights: Sequence[Floats] | None = None
 ) -> Model:
     """The factor graph. ``weights`` replaces those of the rules, one array for each."""
     rules = grounder.rules
@@ -204,22 +198,15 @@ def _check_clauses(
         )
 
 
-def _add_unary(
-    block: Block, w: NDArray[np.float64], log_odds: NDArray[np.float64], forced: NDArray[np.bool_]
-) -> None:
-    if block.positive is not None:
-        up = bool(block.positive[0])
-    else:
-        assert block.truth is not None
-        up = bool(block.truth[1])
-    atoms, hard = block.scope[:, 0], np.isinf(w)
+def _add_unary(block: Block, w: Floats, log_odds: Floats, forced: NDArray[np.bool_]) -> None:
+    up, atoms, hard = block.up, block.scope[:, 0], np.isinf(w)
     forced[atoms[hard], int(up)] = True
     soft = ~hard
     sign = 1.0 if up else -1.0
     log_odds += np.bincount(atoms[soft], sign * w[soft], minlength=len(log_odds))
 
 
-def _groups(block: Block, w: NDArray[np.float64], first: int) -> list[FactorGroup]:
+def _groups(block: Block, w: Floats, first: int) -> list[FactorGroup]:
     """The factor groups of a block over two atoms or more."""
     n, arity = block.scope.shape
     shape, hard = (2,) * arity, np.isinf(w)

@@ -8,13 +8,16 @@ can give, and no wider.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from minfer.rules.conditions import contradictory, implied
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.rules.conditions import ColumnTest, contradictory, implied
+from minfer.rules.joins import orders
 
 if TYPE_CHECKING:
     from minfer.rules.ground import Grounder, Part
@@ -34,6 +37,11 @@ class Piece:
     join: ClauseJoin
     alone: bool
     most: float
+
+    @property
+    def positive(self) -> NDArray[np.bool_]:
+        """The signs of its literals."""
+        return np.array([x.positive for x in self.join.literals])
 
     @property
     def false(self) -> str:
@@ -85,8 +93,10 @@ def pieces_of(grounder: Grounder, number: int) -> tuple[list[Piece], list[Clause
                     if not _has_rows(store, some):
                         continue
                     if some.merge and len(kinds) == 1:
-                        first = some.literals[0].alias
-                        same = tuple(f"{x.alias}.id = {first}.id" for x in some.literals[1:])
+                        first = f"{some.literals[0].alias}.id"
+                        same = tuple(
+                            ColumnTest(f"{x.alias}.id", "=", first) for x in some.literals[1:]
+                        )
                         single.append(replace(some, conditions=some.conditions + same))
                     found.append((some, kinds, gone, not (some.merge or several)))
     pieces = []
@@ -105,8 +115,10 @@ def pieces_of(grounder: Grounder, number: int) -> tuple[list[Piece], list[Clause
 def _has_rows(store: Store, join: ClauseJoin) -> bool:
     """Whether each source has rows whose own columns are the same where they must be."""
     for s in join.sources:
-        own = re.compile(rf"{s.alias}\.\w+ = {s.alias}\.\w+")
-        tests = [] if s.left else [x for x in join.conditions if own.fullmatch(x)]
+        tests = [] if s.left else [
+            x for x in join.conditions
+            if isinstance(x, ColumnTest) and x.op == "=" and x.aliases == {s.alias}
+        ]  # fmt: skip
         where = " and ".join([*s.own, *tests])
         if (
             tests
@@ -126,7 +138,8 @@ def _split(grounder: Grounder, part: Part, join: ClauseJoin, gone: bool) -> Iter
         old = set(join.conditions)
         again = grounder.builder(part).unmerged(replace(join, merge=False), part.literals)
         known = [
-            j.times == join.times and not any(" < " in c for c in set(j.conditions) - old)
+            j.times == join.times
+            and not any(isinstance(c, ColumnTest) and c.op == "<" for c in set(j.conditions) - old)
             for j in again
         ]
         if all(known):  # no new symmetry, which what is gone need not share
@@ -137,7 +150,7 @@ def _split(grounder: Grounder, part: Part, join: ClauseJoin, gone: bool) -> Iter
             continue
         rest = some.conditions[:-1]
         for k, test in enumerate(some.coincide):
-            before = tuple(t.replace(" = ", " <> ") for t in some.coincide[:k])
+            before = tuple(t.negated() for t in some.coincide[:k])
             yield replace(some, conditions=(*rest, test, *before), coincide=())
 
 
@@ -171,12 +184,7 @@ def _most_bindings(store: Store, join: ClauseJoin) -> float:
     """A bound on how many bindings give the same factor."""
     if not join.merge:
         return float(join.times)
-    ways = float(join.times)
-    alike: dict[tuple[str, bool], int] = {}
-    for x in join.literals:
-        alike[x.predicate, x.positive] = alike.get((x.predicate, x.positive), 0) + 1
-    for (name, _), n in alike.items():
-        ways *= math.factorial(n) * (2**n if store.predicates[name].symmetric else 1)
+    ways = float(join.times * orders(store, join.literals))
     mine = {x.alias for x in join.literals}
     bound = {v for s in join.sources if s.alias in mine for v, _ in s.variables}
     rest = [s for s in join.sources if s.alias not in mine and not s.left]

@@ -145,7 +145,7 @@ def count_part(
 
     A bound that is not above ``enough`` is returned as soon as it is found.
     """
-    kind, joins = grounder.kind(part), grounder.bindings(part)
+    kind, joins = part.kind, grounder.bindings(part)
     if kind == "written out":
         classes = grounder.builder(part).classes
         sizes = [grounder.store.domain(classes[v])[1] for v in grounder.free(part)]
@@ -171,34 +171,20 @@ def count_part(
 
 def quick_bound(store: Store, join: ClauseJoin) -> float:
     """From sizes alone: sources that others bind add nothing, since no row is there twice."""
-    sizes = {name: float(n) for name, n in _sizes(store).items()}
+    sizes = {p.table: p.n * (2 if p.open and p.symmetric else 1) for p in store.predicates.values()}
     inner = [s for s in join.sources if not s.left]
-    if not inner:
-        return 1.0
-    best = math.inf
-    for start in range(len(inner)):
-        order = [inner[start], *sorted(
-            inner[:start] + inner[start + 1 :], key=lambda s: sizes.get(s.table, math.inf)
-        )]  # fmt: skip
+    inner.sort(key=lambda s: sizes.get(s.table, math.inf))
+    best = math.inf if inner else 1.0
+    for first in inner:
         covered: set[str] = set()
         total = 1.0
-        for s in order:
+        for s in (first, *inner):
             names = {v for v, _ in s.variables}
-            if not names <= covered or not s.variables:
-                if names or s is order[0]:
-                    total *= sizes.get(s.table, math.inf)
+            if not names <= covered:
+                total *= sizes.get(s.table, math.inf)
                 covered |= names
         best = min(best, total)
     return best
-
-
-def _sizes(store: Store) -> dict[str, int]:
-    out = {}
-    for p in store.predicates.values():
-        out[p.table] = p.n * (2 if p.open and p.symmetric else 1)
-    for number, n in store._domains.items():
-        out[f"domain_{number}"] = n
-    return out
 
 
 def summed_bound(store: Store, join: ClauseJoin) -> tuple[float, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -264,11 +265,7 @@ class Rules:
 
     def condition(self, *atoms: str) -> Rules:
         """A copy of the program that also knows these atoms: ``condition("smokes(Anna)")``."""
-        out = Rules(
-            split=self.split, unbound=self.unbound, memory_limit=self.memory_limit,
-            threads=self.threads, max_groundings=self.max_groundings,
-        )  # fmt: skip
-        out.new_constants, out.queried = self.new_constants, self.queried
+        out = copy(self)
         out._declared, out._rules = dict(self._declared), list(self._rules)
         out._evidence = list(self._evidence)
         return out.evidence(*atoms)
@@ -372,8 +369,8 @@ class Rules:
         classes = variable_classes(store, rule.formula)
         for k, name in enumerate(rule.plus):
             table, _ = store.domain(classes[name])
-            codes = store.con.execute(f"select v from {table}").fetchnumpy()["v"]
-            values = set(store.texts(np.asarray(codes), classes[name]))
+            codes = store.con.arrays(f"select v from {table}")["v"]
+            values = set(store.texts(codes, classes[name]))
             for key, _ in rule.weights or ():
                 if key[k] not in values:
                     hint = did_you_mean(key[k], values)

@@ -2,20 +2,17 @@
 
 A clause can only matter if u, the product of the chances q that its literals are false, is large
 enough. A database joins first and tests u then; in transitivity over n records it meets n^3
-bindings. Here two literals that agree in their variables are joined with the atoms of the second in
-order of falling q, so that for each atom of the first the loop ends where q_a q_b < low: what is
-met is what passes, but for the literals that are looked up afterwards
-(:mod:`minfer.kernels.scores.ranked`).
+bindings. Here two literals are joined in order of falling q (:mod:`minfer.kernels.scores.ranked`):
+what is met is what passes, but for the literals that are looked up afterwards.
 
 That needs open literals alone, two of which bind all variables, and conditions that are comparisons
-of columns; :func:`ranked` reads them from a :class:`~minfer.rules.joins.ClauseJoin` and returns
-None where it cannot: then the database joins.
+of columns; for other joins :func:`ranked` returns None, and the database joins.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
@@ -25,7 +22,8 @@ from numpy.typing import NDArray
 
 from minfer.kernels.scores import ranked as kernels
 from minfer.reduction.lazy import CHUNK, Ranks, joined
-from minfer.rules.conditions import Equal, comparison
+from minfer.rules.blocks import Floats
+from minfer.rules.conditions import ColumnTest, Equal
 
 if TYPE_CHECKING:
     from minfer.rules.joins import ClauseJoin, OpenLiteral, Source
@@ -34,9 +32,14 @@ if TYPE_CHECKING:
 ROWS = 1 << 18  # of the first literal that are prepared at a time
 DENSE = 8  # cells for each row up to which a table has all of them
 _SMALL = 1 << 20  # cells that it may have anyway
-_OUTSIDE = -(1 << 60)  # of a key: a value that the table does not have
+_MOST_CELLS = 1 << 60
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
+_COMPARE = {
+    "<": np.less, "<=": np.less_equal, "=": np.equal, "<>": np.not_equal, ">": np.greater,
+    ">=": np.greater_equal,
+}  # fmt: skip
 Columns = dict[str, NDArray[Any]]
+_Steps = list[tuple[Any, ...]]  # column, lowest value, how many, cells between two of them
 
 
 # ---------------------------------------------------------------------- from a join
@@ -68,7 +71,7 @@ class RankedTables:
         sql = f"select {', '.join(listed)} from {s.table} {s.alias}{where}"
         sql = re.sub(rf"\b{s.alias}\b", "t", sql)
         if sql not in self._read:
-            got = self.store.con.execute(sql).fetchnumpy() if listed else {}
+            got = self.store.con.columns(sql) if listed else {}
             fine = bool(listed) and all(
                 x.dtype == np.int32 and not np.ma.getmaskarray(x).any() for x in got.values()
             )
@@ -83,9 +86,7 @@ class RankedTables:
 class _Lookup:
     """A table that is looked up by columns of the two literals that are joined."""
 
-    kind: int
-    literal: OpenLiteral | None
-    source: Source
+    literal: OpenLiteral | None  # None: there must be no row
     rows: _RankedTable
     key: list[tuple[str, str]]  # column of it: column of another source
 
@@ -97,20 +98,20 @@ def ranked(join: ClauseJoin, tables: RankedTables) -> Ranked | None:
     if join.merge or join.plus or len(mine) < 2 or not set(mine) <= set(inner):
         return None
     own: dict[str, list[str]] = {s.alias: list(s.own) for s in join.sources}
-    tests: list[tuple[str, str, str]] = []
+    tests: list[ColumnTest] = []
     differ: list[tuple[str, str]] = []
     for sql in dict.fromkeys(join.conditions):
         aliases = set(re.findall(r"\b([a-z_]\w*)\.\w", sql))
-        test = comparison(sql)
+        test = sql if isinstance(sql, ColumnTest) else None
         if "(select" in sql or "'" in sql or not aliases <= set(own) or not aliases:
             return None
         if len(aliases) == 1 and next(iter(aliases)) not in inner:
             own[next(iter(aliases))].append(sql)  # about what is joined from the left
-        elif test is not None and all(x.endswith(".id") for x in (test[0], test[2])):
-            if test[1] != "<>":
+        elif test is not None and test.a.endswith(".id") and test.b.endswith(".id"):
+            if test.op != "<>":
                 return None
             if aliases <= set(mine):
-                differ.append((test[0][:-3], test[2][:-3]))
+                differ.append((test.a[:-3], test.b[:-3]))
             elif aliases <= set(inner) or "is distinct from" not in sql:
                 return None
         elif test is not None and aliases <= set(inner) and ".id" not in sql:
@@ -121,8 +122,8 @@ def ranked(join: ClauseJoin, tables: RankedTables) -> Ranked | None:
             return None
     for s in join.sources:
         for sql in s.on:
-            test = comparison(sql)
-            if sql not in s.own and (test is None or test[1] != "=" or ".id" in sql):
+            same = isinstance(sql, ColumnTest) and sql.op == "="
+            if sql not in s.own and (not same or ".id" in sql):
                 return None
     equal = Equal(join)
     read = _ConditionReader(join, tables, own, equal)
@@ -173,27 +174,25 @@ class _ConditionReader:
                 if to is None:
                     return None
                 key.append((column, to))
-            own, literal, kind = self.own[s.alias], literals.get(s.alias), kernels.LITERAL
+            own, literal = self.own[s.alias], literals.get(s.alias)
             if literal is None and not s.left:  # few rows: what the database begins with
                 return None
             if s.left:  # no row, or one that its conditions let through
-                fine, kind = self._absent(s), kernels.ABSENT
-                if not fine:
+                if not self._absent(s):
                     return None
                 more = [x for x in own if x not in s.own]
                 own = [*s.own, f"not coalesce({' and '.join(more)}, false)"]
             rows = self.tables.get(s, own, literal is not None)
             if rows is None:
                 return None
-            out.append(_Lookup(kind, literal, s, rows, key))
+            out.append(_Lookup(literal, rows, key))
         return out
 
     def _other(self, s: Source, column: str) -> str:
         """The column that one of a left join must be the same as."""
         for sql in s.on:
-            test = comparison(sql)
-            if test is not None and column in (test[0], test[2]):
-                return self.equal.of(test[2] if test[0] == column else test[0])
+            if isinstance(sql, ColumnTest) and column in (sql.a, sql.b):
+                return self.equal.of(sql.b if sql.a == column else sql.a)
         return column
 
     def _absent(self, s: Source) -> bool:
@@ -218,13 +217,16 @@ class Ranked:
         pair: tuple[OpenLiteral, OpenLiteral],
         sides: tuple[_RankedTable, _RankedTable],
         lookups: list[_Lookup],
-        tests: list[tuple[str, str, str]],
+        tests: list[ColumnTest],
         differ: list[tuple[str, str]],
         equal: Equal,
     ) -> None:
-        self.join, self.pair, self.sides, self.lookups = join, pair, sides, lookups
+        self.pair, self.sides, self.lookups = pair, sides, lookups
         places = {x.alias: k for k, x in enumerate(join.literals)}
-        self.places = np.array([places[x.alias] for x in pair])
+        self.place = np.array([places[x.alias] for x in pair])
+        self.places = np.array([
+            -1 if look.literal is None else places[look.literal.alias] for look in lookups
+        ], dtype=np.int64)  # fmt: skip
         self.positive = np.array([x.positive for x in join.literals])
         self.differ = np.array([(places[a], places[b]) for a, b in differ], dtype=np.int64).reshape(
             -1, 2
@@ -238,67 +240,71 @@ class Ranked:
             for c in side.columns:  # columns of one literal that are the same
                 fine[k] &= side.columns[c] == side.columns[mine[k][equal.of(f"{x.alias}.{c}")]]
         self.tests: list[tuple[str, int, str]] = []
-        for a, op, b in tests:
-            left, right = equal.of(a), equal.of(b)
-            for k in (0, 1):
-                if left in mine[k] and right in mine[k]:
-                    columns = sides[k].columns
-                    fine[k] &= _compared(columns[mine[k][left]], op, columns[mine[k][right]])
-                    break
-            else:
-                if op == "=":
-                    continue  # it is among those that are shared
-                first = left in mine[0]
-                turned = op if first else _TURNED[op]
-                columns_ = (mine[0][left], mine[1][right]) if first else (
-                    mine[0][right], mine[1][left]
-                )  # fmt: skip
-                self.tests.append((columns_[0], kernels.OPS.index(turned), columns_[1]))
+        for test in tests:
+            left, op, right = equal.of(test.a), test.op, equal.of(test.b)
+            own = next((k for k in (0, 1) if left in mine[k] and right in mine[k]), None)
+            if own is not None:
+                columns = sides[own].columns
+                fine[own] &= _COMPARE[op](columns[mine[own][left]], columns[mine[own][right]])
+            elif op != "=":  # that is among those that are shared
+                if left not in mine[0]:
+                    left, op, right = right, _TURNED[op], left
+                self.tests.append((mine[0][left], kernels.OPS.index(op), mine[1][right]))
         strict = {(a, b) for a, op, b in self.tests if kernels.OPS[op] in ("<", ">")}
         self.tests = [
             x for x in dict.fromkeys(self.tests)
             if kernels.OPS[x[1]] != "<>" or (x[0], x[2]) not in strict
         ]  # fmt: skip
         self.rows = [np.flatnonzero(x).astype(np.int32) for x in fine]
-        self._prepare()
+        self.fits = self._prepare()
 
-    def _prepare(self) -> None:
-        """Tables that are looked up, and the first literal's rows in the order of the first."""
+    def _prepare(self) -> bool:
+        """Tables that are looked up, the first literal's rows in the order of the first of them.
+
+        And numbers of what both sides share; whether all that fits into whole numbers.
+        """
         names = [x.alias for x in self.pair]
-        self._parts: list[list[list[tuple[str, int, int, int]]]] = []  # lookup, side: columns
+        self._keys: list[tuple[_Steps, _Steps]] = []  # by lookup, what columns of both sides add
         self._tables, self._hashed, cells_ = [], [], []
         for look in self.lookups:
             columns, ids = look.rows.columns, look.rows.id
-            parts: list[list[tuple[str, int, int, int]]] = [[], []]
-            cells, keys = 1, np.zeros(len(ids), np.int64)
-            for column, to in look.key:
+            steps, cells = _cells({c: columns[c] for c, _ in look.key})
+            if cells >= _MOST_CELLS:
+                return False
+            parts: tuple[_Steps, _Steps] = ([], [])
+            for (_, to), (_, *step) in zip(look.key, steps):
                 alias, name = to.split(".")
-                x = columns[column]
-                low = int(x.min()) if len(x) else 0
-                size = int(x.max()) - low + 1 if len(x) else 1
-                parts[names.index(alias)].append((name, low, size, cells))
-                keys += (x.astype(np.int64) - low) * min(cells, 1 << 60)
-                cells *= size
-            self._parts.append(parts)
-            self.fits = cells < 1 << 60
-            if not self.fits:
-                return
+                parts[names.index(alias)].append((name, *step))
+            self._keys.append(parts)
+            keys = _numbers(len(ids), columns, steps)
             dense = cells <= max(DENSE * len(ids), _SMALL)
             size = cells if dense else 1 << (2 * len(ids) + 1).bit_length()
             table = np.full(size, -1, np.int32)
             hashed = np.zeros(0 if dense else size, np.int64)
-            self.fits = bool(kernels.put(keys, ids, table, hashed))
-            if not self.fits:
-                return
+            if not kernels.put(keys, ids, table, hashed):
+                return False
             cells_.append(cells)
             self._tables.append(table)
             self._hashed.append(hashed)
-        self.fits = True
         self._cells = np.array(cells_, dtype=np.int64)
-        first = [name for name, *_ in self._parts[0][0]] if self._parts else []
-        if first:  # neighbours in its table follow each other
-            rows = self.rows[0]
-            self.rows[0] = rows[np.argsort(self.sides[0].columns[first[0]][rows], kind="stable")]
+        if self._keys and self._keys[0][0]:  # neighbours in its table follow each other
+            rows, first = self.rows[0], self._keys[0][0][0][0]
+            self.rows[0] = rows[np.argsort(self.sides[0].columns[first][rows], kind="stable")]
+        b = self.sides[1].columns
+        steps, cells = _cells({c: b[c][self.rows[1]] for _, c in self.shared})
+        if cells >= _MOST_CELLS:
+            return False
+        turned = [(c, *step) for (c, _), (_, *step) in zip(self.shared, steps)]
+        groups = [
+            _numbers(len(rows), side.columns, mine, rows)
+            for side, rows, mine in zip(self.sides, self.rows, (turned, steps))
+        ]
+        if cells > max(DENSE * len(self.rows[1]), _SMALL):
+            kinds, groups[1] = np.unique(groups[1], return_inverse=True)
+            groups[0], cells = _placed(kinds, groups[0]), len(kinds)
+        self._group = [np.maximum(g, -1).astype(np.int32) for g in groups]  # -1: none on the other
+        self._groups = cells
+        return True
 
     @property
     def empty(self) -> bool:
@@ -309,144 +315,98 @@ class Ranked:
 
     def _never(self, k: int) -> bool:
         """Whether what must not be there is there wherever two different columns may lead."""
-        look = self.lookups[k]
-        if look.kind == kernels.LITERAL:
-            return not len(look.rows)
-        parts = self._parts[k]
+        if self.lookups[k].literal is not None:
+            return not len(self.lookups[k].rows)
+        parts = self._keys[k]
         if len(self._hashed[k]) or any(len(p) != 1 for p in parts):
             return False
-        (a, low_a, size_a, step_a), (b, low_b, size_b, step_b) = parts[0][0], parts[1][0]
-        for side, (name, low, size, _) in ((0, parts[0][0]), (1, parts[1][0])):
-            x = self.sides[side].columns[name]
+        at, values = np.flatnonzero(self._tables[k] < 0), []
+        for side, ((name, low, size, step),) in zip(self.sides, parts):
+            x = side.columns[name]
             if int(x.min()) < low or int(x.max()) >= low + size:
                 return False
-        at = np.flatnonzero(self._tables[k] < 0)
-        x, y = at // step_a % size_a + low_a, at // step_b % size_b + low_b
+            values.append(at // step % size + low)
         good = np.ones(len(at), dtype=bool)
         for mine, op, other in self.tests:
-            if (mine, other) == (a, b):
-                good &= _compared(x, kernels.OPS[op], y)
+            if (mine, other) == (parts[0][0][0], parts[1][0][0]):
+                good &= _COMPARE[kernels.OPS[op]](*values)
         return not good.any()
 
     # ------------------------------------------------------------------ with probabilities
 
-    def find(self, p: NDArray[np.float64], low: float, high: float) -> Iterator[NDArray[np.int32]]:
+    def find(self, p: Floats, low: float, high: float) -> Iterator[NDArray[np.int32]]:
         """Ids of the clauses with u from ``low`` to ``high``, as arrays that are used again."""
-        b_rows, b_q = self._likely(1, self.rows[1], p, low)
-        group, groups, group_of = self._groups(b_rows)
-        ranks = Ranks.of(b_q, group, groups)
-        b_rows = b_rows[ranks.rows]
-        del b_q, group
+        some, q = self._likely(1, slice(None), p, low)
+        ranks = Ranks.of(q, self._group[1][some], self._groups)
+        b_rows = self.rows[1][some][ranks.rows]
+        del some, q
         a, b = (side.columns for side in self.sides)
         ops = np.array([op for _, op, _ in self.tests], dtype=np.int64)
         b_tests = _stacked([b[name][b_rows] for _, _, name in self.tests], len(b_rows), np.int32)
-        lookups, b_id = self._lookups(b_rows), self.sides[1].id[b_rows]
+        b_keys, b_id = self._added(1, b_rows), self.sides[1].id[b_rows]
         del b_rows
         out = np.zeros((CHUNK, len(self.positive)), np.int32)
         for first in range(0, len(self.rows[0]), ROWS):  # what is known of rows is made for some
-            a_rows, a_q = self._likely(0, self.rows[0][first : first + ROWS], p, low)
-            of = group_of(a_rows)
-            some = np.flatnonzero((of >= 0) & (a_q * ranks.best[of] >= low))
-            a_rows, of = a_rows[some], of[some]
-            a_tests = [a[name][a_rows] for name, _, _ in self.tests]
-            yield from joined(
-                ranks, (self.sides[0].id[a_rows], b_id), of, p, self.pair[0].positive, self.places,
-                (low, high),
-                kernels.Tests(
-                    ops, _stacked(a_tests, len(a_rows), np.int32), b_tests, self.differ
-                ),
-                lookups._replace(a_key=self._keys(0, a_rows)), out,
-            )  # fmt: skip
+            here = slice(first, first + ROWS)
+            some, q = self._likely(0, here, p, low)
+            of = self._group[0][here][some]
+            good = (of >= 0) & (q * ranks.best[of] >= low)
+            some, q, of = some[good], q[good], of[good]
+            rows = self.rows[0][here][some]
+            sides = kernels.Sides(
+                of, self.sides[0].id[rows], q, ranks.start, b_id, ranks.q, self.place
+            )
+            a_tests = _stacked([a[name][rows] for name, _, _ in self.tests], len(rows), np.int32)
+            tests = kernels.Tests(ops, a_tests, b_tests, self.differ)
+            lookups = self._lookups(self._added(0, rows), b_keys)
+            yield from joined(sides, p, (low, high), tests, lookups, out)
 
     def _likely(
-        self, side: int, rows: NDArray[np.int32], p: NDArray[np.float64], low: float
-    ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Rows whose literal is false with a probability of ``low`` at least, and these."""
-        q = p[self.sides[side].id[rows]]
+        self, side: int, some: slice, p: Floats, low: float
+    ) -> tuple[NDArray[np.int64], Floats]:
+        """Which of some rows have a literal that is false with a probability of ``low``, and it."""
+        q = p[self.sides[side].id[self.rows[side][some]]]
         q = 1 - q if self.pair[side].positive else q
-        good = q >= low
-        return rows[good], q[good]
+        good = np.flatnonzero(q >= low)
+        return good, q[good]
 
-    def _groups(
-        self, b_rows: NDArray[np.int32]
-    ) -> tuple[NDArray[np.int32], int, Callable[[NDArray[np.int32]], NDArray[np.int32]]]:
-        """Numbers of what both sides share: of rows of the second, how many, of rows of the first.
-
-        -1 where the second has no such row.
-        """
-        code: NDArray[np.int64] = np.zeros(len(b_rows), np.int64)
-        steps: list[tuple[str, int, int, int, NDArray[np.int64] | None]] = []
-        cells = 1
-        for mine, other in self.shared:
-            y = self.sides[1].columns[other][b_rows]
-            low, size = (int(y.min()), int(y.max()) - int(y.min()) + 1) if len(y) else (0, 1)
-            kinds = None
-            if cells * size >= 1 << 62:  # as few numbers as there are
-                kinds, code = np.unique(code, return_inverse=True)
-                cells = len(kinds)
-            steps.append((mine, low, size, cells, kinds))
-            code += (y.astype(np.int64) - low) * cells
-            cells *= size
-        last = None
-        if cells > max(DENSE * len(b_rows), _SMALL):
-            last, code = np.unique(code, return_inverse=True)
-            cells = len(last)
-
-        def of(rows: NDArray[np.int32]) -> NDArray[np.int32]:
-            found: NDArray[np.int64] = np.zeros(len(rows), np.int64)
-            for mine, low, size, step, kinds in steps:
-                if kinds is not None:
-                    found = _placed(kinds, found)
-                x = self.sides[0].columns[mine][rows].astype(np.int64) - low
-                found = np.where((found < 0) | (x < 0) | (x >= size), -1, found + x * step)
-            if last is not None:
-                found = _placed(last, found)
-            return found.astype(np.int32)
-
-        return code.astype(np.int32), cells, of
-
-    def _keys(self, side: int, rows: NDArray[np.int32]) -> NDArray[np.int64]:
+    def _added(self, side: int, rows: NDArray[np.int32]) -> NDArray[np.int64]:
         """What rows add to the keys of tables that are looked up."""
-        found = []
-        for parts in self._parts:
-            key = np.zeros(len(rows), np.int64)
-            for name, low, size, step in parts[side]:
-                x = self.sides[side].columns[name][rows].astype(np.int64) - low
-                key += np.where((x >= 0) & (x < size), x * step, _OUTSIDE)
-            found.append(key)
+        columns = self.sides[side].columns
+        found = [_numbers(len(rows), columns, parts[side], rows) for parts in self._keys]
         return _stacked(found, len(rows), np.int64)
 
-    def _lookups(self, b_rows: NDArray[np.int32]) -> kernels.Lookups:
-        """With keys of the second side's rows alone."""
-        places = {x.alias: k for k, x in enumerate(self.join.literals)}
+    def _lookups(self, a_keys: NDArray[np.int64], b_keys: NDArray[np.int64]) -> kernels.Lookups:
         literals = [look.literal for look in self.lookups]
         return kernels.Lookups(
-            self._keys(0, self.rows[0][:0]), self._keys(1, b_rows), self._cells,
+            a_keys, b_keys, self._cells,
             _ends(self._tables), _end_to_end(self._tables, np.int32),
             _ends(self._hashed), _end_to_end(self._hashed, np.int64),
-            np.array([look.kind for look in self.lookups], dtype=np.int64),
-            np.array([x is not None and x.positive for x in literals], dtype=bool),
-            np.array([-1 if x is None else places[x.alias] for x in literals], dtype=np.int64),
+            np.array([x is not None and x.positive for x in literals], dtype=bool), self.places,
         )  # fmt: skip
 
-    def add_messages(
-        self,
-        p: NDArray[np.float64],
-        low: float,
-        high: float,
-        now: NDArray[np.float64],
-        c: float,
-        floor: float,
-        cavity: bool,
-        out: NDArray[np.float64],
-    ) -> None:
-        """Add the messages of all clauses with u from ``low`` to ``high``, as log-odds of atoms."""
-        product = np.ones(len(out))
-        for scope in self.find(p, low, high):
-            kernels.add_messages(
-                scope, len(scope), self.positive, now, c, floor, cavity, product, out
-            )
-        out += np.log(product)
+
+def _cells(columns: Columns) -> tuple[_Steps, int]:
+    """How columns are counted off as one number, and how many such numbers there are."""
+    out: _Steps = []
+    cells = 1
+    for name, x in columns.items():
+        low = int(x.min()) if len(x) else 0
+        size = int(x.max()) - low + 1 if len(x) else 1
+        out.append((name, low, size, cells))
+        cells *= size
+    return out, cells
+
+
+def _numbers(
+    n: int, columns: Columns, steps: _Steps, rows: NDArray[np.int32] | slice = slice(None)
+) -> NDArray[np.int64]:
+    """What columns add to the numbers of n rows, far below 0 where there is no such value."""
+    out = np.zeros(n, np.int64)
+    for name, low, size, step in steps:
+        x = columns[name][rows].astype(np.int64) - low
+        out += np.where((x >= 0) & (x < size), x * step, -_MOST_CELLS)
+    return out
 
 
 def _placed(kinds: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -454,14 +414,6 @@ def _placed(kinds: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.in
         return np.full(len(codes), -1, np.int64)
     at = np.minimum(np.searchsorted(kinds, codes), len(kinds) - 1)
     return np.where(kinds[at] == codes, at, -1)
-
-
-def _compared(x: NDArray[Any], op: str, y: NDArray[Any]) -> NDArray[np.bool_]:
-    compare = {
-        "<": np.less, "<=": np.less_equal, "=": np.equal, "<>": np.not_equal,
-        ">": np.greater, ">=": np.greater_equal,
-    }  # fmt: skip
-    return compare[op](x, y)
 
 
 def _stacked(rows: list[NDArray[Any]], n: int, kind: Any) -> NDArray[Any]:

@@ -14,9 +14,10 @@ database are over numbers and a comparison of texts is one of numbers.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,6 +33,7 @@ from minfer.errors import (
 )
 from minfer.model.states import did_you_mean
 from minfer.rules import tables
+from minfer.rules.blocks import Floats
 from minfer.rules.formulas import (
     Arithmetic,
     Atom,
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
 
 MAX_ARGUMENTS = 100  # of a predicate
 MAX_ATOMS = 50_000_000  # made from whole domains
-_FEW_TEXTS = 10_000  # which are kept here, not asked for each time
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT")
 _WIDE = ("BIGINT", "UINTEGER", "UBIGINT", "HUGEINT", "UHUGEINT")
@@ -75,6 +76,33 @@ class Declaration:
     @property
     def what(self) -> str:
         return f"{'open' if self.open else 'closed'} predicate {visible(self.name)}"
+
+    @property
+    def prior(self) -> float | str | None:
+        """As it was given: a number, or the name of a column."""
+        return self.log_odds if self.probability is None else self.probability
+
+    def prior_log_odds(self) -> float:
+        """Those of a prior that is a number."""
+        value = self.prior
+        if value is None:
+            return 0.0
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+            raise ModelError(
+                f"{self.what}: a prior must be a number or the name of a column, not {value!r}"
+            )
+        number = float(value)
+        if math.isnan(number):
+            raise ModelError(f"{self.what}: its prior is NaN")
+        if self.probability is None:
+            return number
+        if not 0.0 <= number <= 1.0:
+            raise ModelError(
+                f"{self.what}: a prior probability must be from 0 to 1, not {number:g}"
+            )
+        if number in (0.0, 1.0):
+            return math.inf if number else -math.inf
+        return math.log(number) - math.log1p(-number)
 
 
 @dataclass(frozen=True)
@@ -109,7 +137,6 @@ class Predicate:
     unique: tuple[tuple[int, ...], bool] | None = None  # determined columns; True: exactly one
     kind: str = "columns"
     sql_types: tuple[str, ...] = ()  # of the columns that were given
-    numbers: tuple[str, ...] = ("field", "p")  # columns of an open predicate's atoms
 
     @property
     def arity(self) -> int:
@@ -154,6 +181,16 @@ class Coding:
         return f"type {visible(self.type_name)}" if self.type_name else "these arguments"
 
 
+class _Observed(NamedTuple):
+    """A table of atoms, and whether they are true."""
+
+    predicate: str
+    raw: Raw
+    columns: list[str]  # of the arguments
+    truth: bool | str
+    what: str  # begins messages about it
+
+
 class Store:
     """All predicates in one database; see the module."""
 
@@ -176,7 +213,6 @@ class Store:
         self._raws: dict[str, Raw] = {}
         self._rows: dict[str, int] = {}  # of raw tables
         self._domains: dict[int, int] = {}
-        self._texts: dict[int, dict[int, str]] = {}  # of classes with few
         self._numbers = 0
         self._load()
         observations = self._observations(evidence)
@@ -191,7 +227,7 @@ class Store:
                 self._close(d)
         for d in declarations:
             if d.open:
-                self._open(d, [o for o in observations if o[0] == d.name])
+                self._open(d, [o for o in observations if o.predicate == d.name])
 
     # ------------------------------------------------------------------ loading
 
@@ -209,7 +245,7 @@ class Store:
 
     def columns(self, d: Declaration) -> tuple[str, ...]:
         """Names of the argument columns."""
-        priors = [x for x in (d.log_odds, d.probability) if isinstance(x, str)]
+        priors = [d.prior] if isinstance(d.prior, str) else []
         if d.source is None:
             assert d.types is not None
             return d.columns or tuple(
@@ -237,10 +273,7 @@ class Store:
             )
         return found
 
-    def _observations(
-        self, evidence: Sequence[Observation]
-    ) -> list[tuple[str, Raw, bool | str, str]]:
-        """Predicate, its raw table, truth, and where it was said; one per statement."""
+    def _observations(self, evidence: Sequence[Observation]) -> list[_Observed]:
         found = []
         for o in evidence:
             what = f"{o.where}evidence on {visible(o.predicate)}"
@@ -251,18 +284,28 @@ class Store:
                 raise EvidenceError(
                     f"{what}: it is closed: what is in its table is true, the rest false"
                 )
-            width = len(self.columns(d))
-            raw = tables.load(self.con, self.fresh("raw"), o.source, what, width)
-            if isinstance(o.truth, str) and o.truth not in raw.columns:
-                raise EvidenceError(f"{what}: there is no column {visible(o.truth)!r}")
-            args = [c for c in raw.columns if c != o.truth]
-            if len(args) != width:
-                raise EvidenceError(
-                    f"{what}: {counted(len(args), 'column')} for "
-                    f"{counted(width, 'argument')} ({', '.join(map(visible, self.columns(d)))})"
-                )
-            found.append((o.predicate, raw, o.truth, what))
+            found.append(self.observed(o.predicate, o.source, o.truth, what))
         return found
+
+    def observed(
+        self, name: str, source: Any, truth: bool | str, what: str, labels: bool = False
+    ) -> _Observed:
+        """A table of atoms of a predicate; of ``labels`` the columns that are called as its own."""
+        error = ModelError if labels else EvidenceError
+        wanted = self.columns(self.declarations[name])
+        raw = tables.load(self.con, self.fresh("raw"), source, what, len(wanted))
+        if isinstance(truth, str) and truth not in raw.columns:
+            raise error(f"{what}: there is no column {visible(truth)!r}")
+        columns = [c for c in raw.columns if c != truth]
+        unnamed = wanted == tuple(f"c{k}" for k in range(len(wanted)))  # those of tuples
+        if labels and not unnamed and set(wanted) <= set(columns):
+            columns = list(wanted)
+        if len(columns) != len(wanted):
+            raise error(
+                f"{what}: {counted(len(columns), 'column')} for {counted(len(wanted), 'argument')} "
+                f"({', '.join(map(visible, wanted))})"
+            )
+        return _Observed(name, raw, columns, truth, what)
 
     # ------------------------------------------------------------------ checking
 
@@ -296,7 +339,7 @@ class Store:
     # ------------------------------------------------------------------ codings
 
     def _classes(
-        self, rules: Sequence[Rule], observations: list[tuple[str, Raw, bool | str, str]]
+        self, rules: Sequence[Rule], observations: list[_Observed]
     ) -> dict[tuple[str, int], Coding]:
         """The coding of each argument (predicate, position)."""
         parent: dict[Any, Any] = {}
@@ -363,11 +406,10 @@ class Store:
                     coding.columns.append((raw.name, column, raw.columns[column]))
             if d.name in self._raws:
                 self._check_complete(self._raws[d.name], cols, d.what)
-        for name, raw, truth, what in observations:
-            args = [c for c in raw.columns if c != truth]
-            for k, column in enumerate(args):
-                out[name, k].columns.append((raw.name, column, raw.columns[column]))
-            self._check_complete(raw, args, what)
+        for o in observations:
+            for k, column in enumerate(o.columns):
+                out[o.predicate, k].columns.append((o.raw.name, column, o.raw.columns[column]))
+            self._check_complete(o.raw, o.columns, o.what)
         for at, text, where in constants:
             out[at].constants.setdefault(text, where)
         return out
@@ -392,20 +434,18 @@ class Store:
         """What stands for the values of a class."""
         kinds = {_family(t) for _, _, t in coding.columns}
         con = self.con
-        texts = [x for x in coding.columns if _family(x[2]) == "text"]
         new = list(coding.constants) if self.new_constants or not coding.columns else []
+
+        def texts_are(test: str) -> bool:
+            """Whether what SQL says of a text x holds for all that tables give."""
+            return all(
+                con.one(f"select 1 from (select {named(c)}::varchar as x from {r}) where not {test}"
+                        " limit 1") is None
+                for r, c, t in coding.columns if _family(t) == "text"
+            )  # fmt: skip
+
         whole = kinds <= {"int", "text"} and all(_is_whole(x) for x in new)
-        for relation, column, _ in texts:
-            if not whole:
-                break
-            good = f"regexp_full_match({named(column)}::varchar, '0|-?[1-9][0-9]{{0,8}}')"
-            for limit in (" limit 64", ""):
-                sql = (
-                    f"select bool_and({good}) from (select {named(column)} from {relation}{limit})"
-                )
-                if con.one(sql)[0] is False:
-                    whole = False
-                    break
+        whole = whole and texts_are("regexp_full_match(x, '0|-?[1-9][0-9]{0,8}')")
         wide = " union all ".join(
             f"select max(abs({named(c)}::hugeint)) as v from {r}"
             for r, c, t in coding.columns if t in _WIDE
@@ -424,12 +464,7 @@ class Store:
             )
         maybe = not numbers and exact and bool(coding.columns)
         if maybe and ("real" in kinds or self._computed(coding, rules)):
-            numbers = all(
-                con.one(
-                    f"select bool_and(try_cast({named(c)}::varchar as double) is not null) from {r}"
-                )[0] is not False
-                for r, c, t in coding.columns if _family(t) == "text"
-            )  # fmt: skip
+            numbers = texts_are("(try_cast(x as double) is not null)")
         if numbers and all(Constant(x).number is not None for x in new):
             coding.kind = "real"
             return
@@ -514,7 +549,7 @@ class Store:
                 return str(row[0])
         hint = ""
         if coding.kind == "text":
-            rows = self.con.execute(f"select v from {coding.table} limit 10000").fetchall()
+            rows = self.con.rows(f"select v from {coding.table} limit 10000")
             hint = did_you_mean(text, [r[0] for r in rows])
         if not hint and "rule `" in who and text[:1].isupper():
             hint = "; variables begin with a small letter"
@@ -550,71 +585,35 @@ class Store:
         table = self.fresh("closed")
         rows = self.codes_of(raw, columns, classes)
         args = [f"a{k}" for k in range(len(columns))]
-        if d.symmetric:
-            n = self._both_ways(rows, table)
-        else:
-            n = self.con.make(table, rows)
-            if self._has_twins(table, args):
-                n = self.con.make(table, f"select distinct * from {table}")
+        if d.symmetric:  # each pair once, the lower first and all in order; then the same turned
+            rows = (
+                "with r as materialized (select distinct least(a0, a1) as a0, greatest(a0, a1) as "
+                f"a1 from ({rows}) order by all) select a0, a1 from r union all select a1, a0 from "
+                "r where a0 <> a1"
+            )
+        n = self.con.make(table, rows)
+        if not d.symmetric and self._twin(table, args) is not None:
+            n = self.con.make(table, f"select distinct * from {table}")
         self.predicates[d.name] = Predicate(
             d.name, False, columns, classes, table, n=n, kind=raw.kind, symmetric=d.symmetric
         )
 
-    def _both_ways(self, rows: str, table: str) -> int:
-        """A table of pairs in both orders, each once: a < b by a and b, then the same turned.
-
-        Returns their number.
-        """
-        got = [np.asarray(x) for x in self.con.execute(rows).fetchnumpy().values()]
-        if not all(x.dtype == np.int32 for x in got):
-            return self.con.make(
-                table, f"with r as ({rows}) select a0, a1 from r union select a1, a0 from r"
-            )
-        low, high = np.minimum(*got), np.maximum(*got)
-        key = low.astype(np.int64) << 32 | high.view(np.uint32)
-        key.sort()
-        key = key[np.concatenate([[True], key[1:] != key[:-1]])] if len(key) else key
-        low, high = (key >> 32).astype(np.int32), key.astype(np.int32)
-        turned = slice(None) if (low != high).all() else low != high
-        pairs = {
-            "a0": np.concatenate([low, high[turned]]),
-            "a1": np.concatenate([high, low[turned]]),
-        }
-        self.con.register("pairs", pairs)
-        n = self.con.make(table, "select a0, a1 from pairs")
-        self.con.unregister("pairs")
-        return n
-
-    def _has_twins(self, table: str, args: list[str]) -> bool:
-        """Whether a row is given twice; sorting is several times faster than the database here."""
-        if len(args) <= 2:
-            columns = self.con.execute(f"select {', '.join(args)} from {table}").fetchnumpy()
-            got = [np.asarray(x) for x in columns.values()]
-            if all(x.dtype == np.int32 for x in got):
-                key = got[0].astype(np.int64)
-                if len(got) == 2:
-                    key = key << 32 | got[1].view(np.uint32)
-                key.sort()
-                return bool((key[1:] == key[:-1]).any())
+    def _twin(self, table: str, args: list[str]) -> Any:
+        """A row that is given twice, or None."""
         listed = ", ".join(args)
-        row = self.con.one(
-            f"select count(*), (select count(*) from (select distinct {listed} from {table})) "
-            f"from {table}"
+        return self.con.one(
+            f"select {listed} from {table} group by {listed} having count(*) > 1 limit 1"
         )
-        return row[0] != row[1]
 
     def _check_twins(
         self, d: Declaration, table: str, args: list[str], classes: Sequence[int]
     ) -> None:
-        if d.source is not None and self._has_twins(table, args):
-            row = self.con.one(
-                f"select {', '.join(args)} from {table} group by all having count(*) > 1 limit 1"
-            )
+        if d.source is not None and (row := self._twin(table, args)) is not None:
             shown = self.atom_text(d.name, row, classes)
             both = " with different priors, perhaps in both orders" if d.symmetric else ""
             raise ModelError(f"{d.what}: the candidate {shown} is given twice{both}")
 
-    def _open(self, d: Declaration, observed: list[tuple[str, Raw, bool | str, str]]) -> None:
+    def _open(self, d: Declaration, observed: list[_Observed]) -> None:
         columns = self.columns(d)
         classes = tuple(self.codings[d.name, k].number for k in range(len(columns)))
         args = [f"a{k}" for k in range(len(columns))]
@@ -656,9 +655,8 @@ class Store:
             con.execute(f"drop table {base}")
         else:
             self._check_twins(d, atoms_table, args, classes)
-        prior = d.log_odds if d.probability is None else d.probability
-        if not observed and not isinstance(prior, str):
-            has_known = n > 0 and math.isinf(_log_odds(prior, d.probability is not None, d.what))
+        if not observed and not isinstance(d.prior, str):
+            has_known = n > 0 and math.isinf(d.prior_log_odds())
         else:
             has_known = con.one(f"select count(*) from {atoms_table} where known < 2")[0] > 0
         unique = None
@@ -695,18 +693,16 @@ class Store:
                 f"{d.what}: {size:,} atoms over all values of its types; give a table of "
                 "candidates: what is not in it is false"
             )
-        prior = d.log_odds if d.probability is None else d.probability
-        value = _log_odds(prior, d.probability is not None, d.what)
+        value = d.prior_log_odds()
         listed = ", ".join(f"t{k}.v as a{k}" for k in range(len(names)))
         froms = ", ".join(f"{name} t{k}" for k, name in enumerate(names))
         order = ", ".join(f"a{k}" for k in range(len(names)))
         return f"select {listed}, {_sql_number(value)} as field from {froms} order by {order}"
 
     def _prior(self, d: Declaration, raw: Raw) -> str:
-        given = d.log_odds if d.probability is None else d.probability
+        given = d.prior
         if not isinstance(given, str):
-            value = _log_odds(given, d.probability is not None, d.what)
-            return f", {_sql_number(value)} as field"
+            return f", {_sql_number(d.prior_log_odds())} as field"
         c = named(given)
         numeric = f"try_cast({c} as double)"
         bad = f"{numeric} is null or isnan({numeric})"
@@ -729,17 +725,14 @@ class Store:
         self,
         d: Declaration,
         base: str,
-        observed: list[tuple[str, Raw, bool | str, str]],
+        observed: list[_Observed],
         args: list[str],
         classes: Sequence[int],
     ) -> str:
         """SQL of the candidates, priors replaced by what is known."""
-        parts = []
-        for _, raw, truth, what in observed:
-            columns = [c for c in raw.columns if c != truth]
-            parts.append(self.codes_of(raw, columns, classes, self.truth_sql(raw, truth, what)))
+        parts = " union all ".join(self.truths(o, classes) for o in observed)
         known = self.fresh("known")
-        self.con.make(known, by_atom(" union all ".join(parts), args, d.symmetric))
+        self.con.make(known, by_atom(parts, args, d.symmetric))
         on = " and ".join(f"b.{a} = k.{a}" for a in args)
         row = self.con.one(
             f"select {', '.join('k.' + a for a in args)}, clash, field is null as absent, truth "
@@ -768,20 +761,22 @@ class Store:
             f"{on})"
         )
 
-    def truth_sql(self, raw: Raw, truth: bool | str, what: str) -> str:
-        """SQL of one more column, ``truth``: the same for all rows, or what a column says."""
-        if not isinstance(truth, str):
-            return f", {str(truth).lower()} as truth"
-        c = f"r.{named(truth)}"
-        text = f"lower({c}::varchar)"
-        yes, no = "('true', '1', '1.0', 't', 'yes')", "('false', '0', '0.0', 'f', 'no')"
-        bad = f"{text} is null or ({text} not in {yes} and {text} not in {no})"
-        row = self.con.one(f"select {c} from {raw.name} r where {bad} limit 1")
-        if row is not None:
-            raise EvidenceError(
-                f"{what}: column {visible(truth)!r} must be true or false, not {row[0]}"
-            )
-        return f", ({text} in {yes}) as truth"
+    def truths(self, o: _Observed, classes: Sequence[int], known: bool = True) -> str:
+        """SQL of observed atoms as codes, and ``truth``; ``known`` as in :meth:`codes_of`."""
+        if isinstance(o.truth, str):
+            c = f"r.{named(o.truth)}"
+            text = f"lower({c}::varchar)"
+            yes, no = "('true', '1', '1.0', 't', 'yes')", "('false', '0', '0.0', 'f', 'no')"
+            bad = f"{text} is null or ({text} not in {yes} and {text} not in {no})"
+            row = self.con.one(f"select {c} from {o.raw.name} r where {bad} limit 1")
+            if row is not None:
+                raise EvidenceError(
+                    f"{o.what}: column {visible(o.truth)!r} must be true or false, not {row[0]}"
+                )
+            truth = f"({text} in {yes})"
+        else:
+            truth = str(o.truth).lower()
+        return self.codes_of(o.raw, o.columns, classes, f", {truth} as truth", known)
 
     def _mirror(self, predicate: Predicate) -> None:
         """The table of a symmetric predicate, both ways round."""
@@ -808,39 +803,35 @@ class Store:
             raise ModelError(f"{who}: {visible(name)} is closed: its atoms are known")
         return self.predicates[name]
 
-    def fields(self) -> NDArray[np.float64]:
+    def fields(self) -> Floats:
         """Prior log-odds of all atoms, infinite for known ones, shape (atoms,)."""
-        out = np.empty(self.n_atoms)
-        for p in self.open_predicates:
-            got = self.con.execute(f"select id, field from {p.atoms}").fetchnumpy()
-            out[got["id"]] = got["field"]
-        return out
+        return self._atoms("field", np.float64)
 
     def known(self) -> NDArray[np.int8]:
         """0 false, 1 true, 2 not known; shape (atoms,)."""
-        out = np.empty(self.n_atoms, dtype=np.int8)
+        return self._atoms("known", np.int8)
+
+    def _atoms(self, column: str, kind: type) -> NDArray[Any]:
+        """A column of all atoms, by their ids."""
+        out: NDArray[Any] = np.empty(self.n_atoms, dtype=kind)
         for p in self.open_predicates:
-            got = self.con.execute(f"select id, known from {p.atoms}").fetchnumpy()
-            out[got["id"]] = got["known"]
+            got = self.con.arrays(f"select id, {column} from {p.atoms}")
+            out[got["id"]] = got[column]
         return out
 
-    def set_column(self, column: str, values: ArrayLike) -> None:
-        """Replace a column of all atoms, by their ids, or add it: probabilities ``p``, or ``m``,
-        those that messages are made of.
-        """
-        numbers = real_numbers(values, column).astype(np.float64)
+    def set_probabilities(self, values: ArrayLike) -> None:
+        """Replace ``p`` of all atoms, by their ids."""
+        numbers = real_numbers(values, "p").astype(np.float64)
         if numbers.shape != (self.n_atoms,):
-            raise ModelError(f"{column} has shape {numbers.shape}, not ({self.n_atoms},)")
+            raise ModelError(f"p has shape {numbers.shape}, not ({self.n_atoms},)")
         for p in self.open_predicates:
             part = np.ascontiguousarray(numbers[p.first : p.first + p.n])
             ids = np.arange(p.first, p.first + p.n, dtype=np.int32)
             self.con.register("replacing", {"rid": ids, "x": part})
-            if column in p.numbers:
-                every = f"* exclude (rid, x) replace (x as {column})"
-            else:
-                every, p.numbers = f"* exclude (rid, x), x as {column}", (*p.numbers, column)
             made = self.con.make(  # rows are in the order of their ids
-                p.atoms, f"select {every} from {p.atoms} positional join replacing where id = rid"
+                p.atoms,
+                f"select * exclude (rid, x) replace (x as p) from {p.atoms} positional join "
+                "replacing where id = rid",
             )
             self.con.unregister("replacing")
             if made != p.n:
@@ -852,24 +843,14 @@ class Store:
     def texts(self, codes: NDArray, number: int) -> list[str]:
         """Values of a class as they are written."""
         coding = self.coding(number)
-        codes = np.ma.getdata(codes)
-        if coding.kind != "text":
+        if coding.kind != "text" or not len(codes):
             return [value_text(x) for x in codes.tolist()]
-        if not len(codes):
-            return []
-        if coding.n <= _FEW_TEXTS:
-            if number not in self._texts:
-                rows = self.con.execute(f"select id, v from {coding.table}").fetchall()
-                self._texts[number] = dict(rows)
-            known = self._texts[number]
-            return [known.get(x, "?") for x in codes.tolist()]
         different, places = np.unique(codes, return_inverse=True)
         self.con.register("codes", {"id": different.astype(np.int32)})
-        rows = self.con.execute(
-            f"select c.id, d.v from codes c join {coding.table} d on d.id = c.id"
-        ).fetchall()
+        found = dict(
+            self.con.rows(f"select c.id, d.v from codes c join {coding.table} d on d.id = c.id")
+        )
         self.con.unregister("codes")
-        found = dict(rows)
         words = [found.get(int(x), "?") for x in different]
         return [words[k] for k in places.ravel().tolist()]
 
@@ -890,15 +871,14 @@ class Store:
             mine = np.unique(wanted[(wanted >= p.first) & (wanted < p.first + p.n)])
             if not len(mine):
                 continue
-            rows = f"select a.id, {', '.join(f'a.{a}' for a in p.arguments)} from {p.atoms} a"
-            if len(mine) < p.n:
-                self.con.register("wanted", {"id": mine})
-                rows += " join wanted w on w.id = a.id"
-            got = self.con.execute(rows).fetchnumpy()
-            if len(mine) < p.n:
-                self.con.unregister("wanted")
+            listed = ", ".join(f"a.{a}" for a in p.arguments)
+            self.con.register("wanted", {"id": mine})
+            got = self.con.arrays(
+                f"select a.id, {listed} from {p.atoms} a join wanted w on w.id = a.id"
+            )
+            self.con.unregister("wanted")
             words = [self.texts(got[a], k) for a, k in zip(p.arguments, p.classes)]
-            for i, args in zip(np.asarray(got["id"]).tolist(), zip(*words)):
+            for i, args in zip(got["id"].tolist(), zip(*words)):
                 out[i] = f"{p.name}({', '.join(map(as_argument, args))})"
         return [out[i] for i in wanted.tolist()]
 
@@ -929,9 +909,7 @@ def by_atom(rows: str, args: Sequence[str], symmetric: bool) -> str:
 
 
 def _family(sql_type: str) -> str:
-    if sql_type in _INTEGERS:
-        return "int"
-    if sql_type in _WIDE:
+    if sql_type in _INTEGERS or sql_type in _WIDE:
         return "int"
     if sql_type in _REALS or sql_type.startswith("DECIMAL"):
         return "real"
@@ -939,29 +917,7 @@ def _family(sql_type: str) -> str:
 
 
 def _is_whole(text: str) -> bool:
-    body = text.removeprefix("-")
-    return (
-        body.isascii() and body.isdigit() and str(int(text)) == text and abs(int(text)) < 2**31
-        if len(body) < 11
-        else False
-    )
-
-
-def _log_odds(value: Any, probability: bool, what: str) -> float:
-    if value is None:
-        return 0.0
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise ModelError(f"{what}: a prior must be a number or the name of a column, not {value!r}")
-    number = float(value)
-    if math.isnan(number):
-        raise ModelError(f"{what}: its prior is NaN")
-    if not probability:
-        return number
-    if not 0.0 <= number <= 1.0:
-        raise ModelError(f"{what}: a prior probability must be from 0 to 1, not {number:g}")
-    if number in (0.0, 1.0):
-        return math.inf if number else -math.inf
-    return math.log(number) - math.log1p(-number)
+    return bool(re.fullmatch("0|-?[1-9][0-9]{0,9}", text)) and abs(int(text)) < 2**31
 
 
 def _sql_number(value: float) -> str:

@@ -1,16 +1,11 @@
 """The factors of a program whose gains reach a threshold, found without building the others.
 
 Clauses inside the interval of u (:mod:`minfer.rules.gains`) are found by a join in order of rank
-(:mod:`minfer.rules.ranked`) where two literals bind all variables, else by the database while it
-joins:
-
-1. *Before merging*, an interval that is wide enough for every weight that merging can give (the
-   gain grows with the size of the weight, so that of the largest), and for each literal those atoms
-   alone that are false with at least the lower root's probability.
-2. *After merging*, the test itself, on the factor with its whole weight. So what is kept is what a
-   scan of all factors keeps, under the marginals it was given.
-
-What is not kept is summed over the same pieces (:mod:`minfer.rules.messages`).
+(:mod:`minfer.rules.ranked`) where two literals bind all variables, else by the database. *Before
+merging* the interval is wide enough for every weight that merging can give (the gain grows with the
+size of the weight); *after merging* the test itself is made, on the factor with its whole weight.
+So what is kept is what a scan of all factors keeps, under the marginals it was given. What is not
+kept is summed over the same pieces (:mod:`minfer.rules.messages`).
 """
 
 from __future__ import annotations
@@ -18,15 +13,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import RefusedError
-from minfer.rules.blocks import Block, codes, joined, merged
+from minfer.kernels.scores import ranked as kernels
+from minfer.rules.blocks import Block, Floats, codes, joined, merged
 from minfer.rules.gains import false_under, gains, widest
-from minfer.rules.ground import Grounder, Grounding, Keys
-from minfer.rules.messages import FLOOR, SOFT, add_messages, messages_sql
+from minfer.rules.ground import Grounder, Grounding
+from minfer.rules.messages import FLOOR, SOFT, add_messages
 from minfer.rules.model import Model, block_weights, build, weight_of
 from minfer.rules.pieces import Piece, pieces_of
 from minfer.rules.plan import check_size, count_part
@@ -77,30 +74,28 @@ class Selector:
     def __init__(self, grounder: Grounder, max_groundings: float) -> None:
         self.grounder, self.store = grounder, grounder.store
         self.max_groundings = max_groundings
-        self.keys: dict[int, Keys] = {}
         self.unary: list[Block] = []
         self.dense: list[Block] = []
         self.pieces: list[Piece] = []
         self.skipped: list[str] = []  # what no band could be summed of
         self.by_rank: dict[int, Ranked] = {}  # pieces that are joined in order of rank
-        self._columns: dict[str, NDArray[np.float64]] = {}  # of the database's atoms
+        self._used: Floats | None = None  # the probabilities that the database has
         self.possible, self.exact = 0.0, True
-        hard_parts = [p for p in grounder.parts if not grounder.easy(p)]
+        hard_parts = [p for p in grounder.parts if p.kind != "clause"]
         check_size(grounder, max_groundings, hard_parts)
         for number, part in enumerate(grounder.parts):
-            keys = self.keys.setdefault(part.rule, Keys(self.store, grounder, part.rule))
             weight_of(grounder.rules[part.rule], [])  # or an error that it has none
-            if grounder.easy(part):
+            if part.kind == "clause":
                 n, exact, _ = count_part(grounder, part, 0.0)
                 self.possible, self.exact = self.possible + n, self.exact and exact
                 pieces, single = pieces_of(grounder, number)
                 self.pieces += pieces
                 for join in single:
-                    self.unary += grounder.clauses(part, join, keys)
+                    self.unary += grounder.clauses(part, join)
                 if grounder.rules[part.rule].hard:
                     grounder.check_violated(part)
                 continue
-            for block in grounder.blocks(part, keys):
+            for block in grounder.blocks(part):
                 self.possible += block.n_bindings
                 (self.unary if block.scope.shape[1] == 1 else self.dense).append(block)
         tables, pieces = RankedTables(self.store), []
@@ -113,10 +108,10 @@ class Selector:
             pieces.append(piece)
         self.pieces = pieces
 
-    def weights(self, rule: int) -> NDArray[np.float64]:
+    def weights(self, rule: int) -> Floats:
         """The weights of a rule, by key."""
         r = self.grounder.rules[rule]
-        return weight_of(r, self.keys[rule].texts() if r.plus else None)
+        return weight_of(r, self.grounder.keys[rule].texts() if r.plus else None)
 
     def _extremes(self, piece: Piece) -> list[float]:
         """The largest weights that merging can give to a factor of a piece."""
@@ -126,15 +121,15 @@ class Selector:
         out = [w if math.isinf(w) else w * part.share * piece.most for w in given]
         return [min(out), max(out)]
 
-    def _use(self, column: str, values: NDArray[np.float64]) -> None:
-        """Have the database use these probabilities: ``p`` to select, ``m`` for messages."""
-        if not np.array_equal(values, self._columns.get(column, ())):
-            self.store.set_column(column, values)
-            self._columns[column] = values.copy()
+    def _use(self, p: Floats) -> None:
+        """Have the database use these probabilities."""
+        if self._used is None or not np.array_equal(p, self._used):
+            self.store.set_probabilities(p)
+            self._used = p.copy()
 
     # ------------------------------------------------------------------ selecting
 
-    def select(self, p: NDArray[np.float64], threshold: float) -> Kept:
+    def select(self, p: Floats, threshold: float) -> Kept:
         """Factors whose gains under marginals ``p`` reach a threshold."""
         found: dict[At, list[Block]] = {}
         room = self.max_groundings
@@ -156,9 +151,7 @@ class Selector:
                 kept[at] = whole.rows(good)
         return kept
 
-    def _blocks(
-        self, number: int, threshold: float, p: NDArray[np.float64], most: float
-    ) -> list[Block] | None:
+    def _blocks(self, number: int, threshold: float, p: Floats, most: float) -> list[Block] | None:
         """Factors of a piece that may reach a threshold, those over one atom left out.
 
         None where there are more than ``most``.
@@ -170,7 +163,8 @@ class Selector:
         if number in self.by_rank:
             blocks = self._by_rank(number, interval, p, limit)
         else:
-            blocks = self._by_database(self.pieces[number], interval, p, limit + 1)
+            self._use(p)
+            blocks = list(self._joined(number, *self.pieces[number].within(*interval), limit + 1))
         if sum(map(len, blocks)) > limit:
             return None
         return [b for b in blocks if b.scope.shape[1] > 1]
@@ -190,24 +184,14 @@ class Selector:
         for at, parts in found.items():
             yield at, merged(parts) if at[3] < 0 else joined(parts)
 
-    def _weights_of(self, block: Block) -> NDArray[np.float64]:
+    def _weights_of(self, block: Block) -> Floats:
         return block_weights(block, self.weights(block.rule))
 
-    def _gains(self, block: Block, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _gains(self, block: Block, p: Floats) -> Floats:
         return gains(false_under(block, p), self._weights_of(block))
 
-    def _by_database(
-        self, piece: Piece, interval: tuple[float, float], p: NDArray[np.float64], most: int
-    ) -> list[Block]:
-        """At most so many rows."""
-        part = self.grounder.parts[piece.part]
-        self._use("p", p)
-        conditions, tables = piece.within(*interval)
-        keys = self.keys[part.rule]
-        return list(self.grounder.clauses(part, piece.join, keys, conditions, tables, most))
-
     def _by_rank(
-        self, number: int, interval: tuple[float, float], p: NDArray[np.float64], most: int
+        self, number: int, interval: tuple[float, float], p: Floats, most: int
     ) -> list[Block]:
         """One row more than ``most`` at least, where there are so many."""
         piece, join = self.pieces[number], self.by_rank[number]
@@ -221,27 +205,18 @@ class Selector:
             return []
         part, times = self.grounder.parts[piece.part], piece.join.times
         count = np.full(n, times) if times > 1 else None
-        return [Block(
-            part.rule, np.concatenate(rows), part.share, join.positive, count=count, plain=True
-        )]  # fmt: skip
+        return [part.block(np.concatenate(rows), positive=piece.positive, count=count)]
 
     # ------------------------------------------------------------------ what is not built
 
-    def sums(
-        self,
-        p: NDArray[np.float64],
-        kept: Kept,
-        threshold: float,
-        now: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
+    def sums(self, p: Floats, kept: Kept, threshold: float, now: Floats | None = None) -> Floats:
         """First-order messages of what is not kept and has a gain of ``threshold`` or more.
 
         As log-odds of each atom; at a threshold of 0 of all that is not kept. The gain is that
         under ``p``; messages are made of the same probabilities or, where messages of the same
         factors are in them already, of ``now``: then those of a factor's other atoms are taken
-        without its own message (its cavity). Where no two bindings give the same factor the
-        database adds up all of them, and those of the kept ones are taken off again; the rest is
-        merged here.
+        without its own message (its cavity). Where no two bindings give the same factor all of
+        them are added up, and those of the kept ones are taken off again; the rest is merged.
         """
         cavity = now is not None
         if now is None:
@@ -270,10 +245,10 @@ class Selector:
         number: int,
         threshold: float,
         kept: Kept,
-        p: NDArray[np.float64],
-        now: NDArray[np.float64],
+        p: Floats,
+        now: Floats,
         cavity: bool,
-        out: NDArray[np.float64],
+        out: Floats,
     ) -> None:
         """Messages of a piece whose factors come once each, all of them less those of the kept."""
         piece = self.pieces[number]
@@ -281,61 +256,49 @@ class Selector:
         interval = widest(threshold, [w])
         if interval is None:
             return
-        if number in self.by_rank and (abs(w) <= SOFT or w == math.inf):
-            floor = FLOOR if math.isinf(w) else 0.0
-            self.by_rank[number].add_messages(
-                p, *interval, now, -math.expm1(-w), floor, cavity, out
-            )
-        else:
-            self._sum_in_database(piece, w, interval, p, now, cavity, out)
-        literals = piece.join.literals
-        n_negated = sum(not x.positive for x in literals)
-        mine = kept.get((piece.part, len(literals), n_negated, number))
+        rule, positive = self.grounder.parts[piece.part].rule, piece.positive
+        product = np.ones(len(out))
+        for scope in self._scopes(number, interval, p):
+            if abs(w) <= SOFT or math.isinf(w):
+                c, floor = -math.expm1(-w), FLOOR if math.isinf(w) else 0.0
+                kernels.add_messages(scope, positive, now, c, floor, cavity, product, out)
+            else:
+                some = Block(rule, scope, 1.0, positive)
+                add_messages(some, np.full(len(some), w), now, out, 1.0, cavity)
+        out += np.log(product)
+        mine = kept.get((piece.part, len(positive), int((~positive).sum()), number))
         if mine is not None:
             u = false_under(mine, p)
             some = mine.rows((u >= interval[0]) & (u <= interval[1]))
             add_messages(some, np.full(len(some), w), now, out, -1.0, cavity)
 
-    def _sum_in_database(
-        self,
-        piece: Piece,
-        w: float,
-        interval: tuple[float, float],
-        p: NDArray[np.float64],
-        now: NDArray[np.float64],
-        cavity: bool,
-        out: NDArray[np.float64],
-    ) -> None:
-        self._use("p", p)
-        if cavity:
-            self._use("m", now)
-        literals = piece.join.literals
-        used = "m" if cavity else "p"
-        columns = [
-            f"{x.alias}.id as i{k}, {x.false_by(used)} as q{k}" for k, x in enumerate(literals)
-        ]
-        rows = f"select {', '.join(columns)} {piece.join.from_where(*piece.within(*interval))}"
-        rows = messages_sql(w, rows, len(literals), cavity)
-        numbers = range(len(literals))
-        got = self.store.con.execute(
-            f"select {', '.join(f'i{k}, sum(l{k}) as m{k}' for k in numbers)} from ({rows}) "
-            f"group by grouping sets ({', '.join(f'(i{k})' for k in numbers)})"
-        ).fetchnumpy()
-        for k, x in enumerate(literals):
-            here = np.flatnonzero(~np.ma.getmaskarray(got[f"i{k}"]))
-            ids_ = np.ma.getdata(got[f"i{k}"])[here]
-            sign = -1.0 if x.positive else 1.0
-            np.add.at(out, ids_, sign * np.ma.getdata(got[f"m{k}"])[here])
+    def _scopes(
+        self, number: int, interval: tuple[float, float], p: Floats
+    ) -> Iterator[NDArray[np.int32]]:
+        """Atoms of the factors of a piece that is alone, some millions at a time at most."""
+        if number in self.by_rank:
+            yield from self.by_rank[number].find(p, *interval)
+            return
+        piece = self.pieces[number]
+        self._use(p)
+        conditions, tables = piece.within(*interval)
+        n = self.store.con.one(f"select count(*) {piece.join.from_where(conditions, tables)}")[0]
+        some = n // MAX_SUMMED + 1
+        first = piece.join.literals[0].alias
+        for k in range(some):
+            here = [*conditions, f"{first}.id % {some} = {k}"] if some > 1 else conditions
+            yield from (block.scope for block in self._joined(number, here, tables))
+
+    def _joined(self, number: int, *how: Any) -> Iterator[Block]:
+        """Factors of a piece that the database finds."""
+        piece = self.pieces[number]
+        return self.grounder.clauses(self.grounder.parts[piece.part], piece.join, *how)
 
     # ------------------------------------------------------------------ the graph
 
     def grounding(self, kept: Kept) -> Grounding:
         """Kept factors and those over single atoms, as if they were all there are."""
-        out = Grounding([*self.unary, *kept.values()], [0] * len(self.grounder.rules))
-        for block in out.blocks:
-            out.bindings[block.rule] += block.n_bindings
-        out.keys = {k: v.texts() for k, v in self.keys.items() if self.grounder.rules[k].plus}
-        return out
+        return self.grounder.grounding([*self.unary, *kept.values()])
 
     def model(self, kept: Kept) -> tuple[Grounding, Model]:
         grounding = self.grounding(kept)

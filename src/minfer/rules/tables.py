@@ -42,7 +42,7 @@ from minfer.errors import FormatError, ModelError, RefusedError, SettingsError, 
 from minfer.io.opening import opened, streamed
 from minfer.io.text import check_text, csv_header
 from minfer.model.states import did_you_mean
-from minfer.rules.formulas import value_text
+from minfer.rules.formulas import Constant, value_text
 
 _VALUES = (str, int, float, np.generic, datetime.date)
 _LONGEST_HEADER = 1 << 20  # bytes
@@ -134,10 +134,24 @@ class Database:
         if folder is not None:
             weakref.finalize(self, _remove, folder, os.getpid())
 
-    def execute(self, sql: str) -> Found:
+    def execute(self, sql: str) -> None:
         """Run a statement."""
         with self.enough():
-            return Found(self, self.con.execute(sql))
+            self.con.execute(sql)
+
+    def rows(self, sql: str) -> list[Any]:
+        """An answer as tuples."""
+        with self.enough():
+            return self.con.execute(sql).fetchall()
+
+    def columns(self, sql: str) -> dict[str, Any]:
+        """An answer by columns, masked arrays where values are missing."""
+        with self.enough():
+            return self.con.execute(sql).fetchnumpy()
+
+    def arrays(self, sql: str) -> dict[str, np.ndarray]:
+        """An answer of which nothing is missing, by columns."""
+        return {name: np.ma.getdata(column) for name, column in self.columns(sql).items()}
 
     @contextmanager
     def enough(self) -> Iterator[None]:
@@ -158,7 +172,7 @@ class Database:
 
     def one(self, sql: str) -> Any:
         """The first row of an answer, or None."""
-        rows = self.execute(sql).fetchall()
+        rows = self.rows(sql)
         return rows[0] if rows else None
 
     def make(self, table: str, sql: str) -> int:
@@ -168,10 +182,14 @@ class Database:
         """
         return self.one(f"create or replace temp table {table} as {sql}")[0]
 
+    def file(self, path: str) -> str:
+        """A file that it may open, as SQL."""
+        return quoted(self.files[os.path.abspath(path)])
+
     @contextmanager
     def for_files(self, paths: Sequence[str]) -> Iterator[Database]:
         """This one where it may open these files, else another that may."""
-        if all(_full(path) in self.files for path in paths):
+        if all(os.path.abspath(path) in self.files for path in paths):
             yield self
         else:
             with closing(_closed(self.settings, paths)) as other:
@@ -181,7 +199,7 @@ class Database:
     def attached(self, path: str) -> Iterator[None]:
         """A DuckDB file as the database ``source_db``, read-only."""
         with _attaching:
-            self.execute(f"attach {quoted(self.files[_full(path)])} as source_db (read_only)")
+            self.execute(f"attach {self.file(path)} as source_db (read_only)")
             try:
                 yield
             finally:
@@ -199,28 +217,6 @@ class Database:
     def unregister(self, name: str) -> None:
         """It is no relation any more."""
         self.con.unregister(name)
-
-
-class Found(NamedTuple):
-    """What a statement found; some of the work may be done only now that it is fetched."""
-
-    database: Database
-    rows: Any
-
-    def fetchall(self) -> list[Any]:
-        """Tuples."""
-        with self.database.enough():
-            return self.rows.fetchall()
-
-    def fetchnumpy(self) -> dict[str, Any]:
-        """Arrays by column."""
-        with self.database.enough():
-            return self.rows.fetchnumpy()
-
-    def df(self) -> Any:
-        """A data frame of pandas."""
-        with self.database.enough():
-            return self.rows.df()
 
 
 def _no_memory(error: Exception, limit: str | None) -> RefusedError:
@@ -302,10 +298,6 @@ def _remove(folder: str, process: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _full(path: str) -> str:
-    return os.path.abspath(path)
-
-
 def _plain_names(paths: Iterable[str]) -> tuple[dict[str, str], str | None]:
     """Names that stand for themselves: links, where a character means more to the database.
 
@@ -313,7 +305,7 @@ def _plain_names(paths: Iterable[str]) -> tuple[dict[str, str], str | None]:
     """
     names: dict[str, str] = {}
     folder: str | None = None
-    for path in dict.fromkeys(map(_full, paths)):
+    for path in dict.fromkeys(map(os.path.abspath, paths)):
         if not os.path.isfile(path):
             continue
         names[path] = path
@@ -341,16 +333,12 @@ def _plain_names(paths: Iterable[str]) -> tuple[dict[str, str], str | None]:
 def _files_of(source: Any) -> list[str]:
     """Files that the database opens for a source; SQL is run elsewhere."""
     if isinstance(source, str | os.PathLike):
-        return [_text_of(source)]
+        return [os.fsdecode(source)]
     if _are_files(source):
-        return [_text_of(path) for path in source]
+        return [os.fsdecode(path) for path in source]
     if _is_table_of_file(source) and isinstance(source[1], str):
-        return [_text_of(source[0])]
+        return [os.fsdecode(source[0])]
     return []
-
-
-def _text_of(path: str | os.PathLike[str]) -> str:
-    return os.fsdecode(path)
 
 
 def _are_files(source: Any) -> bool:
@@ -393,10 +381,12 @@ def load(con: Database, name: str, source: Any, what: str, width: int | None = N
     kind = "columns"
     home = type(source).__module__.partition(".")[0]
     try:
-        if isinstance(source, str | os.PathLike):
-            _of_files(con, name, [_text_of(source)], what)
-        elif _are_files(source):
-            _of_files(con, name, [_text_of(path) for path in source], what)
+        if isinstance(source, str | os.PathLike) or _are_files(source):
+            paths = _files_of(source)
+            for path in paths:
+                _check_file(path, what)
+            with con.for_files(paths) as reader:
+                _bring(con, name, reader, _files_sql(reader, paths, what), what)
         elif isinstance(source, Query):
             _of_database(con, name, source.file, what, sql=source.sql)
         elif _is_table_of_file(source):
@@ -459,23 +449,15 @@ def _check_file(path: str, what: str) -> None:
     raise FormatError(f"{what}: cannot read {visible(path)}: {problem}")
 
 
-def _of_files(con: Database, name: str, paths: list[str], what: str) -> None:
-    """CSV or Parquet files with the same columns, one after the other."""
-    for path in paths:
-        _check_file(path, what)
-    with con.for_files(paths) as reader:
-        _read_files(con, name, reader, paths, what)
-
-
-def _read_files(con: Database, name: str, reader: Database, paths: list[str], what: str) -> None:
+def _files_sql(reader: Database, paths: list[str], what: str) -> str:
+    """SQL of the rows of CSV or Parquet files with the same columns, one after the other."""
     bare = [path.lower().removesuffix(".gz") for path in paths]
-    listed = "[" + ", ".join(quoted(reader.files[_full(path)]) for path in paths) + "]"
+    listed = "[" + ", ".join(map(reader.file, paths)) + "]"
     if all(path.endswith(".parquet") for path in bare):
         for path in paths:
             _check_parquet(reader, path, paths[0], what)
         # folders called year=2020 say something to the database, but are no columns of the file
-        sql = f"select * from read_parquet({listed}, hive_partitioning = false)"
-        return _bring(con, name, reader, sql, what)
+        return f"select * from read_parquet({listed}, hive_partitioning = false)"
     for path, end in zip(paths, bare):
         if not end.endswith((".csv", ".tsv", ".txt")):
             raise FormatError(
@@ -489,12 +471,11 @@ def _read_files(con: Database, name: str, reader: Database, paths: list[str], wh
             raise _other_columns(what, other, found[0], paths[0], names, "line 1: ")
     columns = ", ".join(f"{quoted(n)}: 'varchar'" for n in names)
     # nothing is left to guess: a sniffer makes some table of whatever there is
-    sql = (
+    return (
         f"select * from read_csv({listed}, auto_detect = false, header = true, delim = "
         f"{quoted(separator)}, quote = '\"', escape = '\"', columns = {{{columns}}}, "
         "strict_mode = true, null_padding = false, hive_partitioning = false)"
     )
-    return _bring(con, name, reader, sql, what)
 
 
 def _other_columns(
@@ -510,8 +491,8 @@ def _check_parquet(reader: Database, path: str, first: str, what: str) -> None:
     """Names of its columns that can be told apart, and are those of the first file."""
 
     def columns(path: str) -> list[str]:
-        sql = f"select name, num_children from parquet_schema({quoted(reader.files[_full(path)])})"
-        rows = iter(reader.execute(sql).fetchall())
+        sql = f"select name, num_children from parquet_schema({reader.file(path)})"
+        rows = iter(reader.rows(sql))
         found = []
         for _ in range(next(rows)[1] or 0):
             name, below = next(rows)
@@ -539,7 +520,7 @@ def _bring(con: Database, name: str, reader: Database, sql: str, what: str) -> N
     types = columns_of(reader, "minfer_brought")
     columns = {c: t for c, t in types.items() if t in _AS_THEY_ARE}
     listed = [named(c) if c in columns else f"{named(c)}::varchar as {named(c)}" for c in types]
-    got = reader.execute(f"select {', '.join(listed)} from minfer_brought").fetchnumpy()
+    got = reader.columns(f"select {', '.join(listed)} from minfer_brought")
     con.register("brought", {c: _array(values) for c, values in got.items()})
     back = {c: "VARCHAR" if _NESTED.search(t) else t for c, t in types.items()}
     con.make(
@@ -568,7 +549,7 @@ def _header(path: str, what: str) -> tuple[list[str], str]:
         names, separator = csv_header(place, line, "|")
     if line.count(b'"') % 2:
         raise FormatError(f"{place}: line 1: a quote that does not end")
-    if all(_is_number(n) for n in names):
+    if all(Constant(n).number is not None for n in names):
         raise FormatError(
             f"{place}: line 1: there is no header with the names of the columns, but numbers"
         )
@@ -576,14 +557,6 @@ def _header(path: str, what: str) -> tuple[list[str], str]:
         raise FormatError(f"{place}: line 1: column {names.index('') + 1} has no name")
     _check_names(names, f"{place}: line 1", FormatError)
     return names, separator
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _problem(error: Exception, source: Any, files: Mapping[str, str]) -> str:
@@ -613,7 +586,7 @@ def _of_file(text: str, source: Any) -> str:
     """What DuckDB says of a database file, which it does not always name."""
     if not isinstance(source, Query) and not _is_table_of_file(source):
         return text
-    file = visible(_text_of(source.file if isinstance(source, Query) else source[0]))
+    file = visible(os.fsdecode(source.file if isinstance(source, Query) else source[0]))
     if "already attached" in text or "Unique file handle" in text:
         call = "sql(...)" if isinstance(source, Query) else f"table({source[1]!r})"
         text = f"this process has it open: give con.{call} of that connection instead of its name"
@@ -631,7 +604,7 @@ def _of_database(
     """A table or view of a file, or what the file answers to SQL."""
     if not isinstance(table, str):
         raise ModelError(f"{what}: a table of a database is given as ('file.duckdb', 'table')")
-    path = _text_of(file)
+    path = os.fsdecode(file)
     _check_file(path, what)
     with opened(path, pipes=False) as source:
         head = source.read(16)
@@ -662,9 +635,7 @@ def _table_sql(reader: Database, table: str, place: str) -> tuple[str, bool]:
     """SQL of all rows of a table or view, and whether they just lie there."""
     in_file = "from duckdb_{}() where database_name = 'source_db' and schema_name = 'main'"
     tables, views = in_file.format("tables"), in_file.format("views") + " and not internal"
-    rows = reader.execute(
-        f"select table_name, sql {tables} union all select view_name, null {views}"
-    ).fetchall()
+    rows = reader.rows(f"select table_name, sql {tables} union all select view_name, null {views}")
     found = {name.lower(): (name, text) for name, text in rows}
     if table.lower() not in found:
         raise _no_table(place, table, [name for name, _ in rows])
@@ -773,10 +744,6 @@ def _checked(columns: dict[str, np.ndarray], what: str) -> dict[str, np.ndarray]
     return columns
 
 
-def _text(value: Any) -> str:
-    return value_text(value) if isinstance(value, bool | np.bool_) else str(value)
-
-
 def _array(values: Any) -> np.ndarray:
     """Numbers and truth values as they are, everything else as texts."""
     if isinstance(values, np.ma.MaskedArray):
@@ -799,36 +766,41 @@ def _array(values: Any) -> np.ndarray:
     elif kinds == {bool}:
         return np.array(listed)
     out = np.empty(len(listed), dtype=object)
-    out[:] = [x if x is None or isinstance(x, str) else _text(x) for x in listed]
+    yes_no = (bool, np.bool_)
+    texts = (value_text(x) if isinstance(x, yes_no) else x if x is None else str(x) for x in listed)
+    out[:] = list(texts)
     return out
 
 
 def as_kind(
-    con: Database,
-    kind: str,
-    sql: str,
-    names: Sequence[str],
-    columns: Mapping[str, Any] | None = None,
+    con: Database, kind: str, sql: str, names: Sequence[str], columns: Mapping[str, Any]
 ) -> Any:
     """The answer to a query as a table of some kind, whose columns have these names.
 
-    The query has other names for them: the database has one name for ``a`` and ``A``.
+    The query has other names for them: the database has one name for ``a`` and ``A``. It can read
+    ``columns`` as answer_columns.
     """
-    if columns:
-        con.register("answer_columns", dict(columns))
+    con.register("answer_columns", dict(columns))
+    try:
+        return _as_kind(con, kind, sql, list(names))
+    finally:
+        con.unregister("answer_columns")
+
+
+def _as_kind(con: Database, kind: str, sql: str, names: list[str]) -> Any:
     if kind in ("polars", "arrow"):
         with con.enough():
             relation = con.con.sql(sql)
             to_arrow = getattr(relation, "to_arrow_table", None) or relation.arrow
-            table = to_arrow().rename_columns(list(names))
+            table = to_arrow().rename_columns(names)
         if kind == "arrow":
             return table
         import polars
 
         return polars.from_arrow(table)
-    found = con.execute(sql)
     if kind == "pandas":
-        frame = found.df()
-        frame.columns = list(names)
+        with con.enough():
+            frame = con.con.execute(sql).df()
+        frame.columns = names
         return frame
-    return {name: _array(values) for name, values in zip(names, found.fetchnumpy().values())}
+    return {name: _array(values) for name, values in zip(names, con.columns(sql).values())}

@@ -30,14 +30,13 @@ from minfer.basics.words import counted
 from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError, visible
 from minfer.factors.features import Features
 from minfer.model.states import did_you_mean
-from minfer.rules import tables
-from minfer.rules.blocks import Block
+from minfer.rules.blocks import Block, Floats
 from minfer.rules.formulas import atoms
 from minfer.rules.gains import false_given
-from minfer.rules.ground import Grounder, Grounding, Keys, Part
-from minfer.rules.model import block_weights, build, weight_of
+from minfer.rules.ground import Grounding, Part
+from minfer.rules.model import automaton_of, block_weights, build, weight_of
 from minfer.rules.parse import Rule, parse_rule
-from minfer.rules.plan import check_size
+from minfer.rules.plan import check_size, make_plan
 from minfer.rules.schema import by_atom
 from minfer.rules.selection import Selector
 
@@ -257,11 +256,11 @@ class _Weights:
         listed: list[Key | None] = [None] if keys is None else list(keys)
         return np.array([self.column(rule, key) for key in listed], dtype=np.int64)
 
-    def mean(self) -> NDArray[np.float64]:
+    def mean(self) -> Floats:
         """What weights are before any data are seen."""
         return self._given(self.rules) if self.given else np.zeros(len(self.columns))
 
-    def started(self, start: Learned | None) -> NDArray[np.float64] | None:
+    def started(self, start: Learned | None) -> Floats | None:
         """The weights of another run."""
         if start is None:
             return None
@@ -269,14 +268,14 @@ class _Weights:
             raise ModelError("start: its rules differ from those of this program")
         return self._given(start.program.rules)
 
-    def _given(self, rules: Sequence[Rule]) -> NDArray[np.float64]:
+    def _given(self, rules: Sequence[Rule]) -> Floats:
         """The weights that rules have."""
         out = np.zeros(len(self.columns))
         for (k, key), place in self.columns.items():
             out[place] = dict(rules[k].weights or ()).get(key or (), rules[k].weight or 0.0)
         return out
 
-    def by_rule(self, found: NDArray[np.float64]) -> list[Weight]:
+    def by_rule(self, found: Floats) -> list[Weight]:
         """The weights of all rules, in order; those that were kept as they are."""
         out: list[Weight] = []
         for k, rule in enumerate(self.rules):
@@ -313,7 +312,7 @@ class _Labelled:
             rule if kept else replace(rule, weight=None, weights=None)
             for rule, kept in zip(program.rules, weights.kept)
         ]
-        self.grounder = Grounder(self.store, bare, program.split, program.unbound == "domain")
+        self.grounder = program.grounder.with_rules(bare)
         self.fields = self.store.fields()
         self.known = self.store.known()
         self.y = np.full(self.store.n_atoms, -1, dtype=np.int8)
@@ -333,35 +332,20 @@ class _Labelled:
     def _read(self, p: Predicate, source: Any, truth: bool | str) -> None:
         """Labels from a table. Without a column of truths, what is not in it is false."""
         store, what = self.store, f"labels of {visible(p.name)}"
-        raw = tables.load(store.con, store.fresh("raw"), source, what, p.arity)
-        if isinstance(truth, str) and truth not in raw.columns:
-            raise ModelError(f"{what}: there is no column {visible(truth)!r}")
-        columns = [c for c in raw.columns if c != truth]
-        unnamed = p.columns == tuple(f"c{k}" for k in range(p.arity))  # those of tuples
-        if not unnamed and set(p.columns) <= set(columns):
-            columns = list(p.columns)
-        if len(columns) != p.arity:
-            raise ModelError(
-                f"{what}: {counted(len(columns), 'column')} for {counted(p.arity, 'argument')} "
-                f"({', '.join(map(visible, p.columns))})"
-            )
-        rows = store.codes_of(
-            raw, columns, p.classes, store.truth_sql(raw, truth, what), known=False
-        )
+        observed = store.observed(p.name, source, truth, what, labels=True)
+        rows = store.truths(observed, p.classes, known=False)
         on = " and ".join(f"a.{c} = l.{c}" for c in p.arguments)
-        got = store.con.execute(
-            f"select a.id as id, l.truth as truth, l.clash as clash from "
+        got = store.con.arrays(
+            f"select coalesce(a.id, -1) as id, l.truth as truth, l.clash as clash from "
             f"({by_atom(rows, p.arguments, p.symmetric)}) l left join {p.atoms} a on {on}"
-        ).fetchnumpy()
-        missing = np.ma.getmaskarray(got["id"])
-        ids = np.asarray(np.ma.getdata(got["id"]))[~missing]
-        true = np.asarray(np.ma.getdata(got["truth"])).astype(bool)
-        clash = np.asarray(np.ma.getdata(got["clash"])).astype(bool)
-        if clash[~missing].any():
-            atom = store.atom_texts(ids[clash[~missing]][:1])[0]
+        )
+        missing, true = got["id"] < 0, got["truth"].astype(bool)
+        ids, clash = got["id"][~missing], got["clash"][~missing].astype(bool)
+        if clash.any():
+            atom = store.atom_texts(ids[clash][:1])[0]
             raise ContradictionError(f"{what}: {atom} is both true and false")
         n_rows = store.con.one(f"select count(*) from ({rows})")[0]
-        n_given = store.con.one(f"select count(*) from {raw.name}")[0]
+        n_given = store.con.one(f"select count(*) from {observed.raw.name}")[0]
         self.missed += int(true[missing].sum()) + (n_given - n_rows if truth is True else 0)
         if truth is True:
             self.y[p.first : p.first + p.n] = 0
@@ -406,59 +390,39 @@ class _Labelled:
         entries: list[tuple[NDArray, NDArray, NDArray]] = []
         hard = np.zeros(self.store.n_atoms)
         fixed = np.where(self.free, self.fields, 0.0)
-        self._truths()
-        try:
-            for part in self.grounder.parts:
-                rule, kept = self.grounder.rules[part.rule], self.weights.kept[part.rule]
-                keys = Keys(self.store, self.grounder, part.rule)
-                found = list(self._of_part(part, keys))
-                texts = keys.texts() if rule.plus else None
-                numbers = weight_of(rule, texts) if kept else None
-                for ids, key, difference in found:
-                    if numbers is not None:
-                        w = numbers[key] if key is not None else np.full(len(ids), numbers[0])
-                        sure = np.isinf(w)
-                        size = len(hard)
-                        hard += np.bincount(ids[sure], difference[sure], size)
-                        fixed += np.bincount(ids[~sure], (difference * w)[~sure], size)
-                        continue
-                    place = self.weights.places(part.rule, texts)
-                    entries.append((ids, place[0 if key is None else key] + 0 * ids, difference))
-        finally:
-            for p in self.store.open_predicates:
-                self.store.con.execute(f"drop table if exists minfer_truth_{p.first}")
+        self.store.set_probabilities(self.y)
+        for part in self.grounder.parts:
+            rule, kept = self.grounder.rules[part.rule], self.weights.kept[part.rule]
+            found = list(self._of_part(part))
+            texts = self.grounder.keys[part.rule].texts() if rule.plus else None
+            numbers = weight_of(rule, texts) if kept else None
+            for ids, key, difference in found:
+                if numbers is not None:
+                    w = numbers[key] if key is not None else np.full(len(ids), numbers[0])
+                    sure = np.isinf(w)
+                    size = len(hard)
+                    hard += np.bincount(ids[sure], difference[sure], size)
+                    fixed += np.bincount(ids[~sure], (difference * w)[~sure], size)
+                    continue
+                place = self.weights.places(part.rule, texts)
+                entries.append((ids, place[0 if key is None else key] + 0 * ids, difference))
         counts = _sparse(entries, self.store.n_atoms, max(len(self.weights.columns), 1))
         return counts, (hard, fixed)
 
-    def _truths(self) -> None:
-        """Tables of atoms with their labels in a column ``y``."""
-        for p in self.store.open_predicates:
-            ids = np.arange(p.first, p.first + p.n, dtype=np.int32)
-            self.store.con.register(
-                "labelled", {"id": ids, "y": np.ascontiguousarray(self.y[p.first : p.first + p.n])}
-            )
-            self.store.con.execute(
-                f"create or replace temp table minfer_truth_{p.first} as select t.*, l.y from "
-                f"{p.table} t join labelled l on l.id = t.id"
-            )
-            self.store.con.unregister("labelled")
-
-    def _of_part(
-        self, part: Part, keys: Keys
-    ) -> Iterator[tuple[NDArray, NDArray | None, NDArray[np.float64]]]:
+    def _of_part(self, part: Part) -> Iterator[tuple[NDArray, NDArray | None, Floats]]:
         """Atoms, rows of keys, and differences."""
-        if not self.grounder.easy(part):
-            for block in self.grounder.blocks(part, keys):
+        if part.kind != "clause":
+            for block in self.grounder.blocks(part):
                 yield from block_differences(block, self.y, self.group)
             return
         plus = self.grounder.rules[part.rule].plus
         for join in self.grounder.bindings(part):
             for sql, sign in self._queries(join):
-                got = self.store.con.execute(sql).fetchnumpy()
-                ids = np.asarray(np.ma.getdata(got["id"])).astype(np.int64)
+                got = self.store.con.arrays(sql)
+                ids = got["id"].astype(np.int64)
                 if not len(ids):
                     continue
-                key = keys.rows([got[f"k{k}"] for k in range(len(plus))]) if plus else None
+                key = self.grounder.keys[part.rule].rows([got[f"k{k}"] for k in range(len(plus))])
                 yield ids, key, part.share * sign * np.asarray(got["n"], dtype=np.float64)
 
     def _queries(self, join: ClauseJoin) -> Iterator[tuple[str, float]]:
@@ -475,7 +439,8 @@ class _Labelled:
             ]  # fmt: skip
             later = [k for k in alike if k > j]
             few = len(later) <= _MOST_ALIKE
-            for same in _subsets(later) if few else [()]:
+            sizes = range(len(later) + 1) if few else [0]
+            for same in chain.from_iterable(combinations(later, n) for n in sizes):
                 yield self._query(join, j, alike, same, few), 1.0 if mine.positive else -1.0
 
     def _query(
@@ -484,8 +449,7 @@ class _Labelled:
         mine = join.literals[j]
         p = self.store.predicates[mine.predicate]
         where = [f"{mine.alias}.known = 2"]
-        firsts = {x.alias: self.store.predicates[x.predicate].first for x in join.literals}
-        replaced = {alias: f"minfer_truth_{first}" for alias, first in firsts.items()}
+        tables, replaced = {s.alias: s.table for s in join.sources}, {}
         for k, x in enumerate(join.literals):
             if k == j:
                 continue
@@ -494,13 +458,13 @@ class _Labelled:
                 where.append(equal)
                 continue
             wanted = 0 if x.positive else 1
-            false = f"{x.alias}.y = {wanted}"
+            false = f"{x.alias}.p = {wanted}"
             if x.optional:
-                false = f"coalesce({x.alias}.y, 0) = 0"
+                false = f"coalesce({x.alias}.p, 0) = 0"
             if x.predicate == mine.predicate and p.unique is not None:
                 false = self._of_one_key(x, mine, p, false)
             elif not x.optional and (apart or k not in alike):
-                replaced[x.alias] = f"(select * from {replaced[x.alias]} where y = {wanted})"
+                replaced[x.alias] = f"(select * from {tables[x.alias]} where p = {wanted})"
                 false = ""
             if k in alike:
                 if apart or k < j:
@@ -524,15 +488,14 @@ class _Labelled:
 
     # ------------------------------------------------------------------ the grounded graph
 
-    def ground(self) -> Grounding:
-        check_size(self.grounder, self.program.max_groundings)
-        return self.grounder.ground()
+    def ground(self, start: Learned | None = None, threshold: float | None = None) -> Grounding:
+        """All groundings, or those whose gains under priors reach a threshold.
 
-    def ground_lazily(self, start: Learned | None, threshold: float) -> Grounding:
-        """Groundings whose gains under priors reach a threshold, by the weights of a start.
-
-        Without one, by those that the rules have.
+        By the weights of a start; without one, by those that the rules have.
         """
+        if threshold is None:
+            check_size(self.grounder, self.program.max_groundings)
+            return self.grounder.ground()
         rules = list(self.program.rules)
         if start is not None:
             rules = with_weights(rules, dict(zip(_named(rules), start.weights.values())))
@@ -542,7 +505,7 @@ class _Labelled:
                     f"learn: threshold= needs weights to judge groundings by, and {rule.name} has "
                     "none: give start=, or weights in the rules"
                 )
-        grounder = Grounder(self.store, rules, self.program.split, self.program.unbound == "domain")
+        grounder = self.program.grounder.with_rules(rules)
         selector = Selector(grounder, self.program.max_groundings)
         log_odds = build(self.store, grounder, selector.grounding({})).log_odds
         p = 1.0 / (1.0 + np.exp(-np.clip(log_odds, -700, 700)))
@@ -554,7 +517,7 @@ class _Labelled:
             if not self.weights.kept[block.rule]:
                 self.weights.places(block.rule, grounding.keys.get(block.rule))
 
-    def instance(self, grounding: Grounding, mean: NDArray[np.float64]) -> Instance:
+    def instance(self, grounding: Grounding, mean: Floats) -> Instance:
         """The graph of all groundings, X, and the labels; theta_0 has X mean in it."""
         from minfer.learn.model import Instance
 
@@ -592,13 +555,13 @@ class _Labelled:
             block, group = model.blocks[number], where[begin]
             places = every[graph._weight_places(group)].reshape(len(group), group.n_weights)
             if block.automaton is not None or group.n_weights > 1:
-                places = places[:, np.flatnonzero(_accepting(block))]
+                _, accepting = block.automaton or automaton_of(block.truth)  # type: ignore[arg-type]
+                places = places[:, np.flatnonzero(accepting)]
             count(block, places)
         for block, group in added:
             group = where[int(group._ids[0])]
             places = every[graph._weight_places(group)].reshape(len(group), 1)
-            up = block.positive[0] if block.positive is not None else block.truth[1]  # type: ignore[index]
-            count(block, places, 1.0 if up else -1.0)
+            count(block, places, 1.0 if block.up else -1.0)
         x = _sparse(entries, len(theta), len(self.weights.columns))
         graph = graph.with_weights(theta + x @ mean)
         return Instance(graph, x, self.y.astype(np.int32))
@@ -611,20 +574,6 @@ def _sparse(entries: list[tuple[NDArray, NDArray, NDArray]], *shape: int) -> Any
     none = np.zeros(0, np.int64)
     rows, columns, values = (np.concatenate(x) for x in zip((none, none, np.zeros(0)), *entries))
     return sparse.csr_array((values, (rows, columns)), shape=shape)
-
-
-def _accepting(block: Block) -> NDArray[np.bool_]:
-    """Which end states of a block's automaton make it true."""
-    from minfer.rules.model import automaton_of
-
-    if block.automaton is not None:
-        return block.automaton[1]
-    assert block.truth is not None
-    return automaton_of(block.truth)[1]
-
-
-def _subsets(items: Sequence[int]) -> Iterable[tuple[int, ...]]:
-    return chain.from_iterable(combinations(items, n) for n in range(len(items) + 1))
 
 
 def block_differences(
@@ -674,7 +623,7 @@ class RulePseudolikelihood:
             raise ContradictionError(f"labels: a hard rule forbids that of {atom}")
 
     def _choices(
-        self, data: _Labelled, order: NDArray[np.int64], hard: NDArray[np.float64]
+        self, data: _Labelled, order: NDArray[np.int64], hard: Floats
     ) -> NDArray[np.bool_]:
         """Choices among the atoms of a key, sorted by key; which labels hard rules forbid."""
         y, group, known = data.y, data.group, data.known
@@ -695,7 +644,7 @@ class RulePseudolikelihood:
         self.settled = settled
         return broken
 
-    def __call__(self, w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def __call__(self, w: Floats) -> tuple[float, Floats]:
         scores = self.fixed + self.counts @ w
         residual = np.zeros(len(scores))
         z = scores[self.single]
@@ -721,7 +670,7 @@ class RulePseudolikelihood:
 
 def _by_counts(
     data: list[_Labelled], weights: _Weights, prior: float | None, start: Learned | None
-) -> tuple[NDArray[np.float64], float, str, str]:
+) -> tuple[Floats, float, str, str]:
     from minfer.learn.lbfgs import Minimum, minimise
 
     parts = [RulePseudolikelihood(d) for d in data]
@@ -733,8 +682,8 @@ def _by_counts(
     mean, precision = weights.mean(), 0.0 if prior is None else prior**-2.0
     n = sum(d.n_labels for d in data)
 
-    def least(precision: float, x: NDArray[np.float64]) -> Minimum:
-        def objective(w: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    def least(precision: float, x: Floats) -> Minimum:
+        def objective(w: Floats) -> tuple[float, Floats]:
             away = w - mean
             value, gradient = 0.5 * precision * float(away @ away), precision * away
             for part in parts:
@@ -771,7 +720,7 @@ def _on_graphs(
     start: Learned | None,
     threshold: float | None,
     settings: dict[str, Any],
-) -> tuple[NDArray[np.float64], float, str, str, str]:
+) -> tuple[Floats, float, str, str, str]:
     from minfer.learn.fitting import fit
     from minfer.learn.objectives import MarginalLoss, objective_of
     from minfer.solvers.bp import BeliefPropagation
@@ -784,11 +733,9 @@ def _on_graphs(
     for name in ("l2", "names"):
         if name in settings:
             raise SettingsError(f"learn: {name}= is not set here; prior= is the penalty")
-    if threshold is None:
-        groundings = [d.ground() for d in data]
-    else:
+    if threshold is not None:
         check_number("threshold", threshold, above=0.0)
-        groundings = [d.ground_lazily(start, threshold) for d in data]
+    groundings = [d.ground(start, threshold) for d in data]
     for d, g in zip(data, groundings):
         d.place_all(g)
     if not weights.columns:
@@ -816,12 +763,9 @@ def _on_graphs(
 
 def _groundings(program: Rules) -> dict[str, float]:
     """Groundings of each rule for an atom that it is about, by formula."""
-    from minfer.rules.plan import make_plan
-
     store = program.store
     bare = [replace(rule, weight=None, weights=None) for rule in program.rules]
-    grounder = Grounder(store, bare, program.split, program.unbound == "domain")
-    plan = make_plan(grounder)
+    plan = make_plan(program.grounder.with_rules(bare))
     out = {}
     for name, rule, found in zip(_named(program.rules), program.rules, plan.rules):
         about = {a.predicate for a in atoms(rule.formula) if store.predicates[a.predicate].open}

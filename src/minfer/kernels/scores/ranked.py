@@ -20,7 +20,6 @@ import numpy as np
 from minfer.kernels.compiling.jit import jit
 
 OPS = ("<", "<=", "<>", ">", ">=")
-LITERAL, ABSENT = 0, 1
 _HIGH, _LOW = 1e200, 1e-200
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -96,6 +95,18 @@ def _holds(op, x, y):
     return x >= y
 
 
+class Sides(NamedTuple):
+    """What is joined: A rows, and B rows by group, those of a group in order of falling q."""
+
+    group: np.ndarray  # i4 (A,)
+    a_id: np.ndarray  # i4 (A,)
+    a_q: np.ndarray  # f8 (A,)
+    start: np.ndarray  # i8 (groups + 1,) where the rows b of a group begin
+    b_id: np.ndarray  # i4 (B,)
+    b_q: np.ndarray  # f8 (B,)
+    place: np.ndarray  # i8 (2,) of both ids among those of a clause
+
+
 class Lookups(NamedTuple):
     """K tables that are looked up, end to end."""
 
@@ -106,15 +117,14 @@ class Lookups(NamedTuple):
     table: np.ndarray  # i4 ids, or -1
     hash_start: np.ndarray  # i8 (K + 1,)
     hashed: np.ndarray  # i8 the keys of a table with open addressing; of others none
-    kind: np.ndarray  # i8 (K,) LITERAL or ABSENT
     positive: np.ndarray  # b1 (K,) of literals
-    place: np.ndarray  # i8 (K,) of literals among those of the clause
+    place: np.ndarray  # i8 (K,) of literals among those of the clause; -1: there must be no row
 
 
 NO_LOOKUPS = Lookups(
     *(np.zeros((0, 0), np.int64),) * 2, np.zeros(0, np.int64), np.zeros(1, np.int64),
-    np.zeros(0, np.int32), np.zeros(1, np.int64), *(np.zeros(0, np.int64),) * 2,
-    np.zeros(0, np.bool_), np.zeros(0, np.int64),
+    np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_),
+    np.zeros(0, np.int64),
 )  # fmt: skip
 
 
@@ -128,26 +138,24 @@ class Tests(NamedTuple):
 
 
 @jit
-def candidates(
-    at, group, a_id, b_start, b_id, b_q, p, a_positive, places, low, high, tests, lookups, out
-):
+def candidates(at, sides, p, low, high, tests, lookups, out):
     """Ids of further clauses whose u = product of all q is from ``low`` to ``high``; how many.
 
     ``at``: the row a and the place among the rows b to go on from (-1: the first), moved.
-    ``places`` of a and b in a row of ``out``.
     """
+    group, a_id, a_q, b_start = sides.group, sides.a_id, sides.a_q, sides.start
+    b_id, b_q, a_place, b_place = sides.b_id, sides.b_q, sides.place[0], sides.place[1]
     op, a_tests, b_tests, differ = tests.op, tests.a, tests.b, tests.differ
     a_key, b_key, cells, start = lookups.a_key, lookups.b_key, lookups.cells, lookups.start
     table, hash_start, hashed = lookups.table, lookups.hash_start, lookups.hashed
-    kind, positive, place = lookups.kind, lookups.positive, lookups.place
+    positive, place = lookups.positive, lookups.place
     n = 0
     a, b = at[0], at[1]
     while a < len(a_id):
         g = group[a]
         if b < 0:
             b = b_start[g]
-        pa = p[a_id[a]]
-        qa = 1.0 - pa if a_positive else pa
+        qa = a_q[a]
         while b < b_start[g + 1]:
             u = qa * b_q[b]
             if u < low:
@@ -161,23 +169,23 @@ def candidates(
                     good = False
                     break
             if good:
-                for k in range(len(kind)):
+                for k in range(len(place)):
                     key = a_key[k, a] + b_key[k, b]
                     found = np.int32(-1)
                     if 0 <= key < cells[k]:
                         found = _find(
                             key, table, start[k], hashed, hash_start[k], hash_start[k + 1]
                         )
-                    if (found >= 0) == (kind[k] == ABSENT):
+                    if (found >= 0) == (place[k] < 0):
                         good = False
                         break
-                    if kind[k] == LITERAL:
+                    if found >= 0:
                         x = p[found]
                         u *= 1.0 - x if positive[k] else x
                         out[n, place[k]] = found
             if good and low <= u <= high:
-                out[n, places[0]] = a_id[a]
-                out[n, places[1]] = b_id[b]
+                out[n, a_place] = a_id[a]
+                out[n, b_place] = b_id[b]
                 for k in range(len(differ)):
                     if out[n, differ[k, 0]] == out[n, differ[k, 1]]:
                         good = False
@@ -191,12 +199,12 @@ def candidates(
 
 
 @jit
-def add_messages(scope, n, positive, p, c, floor, cavity, product, out):
-    """Multiply the first ``n`` clauses' messages into ``product``, its log into ``out`` if large.
+def add_messages(scope, positive, p, c, floor, cavity, product, out):
+    """Multiply messages of clauses into ``product``, its log into ``out`` where that is large.
 
     To a positive literal, whose atom they speak against, the inverse.
     """
-    width = scope.shape[1]
+    n, width = scope.shape
     q = np.empty(width)
     f = np.empty(width)
     for k in range(n):
