@@ -29,6 +29,18 @@ os.environ.pop("COLUMNS", None)  # which processes of pytest-xdist have, and tab
 typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 
+@pytest.fixture(scope="module")
+def cluster():
+    """Ray, with two cores and the modules of this folder."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    places = [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]
+    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, places))}}
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    ray.init(num_cpus=2, runtime_env=environment, **quiet)
+    yield ray
+    ray.shutdown()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "backwards or shuffled: what is compiled first differs, and answers must not"
     parser.addoption("--order", choices=["backwards", "shuffled"], help=text)

@@ -74,24 +74,20 @@ def test_rows_into_lanes_and_back(dtype, stored):
     assert back[:, 0].sum() == back[:, 1 + n :].sum() == 0.0
 
 
-def test_exponentials():
-    x = -np.r_[0.0, 1e-300, np.random.default_rng(1).random(4000) * 700, np.linspace(0, 4, 1998)]
+@pytest.mark.parametrize(
+    ("dtype", "far", "last", "within"),
+    [(np.float64, 700, -708.0, 8e-16), (np.float32, 27.9, -27.9, 2.5e-7)],
+)
+def test_exponentials(dtype, far, last, within):
+    rng = np.random.default_rng(1)
+    x = -np.r_[0.0, 1e-300, rng.random(4000) * far, np.linspace(0, 4, 1998)].astype(dtype)
     y = x.copy()
     exponentials(y)
-    np.testing.assert_allclose(y, np.exp(x), rtol=8e-16)
-    ends = np.array([-np.inf, -1e300, -709.0, -708.0, np.nan, 0.0, 0.5, -0.0])
+    np.testing.assert_allclose(y, np.exp(x.astype(float)), rtol=within)
+    ends = np.array([-np.inf, -1e30, last - 1, last, np.nan, 0.0, 0.5, -0.0] * 2, dtype)
     exponentials(ends)
-    np.testing.assert_allclose(ends, [0, 0, 0, np.exp(-708), np.nan, 1, np.exp(0.5), 1], rtol=8e-16)
-
-
-def test_exponentials_in_single_precision():
-    x = -np.linspace(0, 27.9, 16000, dtype=np.float32)
-    y = x.copy()
-    exponentials(y)
-    np.testing.assert_allclose(y, np.exp(x.astype(float)), rtol=2.5e-7)
-    ends = np.array([-np.inf, -1e30, -90, -28.1, np.nan, 0, 0.5, -0.0] * 2, np.float32)
-    exponentials(ends)
-    np.testing.assert_allclose(ends[:8], [0, 0, 0, 0, np.nan, 1, np.exp(0.5), 1], rtol=2.5e-7)
+    want = [0, 0, 0, np.exp(float(dtype(last))), np.nan, 1, np.exp(0.5), 1] * 2
+    np.testing.assert_allclose(ends, want, rtol=within)
 
 
 def one_by_one(scores, lengths, single_root):

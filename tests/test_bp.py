@@ -227,19 +227,12 @@ def test_warm_start_survives_keep_and_evidence():
 
 
 def test_schedules_reach_the_same_fixed_point():
-    rng = np.random.default_rng(3)
-    graph = FactorGraph.grid(rng.normal(size=(16, 16)), 0.6)
-    answers = [BeliefPropagation(schedule=s, tol=1e-10)(graph).probs for s in SCHEDULES]
-    np.testing.assert_allclose(answers[0], answers[1], atol=1e-8)
-    np.testing.assert_allclose(answers[0], answers[2], atol=1e-8)
-
-
-def test_residual_trace_is_the_true_change():
-    rng = np.random.default_rng(4)
-    graph = FactorGraph.grid(rng.normal(size=(8, 8)), 0.6)
-    m = BeliefPropagation(tol=1e-8)(graph)
-    assert len(m.residuals) == m.iterations
-    assert m.residuals[-1] <= 1e-8 < m.residuals[-2]
+    graph = FactorGraph.grid(np.random.default_rng(3).normal(size=(16, 16)), 0.6)
+    answers = [BeliefPropagation(schedule=s, tol=1e-10)(graph) for s in SCHEDULES]
+    for m in answers:
+        np.testing.assert_allclose(answers[0].probs, m.probs, atol=1e-8)
+        assert len(m.residuals) == m.iterations
+        assert m.residuals[-1] <= 1e-10 < m.residuals[-3]
 
 
 def test_few_specialisations():
@@ -276,24 +269,6 @@ def test_a_symmetric_model_gets_a_symmetric_answer(schedule, feature):
     m = BeliefPropagation(schedule=schedule)(graph)
     assert m.converged
     np.testing.assert_allclose(m.probs, 1 / graph.n_states[0], atol=1e-6)
-
-
-@given(models.binary_graphs(max_variables=6, scale=1.0))
-@settings(max_examples=draws(50))
-def test_where_the_unary_part_sits_does_not_matter(graph):
-    """Moving log-odds from a field into a pair table changes no message that is sent."""
-    edges = [i for i in range(graph.n_factors) if len(graph.scope(i)) == 2]
-    if not edges:
-        return
-    tables = {i: graph.log_table(i).copy() for i in range(graph.n_factors)}
-    a = int(graph.scope(edges[0])[0])
-    tables[edges[0]][1, :] += 0.7
-    tables[a][1] -= 0.7
-    moved = FactorGraph.from_tables(
-        graph.n_states, [graph.scope(i) for i in tables], list(tables.values())
-    )
-    one, two = BeliefPropagation(max_iters=4)(graph), BeliefPropagation(max_iters=4)(moved)
-    np.testing.assert_allclose(one.probs, two.probs, atol=1e-9)
 
 
 @pytest.mark.parametrize("solver", [BeliefPropagation(), TreeReweighted()])
@@ -363,12 +338,6 @@ def test_observed_variables_are_not_swept(solver, kind):
     assert whole.log_z == pytest.approx(
         float(graph.log_score(np.array([[v % 2 for v in range(64)]]))[0])
     )
-
-
-@pytest.mark.parametrize("solver", [BeliefPropagation(), TreeReweighted()])
-def test_a_model_of_nothing_is_solved_exactly(solver):
-    m = solver(FactorGraph.empty([]))
-    assert (m.log_z, m.log_z_kind, m.iterations) == (0.0, LogZ.EXACT, 0)
 
 
 def test_log_messages_that_still_move_are_not_converged():

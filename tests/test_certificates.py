@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,6 +46,7 @@ from minfer.reduction.recipes import Compensated, Iterated, Paper
 from minfer_experiments.proposition1 import split
 from oracle import lists, models
 from oracle import truth as naive
+from refused import refused
 
 SHARES = st.sampled_from([0.0, 0.5, 0.8])
 SEEDS = st.integers(0, 2**32 - 1)
@@ -83,37 +82,17 @@ def test_gains_and_two_terms_are_the_divergence(graph, rng, share, of_those):
         assert parts.total == np.inf
 
 
-@given(models.binary_graphs(scale=1.0), SEEDS, SHARES)
-@settings(max_examples=draws(200))
-def test_of_features(graph, rng, share):
-    seed = seeds.unary(graph)
-    keep = seed | random_keep(graph, rng, share)
-    parts = split(graph, seed, keep)
-    assert parts.total == pytest.approx(naive.divergence(graph.keep(keep), graph), abs=1e-10)
-    assert len(parts.gains) == (~keep).sum()
-    if (~keep).sum() == 1:
-        assert abs(parts.I) < 1e-10
-    if not (keep & ~seed).any():
-        assert abs(parts.S) < 1e-10
-
-
-def test_the_surrogate_is_exact_for_independent_features():
+def test_the_surrogate_is_exact_for_independent_features_and_too_small_for_attractive_ones():
     rng = np.random.default_rng(3)
     pairs = [[0, 1], [2, 3], [4, 5], [6, 7]]
     graph = FactorGraph.pairwise(rng.normal(size=8), pairs, [1.0, -2.0, 0.7, 3.0])
     seed = seeds.unary(graph)
-    keep = seed.copy()
-    keep[9] = True
-    parts = split(graph, seed, keep)
+    parts = split(graph, seed, seed | (np.arange(graph.n_factors) == 9))
     np.testing.assert_allclose([parts.S, parts.I], 0.0, atol=1e-12)
     assert parts.surrogate == pytest.approx(parts.divergence, abs=1e-12)
-
-
-def test_the_surrogate_is_too_small_for_attractive_features():
     graph = FactorGraph.grid(np.random.default_rng(0).normal(size=(3, 3)), 1.0)
     seed = seeds.unary(graph)
-    keep = seed | (np.arange(graph.n_factors) % 3 == 0)
-    parts = split(graph, seed, keep)
+    parts = split(graph, seed, seed | (np.arange(graph.n_factors) % 3 == 0))
     assert parts.surrogate < parts.divergence
 
 
@@ -127,13 +106,10 @@ def test_a_global_factor_in_the_seed():
 def test_what_split_refuses():
     graph = lists.graphs()["chain"]
     everything = np.ones(graph.n_factors, dtype=bool)
-    with pytest.raises(ModelError, match="not kept"):
-        split(graph, everything, seeds.unary(graph))
-    with pytest.raises(ModelError, match="bool mask"):
-        split(graph, everything[:2], everything)
+    refused(ModelError, "not kept", split, graph, everything, seeds.unary(graph))
+    refused(ModelError, "bool mask", split, graph, everything[:2], everything)
     large = FactorGraph.grid(np.zeros((5, 5)))
-    with pytest.raises(RefusedError, match="2\\^25"):
-        split(large, seeds.unary(large), seeds.unary(large))
+    refused(RefusedError, "2\\^25", split, large, seeds.unary(large), seeds.unary(large))
 
 
 # ------------------------------------------------------------------ Proposition 2
@@ -169,60 +145,6 @@ def test_proposition_2_corrected_holds_and_is_tight():
 
 
 @pytest.mark.drawn
-def test_proposition_2_as_printed_is_wrong():
-    """What the paper prints, for the record: the sign of C, and whose means they are.
-
-    C is never positive, so that "- C" loosens the bound of Riedel & Smith (2010), not tightens it;
-    with the seed's means in place of H's the corrected formula is no bound at all.
-    """
-    rng = np.random.default_rng(6)
-    broken = 0
-    for _ in range(draws(500)):
-        graph = FactorGraph.pairwise(
-            rng.normal(size=4), [[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]], 2 * rng.normal(size=5)
-        )
-        seed, keep = seeds.unary(graph), np.arange(9) < 7
-        x, p = naive.joint(graph.keep(keep))
-        phi = np.array([x[:, graph.scope(i)].all(axis=1) for i in (7, 8)], dtype=float).T
-        theta = np.array([graph.log_table(i)[1, 1] for i in (7, 8)])
-        exact, loose = (
-            naive.divergence(graph.keep(keep), graph),
-            feature_bound(p @ phi, theta, loose=True),
-        )
-        bound = feature_bound(p @ phi, theta)
-        c = bound - loose
-        assert c <= 1e-12
-        assert exact <= bound + 1e-9
-        assert loose - c >= loose - 1e-9, "as printed: looser than without C"
-        _, p_seed = naive.joint(graph.keep(seed))
-        broken += exact > feature_bound(p_seed @ phi, theta) + 1e-9
-    assert broken > draws(50)
-
-
-@pytest.mark.drawn
-def test_quantile_bound_on_dropped_tables():
-    rng = np.random.default_rng(5)
-    for _ in range(draws(400)):
-        states = rng.integers(2, 4, size=3)
-        scopes = [[0, 1], [1, 2], [0, 2]]
-        tables = [rng.normal(size=[states[v] for v in s]) for s in scopes]
-        graph = FactorGraph.from_tables(
-            states, [[0], *scopes], [rng.normal(size=states[0]), *tables]
-        )
-        keep = np.array([True, *(rng.random(3) < 0.5)])
-        small = graph.keep(keep)
-        dropped = np.flatnonzero(~keep)
-        x, p = naive.joint(small)
-        joints = []
-        for i in dropped:
-            joint = np.zeros(tuple(states[graph.scope(i)]))
-            np.add.at(joint, tuple(x[:, graph.scope(i)].T), p)
-            joints.append(joint)
-        bound = quantile_bound(joints, [graph.log_table(i) for i in dropped])
-        assert naive.divergence(small, graph) <= bound + 1e-9
-
-
-@pytest.mark.drawn
 def test_quantile_bound_is_the_divergence_of_the_comonotone_law():
     """All factors read off one uniform number, by the definition of a quantile."""
     rng = np.random.default_rng(7)
@@ -246,8 +168,7 @@ def test_zeros_and_nothing():
     assert quantile_bound([np.array([1.0, 0.0])], [zero]) == 0.0
     assert quantile_bound([], []) == 0.0
     assert feature_bound([], []) == 0.0
-    with pytest.raises(ModelError, match="size"):
-        quantile_bound([half], [np.zeros(3)])
+    refused(ModelError, "size", quantile_bound, [half], [np.zeros(3)])
 
 
 def test_small_and_large_numbers():
@@ -287,7 +208,7 @@ def holds(part: FactorGraph, full: FactorGraph, dropped: list[Dropped], max_cell
 
 
 @given(models.table_graphs(), SEEDS, SHARES)
-@settings(max_examples=draws(300))
+@settings(max_examples=draws(1000))
 def test_certificates_of_tables(graph, rng, share):
     """Several states, one-state variables, zeros, evidence, weights up to 2000."""
     keep = random_keep(graph, rng, share)
@@ -438,8 +359,7 @@ def test_small_global_factors(name):
     graph = lists.with_globals()[name]
     keep = seeds.unary_and_globals(graph)
     holds(graph.keep(keep), graph, ignored(graph, keep))
-    with pytest.raises(ModelError, match="global"):
-        ignored(graph, seeds.unary(graph))
+    refused(ModelError, "global", ignored, graph, seeds.unary(graph))
 
 
 def test_large_global_factors_have_no_certificate():
@@ -471,26 +391,7 @@ def test_dropped_tables_are_checked():
         Dropped(pair, np.full((1, 4), np.inf), (2, 2)),
         Dropped(pair, np.full((1, 4), np.nan), (2, 2)),
     ):
-        with pytest.raises(ModelError, match="dropped"):
-            certificate(graph, [bad])
-
-
-@pytest.mark.parametrize("count", [200, pytest.param(2500, marks=pytest.mark.slow)])
-def test_hundreds_of_cases(count):
-    """The benchmark's own cases, which it runs by the hundred thousand."""
-    folder = Path(__file__).parents[1] / "benchmarks"
-    if not folder.exists():
-        pytest.skip("the benchmarks are not here")
-    sys.path.insert(0, str(folder))
-    try:
-        from bounds import measure
-    finally:
-        sys.path.remove(str(folder))
-    report = measure(count, seed=1)
-    assert {name: row["violations"] for name, row in report["rows"].items()} == dict.fromkeys(
-        report["rows"], 0
-    )
-    assert all(row["cases"] for row in report["rows"].values())
+        refused(ModelError, "dropped", certificate, graph, [bad])
 
 
 # ------------------------------------------------------------------ all that a result promises
@@ -621,8 +522,7 @@ def test_results_promise_only_what_holds(
         "none": always,
         "unary": seeds.unary_and_globals(graph),
         "forest": seeds.spanning_forest(graph) | seeds.unary_and_globals(graph),
-        "some": random_keep(graph, rng, 0.5)
-        | (seeds.unary_and_globals(graph) & ~seeds.unary(graph)),
+        "some": random_keep(graph, rng, 0.5) | always,
     }
     recipe = Compensated(refreshes=refreshes, score=score) if compensated else Paper(score=score)
     if relaxed:

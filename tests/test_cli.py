@@ -121,20 +121,10 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---------------------------------------------------------------------- help and documentation
 
 
-def test_alone_it_prints_help() -> None:
-    result = call()
-    assert result.exit_code == 0
-    for name in COMMANDS:
-        assert name in result.stdout
-
-
-def test_version() -> None:
-    assert call("--version").stdout == f"minfer {minfer.__version__}\n"
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_an_example(name: str) -> None:
     command = COMMANDS[name]
+    assert name in call().stdout, "alone it prints help"
     assert "Example" in command.help
     assert f"  minfer {name}" in command.help
     for parameter in command.params:
@@ -205,25 +195,18 @@ def test_version_and_help_need_no_numba() -> None:
 # ---------------------------------------------------------------------- run: what it answers
 
 
-def test_run_prints_a_table_and_the_facts(chain: Path) -> None:
-    result = call("run", chain)
-    assert result.exit_code == 0, result
-    for part in ("x0", "x1", "x2", "p(0)", "log Z", "log10 Z", "exact", "solver", "time", "3 vari"):
-        assert part in result.stdout
-    assert result.stderr == ""
-
-
 def test_run_json_agrees_with_python(chain: Path) -> None:
-    result = call("run", chain, "--solver", "exact", "--json")
-    content = json.loads(result.stdout)
+    assert call("--version").stdout == f"minfer {minfer.__version__}\n"
     answer = minfer.Exact()(minfer.read(str(chain)))
-    assert content["minfer"] == minfer.__version__
-    assert content["model"]["variables"] == 3
-    assert content["log_z_kind"] == "exact"
-    assert content["log_z"] == pytest.approx(answer.log_z)
-    assert content["log_z"] == pytest.approx(np.log(17.0))
-    for v in range(3):
-        assert content["marginals"][f"x{v}"] == pytest.approx(answer[v].tolist())
+    for file, given in ((str(chain), None), ("-", CHAIN)):
+        content = json.loads(call("run", file, "--solver", "exact", "--json", stdin=given).stdout)
+        assert content["minfer"] == minfer.__version__
+        assert (content["model"]["variables"], content["model"]["file"]) == (3, file)
+        assert content["log_z_kind"] == "exact"
+        assert content["log_z"] == pytest.approx(answer.log_z)
+        assert content["log_z"] == pytest.approx(np.log(17.0))
+        for v in range(3):
+            assert content["marginals"][f"x{v}"] == pytest.approx(answer[v].tolist())
 
 
 def test_query_shows_only_those(chain: Path) -> None:
@@ -234,6 +217,11 @@ def test_query_shows_only_those(chain: Path) -> None:
     table = call("run", chain, "--query", "x2").stdout
     assert "x2" in table
     assert "x1" not in table
+    result = call("run", chain)
+    assert result.exit_code == 0, result
+    for part in ("x0", "x1", "x2", "p(0)", "log Z", "log10 Z", "exact", "solver", "time", "3 vari"):
+        assert part in result.stdout
+    assert result.stderr == ""
 
 
 def test_evidence_pairs_and_files_agree(chain: Path, tmp_path: Path) -> None:
@@ -263,18 +251,16 @@ def test_the_table_has_twenty_rows_and_counts_the_rest(grid: Path) -> None:
     least = [max(float(p) for p in row.split()[1:]) for row in rows]
     assert least == sorted(least)
     assert call("run", grid, "--solver", "bp", "--rows", 3).stdout.count("\nx") <= 3
+    fails(call("run", grid, "--solver", "exact", "--max-gib", 0.001), 4, "GiB")
 
 
-def test_settings_reach_the_solver(grid: Path) -> None:
+def test_settings_reach_the_solver_and_strict_is_an_exit_code_only(grid: Path) -> None:
     words = ["--solver", "bp", "--max-iters", 7, "--damping", 0.25, "--schedule", "flooding"]
     content = json.loads(call("run", grid, "--json", "--query", "x0", *words).stdout)
     for part in ("max_iters=7", "damping=0.25", "flooding"):
         assert part in content["solver"]
     assert content["iterations"] == 7
     assert not content["converged"]
-
-
-def test_strict_is_an_exit_code_only(grid: Path) -> None:
     words = ["run", grid, "--solver", "bp", "--max-iters", 2]
     plain, strict = call(*words), call(*words, "--strict")
     assert (plain.exit_code, strict.exit_code) == (0, 5)
@@ -293,18 +279,10 @@ def test_out_and_pr(chain: Path, tmp_path: Path) -> None:
     assert "wrote" in result.stderr
     assert mar.read_text().split()[:3] == ["MAR", "3", "2"]
     assert float(pr.read_text().split()[1]) == pytest.approx(np.log10(17.0))
-
-
-def test_out_to_stdout_moves_the_table(chain: Path) -> None:
     result = call("run", chain, "--out", "-")
     assert result.stdout.startswith("MAR\n3 2 ")
     assert len(result.stdout.splitlines()) == 2
     assert "log Z" in result.stderr
-
-
-def test_stdin(chain: Path) -> None:
-    result = call("run", "-", "--json", stdin=CHAIN)
-    assert json.loads(result.stdout)["model"]["file"] == "-"
 
 
 @pytest.mark.parametrize("name", ["chain.uai.evid", "chain.evid", "chain.uai.evid.gz"])
@@ -324,37 +302,55 @@ def test_evidence_beside_the_model_is_mentioned_not_read(
 
 
 @pytest.mark.parametrize(
-    ("words", "parts"),
+    ("words", "code", "parts"),
     [
-        (["--solver", "magic"], ["magic", "mean-field"]),
-        (["--no-such-thing"], ["--no-such-thing", "minfer run --help"]),
-        (["--solver", "exact", "--damping", "0.5"], ["exact", "--damping", "bp"]),
-        (["--solver", "bp", "--n-chains", "3"], ["--n-chains", "gibbs"]),
-        (["--solver", "bp", "--max-iters", "many"], ["--max-iters"]),
-        (["--solver", "bp", "--max-iters", "-3"], ["--max-iters must be"]),
-        (["--solver", "bp", "--schedule", "random"], ["schedule", "sequential"]),
-        (["--solver", "exact", "--exact-method", "magic"], ["--exact-method must be auto"]),
-        (["--time-limit", "-2"], ["--time-limit must be positive seconds, not -2"]),
-        (["--rows", "few"], ["'--rows': "]),
-        (["--save-reduced", "a.png"], ["a.png", ".minfer"]),
-        (["--evidence", "x1="], ["variable=state"]),
-        (["--query", ","], ["--query"]),
-        (["--out", "no/such/folder/a.MAR"], ["no/such/folder"]),
-        (["--out", "-", "--json"], ["standard output"]),
+        ("run MODEL --solver magic", 2, ["magic", "mean-field"]),
+        ("run MODEL --no-such-thing", 2, ["--no-such-thing", "minfer run --help"]),
+        ("run MODEL --solver exact --damping 0.5", 2, ["exact", "--damping", "bp"]),
+        ("run MODEL --solver bp --n-chains 3", 2, ["--n-chains", "gibbs"]),
+        ("run MODEL --solver bp --max-iters many", 2, ["--max-iters"]),
+        ("run MODEL --solver bp --max-iters -3", 2, ["--max-iters must be"]),
+        ("run MODEL --solver bp --schedule random", 2, ["schedule", "sequential"]),
+        ("run MODEL --solver exact --exact-method magic", 2, ["--exact-method must be auto"]),
+        ("run MODEL --time-limit -2", 2, ["--time-limit must be positive seconds, not -2"]),
+        ("run MODEL --rows few", 2, ["'--rows': "]),
+        ("run MODEL --save-reduced a.png", 2, ["a.png", ".minfer"]),
+        ("run MODEL --evidence x1=", 2, ["variable=state"]),
+        ("run MODEL --query ,", 2, ["--query"]),
+        ("run MODEL --out no/such/folder/a.MAR", 2, ["no/such/folder"]),
+        ("run MODEL --out - --json", 2, ["standard output"]),
+        ("run - --evidence -", 2, ["standard input"]),
+        ("run MODEL --hepl", 2, ["no such option: --hepl", "--help", "see `minfer run"]),
+        ("query MODEL -e", 2, ["'-e' requires an argument; see `minfer query --help`"]),
+        ("rum", 2, ["Did you mean 'run'? See `minfer --help`"]),
+        ("fly", 2, ["fly"]),
+        ("example nope -o a.uai", 2, ["nope", "sprinkler"]),
+        ("example sprinkler", 2, ["-o sprinkler.minfer"]),
+        ("example -o a.uai", 2, ["which", "sprinkler"]),
+        ("run MODEL --evidence x9=1", 3, ["x9"]),
+        ("run MODEL --evidence x1=5", 3, ["x1", "0 to 1"]),
+        ("run MODEL --evidence x1=yes", 3, ["x1", "yes"]),
+        ("run MODEL --evidence x1=-1", 3, ["x1", "-1"]),
+        ("run MODEL --evidence x1=0,x1=1", 3, ["x1"]),
+        ("run MODEL --evidence x1=0 --evidence x1=1", 3, ["x1", "contradict"]),
+        ("run MODEL --evidence x1=1,x2=0", 3, ["zero"]),
+        ("run MODEL --evidence missing.evid", 3, ["missing.evid", "no such file"]),
+        ("run MODEL --query x1,rain", 3, ["rain"]),
+        ("run MODEL --query 7", 3, ["7"]),
+        ("run none.uai", 3, ["none.uai"]),
+        ("run .", 3, ["minfer: error: "]),
     ],
 )
-def test_usage_errors(chain: Path, words: list[str], parts: list[str]) -> None:
-    fails(call("run", chain, *words), 2, *parts)
+def test_errors(chain: Path, words: str, code: int, parts: list[str]) -> None:
+    given = [chain if word == "MODEL" else word for word in words.split()]
+    fails(call(*given, stdin=CHAIN), code, *parts)
+    assert not Path("a.uai").exists()
 
 
 def test_an_output_never_overwrites_an_input(chain: Path) -> None:
     fails(call("run", chain, "--out", chain), 2, "overwritten")
     fails(call("convert", chain, chain), 2, "overwritten")
     assert chain.read_text() == CHAIN
-
-
-def test_one_standard_input_only() -> None:
-    fails(call("run", "-", "--evidence", "-", stdin=CHAIN), 2, "standard input")
 
 
 @pytest.mark.parametrize(
@@ -378,41 +374,7 @@ def test_help_is_broken_at_the_width_of_the_terminal_only() -> None:
     assert "\n   minfer query alarm.minfer CVP PCWP -e HR=LOW " in shown
 
 
-def test_a_misspelt_option_is_answered_in_one_sentence(chain: Path) -> None:
-    fails(call("run", chain, "--hepl"), 2, "no such option: --hepl", "--help", "see `minfer run")
-    fails(call("query", chain, "-e"), 2, "'-e' requires an argument; see `minfer query --help`")
-    fails(call("rum"), 2, "Did you mean 'run'? See `minfer --help`")
-
-
-def test_unknown_command() -> None:
-    fails(call("fly"), 2, "fly")
-
-
 # ---------------------------------------------------------------------- bad input: exit code 3
-
-
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (["--evidence", "x9=1"], ["x9"]),
-        (["--evidence", "x1=5"], ["x1", "0 to 1"]),
-        (["--evidence", "x1=yes"], ["x1", "yes"]),
-        (["--evidence", "x1=-1"], ["x1", "-1"]),
-        (["--evidence", "x1=0,x1=1"], ["x1"]),
-        (["--evidence", "x1=0", "--evidence", "x1=1"], ["x1", "contradict"]),
-        (["--evidence", "x1=1,x2=0"], ["zero"]),
-        (["--evidence", "missing.evid"], ["missing.evid", "no such file"]),
-        (["--query", "x1,rain"], ["rain"]),
-        (["--query", "7"], ["7"]),
-    ],
-)
-def test_bad_evidence_and_queries(chain: Path, words: list[str], parts: list[str]) -> None:
-    fails(call("run", chain, *words), 3, *parts)
-
-
-def test_missing_model(tmp_path: Path) -> None:
-    fails(call("run", tmp_path / "none.uai"), 3, "none.uai")
-    fails(call("run", tmp_path), 3, str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -436,10 +398,6 @@ def test_contradictory_evidence_for_every_solver(chain: Path) -> None:
             3,
             "x1=1 and x2=0",
         )
-
-
-def test_refused(grid: Path) -> None:
-    fails(call("run", grid, "--solver", "exact", "--max-gib", 0.001), 4, "GiB")
 
 
 # ---------------------------------------------------------------------- unexpected errors
@@ -487,9 +445,6 @@ def test_convert_round_trip(chain: Path, tmp_path: Path) -> None:
         assert result.stdout == ""
         content = json.loads(call("run", tmp_path / name, "--json").stdout)
         assert content["log_z"] == pytest.approx(np.log(17.0))
-
-
-def test_convert_with_evidence(chain: Path, tmp_path: Path) -> None:
     assert call("convert", chain, tmp_path / "seen.uai", "-e", "x1=1").exit_code == 0
     content = json.loads(call("run", tmp_path / "seen.uai", "--json").stdout)
     assert content["marginals"]["x2"] == pytest.approx([0.0, 1.0])
@@ -508,12 +463,6 @@ def test_options_have_the_names_of_their_parameters() -> None:
             walk(child, (*path, name))
 
     walk(get_command(app), ())
-
-
-def test_examples_are_listed() -> None:
-    text = call("example").stdout
-    for name in EXAMPLES:
-        assert name in text
 
 
 @pytest.mark.parametrize(
@@ -545,6 +494,7 @@ def test_the_example_picture_as_a_picture(tmp_path: Path) -> None:
 
 
 def test_names_survive_in_the_native_format(tmp_path: Path) -> None:
+    assert all(name in call("example").stdout for name in EXAMPLES)
     path = tmp_path / "sprinkler.minfer"
     assert call("example", "sprinkler", "-o", path).stderr.count("\n") == 1
     content = json.loads(call("run", path, "--json", "-e", "wet_grass=1", "-q", "rain").stdout)
@@ -552,13 +502,6 @@ def test_names_survive_in_the_native_format(tmp_path: Path) -> None:
     fails(call("run", path, "--query", "rian"), 3, "rain")
     lossy = call("example", "sprinkler", "-o", tmp_path / "sprinkler.uai")
     assert "names" in lossy.stderr
-
-
-def test_example_usage(tmp_path: Path) -> None:
-    fails(call("example", "nope", "-o", tmp_path / "a.uai"), 2, "nope", "sprinkler")
-    fails(call("example", "sprinkler"), 2, "-o sprinkler.minfer")
-    fails(call("example", "-o", tmp_path / "a.uai"), 2, "which", "sprinkler")
-    assert not (tmp_path / "a.uai").exists()
 
 
 def test_demo() -> None:
@@ -689,15 +632,6 @@ def test_a_pipe_changes_nothing_but_the_colours(chain: Path) -> None:
     assert process.returncode == 0
     assert "p(0)" in out
     assert "\x1b" not in out
-
-
-def test_errors_in_a_real_process(tmp_path: Path) -> None:
-    process = start("run", tmp_path / "none.uai")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 3
-    assert out == ""
-    assert err.startswith("minfer: error: ")
-    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.slow

@@ -93,14 +93,15 @@ def test_a_sentence_a_table_and_facts(model: Path) -> None:
 def test_json_agrees_with_python(model: Path) -> None:
     found = loaded("intervals", model, *ONE)
     iv = found_so(model)
-    assert found["stopped"] == "work"
-    assert found["work"] == iv.work
+    assert (found["stopped"], found["work"]) == ("work", iv.work)
     assert found["certified"] == int((iv.width <= 0.01).sum())
     assert found["model"]["variables"] == len(found["intervals"]) == 144
     for name, ends in iv.items():
         assert found["intervals"][name]["lo"] == ends[:, 0].tolist()
         assert found["intervals"][name]["hi"] == ends[:, 1].tolist()
     assert found["trace"][-1]["work"] == iv.work
+    assert "intervals" not in loaded("run", model)
+    assert "[" not in call("run", model).stdout.split("model ")[0]
 
 
 def test_variables_evidence_and_other_settings(model: Path) -> None:
@@ -124,6 +125,11 @@ def test_several_states(several: Path) -> None:
     for name, p in exact.items():
         assert (found[name]["lo"] <= p + 1e-12).all()
         assert (p <= np.array(found[name]["hi"]) + 1e-12).all()
+    found = loaded("run", several, "--solver", "exact", "--intervals", 2)
+    assert found["intervals"]["refuted"] == 0
+    text = words(call("run", several, "--intervals", "2").stdout)
+    assert "no estimate is refuted by more than 0.01" in text
+    assert "+1 more" in text
 
 
 def test_csv_is_as_rigorous_as_the_numbers(model: Path, tmp_path: Path) -> None:
@@ -237,19 +243,22 @@ def test_what_is_printed_holds_too(a: float, b: float) -> None:
     assert Decimal(upwards(hi)) >= Decimal(hi)
 
 
-def test_nothing_known_and_all_known() -> None:
-    assert interval_text(0.0, 1.0) == "[0, 1]"
-    assert interval_text(1.0, 1.0) == "[1, 1]"
-    assert interval_text(1e-9, 1 - 1e-9) == "[0.0000, 1.0000]"
-
-
 def test_seconds_are_optional() -> None:
-    assert with_seconds(["a", "--intervals"]) == ["a", "--intervals", "5"]
-    assert with_seconds(["--certify", "--json"]) == ["--certify", "5", "--json"]
-    assert with_seconds(["--intervals", "1e1", "a"]) == ["--intervals", "1e1", "a"]
-    assert with_seconds(["--intervals=2", "a"]) == ["--intervals=2", "a"]
-    assert with_seconds(["--", "--intervals"]) == ["--", "--intervals"]
-    assert with_seconds(["--intervals", "--", "3"]) == ["--intervals", "5", "--", "3"]
+    for words, taken in (
+        ("a --intervals", "a --intervals 5"),
+        ("--certify --json", "--certify 5 --json"),
+        ("--intervals 1e1 a", "--intervals 1e1 a"),
+        ("--intervals=2 a", "--intervals=2 a"),
+        ("-- --intervals", "-- --intervals"),
+        ("--intervals -- 3", "--intervals 5 -- 3"),
+    ):
+        assert with_seconds(words.split()) == taken.split()
+    for ends, text in (
+        ((0, 1), "[0, 1]"),
+        ((1, 1), "[1, 1]"),
+        ((1e-9, 1 - 1e-9), "[0.0000, 1.0000]"),
+    ):
+        assert interval_text(*map(float, ends)) == text
 
 
 # ---------------------------------------------------------------------- minfer run --intervals
@@ -283,11 +292,6 @@ def test_run_shows_intervals_and_refutes(model: Path, more: list[object]) -> Non
     assert error <= sure["largest_possible_error"]
 
 
-def test_run_without_intervals_has_none(model: Path) -> None:
-    assert "intervals" not in loaded("run", model)
-    assert "[" not in call("run", model).stdout.split("model ")[0]
-
-
 def test_run_csv(model: Path, tmp_path: Path) -> None:
     plain, judged = tmp_path / "a.csv", tmp_path / "b.csv"
     assert call("run", model, "--solver", "bp", "--csv", plain).exit_code == 0
@@ -306,14 +310,6 @@ def test_run_csv(model: Path, tmp_path: Path) -> None:
     fails(call("run", model, "--csv", plain, "--out", str(other)), 2, "same file")
     fails(call("run", model, "--csv", "-", "--json"), 2, "standard output")
     fails(call("run", model, "--intervals", "-3"), 2, "positive seconds")
-
-
-def test_exact_answers_are_not_refuted(several: Path) -> None:
-    found = loaded("run", several, "--solver", "exact", "--intervals", 2)
-    assert found["intervals"]["refuted"] == 0
-    text = words(call("run", several, "--intervals", "2").stdout)
-    assert "no estimate is refuted by more than 0.01" in text
-    assert "+1 more" in text
 
 
 # ---------------------------------------------------------------------- the parser has none

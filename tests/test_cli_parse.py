@@ -10,6 +10,7 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from inspect import signature
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +62,6 @@ def files(folder: Path) -> tuple[Path, Path]:
 # ------------------------------------------------------------------ train
 
 
-def test_the_treebank_that_ships(folder):
-    sentences = list(read_conllu(folder / "tiny.conllu"))
-    assert [s.forms for s in sentences] == [s.forms for s in tiny_treebank()]
-    assert len(sentences) == 40
-    listed = call("example")
-    assert "treebank" in listed.stdout
-    assert call("example", "treebank", "-o", "-").stdout.startswith(
-        "# text = The dog sleeps .\n1\t"
-    )
-
-
 def test_training_tells_what_it_did(files, tmp_path):
     _, tiny = files
     out = tmp_path / "np.model"
@@ -80,9 +70,7 @@ def test_training_tells_what_it_did(files, tmp_path):
         "--epochs", 1, "--tags", "gold", "--rng", 5, "--json",
     )  # fmt: skip
     told = json.loads(result.stdout)
-    assert told["sentences"] == 40
-    assert told["lifted_arcs"] == 0
-    assert told["rng"] == 5
+    assert (told["sentences"], told["lifted_arcs"], told["rng"]) == (40, 0, 5)
     assert told["dev"]["uas"] > 90
     assert told["bytes"] == out.stat().st_size
     settings = Parser.load(out).model.settings
@@ -98,6 +86,12 @@ def test_training_tells_what_it_did(files, tmp_path):
     assert "1 crossing arc in 1 sentence" in people.stdout
     assert "UAS" in people.stdout
     assert list(tmp_path.iterdir()) == [out]  # no checkpoint is left
+    for name in ("first_epochs", "epochs", "bits", "tag_bits"):
+        assert signature(train).parameters[name].default == getattr(Recipe(), name)
+    assert [s.forms for s in read_conllu(tiny)] == [s.forms for s in tiny_treebank()]
+    assert "treebank" in call("example").stdout
+    shown = call("example", "treebank", "-o", "-").stdout
+    assert shown.startswith("# text = The dog sleeps .\n1\t")
 
 
 def test_the_time_of_training_leaves_compiling_out(files, tmp_path, monkeypatch):
@@ -171,12 +165,6 @@ def test_weights_are_rounded_line_by_line(shape):
     kept = [0, *range(3, len(lines))]
     assert (np.abs(found - lines)[kept] <= most[kept] / 250).all()
     assert found[3, 0] == pytest.approx(lines[3, 0], rel=1e-3)
-
-
-def test_defaults_in_the_help_are_those_of_the_recipe():
-    recipe = Recipe()
-    for name in ("first_epochs", "epochs", "bits", "tag_bits"):
-        assert signature(train).parameters[name].default == getattr(recipe, name)
 
 
 @pytest.mark.parametrize(
@@ -332,30 +320,24 @@ def test_one_bad_sentence_never_loses_the_rest(files, tmp_path):
     assert notes(empty.stderr)[0].startswith("0 sentences, 0 words")
 
 
+def parsed_by(result: Any) -> list:
+    assert result.exit_code == 0, result
+    return list(read_conllu(StringIO(result.stdout)))
+
+
 def test_long_sentences_and_full_inference(files, tmp_path):
     model, _ = files
     path = tmp_path / "long.txt"
     path.write_text(" ".join(["the dog sees a cat and"] * 83) + "\n")
-    [long] = _sentences(call("parse", "run", model, path))
+    [long] = parsed_by(call("parse", "run", model, path))
     assert len(long) == 498
     assert tree_fault(long.heads.tolist()) is None
     path.write_text(" ".join(["dog"] * 400) + "\nThe dog sleeps .\n")
     result = call("parse", "run", model, path, "--full")
-    [only] = _sentences(result)
+    [only] = parsed_by(result)
     assert only.forms == ("The", "dog", "sleeps", ".")
     assert "line 1: a sentence of 400 words has too many pairs" in result.stderr
     fails(call("parse", "run", model, path, "--full", "--on-error", "fail"), 4, "line 1")
-
-
-def _sentences(result: Any) -> list:
-    assert result.exit_code == 0, result
-    return [next(read_conllu_text(p)) for p in result.stdout.split("\n\n") if p]
-
-
-def read_conllu_text(text: str) -> Any:
-    import io
-
-    return read_conllu(io.StringIO(text + "\n\n"))
 
 
 def test_the_reduction(files):
@@ -382,7 +364,7 @@ def test_probabilities_in_misc_are_those_of_the_marginals(files, tmp_path):
         result = call("parse", "run", model, tiny, "--marginals")
         parser = Parser.load(model)
         gold = list(read_conllu(tiny))
-        for sentence, answer in zip(_sentences(result), parser.marginals(gold)):
+        for sentence, answer in zip(parsed_by(result), parser.marginals(gold)):
             heads = sentence.heads
             n = len(heads)
             chosen = answer.probs[heads, np.arange(1, n + 1)]

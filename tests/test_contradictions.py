@@ -155,13 +155,12 @@ def test_the_sudoku_that_was_called_impossible(tmp_path):
     assert done.exit_code == 0, done.stderr
 
 
-def test_join_graphs_keep_the_solution_of_a_sudoku():
-    """Its probability is e^-1000 or so here, which is no zero."""
-    check_possible(puzzles.sudoku(0), "join-graph", JoinGraph(max_cells=64, max_iters=20))
-
-
 def test_numbers_that_left_their_range_are_told_of():
-    """Belief propagation does not converge on this one, and its messages grow for ever."""
+    """Belief propagation does not converge on this one, and its messages grow for ever.
+
+    Of join graphs the solution's probability is e^-1000 or so, which is no zero.
+    """
+    check_possible(puzzles.sudoku(0), "join-graph", JoinGraph(max_cells=64, max_iters=20))
     answer = BeliefPropagation(schedule="flooding")(puzzles.sudoku(0).graph())
     assert answer.status is Status.MAX_ITERS
     assert answer.note.startswith("lost its range")

@@ -151,26 +151,7 @@ def test_the_largest_effects_come_first():
     assert explain(result, 0, top=0).kept == ()
 
 
-def test_a_factor_that_left_its_message_has_nothing_to_add():
-    """With one ignored factor, compensation leaves all of its message but the seed's error."""
-    graph = FactorGraph.pairwise([1.0, -0.5], [[0, 1]], [1.5])
-    plain = explain(infer(graph, MinDivergence(0), EXACT), 0)
-    left = explain(infer(graph, MinDivergence(0), EXACT, recipe=Compensated(refreshes=3)), 0)
-    assert abs(plain.ignored[0].effect) > 0.05
-    assert abs(left.ignored[0].effect) < 1e-3
-
-
-def test_global_factors_are_counted_only():
-    graph = lists.with_globals()["one-of-three-and-pairs"]
-    result = infer(graph, MinDivergence(1))
-    found = explain(result, 0)
-    assert found.n_global == 1
-    assert "global" in str(found)
-    assert explain(result, 3).n_global == 0
-    assert explain_model(result).by_kind[0].factors == 2
-
-
-def test_words_and_dictionaries():
+def test_words_dictionaries_and_global_factors():
     graph = lists.graphs()["grid"]
     result = infer(graph, MinDivergence(3), recipe=Compensated(refreshes=0))
     found = explain(result, "x4")
@@ -187,6 +168,13 @@ def test_words_and_dictionaries():
             explain(result, bad)
     with pytest.raises(MinferError):
         explain(result, 0, top=-1)
+    graph = lists.with_globals()["one-of-three-and-pairs"]
+    result = infer(graph, MinDivergence(1))
+    found = explain(result, 0)
+    assert found.n_global == 1
+    assert "global" in str(found)
+    assert explain(result, 3).n_global == 0
+    assert explain_model(result).by_kind[0].factors == 2
 
 
 # ------------------------------------------------------------------ the whole model
@@ -233,3 +221,9 @@ def test_what_ignored_factors_left_behind_is_told():
     assert found.left[0].effect == pytest.approx(p[1] - without)
     assert "left behind" in str(found)
     assert explain(infer(model, MinDivergence(0)), "x1").left == ()
+    # With one ignored factor, compensation leaves all of its message but the seed's error.
+    graph = FactorGraph.pairwise([1.0, -0.5], [[0, 1]], [1.5])
+    plain = explain(infer(graph, MinDivergence(0), EXACT), 0)
+    left = explain(infer(graph, MinDivergence(0), EXACT, recipe=Compensated(refreshes=3)), 0)
+    assert abs(plain.ignored[0].effect) > 0.05
+    assert abs(left.ignored[0].effect) < 1e-3
