@@ -13,6 +13,7 @@ import pytest
 import typer.testing
 from hypothesis import settings
 
+from browser import Browser, find_chromium
 from draws import thorough
 
 settings.register_profile("thorough", deadline=None, derandomize=True, print_blob=True)
@@ -39,6 +40,14 @@ def cluster():
     ray.init(num_cpus=2, runtime_env=environment, **quiet)
     yield ray
     ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    program = find_chromium()
+    assert program is not None, "MINFER_BROWSER_TESTS=1, but there is no Chromium"
+    with Browser(program) as it:
+        yield it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,6 +1,5 @@
 """Many instances of one structure at once: each as the single engine answers it, alone or not."""
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +9,6 @@ from draws import draws
 from minfer import BeliefPropagation, FactorGraph, ModelError, Status, TreeReweighted
 from minfer.engine.conditioning import condition
 from minfer.engine.wiring import wire
-from minfer.kernels.arithmetic import lanes
 from minfer.solvers.lanes import LaneStructure, abreast, absorb
 from refused import refused
 
@@ -296,38 +294,3 @@ def test_what_does_not_fit_is_refused():
     refused(ModelError, "one by one", abreast, mesh_of(three), np.zeros((1, 2)))
     m = TreeReweighted()(FactorGraph.grid(np.zeros((2, 2)), 1.0))
     refused(ModelError, "one by one", abreast, m.state.mesh, np.zeros((1, 4)))
-
-
-@numba.njit
-def _logs(x):
-    for i in range(0, x.size, lanes.lanes_of(x)):
-        lanes.store(x, i, lanes.log(lanes.load(x, i)))
-
-
-@numba.njit
-def _both(x, y, wide, narrow):
-    n = lanes.lanes_of(x)
-    for i in range(x.size):
-        like = lanes.lone(x)
-        a, b = lanes.load_as(like, x, i), lanes.load_as(like, y, i)
-        lanes.store(narrow, i, lanes.magnitude(a * b - a) + a / b)
-    for i in range(0, x.size, n):
-        c, d = lanes.load_as(lanes.strict(x), x, i), lanes.load_as(lanes.strict(x), y, i)
-        lanes.store(wide, i, lanes.magnitude(c * d - c) + c / d)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_strict_lanes_are_plain_arithmetic(dtype):
-    x, y = np.random.default_rng(0).normal(size=(2, 64)).astype(dtype)
-    wide, narrow = np.empty_like(x), np.empty_like(x)
-    _both(x, y, wide, narrow)
-    np.testing.assert_array_equal(wide, abs(x * y - x) + x / y)
-    np.testing.assert_array_equal(narrow, wide)
-
-
-def test_log():
-    x = np.exp(np.random.default_rng(0).uniform(-700, 700, 4096))
-    x[:8] = [1.0, 2.0, 0.5, 1 + 1e-15, 1 - 1e-15, np.e, 1e-300, 1e300]
-    y = x.copy()
-    _logs(y)
-    np.testing.assert_allclose(y, np.log(x), rtol=4e-16, atol=1e-18)

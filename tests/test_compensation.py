@@ -515,8 +515,6 @@ def test_relax_under_a_time_limit():
         graph, MinJoint(0.0), BeliefPropagation(time_limit=50.0), recipe=Iterated(time_limit=20.0)
     )
     assert result.status is Status.CONVERGED
-    for bad in ({"rounds": 0}, {"time_limit": -1.0}):
-        refused(MinferError, "", relax, graph, MinJoint(0.0), recipe=Iterated(**bad))
 
 
 # ------------------------------------------------------------------ edge deletion

@@ -129,8 +129,6 @@ def test_errors_name_variables_of_the_whole():
     graph = graph.add_tables([[4, 5], [4]], [[[-np.inf, -np.inf], [0, 0]], [0, -np.inf]])
     refused(ContradictionError, r"variable x5 ", Components(BeliefPropagation(), size=1), graph)
     refused(ModelError, "different labels", graph.split, [0, 1, 0, 0, 0, 0])
-    refused(SettingsError, "", Components, BeliefPropagation)
-    refused(SettingsError, "", Components, workers=0)
     rng = np.random.default_rng(2)
     islands = union(*[FactorGraph.grid(rng.normal(size=(4, 4)), 0.5) for _ in range(8)])
     m = Components(Auto(exact_cells=2000), size=1)(islands)  # each part is cheap

@@ -26,18 +26,8 @@ from minfer.parsing.conllu import (
     tree_fault,
     write_conllu,
 )
-from minfer.parsing.evaluation import (
-    Scores,
-    bootstrap_difference,
-    evaluate,
-    is_punctuation,
-)
-from minfer.parsing.projective import (
-    count_trees,
-    is_projective,
-    lift,
-    non_projective_arcs,
-)
+from minfer.parsing.evaluation import Scores, bootstrap_difference, evaluate, is_punctuation
+from minfer.parsing.projective import count_trees, is_projective, lift, non_projective_arcs
 from oracle import lists
 from refused import refused
 
@@ -197,16 +187,6 @@ def test_unparsed_and_odd_input():
     lines = text.split("\n")  # of which empty ones count
     for sentence in read_text(text):
         assert lines[sentence.line - 1] == sentence.text.split("\n")[0]
-
-
-def test_long_sentences():
-    n = 1500
-    (sentence,) = read_text(table(*[f"{k} {k - 1}" for k in range(1, n + 1)]))
-    assert sentence.heads.tolist() == list(range(n))
-    assert str(sentence.with_parse(sentence.heads)) == sentence.text
-    with_range = table("1-2 _", *[f"{k} {k - 1}" for k in range(1, n + 1)])
-    (sentence,) = read_text(with_range)
-    assert texts([sentence.with_parse(sentence.heads)]) == with_range
 
 
 # ------------------------------------------------------------------ errors

@@ -11,16 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from draws import draws, few
-from minfer import (
-    Auto,
-    ContradictionError,
-    Exact,
-    FactorGraph,
-    LogZ,
-    RefusedError,
-    Status,
-    query,
-)
+from minfer import Auto, ContradictionError, Exact, FactorGraph, LogZ, RefusedError, Status, query
 from minfer.engine.conditioning import condition
 from minfer.engine.elimination import adjacency, clique_tree
 from minfer.solvers.planning import plan

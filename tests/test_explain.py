@@ -18,7 +18,6 @@ from minfer import (
     MinJoint,
     infer,
 )
-from minfer.reduction import seeds
 from minfer.reduction.explain import explain, explain_model
 from minfer.reduction.recipes import Compensated
 from oracle import lists
@@ -197,16 +196,6 @@ def test_shares_against_counting(name):
     counts = [s.kept for s in found.variables]
     assert counts == sorted(counts, reverse=True)
     json.dumps(found.to_dict(), allow_nan=False)
-
-
-def test_uncertain_variables_keep_more():
-    rng = np.random.default_rng(3)
-    graph = FactorGraph.grid(8 * rng.normal(size=(12, 12)), 1.0)
-    found = explain_model(infer(graph, MinDivergence(60), seed=seeds.unary))
-    shares = [s.share for s in found.by_certainty]
-    assert len(shares) == 4
-    assert shares[0] > 2 * shares[-1]
-    assert "by kind" in str(found)
 
 
 def test_what_ignored_factors_left_behind_is_told():

@@ -219,6 +219,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert "&lt;b&gt;</h1>" in page.read_text("utf-8")
     assert call("explore", model, "-o", "-").stdout.startswith("<!DOCTYPE html>")
     minfer.write(sprinkler(), model)
+    page = tmp_path / "another.html"
     fails(call("explore", model), 2, "--out")
     fails(call("explore", model, "-o", tmp_path / "page.txt"), 2, ".html")
     fails(call("explore", model, "-o", tmp_path / "nowhere" / "page.html"), 2, "nowhere")

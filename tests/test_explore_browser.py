@@ -6,7 +6,6 @@ its absence is a failure.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from itertools import pairwise, product
@@ -35,14 +34,6 @@ def window(browser: Browser) -> Iterator[Browser]:
     """The same with its page in a window, for real clicks; they wait for frames."""
     with browser.shown():
         yield browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = find_chromium()
-    assert program is not None, "MINFER_BROWSER_TESTS=1, but there is no Chromium"
-    with Browser(program) as it:
-        yield it
 
 
 # ---------------------------------------------------------------------- models
@@ -588,22 +579,12 @@ def test_text_has_contrast(browser: Browser, tmp_path: Path) -> None:
     ]
     pairs += [("ink", "belief"), ("ink", "seen-fill"), ("ink", "seen-soft"), ("seen", "seen-soft"),
               ("muted", "seen-soft")]  # fmt: skip
-    ratio = f"""({json.dumps(pairs)}).map(([a, b]) => {{
-      const root = getComputedStyle(document.documentElement);
-      const light = (name) => {{
-        const parts = root.getPropertyValue("--" + name).trim().match(/\\w\\w/g);
-        const [r, g, b] = parts.map((h) => parseInt(h, 16) / 255)
-          .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
-      }};
-      return Math.max(light(a), light(b)) / Math.min(light(a), light(b));
-    }})"""
     path = written(SPRINKLER, tmp_path / "page.html")
     grounds = []
     for dark in (False, True):
         browser.view(1100, 800, dark)
         browser.open(path)
-        for pair, found in zip(pairs, browser.do(ratio), strict=True):
+        for pair, found in zip(pairs, browser.contrasts(pairs), strict=True):
             assert found >= 4.5, (dark, pair, found)
         grounds.append(browser.do("getComputedStyle(document.body).backgroundColor"))
     assert grounds[0] != grounds[1]

@@ -140,15 +140,6 @@ def test_join_graph_keeps_its_limits_and_uses_them():
 # ------------------------------------------------------------------ clamping
 
 
-def test_from_exact_answers_the_mixture_is_exact():
-    for graph, p in possible(5, 4):
-        m = Clamped(Exact(), k=2, restarts=0)(graph)
-        assert m.status is Status.EXACT
-        assert m.log_z_kind is LogZ.EXACT
-        np.testing.assert_allclose(m.probs, p, atol=1e-8)
-        assert m.log_z == pytest.approx(naive.log_z(graph), rel=1e-9, abs=1e-7)
-
-
 @pytest.mark.parametrize(
     ("solver", "kind"), [(MeanField(), LogZ.LOWER), (TreeReweighted(), LogZ.UPPER)]
 )
