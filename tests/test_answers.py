@@ -41,9 +41,6 @@ compiled = pytest.mark.skipif(PLAIN, reason="needs the compiler")
 UNASKED: dict[str, str] = {}
 
 
-# ---------------------------------------------------------------------- what is recorded
-
-
 def called_by_python() -> set[str]:
     """Full names of the kernels that modules other than those of kernels refer to."""
     kernels = {_answers._name(kernel) for kernel in _jit.kernels()}
@@ -109,9 +106,6 @@ def test_plain_python_says_so_again(name):
         assert not wrong, f"{wrong}; run: {AGAIN}"
 
 
-# ---------------------------------------------------------------------- values are kept as they are
-
-
 class Pair(NamedTuple):
     left: Any
     right: Any
@@ -168,9 +162,6 @@ def test_arrays_that_share_memory_still_do_and_neighbours_stay_apart():
     assert right.tolist() == [4, 5, 6, 7]
 
 
-# ---------------------------------------------------------------------- what counts as right
-
-
 def question_of(result: Any, **more: Any) -> Question:
     arrays = _answers.arrays_in([result])
     memory = Memory(arrays)
@@ -221,9 +212,6 @@ def test_what_counts_as_another_answer():
     loose = question_of(np.array([1.0, 2.0]), undefined={0: bits})
     assert not _answers.differs(loose, [], lambda: np.array([1.0, 99.0]))
     assert _answers.differs(loose, [], lambda: np.array([0.0, 2.0]))
-
-
-# ---------------------------------------------------------------------- wrong kernels are refused
 
 
 #: A kernel of the package that compiles in no time, and what another one would make of its name.

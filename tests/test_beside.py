@@ -47,7 +47,7 @@ from minfer.say.reduced import error, full_log_z, reduced_log_z, summary
 from minfer.solvers import portfolio
 from minfer.solvers.status import Status
 from oracle import truth as naive
-from test_cli import call
+from test_cli import call, ok
 
 #: Belief propagation goes round in circles here, and saturates: its messages hardly see a change.
 WILD = FactorGraph.grid(
@@ -516,7 +516,7 @@ def test_denoising_does_not_call_compiling_reading(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     picture = tmp_path / "noisy.png"
-    assert call("example", "picture", "-o", picture).exit_code == 0
+    ok("example", "picture", "-o", picture)
     compiler = Compiler(monkeypatch)
     plain = BeliefPropagation.__call__
 
@@ -525,8 +525,7 @@ def test_denoising_does_not_call_compiling_reading(
         return plain(self, *arguments, **named)
 
     monkeypatch.setattr(BeliefPropagation, "__call__", slowly)
-    found = call("denoise", picture, "--json")
-    assert found.exit_code == 0, found
+    found = ok("denoise", picture, "--json")
     told = json.loads(found.stdout)
     assert told["seconds"] < 100
     assert told["read_seconds"] < 100
@@ -561,8 +560,7 @@ def test_the_papers_experiments_make_their_folder_and_may_be_absent(
 
     monkeypatch.setattr("minfer_experiments.table1.run", run)
     out = tmp_path / "some" / "results"
-    found = call("paper", "table1", "--data", tmp_path, "-o", out)
-    assert found.exit_code == 0, found
+    found = ok("paper", "table1", "--data", tmp_path, "-o", out)
     assert where == [out]
     assert (out / "table1.md").read_text() == "done"
     file = tmp_path / "file"

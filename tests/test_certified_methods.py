@@ -20,7 +20,7 @@ from minfer import Exact, FactorGraph, intervals
 from minfer.certified.bounds import BoundMethod, Bounds, Effort
 from minfer.certified.boxes import Boxes
 from minfer.certified.exact_cliques import Whole
-from minfer.certified.local import LocalBounds, odds_ranges, ratios
+from minfer.certified.local import LocalBounds
 from minfer.certified.monotone import Grid, Monotone, Region, find_grid, rectangle_plan, run
 from minfer.certified.walks import Walks
 from minfer.engine.conditioning import condition
@@ -428,20 +428,6 @@ def test_long_ways_back_are_computed_anew(monkeypatch):
     again = alone(Monotone(), graph, (1e7,))[-1]
     assert np.array_equal(whole.lo, again.lo)
     assert np.array_equal(whole.hi, again.hi)
-
-
-def test_ranges_are_the_extremes_over_the_others():
-    rng = np.random.default_rng(4)
-    table = rng.normal(size=(2, 3, 2))
-    table[1, 2, 0] = table[0, 2, 0] = -np.inf  # says nothing of the first variable
-    graph = FactorGraph.from_tables([2, 3, 2], [[0, 1, 2]], [table])
-    (group,) = graph.groups
-    low, high = odds_ranges(group)[0, 0]
-    odds = [table[1, b, c] - table[0, b, c] for b in range(3) for c in range(2) if (b, c) != (2, 0)]
-    assert (low, high) == (min(odds), max(odds))
-    assert np.isnan(odds_ranges(group)[0, 1]).all()
-    d = ratios(table.reshape(1, -1), (2, 3, 2), 1)[0]
-    assert d[0, 1] == max(table[a, 0, c] - table[a, 1, c] for a in range(2) for c in range(2))
 
 
 def test_long_sums_are_counted():

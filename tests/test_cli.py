@@ -76,6 +76,18 @@ def call(*words: object, stdin: str | bytes | None = None) -> Answer:
     return Answer(result.stdout, without_notice(result.stderr), result.exit_code)
 
 
+def ok(*words: object, stdin: str | bytes | None = None) -> Answer:
+    """The same, and it went well."""
+    result = call(*words, stdin=stdin)
+    assert result.exit_code == 0, result
+    return result
+
+
+def told(*words: object) -> dict[str, Any]:
+    """The JSON of a command."""
+    return json.loads(ok(*words, "--json").stdout)
+
+
 def without_notice(text: str) -> str:
     """What is said on stderr, whether or not this was the first use of a kernel."""
     lines = text.splitlines(keepends=True)
@@ -129,8 +141,7 @@ def test_every_command_has_help_with_an_example(name: str) -> None:
     assert f"  minfer {name}" in command.help
     for parameter in command.params:
         assert parameter.help, f"{name} {parameter.name} has no help"
-    result = call(name, "--help")
-    assert result.exit_code == 0
+    result = ok(name, "--help")
     assert f"minfer {name}" in result.stdout
     assert "<str>" not in result.stdout
 
@@ -217,8 +228,7 @@ def test_query_shows_only_those(chain: Path) -> None:
     table = call("run", chain, "--query", "x2").stdout
     assert "x2" in table
     assert "x1" not in table
-    result = call("run", chain)
-    assert result.exit_code == 0, result
+    result = ok("run", chain)
     for part in ("x0", "x1", "x2", "p(0)", "log Z", "log10 Z", "exact", "solver", "time", "3 vari"):
         assert part in result.stdout
     assert result.stderr == ""
@@ -237,14 +247,13 @@ def test_evidence_pairs_and_files_agree(chain: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_every_solver_answers(chain: Path, solver: str) -> None:
-    content = json.loads(call("run", chain, "--solver", solver, "--json").stdout)
+    content = told("run", chain, "--solver", solver)
     assert content["converged"]
     assert content["marginals"]["x0"] == pytest.approx([5 / 17, 12 / 17], abs=0.2)
 
 
 def test_the_table_has_twenty_rows_and_counts_the_rest(grid: Path) -> None:
-    result = call("run", grid, "--solver", "bp")
-    assert result.exit_code == 0
+    result = ok("run", grid, "--solver", "bp")
     rows = [line for line in result.stdout.splitlines() if line.startswith(("x", " x"))]
     assert len(rows) == 20
     assert "4,076 more" in result.stdout
@@ -274,8 +283,7 @@ def test_settings_reach_the_solver_and_strict_is_an_exit_code_only(grid: Path) -
 
 def test_out_and_pr(chain: Path, tmp_path: Path) -> None:
     mar, pr = tmp_path / "a.MAR", tmp_path / "a.PR"
-    result = call("run", chain, "--solver", "exact", "--out", mar, "--pr", pr)
-    assert result.exit_code == 0
+    result = ok("run", chain, "--solver", "exact", "--out", mar, "--pr", pr)
     assert "wrote" in result.stderr
     assert mar.read_text().split()[:3] == ["MAR", "3", "2"]
     assert float(pr.read_text().split()[1]) == pytest.approx(np.log10(17.0))
@@ -429,10 +437,9 @@ def test_debug_may_stand_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_plan(chain: Path, grid: Path) -> None:
     for model in (chain, grid):
-        text = call("plan", model)
-        assert text.exit_code == 0, text
+        text = ok("plan", model)
         assert "exact" in text.stdout.lower()
-        content = json.loads(call("plan", model, "--json").stdout)
+        content = told("plan", model)
         assert content["model"]["variables"] == content["plan"]["n_variables"]
     seen = json.loads(call("plan", chain, "--json", "--evidence", "x0=1").stdout)
     assert seen["model"]["observed"] == 1
@@ -440,13 +447,12 @@ def test_plan(chain: Path, grid: Path) -> None:
 
 def test_convert_round_trip(chain: Path, tmp_path: Path) -> None:
     for name in ("a.fg", "b.minfer", "c.uai.gz"):
-        result = call("convert", chain, tmp_path / name)
-        assert result.exit_code == 0, result
+        result = ok("convert", chain, tmp_path / name)
         assert result.stdout == ""
-        content = json.loads(call("run", tmp_path / name, "--json").stdout)
+        content = told("run", tmp_path / name)
         assert content["log_z"] == pytest.approx(np.log(17.0))
-    assert call("convert", chain, tmp_path / "seen.uai", "-e", "x1=1").exit_code == 0
-    content = json.loads(call("run", tmp_path / "seen.uai", "--json").stdout)
+    ok("convert", chain, tmp_path / "seen.uai", "-e", "x1=1")
+    content = told("run", tmp_path / "seen.uai")
     assert content["marginals"]["x2"] == pytest.approx([0.0, 1.0])
     fails(call("convert", chain, tmp_path / "model.png"), 2, "model.png")
 
@@ -477,8 +483,8 @@ def test_options_have_the_names_of_their_parameters() -> None:
 )
 def test_example_then_run(tmp_path: Path, name: str, suffix: str) -> None:
     path = tmp_path / f"{name}.{suffix}"
-    assert call("example", name, "-o", path).exit_code == 0
-    assert call("run", path).exit_code == 0
+    ok("example", name, "-o", path)
+    ok("run", path)
 
 
 def test_the_example_picture_as_a_picture(tmp_path: Path) -> None:
@@ -487,8 +493,8 @@ def test_the_example_picture_as_a_picture(tmp_path: Path) -> None:
     from minfer.pictures import read_picture
 
     noisy, clean = tmp_path / "noisy.png", tmp_path / "clean.png"
-    assert call("example", "picture", "-o", noisy).exit_code == 0
-    assert call("denoise", noisy, "-o", clean).exit_code == 0
+    ok("example", "picture", "-o", noisy)
+    ok("denoise", noisy, "-o", clean)
     before, after = (np.mean((read_picture(p).values > 0.5) != drawing()) for p in (noisy, clean))
     assert after < before / 3
 
@@ -505,8 +511,7 @@ def test_names_survive_in_the_native_format(tmp_path: Path) -> None:
 
 
 def test_demo() -> None:
-    result = call("demo")
-    assert result.exit_code == 0, result
+    result = ok("demo")
     for part in ("sprinkler", "log Z", "exact", "estimate", "denoised", "% right", "Next"):
         assert part in result.stdout
     assert "pixels are decided" in " ".join(result.stdout.split("Next")[0].split())
@@ -519,14 +524,13 @@ def test_demo() -> None:
 @pytest.mark.drawn
 def test_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     if thorough():  # loading all kernels that there are; of a few, see test_kernel_cache.py
-        assert call("doctor").exit_code == 0
+        ok("doctor")
     monkeypatch.setattr("minfer.kernels.compiling.cache.load_all", lambda *_: [])
-    result = call("doctor")
-    assert result.exit_code == 0, result
+    result = ok("doctor")
     for part in ("numba", "llvmlite", "cache", "cores", "none is compiled yet, so none was asked",
                  "Everything that was checked is in order"):  # fmt: skip
         assert part in result.stdout
-    assert json.loads(call("doctor", "--json").stdout)["ok"]
+    assert told("doctor")["ok"]
 
 
 def test_doctor_counts_kernels_without_a_question_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -540,8 +544,7 @@ def test_doctor_counts_kernels_without_a_question_apart(monkeypatch: pytest.Monk
     ]
     monkeypatch.setattr("minfer.kernels.compiling.cache.load_all", lambda *_: versions)
     monkeypatch.setattr("minfer.kernels.compiling.answers.ask", lambda *_: silence)
-    result = call("doctor")
-    assert result.exit_code == 0
+    result = ok("doctor")
     assert re.search("kernels +0 compiled kernels asked", result.stdout)
     told = (
         r"not asked +9 compiled kernels without a question.*\(of 7 functions: name0, .*name4 and 2"
@@ -660,6 +663,5 @@ def test_after_a_warmup_nothing_is_compiled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [["trees"], pytest.param([], marks=pytest.mark.slow)])
 def test_warmup(words: list[str]) -> None:
-    result = call("warmup", *words)
-    assert result.exit_code == 0, result
+    result = ok("warmup", *words)
     assert "cache" in result.stdout

@@ -26,7 +26,8 @@ from minfer.parsing.learn import Recipe
 from minfer.parsing.model import pack, unpack
 from minfer.parsing.stream import Totals, parse_file
 from minfer.parsing.tiny import tiny_treebank
-from test_cli import call, fails, start
+from test_cli import call, fails, ok, start
+from test_cli import told as said
 
 pytest.importorskip("safetensors")
 
@@ -48,9 +49,8 @@ def notes(text: str) -> list[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With tiny.conllu and tiny.model."""
     path = tmp_path_factory.mktemp("parsing")
-    assert call("example", "treebank", "-o", path / "tiny.conllu").exit_code == 0
-    result = call("parse", "train", path / "tiny.conllu", "-o", path / "tiny.model", *SMALL)
-    assert result.exit_code == 0, result
+    ok("example", "treebank", "-o", path / "tiny.conllu")
+    ok("parse", "train", path / "tiny.conllu", "-o", path / "tiny.model", *SMALL)
     return path
 
 
@@ -107,7 +107,7 @@ def test_the_time_of_training_leaves_compiling_out(files, tmp_path, monkeypatch)
     monkeypatch.setattr(_jit, "compiling", lambda: before + spent[0])
     monkeypatch.setattr(Parser, "train", classmethod(compiling))
     words = ("parse", "train", files[1], "-o", tmp_path / "m.model", *SMALL)
-    told = json.loads(call(*words, "--json").stdout)
+    told = said(*words)
     assert told["seconds"] < 500.0
     assert told["compile_seconds"] >= 1000.0
     assert re.search(r"compiling or loading\s+kernels 2,\d\d\d s", call(*words).stdout)
@@ -211,7 +211,7 @@ def test_broken_sentences_can_be_left_out_of_training(files, tmp_path):
     told = json.loads(result.stdout)
     assert (told["skipped_broken"], told["skipped_several_roots"]) == (1, 1)
     assert "left out: " in result.stderr
-    assert json.loads(call(*words, "--multi-root", "--json").stdout)["sentences"] == 41
+    assert said(*words, "--multi-root")["sentences"] == 41
 
 
 # ------------------------------------------------------------------ run
@@ -290,8 +290,7 @@ def test_one_bad_sentence_never_loses_the_rest(files, tmp_path):
     cyclic = table(2, 1)  # heads are replaced: what stood there does not matter
     path = tmp_path / "in.conllu"
     path.write_text(good + broken + good + long + cyclic + good)
-    result = call("parse", "run", model, path)
-    assert result.exit_code == 0
+    result = ok("parse", "run", model, path)
     assert broken in result.stdout
     assert long in result.stdout
     told = notes(result.stderr)
@@ -418,8 +417,8 @@ def test_eval_scores_compares_and_calibrates(files, tmp_path):
     model, tiny = files
     out = tmp_path / "out.conllu"
     call("parse", "run", model, tiny, "-o", out, "--marginals")
-    one = json.loads(call("parse", "eval", tiny, out, "--json").stdout)
-    same = json.loads(call("parse", "eval", tiny, "--model", model, "--json").stdout)
+    one = said("parse", "eval", tiny, out)
+    same = said("parse", "eval", tiny, "--model", model)
     assert one == same
     gold, parsed = list(read_conllu(tiny)), list(read_conllu(out))
     right = np.concatenate([a.heads == b.heads for a, b in zip(gold, parsed)])
@@ -431,7 +430,7 @@ def test_eval_scores_compares_and_calibrates(files, tmp_path):
     result = call("parse", "eval", tiny, out, "--compare", tiny, "--calibration", "-")
     assert "LAS without punctuation" in result.stdout
     assert "0.9 to 1.0" in result.stdout
-    told = json.loads(call("parse", "eval", tiny, out, "--compare", tiny, "--json").stdout)
+    told = said("parse", "eval", tiny, out, "--compare", tiny)
     difference = told["differences"]["uas"]
     assert difference["low"] <= difference["difference"] <= difference["high"] <= 0
     assert told["other"]["uas"] == 100
@@ -450,8 +449,7 @@ def test_the_calibration_plot(files, tmp_path):
     pytest.importorskip("matplotlib")
     model, tiny = files
     picture = tmp_path / "calibration.png"
-    result = call("parse", "eval", tiny, "--model", model, "--calibration", picture)
-    assert result.exit_code == 0
+    ok("parse", "eval", tiny, "--model", model, "--calibration", picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -474,8 +472,7 @@ def test_show_writes_a_report(files, tmp_path):
     assert told["command"].startswith("minfer parse show ")
     right = [line for line in result.stdout.splitlines() if "heads as in the file" in line]
     assert right == [f"{step['right']} of 10 heads as in the file"]
-    bare = call("parse", "show", model, tiny, "-n", 27, "--report", page)
-    assert bare.exit_code == 0
+    ok("parse", "show", model, tiny, "-n", 27, "--report", page)
     assert data_of(page.read_text())["drawing"]["gold"] is None
     fails(call("parse", "show", model, tiny, "--report", "saw.txt"), 2, "end the name in .html")
 
@@ -494,15 +491,14 @@ def test_show_draws_the_tree(files, tmp_path):
     assert root.find("s:title", names).text.startswith("The cat chased the mouse")
     assert "probability" in root.find("s:desc", names).text
     assert "prefers-color-scheme: dark" in root.find("s:style", names).text
-    told = json.loads(call("parse", "show", model, tiny, "-n", 27, "--json").stdout)
+    told = said("parse", "show", model, tiny, "-n", 27)
     opacities = [float(g.get("opacity")) for g in root.findall(".//s:g[@opacity]", names)]
     assert set(np.round(told["probs"], 3)) <= set(opacities)
     assert len(opacities) == 10 + sum(p >= 0.05 for p in told["second_probs"])
 
     wrong = call("parse", "show", model, tiny, "--svg", tmp_path / "tree.png")
     fails(wrong, 2, "end the name in .svg")
-    text = call("parse", "show", model, 'The " dog " sees <b> & sleeps .', "--svg", picture)
-    assert text.exit_code == 0
+    ok("parse", "show", model, 'The " dog " sees <b> & sleeps .', "--svg", picture)
     ET.fromstring(picture.read_text())
     fails(call("parse", "show", model, tiny, "-n", 41), 2, "fewer than 41 sentences")
     fails(call("parse", "show", model, "missing.conllu"), 2, "there is no file")

@@ -191,9 +191,6 @@ def test_intervals_and_csv_speak_names(garden, tmp_path):
         assert [r["state"] for r in rows if r["variable"] == "count"] == ["0", "1", "2"]
 
 
-# ------------------------------------------------------------------ soft evidence, and JSON
-
-
 COMMANDS = {
     "run": ["run", "GARDEN"],
     "query": ["query", "GARDEN", "rain"],

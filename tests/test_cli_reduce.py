@@ -24,7 +24,7 @@ from minfer.reduction.compare import Measurement, Point, Tradeoff, tradeoff
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
 from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
 from minfer.reduction.recipes import Compensated
-from test_cli import call, fails
+from test_cli import call, fails, ok, told
 
 
 @pytest.fixture(scope="session")
@@ -51,9 +51,7 @@ def hard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answer(*words: object) -> dict[str, Any]:
-    result = call("run", *words, "--json")
-    assert result.exit_code == 0, result
-    return json.loads(result.stdout)
+    return told("run", *words)
 
 
 def probs(content: dict[str, Any]) -> np.ndarray:
@@ -145,8 +143,7 @@ def test_json_agrees_with_python(model: Path, words: list[str], settings: dict[s
 def test_the_panel(model: Path) -> None:
     loopy = " ".join(call("run", model, "--max-factors", 80, "--solver", "bp").stdout.split())
     assert loopy.count("it does not include the solver's own error") == 1
-    result = call("run", model, "--max-factors", 20, "--solver", "bp")
-    assert result.exit_code == 0, result
+    result = ok("run", model, "--max-factors", 20, "--solver", "bp")
     text = " ".join(result.stdout.split())
     assert "own error" not in text, "a forest, on which belief propagation is exact"
     assert "error of leaving out not estimated: the last refresh still moved" in text
@@ -262,10 +259,9 @@ def test_log_z_of_the_full_model_is_not_guessed(model: Path, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_compare_where_the_full_inference_refuses(tmp_path: Path) -> None:
     path = tmp_path / "picture.minfer"
-    assert call("example", "picture", "-o", path).exit_code == 0
+    ok("example", "picture", "-o", path)
     words = ["--max-factors", 10, "--compare", "full", "--solver", "exact", "-q", "x0"]
-    result = call("run", path, *words)
-    assert result.exit_code == 0, result
+    result = ok("run", path, *words)
     assert "no comparison" in result.stdout
     assert "GiB" in answer(path, *words)["compare"]["refused"]
 
@@ -354,8 +350,7 @@ SWEEP = ["--values", "0,0.2", "--repeats", 1]
 
 
 def test_tradeoff_table(model: Path) -> None:
-    result = call("tradeoff", model, *SWEEP)
-    assert result.exit_code == 0, result
+    result = ok("tradeoff", model, *SWEEP)
     text = " ".join(result.stdout.split())
     for part in ("paper", "compensated", "refreshed", "full BP", "active-set BP", "10 sweeps"):
         assert part in text
@@ -396,8 +391,7 @@ def test_tradeoff_files(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     table = tmp_path / "a.csv"
     for name in ("a.png", "a.svg"):
         words = [*SWEEP, "--csv", table, "--picture", tmp_path / name]
-        result = call("tradeoff", model, *words)
-        assert result.exit_code == 0, result
+        ok("tradeoff", model, *words)
         assert (tmp_path / name).stat().st_size > 5000
     rows = list(csv.DictReader(table.open()))
     assert {r["method"] for r in rows} >= {"paper", "full BP"}
@@ -409,7 +403,7 @@ def test_tradeoff_files(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_tradeoff_reference(model: Path, tmp_path: Path) -> None:
     mar = tmp_path / "truth.MAR"
-    assert call("run", model, "--solver", "exact", "--out", mar).exit_code == 0
+    ok("run", model, "--solver", "exact", "--out", mar)
     content = json.loads(call("tradeoff", model, *SWEEP, "--json", "--reference", mar).stdout)
     assert content["reference"] == str(mar)
     mar.write_text("MAR\n1 2 0.5 0.5\n")

@@ -35,7 +35,7 @@ from minfer import (
 from minfer.engine import support
 from minfer.engine.conditioning import condition
 from oracle import lists, puzzles
-from test_cli import call
+from test_cli import ok
 
 SHORT = BeliefPropagation(max_iters=100)
 #: All solvers, with little effort; samplers and those that enumerate decline most of these models.
@@ -151,8 +151,7 @@ def test_the_sudoku_that_was_called_impossible(tmp_path):
     check_possible(puzzle, "auto", Auto(time_limit=2 if thorough() else 0.5))
     check_possible(puzzle, "bp", BeliefPropagation(time_limit=0.05))
     write(puzzle.graph(), tmp_path / "sudoku.minfer")
-    done = call("run", str(tmp_path / "sudoku.minfer"))
-    assert done.exit_code == 0, done.stderr
+    ok("run", str(tmp_path / "sudoku.minfer"))
 
 
 def test_numbers_that_left_their_range_are_told_of():
@@ -166,9 +165,6 @@ def test_numbers_that_left_their_range_are_told_of():
     assert answer.note.startswith("lost its range")
     assert "lost their range" in answer.advice
     assert answer.still_to_move is None
-
-
-# ------------------------------------------------------------------ the logic itself
 
 
 def naive_support(puzzle: puzzles.Puzzle) -> list[set[int]] | None:

@@ -190,9 +190,6 @@ def test_scores_that_lose_their_digits_are_not_enumerated() -> None:
     np.testing.assert_allclose(Auto()(graph).probs[:4], want.probs, atol=1e-12)
 
 
-# ---------------------------------------------------------------- refusing
-
-
 def test_refuses_with_an_estimate_and_a_way_out() -> None:
     wide = r"2\^\d+.*GiB.*BeliefPropagation"
     refused(RefusedError, wide, Exact(), FactorGraph.grid(np.zeros((60, 60))))
@@ -204,9 +201,6 @@ def test_refuses_with_an_estimate_and_a_way_out() -> None:
     refused(RefusedError, "BeliefPropagation", Exact(), large)
     known = large.with_evidence(dict.fromkeys(range(10), 0))  # 10 variables left: small enough
     assert Exact()(known)[15][1] == pytest.approx(0.5)
-
-
-# ---------------------------------------------------------------- orders
 
 
 def test_a_tree_has_width_one_and_a_grid_its_side() -> None:
@@ -268,9 +262,6 @@ def test_min_fill_counts_stay_exact() -> None:
         del near[v]
 
 
-# ---------------------------------------------------------------- planning and Auto
-
-
 def test_plan_recommends_exact_for_small_and_bp_for_wide_models_and_says_who_refuses() -> None:
     small = plan(FactorGraph.grid(np.zeros((5, 5))))
     assert (small.recommendation, small.width, small.width_known) == ("exact", 5, True)
@@ -310,9 +301,6 @@ def test_auto_is_exact_where_cheap_and_says_so() -> None:
     hurried = Auto(time_limit=0.02)(large)  # an exact answer would take longer, and is not begun
     assert "BeliefPropagation" in hurried.note
     assert "time_limit" in hurried.note
-
-
-# ---------------------------------------------------------------- UAI models
 
 
 def uai_names(max_log2: float) -> list[str]:

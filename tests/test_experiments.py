@@ -49,9 +49,6 @@ def clock(monkeypatch):
     return found
 
 
-# ---------------------------------------------------------------------- clocks
-
-
 def test_one_call(clock):
     assert measure.cpu_seconds(clock.spend(2.0)) == 2.0
     assert measure.cpu_seconds(clock.spend(1.0, 2.0, 3.0), 3) == 2.0
@@ -137,9 +134,6 @@ def test_a_script_runs_pinned_and_as_anybody_runs_it(tmp_path, monkeypatch):
     }
 
 
-# ---------------------------------------------------------------------- pages
-
-
 def test_tables_sections_claims_and_records(tmp_path):
     text = pages.table(["", "b"], iter([["1", ""], ["2", "x"]]))
     assert text == "| | b |\n|---|---|\n| 1 | |\n| 2 | x |"
@@ -164,9 +158,6 @@ def test_tables_sections_claims_and_records(tmp_path):
     assert pages.record(Row("a", 1, math.nan))["x"] == ""
 
 
-# ---------------------------------------------------------------------- results
-
-
 def test_parts_are_kept_with_when_and_where(tmp_path):
     path = tmp_path / "new" / "found.json"
     Results(path).keep("first", [1], {"date": "2020-01-02"})
@@ -184,9 +175,6 @@ def test_parts_are_kept_with_when_and_where(tmp_path):
         results.keep("part", 1)
         assert results.parts == {"part": 1}
     assert not path.exists()
-
-
-# ---------------------------------------------------------------------- the scripts
 
 
 def script(name: str) -> ModuleType:

@@ -36,9 +36,6 @@ def random_tree(rng: np.random.Generator, n: int = 7) -> FactorGraph:
     )
 
 
-# ------------------------------------------------------------------ naive twins
-
-
 def naive_message(table, cavities, axis):
     """sum over the other axes, one cell after the other."""
     out = np.zeros(table.shape[axis])
@@ -93,9 +90,6 @@ def naive_effect(result, i, v):
     cavities = [x / x.sum() for x in cavities]
     moved = cavities[axis] * naive_message(table, cavities, axis)
     return moved[state] / moved.sum() - p[axis][state]
-
-
-# ------------------------------------------------------------------ one variable
 
 
 def test_in_a_tree_a_kept_factor_moved_what_its_removal_undoes():
@@ -174,9 +168,6 @@ def test_words_dictionaries_and_global_factors():
     assert "global" in str(found)
     assert explain(result, 3).n_global == 0
     assert explain_model(result).by_kind[0].factors == 2
-
-
-# ------------------------------------------------------------------ the whole model
 
 
 @pytest.mark.parametrize("name", LOOPY)

@@ -193,21 +193,6 @@ def test_start_gives_the_first_states():
     assert QUICK(graph.with_evidence({0: 0}), start=ones)[0].tolist() == [1, 0]
 
 
-def test_empty_one_state_and_fixed():
-    empty = QUICK(FactorGraph.empty(np.zeros(0, dtype=np.int64)))
-    assert empty.probs.shape == (0,)
-    assert empty.error_estimate == 0
-    one = QUICK(FactorGraph.from_tables([1, 2], [[0, 1], [0]], [[[0, 1.0]], [2.0]]))
-    np.testing.assert_allclose(one[1], [1 / (1 + np.e), np.e / (1 + np.e)])
-    np.testing.assert_allclose(one.factor(0), [one[1]])
-    assert one.factor(1).tolist() == [1]
-    table = np.random.default_rng(0).normal(size=(2, 3, 2))
-    graph = FactorGraph.from_tables([2, 3, 2], [[0, 1, 2]], [table]).with_evidence({1: 2})
-    joint = Gibbs(n_sweeps=20_000)(graph).factor(0)
-    np.testing.assert_allclose(joint, naive.factor_marginal(graph, 0), atol=0.01)
-    np.testing.assert_allclose(QUICK(graph).factor(-1), QUICK(graph).factor(0))
-
-
 def test_limits_and_status():
     graph = FactorGraph.grid(np.zeros((30, 30)), 1.0)
     m = QUICK(graph)

@@ -26,9 +26,6 @@ def test_pairwise_layout():
     assert named.scope(0).tolist() == [0], "a string is one name"
 
 
-# ------------------------------------------------------------------ the oracle's ground
-
-
 @given(models.drawn_tables())
 def test_a_graph_hands_out_what_it_was_built_from(drawn):
     """And so the sums of ``naive`` are those of the model as drawn."""
