@@ -66,20 +66,6 @@ def one_by_one(scores, lengths, single_root):
             yield None
 
 
-@roots
-@pytest.mark.parametrize("spread", [0.0, 1.0, 6.0, 20.0, 300.0])
-@pytest.mark.parametrize(("batch", "n"), [(8, 25), (8, 7), (19, 7), (3, 1), (24, 12), (10, 60)])
-def test_as_one_by_one(single_root, spread, batch, n):
-    rng = np.random.default_rng(batch)
-    scores = rng.normal(0.0, spread, (batch, n + 1, n + 1))
-    scores[:, :, 0] = np.nan  # never read
-    scores[:, range(n + 1), range(n + 1)] = np.inf
-    mu, log_z = tree_marginals(scores, projective=False, single_root=single_root)
-    for b, (want, z) in enumerate(one_by_one(scores, [n] * batch, single_root)):
-        np.testing.assert_allclose(mu[b], want, atol=1e-11)
-        assert log_z[b] == pytest.approx(z, rel=1e-12, abs=1e-11)
-
-
 @pytest.mark.parametrize("projective", [True, False])
 @roots
 @pytest.mark.parametrize("spread", [0.0, 1.0, 3.0, 20.0])
@@ -100,18 +86,20 @@ def test_single_precision(projective, single_root, spread, batch, n):
 
 @roots
 @given(
-    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=30),
-    spread=st.sampled_from([0.0, 1.0, 10.0, 100.0]),
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=30),
+    spread=st.sampled_from([0.0, 1.0, 6.0, 20.0, 100.0, 300.0]),
     holes=st.sampled_from([0.0, 0.3, 0.8]),
     seed=st.integers(0, 2**16),
 )
-@settings(max_examples=draws(60), deadline=None)
+@settings(max_examples=draws(100), deadline=None)
 def test_any_company(single_root, lengths, spread, holes, seed):
-    """Sentences of all lengths, some of them without a tree."""
+    """Sentences of all lengths, some of them without a tree: each as one by one."""
     rng = np.random.default_rng(seed)
     size = max(lengths) + 1
     scores = rng.normal(0.0, spread, (len(lengths), size, size))
     scores[rng.random(scores.shape) < holes] = -np.inf
+    scores[:, :, 0] = np.nan  # never read
+    scores[:, range(size), range(size)] = np.inf
     single = list(one_by_one(scores, lengths, single_root))
     good = [b for b, found in enumerate(single) if found is not None]
     if len(good) < len(lengths):
@@ -166,6 +154,10 @@ def test_bad_scores_among_good_ones():
             tree_marginals(scores.astype(dtype), projective=False)
         short = np.r_[np.full(9, 19), 6, np.full(6, 19)]
         tree_marginals(scores.astype(dtype), short, projective=False)
+    scores = np.full((2, 4, 4), -1.5e308)
+    scores[1, 0] = 1.5e308
+    with pytest.raises((ModelError, ContradictionError), match=r"sentence [01]"):
+        tree_marginals(scores, projective=False)
 
 
 def overflow_in_single_precision():
@@ -250,10 +242,3 @@ def test_what_arrays_may_be(dtype):
     assert tree_marginals(scores[:0], [])[0].shape == (0, 6, 6)
     with pytest.raises(ModelError, match="N >= 2"):
         tree_marginals(scores[:, :1, :1])
-
-
-def test_sums_that_overflow():
-    scores = np.full((2, 4, 4), -1.5e308)
-    scores[1, 0] = 1.5e308
-    with pytest.raises((ModelError, ContradictionError), match=r"sentence [01]"):
-        tree_marginals(scores, projective=False)

@@ -176,36 +176,6 @@ def test_known_variables(structure, n):
             np.testing.assert_allclose(joint.sum(axis=0)[1], want[b], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("weights_differ", [False, True])
-def test_known_variables_are_known_before_the_first_sweep(weights_differ):
-    """Where no tree is left behind, sweeps are those of a model without them."""
-    edges = [[a, b] for a in range(7) for b in range(a)]
-    rng = np.random.default_rng(0)
-    fields, theta = rng.normal(size=(30, 7)), rng.normal(size=(30, len(edges))) * 0.4
-    theta[:] = theta if weights_differ else theta[0]
-    known = np.full((30, 7), -1)
-    for row in known:
-        row[rng.choice(7, 2, replace=False)] = rng.integers(0, 2, 2)
-    mesh = mesh_of(FactorGraph.pairwise(np.zeros(7), edges, theta[0], feature="equal"))
-    new = absorb(mesh, [theta[:, :, None]])
-    odds = np.where(known < 0, fields + new.lean, np.where(known > 0, np.inf, -np.inf))
-    more = (new.w, new.first) if weights_differ else ()
-    answers = abreast(mesh, odds, *more)
-    graphs = [
-        FactorGraph.pairwise(f, edges, t, feature="equal").with_evidence(dict(_known(k)))
-        for f, t, k in zip(fields, theta, known)
-    ]
-    probs, iterations, _, residual, _, _ = one_by_one(graphs)
-    # messages to known variables count too, so that a confirming update may just fail for them
-    same = answers.iterations == iterations
-    assert same.mean() > 0.9
-    assert (answers.iterations >= iterations).all()
-    np.testing.assert_allclose(answers.probs[same], probs[same], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(answers.probs, probs, rtol=0, atol=1e-5)
-    assert (answers.residual[same] >= residual[same] * (1 - 1e-6)).all()
-    assert (answers.residual <= 1e-6).all()
-
-
 def _known(states):
     return [(v, int(s)) for v, s in enumerate(states) if s >= 0]
 

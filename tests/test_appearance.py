@@ -116,29 +116,6 @@ def test_the_cover_of_what_few_rounds_leave_is_made_of_forests(graph, rounds):
     assert_in_polytope(n, edges, count / n_forests)
 
 
-@settings(max_examples=draws(60), deadline=None)
-@given(multigraphs(max_vertices=7, max_edges=12))
-def test_blocks_are_the_classes_of_edges_on_a_common_cycle(graph):
-    from minfer.kernels.messages import spanning
-
-    n, edges = graph
-    block_of, sizes, component = spanning.blocks(n, edges)
-    for b in range(len(sizes)):
-        assert len(set(edges[block_of == b].ravel())) == sizes[b]
-    # ranks add up over blocks, and over no finer partition of a block (2-connectedness)
-    assert (sizes - 1).sum() == rank(n, edges)
-    for b in range(len(sizes)):
-        mine = edges[block_of == b]
-        if len(mine) > 1:
-            for v in set(mine.ravel()) if sizes[b] > 2 else ():
-                kept = mine[(mine != v).all(axis=1)]
-                assert rank(n, kept) == sizes[b] - 2  # no articulation point inside
-            assert rank(n, mine[1:]) == rank(n, mine)  # no bridge inside
-    known = labels(n, edges)
-    for u, v in combinations(range(n), 2):
-        assert (component[u] == component[v]) == (known[u] == known[v])
-
-
 def test_bad_input_is_refused(monkeypatch):
     refused(ValueError, "to itself", edge_appearance, 3, [[0, 1], [2, 2]])
     refused(ValueError, "outside", edge_appearance, 3, [[0, 3]])

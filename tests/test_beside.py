@@ -262,22 +262,6 @@ def compared(weight: float) -> tuple[Result, Comparison]:
     return result, compare(result, solver, None)
 
 
-def test_an_estimate_of_the_full_model_beside_its_exact_log_z_is_refuted() -> None:
-    """Only the reduced answer's was; the full one, by the same solver, was not called so."""
-    result, found = compared(3.0)
-    assert found.same is not None
-    truth = naive.log_z(result.model)
-    assert abs(found.same.marginals.log_z - truth) > 0.1
-    (cells,) = (row for row in found.face(result).rows if "log Z" in str(row[0]))
-    assert cells[2] == f"{found.same.marginals.log_z:.6g} (refuted)"
-    assert cells[3] == f"{truth:.6g}"
-    told = found.to_dict(result)
-    assert told["same_solver"]["log_z_refuted"] is True
-    assert told["full"]["log_z_refuted"] is False
-    mild, other = compared(0.05)
-    assert not any("refuted" in str(row) for row in other.face(mild).rows)
-
-
 def test_an_error_that_intervals_refute_is_called_refuted() -> None:
     result = compared(3.0)[0]
     off = np.abs(result.marginals.probs - naive.marginals(result.model)).max()
@@ -293,6 +277,19 @@ def test_an_error_that_intervals_refute_is_called_refuted() -> None:
     mild = compared(0.05)[0].certified(5.0)
     assert not mild.error_refuted
     assert "refuted:" not in error(mild)
+    # Only the reduced answer's was; the full one, by the same solver, was not called so.
+    result, found = compared(3.0)
+    assert found.same is not None
+    truth = naive.log_z(result.model)
+    assert abs(found.same.marginals.log_z - truth) > 0.1
+    (cells,) = (row for row in found.face(result).rows if "log Z" in str(row[0]))
+    assert cells[2] == f"{found.same.marginals.log_z:.6g} (refuted)"
+    assert cells[3] == f"{truth:.6g}"
+    told = found.to_dict(result)
+    assert told["same_solver"]["log_z_refuted"] is True
+    assert told["full"]["log_z_refuted"] is False
+    mild, other = compared(0.05)
+    assert not any("refuted" in str(row) for row in other.face(mild).rows)
 
 
 def test_a_standard_error_that_intervals_refute_is_called_refuted() -> None:

@@ -17,28 +17,35 @@ from test_states import sprinkler
 CASES = [(kind, seed) for kind in models.NETWORKS for seed in range(40)]
 
 
+@pytest.mark.parametrize("marginal", [False, True])
 @pytest.mark.parametrize(("kind", "seed"), CASES)
-def test_the_k_best(kind, seed):
-    rng = np.random.default_rng([seed, len(kind)])
+def test_the_k_best(kind, seed, marginal):
+    """Of all variables, or of some, the others summed out."""
+    rng = np.random.default_rng([seed, 7, len(kind)] if marginal else [seed, len(kind)])
     graph = models.NETWORKS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
     seen = models.evidence(rng, graph)
-    w = naive.weights(graph, seen)
+    w, n = naive.weights(graph, seen), graph.n_variables
+    some, options = list(range(n)), {}
+    if marginal:
+        some = [int(v) for v in rng.choice(n, int(rng.integers(1, n + 1)), replace=False)]
+        options = {"variables": some}
     if w.sum() == 0.0:
-        refused(ContradictionError, "", minfer.mpe, graph, seen)
+        refused(ContradictionError, "", minfer.mpe, graph, seen, **options)
         return
-    k = int(rng.integers(1, 9))
-    best = minfer.mpe(graph, seen, k=k)
-    possible = int((w > 0.0).sum())
-    assert len(best) == min(k, possible)
+    table = naive.table(w, some) * w.sum()
+    k, possible = int(rng.integers(1, 9)), int((table > 0.0).sum())
+    best = minfer.mpe(graph, seen, k=k, **options)
+    assert len(best) == len({tuple(a.numbers) for a in best}) == min(k, possible)
     assert best.proven
     assert best.complete == (possible <= k)
-    scores = np.sort(w.ravel())[::-1][: len(best)]
-    assert [a.log_score for a in best] == pytest.approx(np.log(scores), abs=1e-11)
+    want = np.sort(table.ravel())[::-1][: len(best)]
+    assert [a.log_score for a in best] == pytest.approx(np.log(want), abs=1e-11)
     for a in best:
-        assert math.log(w[tuple(a.numbers)]) == pytest.approx(a.log_score, abs=1e-11)
-        assert a.log_probability == pytest.approx(a.log_score - math.log(w.sum()), abs=1e-10)
-        assert [graph.state(v, a[v]) for v in range(graph.n_variables)] == a.numbers.tolist()
-    assert len({tuple(a.numbers) for a in best}) == len(best)
+        own = table[tuple(a.numbers)]
+        assert math.log(own) == pytest.approx(a.log_score, abs=1e-11)
+        assert a.log_probability == pytest.approx(math.log(own / w.sum()), abs=1e-10)
+        assert [graph.state(v, a[v]) for v in some] == a.numbers.tolist()
+    assert best.best.variables == tuple(graph.name(v) for v in some)
 
 
 @pytest.mark.drawn
@@ -65,31 +72,6 @@ def test_no_score_is_above_the_upper_bound(max_gib):
         assert best.log_score <= best.upper
         assert best.proven
         assert best.gap <= 1e-8 + 1e-11 * size
-
-
-@pytest.mark.parametrize(("kind", "seed"), CASES)
-def test_marginal_map(kind, seed):
-    rng = np.random.default_rng([seed, 7, len(kind)])
-    graph = models.NETWORKS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
-    seen = models.evidence(rng, graph)
-    w = naive.weights(graph, seen)
-    n = graph.n_variables
-    some = [int(v) for v in rng.choice(n, int(rng.integers(1, n + 1)), replace=False)]
-    if w.sum() == 0.0:
-        refused(ContradictionError, "", minfer.mpe, graph, seen, variables=some)
-        return
-    table = naive.table(w, some) * w.sum()
-    k = int(rng.integers(1, 6))
-    best = minfer.mpe(graph, seen, k=k, variables=some)
-    assert len(best) == min(k, int((table > 0.0).sum()))
-    want = np.sort(table.ravel())[::-1][: len(best)]
-    assert [a.log_score for a in best] == pytest.approx(np.log(want), abs=1e-10)
-    for a in best:
-        assert table[tuple(a.numbers)] == pytest.approx(math.exp(a.log_score), rel=1e-9)
-        assert a.log_probability == pytest.approx(
-            math.log(table[tuple(a.numbers)] / w.sum()), abs=1e-9
-        )
-    assert best.best.variables == tuple(graph.name(v) for v in some)
 
 
 def test_answers_speak_names_also_in_pandas():

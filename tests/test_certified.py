@@ -250,7 +250,7 @@ def test_named_or_undecided_variables_are_worked_on():
 # ------------------------------------------------------------------ the plain cases
 
 
-def test_evidence_is_exact():
+def test_evidence_is_exact_and_an_unknown_factor_a_vacuum():
     graph = grid(6).with_evidence({3: 1, 10: 0})
     iv = certify(graph)
     np.testing.assert_array_equal(iv[3], [[0, 0], [1, 1]])
@@ -258,6 +258,18 @@ def test_evidence_is_exact():
     assert iv.method[3] == iv.method[10] == "fixed"
     free = np.delete(np.arange(36), [3, 10])
     assert (iv.width[free] > 0).all()  # a computed one has some width
+
+    class Odd:
+        def messages(self, incoming, out):
+            raise AssertionError("not asked")
+
+        def score(self, assignments):
+            return assignments.sum(axis=1) * 1.0
+
+    graph = FactorGraph.pairwise(np.zeros(20), [], []).add_global(range(20), Odd())
+    iv = certify(graph, 100_000)
+    assert iv.vacuous.all()
+    assert not iv.decided().any()
 
 
 @pytest.mark.parametrize("graph", [FactorGraph.empty([]), FactorGraph.empty([1, 1])])
@@ -274,20 +286,6 @@ def test_nothing_to_do(graph):
     json.dumps(iv.to_dict())
     assert len(iv.midpoint().probs) == graph.n_variables
     assert not iv.refuted(Exact()(graph)).any()
-
-
-def test_an_unknown_factor_is_an_honest_vacuum():
-    class Odd:
-        def messages(self, incoming, out):
-            raise AssertionError("not asked")
-
-        def score(self, assignments):
-            return assignments.sum(axis=1) * 1.0
-
-    graph = FactorGraph.pairwise(np.zeros(20), [], []).add_global(range(20), Odd())
-    iv = certify(graph, 100_000)
-    assert iv.vacuous.all()
-    assert not iv.decided().any()
 
 
 WRONG = {

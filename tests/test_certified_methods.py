@@ -287,7 +287,7 @@ def test_only_the_wanted_are_touched_and_work_is_counted(method):
 # ------------------------------------------------------------------ exact
 
 
-def test_larger_cliques():
+def test_larger_cliques_and_many_messages():
     """Of more cells than are walked one by one: dense models, weights of all sizes."""
     rng = np.random.default_rng(5)
     seen = 0
@@ -303,10 +303,7 @@ def test_larger_cliques():
             assert (bounds.hi - bounds.lo).max() < 1e-9 * max(scale, 1.0)
             seen += 1
     assert seen == 15
-
-
-def test_many_messages_meet_in_one_clique():
-    """Products of 600 and 1,500 messages: beyond the range of floats, and beyond the fast way."""
+    # Products of 600 and 1,500 messages: beyond the range of floats, and beyond the fast way.
     for n in (600, 1500):
         graph = FactorGraph.pairwise(np.zeros(n + 8), [[k, n] for k in range(n)], 3.0)
         core = [[i, j] for i in range(n, n + 8) for j in range(n, i)]
@@ -379,7 +376,7 @@ def test_numbers_beyond_what_floats_can_tell_are_left_alone(size):
 # ------------------------------------------------------------------ monotone regions
 
 
-def test_whole_regions_of_any_sign_are_exact():
+def test_whole_regions_are_exact_and_grids_are_found_by_their_numbers():
     rng = np.random.default_rng(1)
     edges = list(itertools.combinations(range(7), 2))
     graph = FactorGraph.pairwise(rng.normal(size=7), edges, 2 * rng.normal(size=len(edges)))
@@ -387,8 +384,6 @@ def test_whole_regions_of_any_sign_are_exact():
     assert bounds.width.max() < 1e-11
     holds(graph, bounds)
 
-
-def test_grids_are_found_by_their_numbers():
     def found(graph):
         return find_grid(LocalBounds.of(condition(graph)))
 

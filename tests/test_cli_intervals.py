@@ -93,7 +93,7 @@ def test_json_agrees_with_python(model: Path) -> None:
     assert "[" not in call("run", model).stdout.split("model ")[0]
 
 
-def test_variables_evidence_and_other_settings(model: Path) -> None:
+def test_variables_evidence_states_and_other_settings(model: Path, several: Path) -> None:
     found = told("intervals", model, "-q", "x3,7", "-e", "x3=1", "--tol", 0.5, "--undecided")
     assert list(found["intervals"]) == ["x3", "x7"]
     assert found["intervals"]["x3"] == {"lo": [0.0, 1.0], "hi": [0.0, 1.0], "method": "fixed"}
@@ -102,9 +102,6 @@ def test_variables_evidence_and_other_settings(model: Path) -> None:
     text = words(call("intervals", model, "--variables", "x7", "--methods", "monotone").stdout)
     assert "variable" in text.split(".")[0]
     assert "x8" not in text
-
-
-def test_several_states(several: Path) -> None:
     text = call("intervals", several).stdout
     assert "highest" in text
     assert "cloud" in text
@@ -140,23 +137,6 @@ def test_picture(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     ok("intervals", model, *ONE, "--picture", path)
     assert path.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("given", "parts"),
-    [
-        (["--tol", "-1"], ["--tol"]),
-        (["--time-limit", "0"], ["--time-limit"]),
-        (["--work", "-1"], ["--work"]),
-        (["--methods", "guess"], ["--methods", "monotone"]),
-        (["--methods", ","], ["--methods"]),
-        (["--variables", ","], ["name at least one"]),
-        (["--csv", "-", "--json"], ["standard output"]),
-        (["--picture", "a.gif"], [".png"]),
-    ],
-)
-def test_usage(model: Path, given: list[str], parts: list[str]) -> None:
-    fails(call("intervals", model, *given), 2, *parts)
 
 
 def test_nothing_known_is_said(tmp_path: Path) -> None:

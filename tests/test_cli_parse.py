@@ -339,7 +339,7 @@ def test_long_sentences_and_full_inference(files, tmp_path):
     fails(call("parse", "run", model, path, "--full", "--on-error", "fail"), 4, "line 1")
 
 
-def test_the_reduction(files):
+def test_the_reduction_tags_and_wrong_words(files, tmp_path):
     model, tiny = files
     share = {}
     for words in ((), ("--full",), ("--factor-cost", 0.01), ("--max-divergence", 0.5),
@@ -352,6 +352,19 @@ def test_the_reduction(files):
     assert share["--max-factors", 3] * told["pairs"] <= 3 * 40
     both = call("parse", "run", model, tiny, "--full", "--max-factors", 3)
     fails(both, 2, "--full and --max-factors exclude each other")
+    path = tmp_path / "plain.txt"
+    path.write_text("The dog sleeps .\n")
+    result = call("parse", "run", model, path, "--tags", "gold")
+    assert result.exit_code == 3
+    assert "has no tags" in result.stderr
+    fails(
+        call("parse", "run", model, tiny, "--tags", "silver"), 2, "--tags must be predicted or gold"
+    )
+    fails(call("parse", "run", model, tmp_path / "none"), 3, "there is no such file")
+    fails(call("parse", "run", tiny, tiny), 3, "not a parser that minfer saved")
+    fails(call("parse", "run", model, tiny, "-o", tiny), 2, "would be overwritten")
+    fails(call("parse", "run", model, tiny, "--json"), 2, "--json", "--out FILE")
+    assert "train" in call("parse").stdout
 
 
 def test_probabilities_in_misc_are_those_of_the_marginals(files, tmp_path):
@@ -378,23 +391,6 @@ def test_probabilities_in_misc_are_those_of_the_marginals(files, tmp_path):
                 scores = parser.scores(sentence).arcs[heads, np.arange(1, n + 1)].sum()
                 assert tree == pytest.approx(np.exp(scores - answer.log_z), abs=6e-5)
             assert 0 < tree <= chosen.min() + 6e-5
-
-
-def test_tags_and_wrong_words(files, tmp_path):
-    model, tiny = files
-    path = tmp_path / "plain.txt"
-    path.write_text("The dog sleeps .\n")
-    result = call("parse", "run", model, path, "--tags", "gold")
-    assert result.exit_code == 3
-    assert "has no tags" in result.stderr
-    fails(
-        call("parse", "run", model, tiny, "--tags", "silver"), 2, "--tags must be predicted or gold"
-    )
-    fails(call("parse", "run", model, tmp_path / "none"), 3, "there is no such file")
-    fails(call("parse", "run", tiny, tiny), 3, "not a parser that minfer saved")
-    fails(call("parse", "run", model, tiny, "-o", tiny), 2, "would be overwritten")
-    fails(call("parse", "run", model, tiny, "--json"), 2, "--json", "--out FILE")
-    assert "train" in call("parse").stdout
 
 
 def test_ctrl_c_leaves_nothing_behind(files, tmp_path):

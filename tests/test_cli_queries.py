@@ -29,7 +29,7 @@ def told(result):
     return json.loads(result.stdout)
 
 
-def test_query_one(garden):
+def test_query(garden):
     out = run("query", garden, "rain", "-e", "wet=yes").stdout
     p = minfer.query(sprinkler(), "rain", {"wet": "yes"})
     assert f"yes         {p['yes']:.4f}" in out
@@ -39,32 +39,6 @@ def test_query_one(garden):
     assert found["marginals"]["rain"] == pytest.approx(p.to_dict())
     assert found["log_evidence"] == pytest.approx(p.log_evidence)
     assert found["evidence"] == {"wet": "yes"}
-
-
-@pytest.mark.parametrize(
-    ("words", "flag"),
-    [
-        (["query", "GARDEN", ","], "TARGETS"),
-        (["mpe", "GARDEN", "--variables", ","], "--variables"),
-        (["intervals", "GARDEN", "--variables", ","], "--variables"),
-        (["explore", "GARDEN", "-o", "a.html", "--targets", ","], "--targets"),
-        (["run", "GARDEN", "--query", ","], "--query"),
-    ],
-)
-def test_a_list_of_no_variables_is_called_by_its_flag(garden, words, flag):
-    result = run(*(garden if word == "GARDEN" else word for word in words), code=2)
-    assert f"error: {flag}: name at least one variable" in result.stderr
-
-
-@pytest.mark.parametrize("word", ["run", "query", "mpe", "intervals"])
-def test_contradictions_name_the_observations(tmp_path, word):
-    (tmp_path / "net.uai").write_text("MARKOV\n3\n2 2 2\n1\n2 0 1\n4\n1 0 1 1\n")
-    seen = "x0=0,x1=1,x2=0"
-    result = run(word, tmp_path / "net.uai", "-e", seen, code=3)
-    assert "x0=0 and x1=1 together have probability zero" in result.stderr
-
-
-def test_query_several_and_all(garden):
     joint = minfer.query(sprinkler(), ["rain", "wet"], {"count": 2})
     found = told(run("query", garden, "rain", "wet", "-e", "count=2", "--json"))
     assert np.allclose(found["joint"]["table"], joint.table)
@@ -158,7 +132,7 @@ def test_wrong_evidence(garden, words, code, message, tmp_path, monkeypatch):
     assert message in run("query", garden, "rain", *words, code=code).stderr
 
 
-def test_run_speaks_names(garden, tmp_path):
+def test_answers_speak_names(garden, tmp_path):
     out = run("run", garden, "-e", "wet=yes").stdout
     assert "on: 0.6467  off: 0.3533" in out
     alike = run("run", garden, "-e", "wet=yes", "-q", "rain,wet").stdout
@@ -175,9 +149,6 @@ def test_run_speaks_names(garden, tmp_path):
     assert found.to_dict()["state_name"] == "no"
     assert "p(rain = no)" in run("run", garden, "--reduce", "--explain", "rain").stdout
     assert all(word in run("--help").stdout for word in ("minfer query", "minfer predict"))
-
-
-def test_intervals_and_csv_speak_names(garden, tmp_path):
     words = ["intervals", garden, "--work", "100000"]
     assert "no: [" in run(*words).stdout  # count has other states
     assert "p(no)" in run(*words, "--variables", "rain,wet").stdout

@@ -176,7 +176,7 @@ def test_hard_constraints_and_reverse_scores(hard: Path) -> None:
     assert "bound of leaving out none" in text
 
 
-def test_compare_full(model: Path) -> None:
+def test_compare_with_full_inference(model: Path, tmp_path: Path) -> None:
     """With exact inference where it fits, and with the same solver beside it."""
     words = ["--max-factors", 20, "--compare", "full", "--solver", "bp"]
     content = answer(model, *words)
@@ -199,9 +199,6 @@ def test_compare_full(model: Path) -> None:
     by_exact = answer(model, *words[:-1], "exact")["compare"]
     assert by_exact["same_solver"] is None
     assert by_exact["compared_with"].startswith("Exact(")
-
-
-def test_compare_where_exact_does_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "large.minfer"
     rng = np.random.default_rng(0)
     minfer.write(minfer.FactorGraph.grid(rng.normal(size=(40, 40)), 0.3), path)
@@ -310,46 +307,13 @@ def test_strict(model: Path) -> None:
 # ---------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        ("run --method magic", ["--method", "compensated", "magic"]),
-        ("run --method enumerate", ["--exact-method enumerate"]),
-        ("run --solver bp --exact-method enumerate", ["--exact-method"]),
-        ("run --seed-graph tree", ["--seed-graph", "forest"]),
-        ("run --score loss", ["--score", "reverse"]),
-        ("run --compare nothing", ["--compare", "full"]),
-        ("run --max-factors -1", ["--max-factors"]),
-        ("run --max-divergence -1", ["--max-divergence"]),
-        ("run --factor-cost nan", ["--factor-cost"]),
-        ("run --reduce --time-limit -1", ["--time-limit must be"]),
-        ("run --save-reduced small.png", [".uai", ".minfer"]),
-        ("run --save-reduced no/folder/a.uai", ["no/folder"]),
-        ("run --save-reduced - --json", ["standard output"]),
-        ("run --save-reduced MODEL", ["overwritten"]),
-        ("run --reduce --solver magic", ["magic"]),
-        ("tradeoff --objective best", ["--objective", "min-joint"]),
-        ("tradeoff --values a,b", ["--values", "a,b"]),
-        ("tradeoff --values ,", ["--values"]),
-        ("tradeoff --values 0,2", ["--values", "0 to 1"]),
-        ("tradeoff --seed-graph tree", ["--seed-graph"]),
-        ("tradeoff --picture a.jpg", [".png"]),
-        ("tradeoff --csv - --json", ["standard output"]),
-        ("tradeoff --csv no/folder/a.csv", ["no/folder"]),
-    ],
-)
-def test_usage_errors(model: Path, words: str, parts: list[str]) -> None:
-    command, *rest = words.replace("MODEL", str(model)).split()
-    fails(call(command, model, *rest), 2, *parts)
-
-
 # ---------------------------------------------------------------------- tradeoff
 
 
 SWEEP = ["--values", "0,0.2", "--repeats", 1]
 
 
-def test_tradeoff_table(model: Path) -> None:
+def test_tradeoff_table_and_reference(model: Path, tmp_path: Path) -> None:
     result = ok("tradeoff", model, *SWEEP)
     text = " ".join(result.stdout.split())
     for part in ("paper", "compensated", "refreshed", "full BP", "active-set BP", "10 sweeps"):
@@ -357,6 +321,12 @@ def test_tradeoff_table(model: Path) -> None:
     assert "exact marginals" in text
     first = result.stdout.split("\n\n")[0]
     assert "is ahead" in first or "nothing here beats" in first, "the conclusion comes first"
+    mar = tmp_path / "truth.MAR"
+    ok("run", model, "--solver", "exact", "--out", mar)
+    content = json.loads(call("tradeoff", model, *SWEEP, "--json", "--reference", mar).stdout)
+    assert content["reference"] == str(mar)
+    mar.write_text("MAR\n1 2 0.5 0.5\n")
+    fails(call("tradeoff", model, *SWEEP, "--reference", mar), 3, "truth.MAR", "64")
 
 
 @pytest.mark.parametrize(
@@ -399,15 +369,6 @@ def test_tradeoff_files(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     to_stdout = call("tradeoff", model, *SWEEP, "--csv", "-")
     assert len(list(csv.DictReader(io.StringIO(to_stdout.stdout)))) == len(rows)
     assert "exact marginals" in to_stdout.stderr
-
-
-def test_tradeoff_reference(model: Path, tmp_path: Path) -> None:
-    mar = tmp_path / "truth.MAR"
-    ok("run", model, "--solver", "exact", "--out", mar)
-    content = json.loads(call("tradeoff", model, *SWEEP, "--json", "--reference", mar).stdout)
-    assert content["reference"] == str(mar)
-    mar.write_text("MAR\n1 2 0.5 0.5\n")
-    fails(call("tradeoff", model, *SWEEP, "--reference", mar), 3, "truth.MAR", "64")
 
 
 def test_a_missing_plot_library_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,10 +189,7 @@ def test_lent_weights_are_found_on_whatever_is_left_of_a_graph():
     np.testing.assert_array_equal(lending(stranger).probs, solver(stranger).probs)
     whole = solver.lending(left, rho[keep])(graph)  # lent by less: no weights to be found
     np.testing.assert_array_equal(whole.probs, solver(graph).probs)
-
-
-def test_lent_weights_are_those_of_the_call_whatever_it_starts_from():
-    """A run took over the weights of the one that it was started from."""
+    # A run took over the weights of the one that it was started from.
     rng = np.random.default_rng(0)
     edges = [[a, b] for a in range(6) for b in range(a)]
     graph = FactorGraph.pairwise(rng.normal(size=6), edges, 1.5, feature="equal")

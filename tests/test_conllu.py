@@ -134,10 +134,7 @@ def test_standard_input_and_output():
     data = gzip.compress(PLAIN.encode())
     out = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True)
     assert out.stdout == PLAIN.encode()
-
-
-def test_pipes_are_not_held_back():
-    """A sentence comes out before the next one has been written."""
+    # A sentence comes out before the next one has been written.
     code = (
         "from minfer.parsing.conllu import read_conllu\n"
         "for s in read_conllu('-'): print(len(s), flush=True)"
@@ -293,14 +290,6 @@ def test_errors_of_the_file(tmp_path, monkeypatch):
     assert list(read_conllu(io.BytesIO(b""))) == list(read_conllu(io.BytesIO(b"\n\n"))) == []
 
 
-def test_a_failed_run_leaves_the_old_file(tmp_path):
-    out = tmp_path / "out.conllu"
-    out.write_text("old")
-    refused(FormatError, "", write_conllu, read_conllu(io.StringIO(PLAIN + table("1 1"))), out)
-    assert out.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [out]
-
-
 # ------------------------------------------------------------------ writing
 
 
@@ -320,9 +309,6 @@ def test_a_parse_changes_its_columns_only():
     assert read_text(texts([tagged]))[0].columns == tagged.columns
     assert pickle.loads(pickle.dumps(tagged)).columns == tagged.columns
     assert str(second.with_parse([0])) == str(second)
-
-
-def test_misc_is_added_to():
     first, _ = read_text(PLAIN)
     parsed = first.with_parse(misc={"Prob": ["0.5"] * 6 + [None], "Next": list("0123456")})
     assert parsed.misc[0] == "Prob=0.5|Next=0"
@@ -352,7 +338,7 @@ def test_wrong_parses_are_refused(options, message):
     refused(ModelError, message, read_text(PLAIN)[0].with_parse, **options)
 
 
-def test_targets(tmp_path):
+def test_targets_and_a_failed_run(tmp_path):
     sentences = read_text(PLAIN)
     assert write_conllu(sentences, tmp_path / "a.conllu") == 2
     assert (tmp_path / "a.conllu").read_bytes() == PLAIN.encode()
@@ -363,6 +349,11 @@ def test_targets(tmp_path):
     write_conllu([*sentences, broken], binary)
     assert binary.getvalue() == PLAIN.encode() + b"\xff\n\n"
     assert "\ufffd" in texts([broken])
+    out = tmp_path / "out.conllu"
+    out.write_text("old")
+    refused(FormatError, "", write_conllu, read_conllu(io.StringIO(PLAIN + table("1 1"))), out)
+    assert out.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [out]
 
 
 # ------------------------------------------------------------------ projectivity

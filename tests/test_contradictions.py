@@ -205,7 +205,7 @@ def test_possible_states_are_those_that_all_factors_support(make):
         assert states == expected, f"{puzzle.name} (seed {seed})"
 
 
-def test_label_distances_and_global_factors_exclude_states():
+def test_labels_global_factors_and_prepared_evidence_exclude_states():
     graph = FactorGraph.empty([5] * 3).add_truncated_linear([[0, 1], [1, 2]], 1.0, 1, hard=True)
     found = support.possible(condition(graph.with_soft_evidence({0: [1, 0, 0, 0, 0]})))
     assert found.reshape(3, 5).tolist() == [[s <= v for s in range(5)] for v in range(3)]
@@ -215,16 +215,17 @@ def test_label_distances_and_global_factors_exclude_states():
     assert found.reshape(4, 2).tolist() == [[1, 0], [1, 0], [0, 1], [1, 0]]
     with pytest.raises(ContradictionError, match="probability zero"):
         support.possible(condition(four.with_evidence({2: 1, 3: 1})))
-
-
-def test_evidence_of_a_prepared_run_counts():
-    """What it observes is known to the logic, too."""
+    # What it observes is known to the logic, too.
     equal = np.where(np.eye(3) > 0, 0.0, -np.inf)
     graph = FactorGraph.from_tables([3] * 4, [[0, 1], [1, 2], [2, 3], [3, 0]], [equal] * 4)
     run = BeliefPropagation().prepare(graph)
     assert run(evidence={0: 1})[2].tolist() == [0, 1, 0]
     with pytest.raises(ContradictionError):
         run(evidence={0: 1, 2: 2})
+    for states in ([2], [3, 2]):
+        field = [-1e5, 0.0] if states == [2] else [-1e5, 0.0, -np.inf, 0.0, -1e4]
+        p = minfer.BeliefPropagation()(FactorGraph.empty(states).tilt(field)).probs
+        assert ((p > 0.0) == np.isfinite(field)).all()
 
 
 def test_a_long_chain_of_exclusions_takes_no_longer_than_a_sweep():
@@ -256,10 +257,3 @@ def test_stored_evidence_is_named():
         with pytest.raises(ContradictionError) as caught:
             ask()
         assert "a=y and c=n together" in str(caught.value)
-
-
-def test_a_state_far_below_the_range_is_not_excluded():
-    for states in ([2], [3, 2]):
-        field = [-1e5, 0.0] if states == [2] else [-1e5, 0.0, -np.inf, 0.0, -1e4]
-        p = minfer.BeliefPropagation()(FactorGraph.empty(states).tilt(field)).probs
-        assert ((p > 0.0) == np.isfinite(field)).all()

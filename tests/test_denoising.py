@@ -204,16 +204,7 @@ def test_a_rare_shade_is_found_under_normal_noise():
     assert (found.clean != clean).sum() < 20
 
 
-def test_little_noise_keeps_what_is_there():
-    for clean in (*base_pictures().values(), unbalanced("text 2")):
-        found = denoise(clean)
-        np.testing.assert_array_equal(found.clean, clean)
-        assert found.shades.alpha > 5
-    fine = unbalanced("text 1")  # has dots of one pixel, which could be noise
-    assert (denoise(fine).clean != fine).mean() < 0.001
-
-
-def test_what_is_given_stays():
+def test_what_is_given_stays_and_so_do_clean_pictures():
     x, _ = noisy()
     found = denoise(x, alpha=3.0)
     assert found.shades.alpha == 3.0
@@ -225,6 +216,12 @@ def test_what_is_given_stays():
     assert denoise(x, labels=2).shades is None
     assert denoise(x, coupling=0.0).shades.level == pytest.approx(0.5, abs=0.1)
     assert denoise(x, alpha=0.0).shades.alpha == 0.0
+    for clean in (*base_pictures().values(), unbalanced("text 2")):
+        found = denoise(clean)
+        np.testing.assert_array_equal(found.clean, clean)
+        assert found.shades.alpha > 5
+    fine = unbalanced("text 1")  # has dots of one pixel, which could be noise
+    assert (denoise(fine).clean != fine).mean() < 0.001
 
 
 def test_pictures_that_tell_nothing():
@@ -440,9 +437,6 @@ def test_bad_files(tmp_path, pil):
     refused(RefusedError, "2 frames", read_picture, tmp_path / "a.gif")
     refused(FileNotFoundError, "", read_picture, tmp_path / "none.png")
     refused(FormatError, "suffix", write_picture, tmp_path / "a.xyz", np.zeros((2, 2)))
-
-
-def test_a_declared_size_is_held_against_the_bytes(tmp_path, pil):
     write_picture(tmp_path / "a.png", np.zeros((6, 7)), bits=8)
     data = (tmp_path / "a.png").read_bytes()
     header = b"IHDR" + (9000).to_bytes(4, "big") * 2 + data[24:29]

@@ -130,7 +130,7 @@ def test_effects_against_loops(name, how):
             assert row.seed == result.seed[i]
 
 
-def test_the_largest_effects_come_first():
+def test_the_largest_effects_come_first_in_words_and_dictionaries():
     graph = FactorGraph.pairwise(
         [0.1] * 6, [[0, v] for v in range(1, 6)], [0.1, -2.0, 0.5, 3.0, 0.0]
     )
@@ -142,9 +142,6 @@ def test_the_largest_effects_come_first():
     assert len(sizes) == 2
     assert (found.n_kept, found.n_ignored) == (3, 3)
     assert explain(result, 0, top=0).kept == ()
-
-
-def test_words_dictionaries_and_global_factors():
     graph = lists.graphs()["grid"]
     result = infer(graph, MinDivergence(3), recipe=Compensated(refreshes=0))
     found = explain(result, "x4")

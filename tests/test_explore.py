@@ -82,7 +82,7 @@ def test_models_without_direction_do_not_overlap(scopes: list[set[int]]) -> None
     assert len(drawing.dots) == len({tuple(sorted(s)) for s in scopes if len(s) > 2})
 
 
-def test_large_models_are_drawn_too() -> None:
+def test_large_models_and_none_are_drawn_too() -> None:
     rng = np.random.default_rng(0)
     parents = [
         sorted({int(p) for p in rng.integers(max(0, v - 40), v, 2)}) if v else []
@@ -94,9 +94,6 @@ def test_large_models_are_drawn_too() -> None:
     drawing = spread(scopes, sizes)
     assert overlaps(drawing, sizes) == 0
     assert {v for a, b, _ in drawing.edges for v in (a, b)} == set(range(600))
-
-
-def test_nothing_to_draw() -> None:
     for drawing in (layered([], np.zeros((0, 2))), spread([], np.zeros((0, 2)))):
         assert drawing.size == (0, 0)
     assert "<!DOCTYPE html>" in minfer.explore(FactorGraph.empty([])).html

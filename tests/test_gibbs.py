@@ -251,7 +251,7 @@ def test_large_finite_weights_trap_chains_and_that_is_said(weight, kind):
     assert wrong or kind == "parity"
 
 
-def test_large_weights_that_trap_nobody_are_no_alarm():
+def test_large_weights_are_an_alarm_only_where_they_trap():
     """One mode, however sharp; modes that single moves join; weights that chains do cross."""
     edges = [[0, 1], [1, 2]]
     one_mode = FactorGraph.pairwise([5.0, 5.0, 5.0], edges, [30.0, 30.0], feature="equal")
@@ -263,16 +263,10 @@ def test_large_weights_that_trap_nobody_are_no_alarm():
         m = Gibbs(rng=1)(graph)
         assert m.converged, m.note
         assert m.error_estimate < 0.1
-
-
-def test_a_picture_that_large_weights_freeze_has_not_converged():
     m = Gibbs(rng=0, n_sweeps=50, burn_in=10)(FactorGraph.grid(np.zeros((8, 8)), 30.0, "equal"))
     assert not m.converged
     assert "where they began" in m.note
-
-
-def test_chains_that_stay_in_a_mode_of_no_weight_have_not_converged():
-    """All four where the start puts them, agreed, and off by 1."""
+    # All four where the start puts them, agreed, and off by 1.
     graph = FactorGraph.pairwise([10.0, 10.0], [[0, 1]], [40.0], feature="equal")
     zeros = Marginals.from_probs(graph, np.array([1.0, 0.0, 1.0, 0.0]), "hand")
     m = Gibbs(rng=0)(graph, start=zeros)

@@ -83,7 +83,7 @@ def test_log_score_of_drawn_graphs(graph):
     scores_agree(fewer.tilt(np.linspace(-2.0, 1.0, len(graph.field))))
 
 
-def test_bulk_tables_and_shared_tables():
+def test_input_is_copied_shared_and_checked():
     table = np.array([[[0.0, 1.0], [2.0, 3.0]]])
     edges = np.array([[0, 1], [1, 2], [2, 0]])
     shared = FactorGraph.from_tables([2] * 3, edges, table)
@@ -96,9 +96,6 @@ def test_bulk_tables_and_shared_tables():
     for solver in ("bp", "trw", "mean-field", "gibbs"):
         s = lists.SOLVERS[solver]
         np.testing.assert_allclose(s(shared).probs, s(own).probs, atol=1e-9)
-
-
-def test_input_is_copied_and_views_are_read_only():
     weights = np.array([1.0, 2.0])
     graph = FactorGraph.pairwise([0, 0, 0], [[0, 1], [1, 2]], weights)
     weights[0] = 100
@@ -112,6 +109,15 @@ def test_input_is_copied_and_views_are_read_only():
     ):
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
+    graph = FactorGraph.from_tables([2, 3], [[0, 1]], [np.zeros((2, 3))])
+    (group,) = graph.groups
+    for wrong in ({"_log_psi": np.zeros((1, 5))}, {"_scope": np.zeros((1, 1), np.int32)}):
+        refused(ModelError, "", replace(graph, groups=(replace(group, **wrong),)).validate)
+    graph = FactorGraph.grid(np.zeros((4, 4)), 1.0)
+    kept = graph.keep(np.ones(graph.n_factors, dtype=bool))
+    assert np.shares_memory(kept.groups[1].theta, graph.groups[1].theta)
+    for bad in (np.ones(3, dtype=bool), [3, 1], [-1], [10**6]):
+        refused(ModelError, "", graph.keep, bad)
 
 
 @pytest.mark.parametrize(
@@ -164,13 +170,6 @@ def test_numbers_of_states_beyond_32_bits_are_named(n):
         FactorGraph.empty([2, n])
 
 
-def test_groups_made_by_hand_are_checked():
-    graph = FactorGraph.from_tables([2, 3], [[0, 1]], [np.zeros((2, 3))])
-    (group,) = graph.groups
-    for wrong in ({"_log_psi": np.zeros((1, 5))}, {"_scope": np.zeros((1, 1), np.int32)}):
-        refused(ModelError, "", replace(graph, groups=(replace(group, **wrong),)).validate)
-
-
 def test_evidence():
     graph = FactorGraph.named({"a": 2, "b": 3}, {("a", "b"): np.arange(6).reshape(2, 3) * 0.3})
     seen = graph.with_evidence({"b": 2})
@@ -209,14 +208,6 @@ def test_keep_is_the_same_as_building_less(graph):
     again = kept.keep(np.arange(0, kept.n_factors, 2))
     np.testing.assert_array_equal(again.origin, ids[::2])
     np.testing.assert_array_equal(graph.keep(ids).origin, ids)
-
-
-def test_keep_shares_memory_and_checks():
-    graph = FactorGraph.grid(np.zeros((4, 4)), 1.0)
-    kept = graph.keep(np.ones(graph.n_factors, dtype=bool))
-    assert np.shares_memory(kept.groups[1].theta, graph.groups[1].theta)
-    for bad in (np.ones(3, dtype=bool), [3, 1], [-1], [10**6]):
-        refused(ModelError, "", graph.keep, bad)
 
 
 @given(models.table_graphs())

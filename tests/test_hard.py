@@ -81,21 +81,16 @@ def test_a_join_graph_that_fits_is_exact(graph):
 
 
 def test_small_clusters_on_a_tree_are_exact_and_elsewhere_never_say_so():
+    """A state that they give probability zero is impossible."""
     chain = FactorGraph.pairwise(np.linspace(-1, 1, 9), [[i, i + 1] for i in range(8)], 1.5)
     assert JoinGraph(max_cells=4)(chain).status is Status.EXACT
-    for graph, p in possible(3, 3):
-        m = JoinGraph(max_cells=3)(graph)
+    n = 0
+    for graph, p in possible(4, 6):
+        m = JoinGraph(max_cells=3 if n % 2 else 6)(graph)
         if m.status is Status.EXACT:
             np.testing.assert_allclose(m.probs, p, atol=1e-8)
         else:
             assert m.log_z_kind is LogZ.ESTIMATE
-
-
-def test_zeros_of_a_join_graph_are_sound():
-    """A state that it gives probability zero is impossible."""
-    n = 0
-    for graph, p in possible(4, 6):
-        m = JoinGraph(max_cells=6)(graph)
         assert (p[m.probs == 0.0] < 1e-300).all()
         n += int((m.probs == 0.0).sum())
     assert n > 20
