@@ -77,7 +77,7 @@ SPRINKLER = FactorGraph.network(
 # ---------------------------------------------------------------------- asking the page
 
 STATE = """({
-  p: minfer.posteriors(), evidence: minfer.model.evidence(), possible: minfer.possible(),
+  p: minfer.posteriors(), evidence: minfer.evidence(), possible: minfer.possible(),
   log: minfer.possible() ? minfer.logProbability() : null,
   alarm: !document.getElementById("alarm").hidden,
 })"""
