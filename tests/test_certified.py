@@ -17,7 +17,6 @@ from minfer import Exact, FactorGraph, Intervals, Marginals, MinferError, ModelE
 from minfer.certified.result import METHODS
 from minfer.certified.search import all_methods
 from minfer.examples import picture
-from minfer.graph import grid_edges
 from oracle import models
 from oracle import truth as naive
 from refused import refused
@@ -35,14 +34,6 @@ def certify(graph: FactorGraph, work: int | None = PLENTY, tol: float = 0.0, **m
 def grid(side: int = 12, alpha: float = 1.0, coupling: float = 1.0) -> FactorGraph:
     fields = np.random.default_rng(0).normal(size=(side, side))
     return FactorGraph.grid(alpha * fields, coupling)
-
-
-def potts(side: int = 6) -> FactorGraph:
-    rng = np.random.default_rng(1)
-    graph = FactorGraph.empty(np.full(side * side, 3))
-    graph = graph.add_tables(np.arange(side * side)[:, None], rng.normal(size=(side * side, 3)))
-    edges = np.asarray(grid_edges(side, side))
-    return graph.add_tables(edges, 0.6 * np.eye(3)[None])
 
 
 def made_up(graph: FactorGraph, lo: list[float], hi: list[float], **more) -> Intervals:
@@ -120,7 +111,7 @@ MODELS = {
     "weak grid": lambda: grid(10, 3.0),
     "signs": lambda: models.draw(models.FAMILIES.index(models.thin)).graph,
     "tables": lambda: models.draw(models.FAMILIES.index(models.rope)).graph,
-    "states": lambda: potts(16),
+    "states": lambda: models.potts(16, 3, np.random.default_rng(1), 0.6),
 }
 
 
@@ -160,7 +151,7 @@ def frustrated(side: int = 16) -> FactorGraph:
         (lambda: grid(64, 5.0), 400_000_000, 0.001, 0.01),
         (lambda: grid(32, 2.0), 400_000_000, 0.02, 0.2),
         (frustrated, 200_000_000, 1e-8, 1e-8),
-        (lambda: potts(16), 50_000_000, 0.06, 0.2),
+        (lambda: models.potts(16, 3, np.random.default_rng(1), 0.6), 50_000_000, 0.06, 0.2),
     ],
     ids=["alpha 5", "alpha 2", "frustrated", "potts"],
 )

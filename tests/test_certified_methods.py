@@ -24,7 +24,6 @@ from minfer.certified.local import LocalBounds
 from minfer.certified.monotone import Grid, Monotone, Region, find_grid, rectangle_plan, run
 from minfer.certified.walks import Walks
 from minfer.engine.conditioning import condition
-from minfer.graph import grid_edges
 from oracle import lists, models
 from oracle import truth as naive
 from oracle.truth import true_marginals, violations
@@ -136,12 +135,6 @@ def test_a_factor_too_large_for_a_table_is_a_range(method):
     assert bounds.width.max() < 0.5
 
 
-def potts(n: int, states: int, rng: np.random.Generator, coupling: float = 0.5) -> FactorGraph:
-    graph = FactorGraph.empty(np.full(n * n, states))
-    graph = graph.add_tables(np.arange(n * n)[:, None], rng.normal(size=(n * n, states)))
-    return graph.add_tables(grid_edges(n, n), coupling * np.eye(states)[None])
-
-
 def sparse(n: int, rng: np.random.Generator) -> FactorGraph:
     edges = np.array([(i, j) for i in range(n) for j in range(i) if rng.random() < 3 / n])
     return FactorGraph.pairwise(rng.normal(size=n), edges, rng.normal(size=len(edges)))
@@ -150,7 +143,7 @@ def sparse(n: int, rng: np.random.Generator) -> FactorGraph:
 @pytest.mark.parametrize(
     ("method", "graph", "share"),
     [
-        (Boxes, potts(8, 3, np.random.default_rng(1)), 0.2),
+        (Boxes, models.potts(8, 3, np.random.default_rng(1)), 0.2),
         (Walks, sparse(60, np.random.default_rng(1)), 0.01),
         (Monotone, FactorGraph.grid(2 * np.random.default_rng(3).normal(size=(9, 9)), 0.8), 1e-6),
     ],
@@ -174,7 +167,7 @@ def test_more_work_is_narrower_and_the_same_each_time(method, graph, share):
 @pytest.mark.parametrize(
     ("method", "graph"),
     [
-        (Boxes, potts(3, 3, np.random.default_rng(3))),
+        (Boxes, models.potts(3, 3, np.random.default_rng(3))),
         (Walks, FactorGraph.pairwise([0.5, -1.0, 2.0], [(0, 1), (1, 2), (2, 0)], [1.0, -2.0, 0.5])),
         (Whole, FactorGraph.pairwise(np.zeros(4), [[0, 1], [2, 3]], [1.0, 1.0])),
     ],
