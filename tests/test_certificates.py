@@ -124,6 +124,25 @@ def test_proposition_2_corrected_holds():
 
 
 @pytest.mark.drawn
+def test_with_means_of_the_seed_proposition_2_is_no_bound():
+    """As the paper prints it, whose C has the wrong sign, too: ``bound <= loose`` above."""
+    rng = np.random.default_rng(6)
+    edges, seed, keep = [[0, 1], [1, 2], [2, 3], [3, 0], [0, 2]], np.arange(9) < 4, np.arange(9) < 7
+    broken = 0
+    for _ in range(draws(500)):
+        graph = FactorGraph.pairwise(rng.normal(size=4), edges, 2 * rng.normal(size=5))
+        theta = [graph.log_table(i)[1, 1] for i in (7, 8)]
+        exact, bounds = naive.divergence(graph.keep(keep), graph), []
+        for part in (keep, seed):
+            x, p = naive.joint(graph.keep(part))
+            means = [p @ x[:, graph.scope(i)].all(axis=1) for i in (7, 8)]
+            bounds.append(feature_bound(means, theta) + 1e-9)
+        assert exact <= bounds[0]
+        broken += exact > bounds[1]
+    assert broken > draws(50)
+
+
+@pytest.mark.drawn
 def test_quantile_bound_is_the_divergence_of_the_comonotone_law():
     """All factors read off one uniform number, by the definition of a quantile."""
     rng = np.random.default_rng(7)
