@@ -208,7 +208,7 @@ def test_rules_show_none_where_they_have_not_converged() -> None:
 # ---------------------------------------------------------------------- refuted
 
 
-def test_a_log_z_that_its_certificate_refutes_is_called_refuted() -> None:
+def test_an_estimate_outside_the_bounds_is_refuted() -> None:
     result = unfinished(BeliefPropagation())
     exact_part = Exact()(result.reduced).log_z
     assert abs(result.log_z - exact_part) > 1
@@ -235,9 +235,6 @@ def test_a_log_z_that_its_certificate_refutes_is_called_refuted() -> None:
     face = result._repr_html_()
     assert "variables whose estimate is refuted (rigorous)" in face
     assert f">{n}<" in face
-
-
-def test_an_estimate_outside_the_bounds_of_the_full_model_is_refuted() -> None:
     fields, weights = (np.random.default_rng(k) for k in (0, 9))
     loopy = FactorGraph.grid(fields.normal(size=(4, 4)), 1.5 * weights.normal(size=24))
     result = infer(loopy, MinJoint(0.003), BeliefPropagation(), recipe=Compensated(refreshes=0))

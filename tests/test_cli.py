@@ -158,7 +158,7 @@ def test_the_reference_page_is_up_to_date() -> None:
         assert f"\n## minfer {name}\n" in page
 
 
-def test_options_are_the_fields_of_the_solvers() -> None:
+def test_every_option_is_a_field_and_is_named_as_its_parameter() -> None:
     options = {p.name for p in Solving.parameters()}
     for name, class_name in SOLVERS.items():
         all_fields = {f.name for f in dataclasses.fields(getattr(minfer, class_name))}
@@ -167,6 +167,17 @@ def test_options_are_the_fields_of_the_solvers() -> None:
         settings = {key for key, (_, solvers) in plain_settings().items() if name in solvers}
         assert settings == fields, name
         assert {CALLED.get(f, f) for f in fields} <= options, name
+    # Whatever version of typer: one took the name of an option from its metavar.
+    from typer.main import get_command
+
+    def walk(command, path):
+        for parameter in command.params:
+            for flag in parameter.opts:
+                assert flag == flag.lower() or len(flag) == 2, (path, flag)
+        for name, child in getattr(command, "commands", {}).items():
+            walk(child, (*path, name))
+
+    walk(get_command(app), ())
 
 
 @pytest.mark.slow
@@ -482,20 +493,6 @@ def test_plan_and_convert(chain: Path, grid: Path, tmp_path: Path) -> None:
     ok("convert", chain, tmp_path / "seen.uai", "-e", "x1=1")
     content = told("run", tmp_path / "seen.uai")
     assert content["marginals"]["x2"] == pytest.approx([0.0, 1.0])
-
-
-def test_options_have_the_names_of_their_parameters() -> None:
-    """Whatever version of typer: one took the name of an option from its metavar."""
-    from typer.main import get_command
-
-    def walk(command, path):
-        for parameter in command.params:
-            for flag in parameter.opts:
-                assert flag == flag.lower() or len(flag) == 2, (path, flag)
-        for name, child in getattr(command, "commands", {}).items():
-            walk(child, (*path, name))
-
-    walk(get_command(app), ())
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     assert peak < 0.8e6  # the file has 1.4e6 bytes
 
 
-def test_dialects():
+def test_dialects_unparsed_and_odd_input():
     (sentence,) = read_text(CONLLX, multi_root=True)
     assert sentence.dialect == "conllx"
     assert (sentence.upos[0], sentence.xpos[0]) == ("P", "PP")
@@ -169,9 +169,6 @@ def test_dialects():
     with_labels = CONLLX.replace("subj\t_\t_", "subj\t2\tsubj")
     (sentence,) = read_text(with_labels, multi_root=True)
     refused(FormatError, "PDEPREL", sentence.with_parse, misc={"A": ["1"] * 3})
-
-
-def test_unparsed_and_odd_input():
     (sentence,) = read_text(table("1 _", "2 _"))
     assert sentence.heads is None
     assert sentence.with_parse([2, 0]).heads.tolist() == [2, 0]

@@ -109,15 +109,12 @@ def test_cliques_larger_than_a_chunk(states, n_factors, arity) -> None:
     check_against(answer, graph, oracle.log_z, oracle.probs, oracle.factor, every)
 
 
-def test_joins_large_cliques_by_messages() -> None:
+def test_large_cliques_and_long_chains() -> None:
     """A 12 x 12 grid both ways round: orders differ, answers agree."""
     field = np.random.default_rng(1).normal(size=(12, 12))
     answer = Exact()(FactorGraph.grid(field, 0.7)).probs.reshape(12, 12, 2)
     turned = Exact()(FactorGraph.grid(field.T.copy(), 0.7)).probs.reshape(12, 12, 2)
     np.testing.assert_allclose(answer, turned.transpose(1, 0, 2), atol=TOLERANCE)
-
-
-def test_long_chain_with_strong_weights_does_not_underflow() -> None:
     n = 5000
     edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
     graph = FactorGraph.pairwise(np.zeros(n), edges, 1000.0, feature="equal").with_evidence({0: 1})
@@ -176,13 +173,21 @@ def test_what_is_certain_has_exactly_one(method, seed) -> None:
             assert joint[(1,) * joint.ndim] == 1.0 == joint.sum()
 
 
-def test_scores_that_lose_their_digits_are_not_enumerated() -> None:
+def test_what_is_a_matter_for_a_table_and_what_for_the_tree() -> None:
     """Auto enumerates few assignments of any model, unless its weights are huge."""
     graph = FactorGraph.pairwise([1.0, 0.0, 1e17], [[0, 1]], [1.0]).add_clauses([[0, 1]], 0.5)
     want = Exact(method="enumerate")(
         FactorGraph.pairwise([1.0, 0.0], [[0, 1]], [1.0]).add_clauses([[0, 1]], 0.5)
     )
     np.testing.assert_allclose(Auto()(graph).probs[:4], want.probs, atol=1e-12)
+    # A joint table is made factor by factor, in Python.
+    rng = np.random.default_rng(4)
+    scopes, weights = rng.integers(0, 3, (400, 1)), rng.normal(size=400)
+    graph = FactorGraph.empty([2] * 3).add_features(scopes, weights, [False, True])
+    answer = Exact()(graph)
+    assert "table" not in answer.timings
+    odds = np.bincount(scopes[:, 0], weights, minlength=3)
+    np.testing.assert_allclose(answer.probs[1::2], 1 / (1 + np.exp(-odds)), atol=TOLERANCE)
 
 
 def test_refuses_with_an_estimate_and_a_way_out() -> None:
@@ -302,14 +307,3 @@ def test_uai_reference(name: str) -> None:
     answer = Exact()(graph)
     np.testing.assert_allclose(answer.probs, marginals, atol=1e-6)
     assert answer.log_z / math.log(10) == pytest.approx(log10_z, abs=1e-6)
-
-
-def test_many_factors_over_few_variables_are_a_matter_for_the_tree() -> None:
-    """A joint table is made factor by factor, in Python."""
-    rng = np.random.default_rng(4)
-    scopes, weights = rng.integers(0, 3, (400, 1)), rng.normal(size=400)
-    graph = FactorGraph.empty([2] * 3).add_features(scopes, weights, [False, True])
-    answer = Exact()(graph)
-    assert "table" not in answer.timings
-    odds = np.bincount(scopes[:, 0], weights, minlength=3)
-    np.testing.assert_allclose(answer.probs[1::2], 1 / (1 + np.exp(-odds)), atol=TOLERANCE)

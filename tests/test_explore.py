@@ -100,7 +100,7 @@ def test_large_models_and_none_are_drawn_too() -> None:
     assert data_of(minfer.explore(FactorGraph.empty([1, 2, 3])).html)["engine"]["fixed"][0] == 0
 
 
-def test_the_data_are_the_model() -> None:
+def test_the_data_are_the_model_and_its_evidence() -> None:
     graph = models.network(np.random.default_rng(0), 9, 0.3, exactly=True)
     top = int(np.argmax(Exact()(graph)["v3"]))
     data = data_of(minfer.explore(graph, {"v3": f"s{top}"}, title="drawn").html)
@@ -119,9 +119,6 @@ def test_the_data_are_the_model() -> None:
     for scope, clique, at in zip(engine["scopes"], engine["clique_of"], engine["at"]):
         assert set(scope) <= set(engine["cliques"][clique])
         assert at + np.prod([engine["card"][v] for v in scope]) <= len(tables)
-
-
-def test_evidence_by_any_name_and_only_where_nothing_else_was_said() -> None:
     graph = sprinkler()
     name = graph.name(1)
     shown = data_of(minfer.explore(graph.with_evidence({name: 1}), {0: 0}).html)
