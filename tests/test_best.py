@@ -44,7 +44,8 @@ def test_the_k_best(kind, seed, marginal):
         own = table[tuple(a.numbers)]
         assert math.log(own) == pytest.approx(a.log_score, abs=1e-11)
         assert a.log_probability == pytest.approx(math.log(own / w.sum()), abs=1e-10)
-        assert [graph.state(v, a[v]) for v in some] == a.numbers.tolist()
+        if not marginal:
+            assert [graph.state(v, a[v]) for v in some] == a.numbers.tolist()
     assert best.best.variables == tuple(graph.name(v) for v in some)
 
 
