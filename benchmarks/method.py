@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import bounds
 import costs
 import method_page
 import method_problems as problems
@@ -54,7 +53,6 @@ from places import RESULTS, UAI
 SHARES = (0.0, 0.05, 0.2, 0.5)
 SWEEPS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20, 30, 50)
 ACTIVE = (0.3, 0.1, 0.03)
-BOUND_CASES = 100_000
 
 Row = dict[str, Any]
 Method = Callable[[FactorGraph, int], Any]  # (model, factors to add) -> Result
@@ -408,7 +406,6 @@ PARTS: dict[str, Callable[[Path, Path], Any]] = {
     "uai": measure_uai,
     "selection": lambda _, __: costs.selection(),
     "scan": lambda _, __: costs.scan(),
-    "bounds": lambda _, __: bounds.measure(BOUND_CASES, 0),
     "certificates": measure_certificates,
 }
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-import bounds
 import costs
 import method_problems as problems
 from minfer_experiments.pages import table
@@ -263,7 +262,7 @@ def growth_table(entries: list[Row]) -> str:
     return table([*head, *(f"{name} {cost:g}" for name, cost in GROWTH)], body)
 
 
-# ------------------------------------------------------------------ collections, UAI, bounds
+# ------------------------------------------------------------------ collections, UAI
 
 
 def objective_table(rows: list[Row]) -> str:
@@ -479,7 +478,6 @@ def sections(result: Row) -> dict[str, str]:
             "Above the limits of 2 and a third: " + "; ".join(bars) + "." if bars else
             "Gains cost at most twice the sweep, residuals at most a third of the gains."
         ),
-        "bounds": f"{result['bounds']['cases']:,} models:\n\n{bounds.table(result['bounds'])}",
         "certificates": certificate_table(result["certificates"]) + "\n\n"
         + certificate_words(result["certificates"]),
         "losses": losses(result),

@@ -206,6 +206,19 @@ class Browser:
         answer = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(answer["data"]))
 
+    def contrasts(self, pairs: list[tuple[str, str]]) -> list[float]:
+        """The ratio of WCAG between two colours of the page, each a property of its root."""
+        return self.do(f"""({json.dumps(pairs)}).map(([a, b]) => {{
+          const root = getComputedStyle(document.documentElement);
+          const light = (name) => {{
+            const parts = root.getPropertyValue("--" + name).trim().match(/\\w\\w/g);
+            const [r, g, b] = parts.map((h) => parseInt(h, 16) / 255)
+              .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+          }};
+          return Math.max(light(a), light(b)) / Math.min(light(a), light(b));
+        }})""")
+
     def complaints(self) -> list[str]:
         """Errors and warnings of the page: console, exceptions, the browser's own log."""
         out = []

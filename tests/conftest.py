@@ -13,6 +13,7 @@ import pytest
 import typer.testing
 from hypothesis import settings
 
+from browser import Browser, find_chromium
 from draws import thorough
 
 settings.register_profile("thorough", deadline=None, derandomize=True, print_blob=True)
@@ -27,6 +28,26 @@ os.environ.pop("COLUMNS", None)  # which processes of pytest-xdist have, and tab
 
 # The command line is built from its functions once, and not at each of a thousand calls.
 typer.testing._get_command = functools.cache(typer.testing._get_command)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Ray, with two cores and the modules of this folder."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    places = [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]
+    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join(filter(None, places))}}
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    ray.init(num_cpus=2, runtime_env=environment, **quiet)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    program = find_chromium()
+    assert program is not None, "MINFER_BROWSER_TESTS=1, but there is no Chromium"
+    with Browser(program) as it:
+        yield it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -43,9 +43,6 @@ compiled = pytest.mark.skipif(PLAIN, reason="needs the compiler")
 UNASKED: dict[str, str] = {}
 
 
-# ---------------------------------------------------------------------- what is recorded
-
-
 def called_by_python() -> set[str]:
     """Full names of the kernels that modules other than those of kernels refer to."""
     kernels = {_answers._name(kernel) for kernel in _jit.kernels()}
@@ -75,13 +72,10 @@ def test_every_kernel_that_python_calls_has_questions():
     assert called - set(_answers.kept()) == set(UNASKED)
 
 
-def test_answers_are_of_these_sources():
+def test_answers_are_of_these_sources_and_small():
     modules = {name.rpartition(".")[0] for name in _answers.kept()}
     stale = sorted(module for module in modules if _answers.stale(module))
     assert not stale, f"edited after answers were recorded; run: {AGAIN}"
-
-
-def test_answers_are_small():
     assert _answers.FILE.stat().st_size < 2 << 20
 
 
@@ -112,9 +106,6 @@ def test_plain_python_says_so_again(name):
     for question in _answers.questions(name):
         wrong = _answers.differs(question, question.arguments(), kernel)
         assert not wrong, f"{wrong}; run: {AGAIN}"
-
-
-# ---------------------------------------------------------------------- values are kept as they are
 
 
 class Pair(NamedTuple):
@@ -159,7 +150,7 @@ def test_arguments_come_back_as_they_were(case):
         assert np.asarray(one).dtype == np.asarray(two).dtype
 
 
-def test_arrays_that_share_memory_still_do():
+def test_arrays_that_share_memory_still_do_and_neighbours_stay_apart():
     whole, row, steps, again = kept((WHOLE, WHOLE[1], WHOLE[::2, 1::3], WHOLE))
     whole[...] = 7.0
     assert (row == 7.0).all()
@@ -167,16 +158,10 @@ def test_arrays_that_share_memory_still_do():
     again[0, 0] = 1.0
     assert whole[0, 0] == 1.0
     assert WHOLE[1, 0] == 6.0  # the original is left alone
-
-
-def test_neighbours_in_memory_stay_apart():
     row = np.arange(8, dtype=np.int8)
     left, right = kept((row[:4], row[4:]))
     left[...] = 9
     assert right.tolist() == [4, 5, 6, 7]
-
-
-# ---------------------------------------------------------------------- what counts as right
 
 
 def question_of(result: Any, **more: Any) -> Question:
@@ -220,24 +205,15 @@ def test_answers_are_compared(right, said, fine):
     assert (wrong == "") == fine, wrong
 
 
-def test_an_error_is_a_wrong_answer():
+def test_what_counts_as_another_answer():
     assert "ZeroDivisionError" in _answers.differs(question_of(1.0), [], lambda: 1 // 0)
-
-
-def test_what_a_last_bit_changes_is_allowed_for():
     shaky = question_of(np.array([1.0, 2.0]), sway={0: 1e-9})
     assert not _answers.differs(shaky, [], lambda: np.array([1.0, 2.0 + 1e-8]))
     assert _answers.differs(shaky, [], lambda: np.array([1.0, 2.0 + 1e-5]))
-
-
-def test_what_means_nothing_is_not_compared():
     bits = np.packbits([False, True]).tobytes()
     loose = question_of(np.array([1.0, 2.0]), undefined={0: bits})
     assert not _answers.differs(loose, [], lambda: np.array([1.0, 99.0]))
     assert _answers.differs(loose, [], lambda: np.array([0.0, 2.0]))
-
-
-# ---------------------------------------------------------------------- wrong kernels are refused
 
 
 #: A kernel of the package that compiles in no time, and what another one would make of its name.
@@ -368,7 +344,7 @@ print(probs.round(9).tolist())
 
 #: Without the checks that compile solvers.
 DOCTOR = """
-from minfer import health
+from minfer.upkeep import health
 from minfer.cli import app
 health.CHECKS = {name: health.CHECKS[name] for name in ("cache", "kernels")}
 app(["doctor"])

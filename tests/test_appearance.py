@@ -14,6 +14,7 @@ from minfer.errors import RefusedError
 from minfer.graph import grid_edges
 from minfer.solvers import appearance
 from minfer.solvers.appearance import METHODS, edge_appearance
+from refused import refused
 
 
 def labels(n, edges):
@@ -135,21 +136,19 @@ def test_blocks_are_the_classes_of_edges_on_a_common_cycle(graph):
             assert rank(n, mine[1:]) == rank(n, mine)  # no bridge inside
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_no_edges(method):
-    for n in (0, 1, 5):
-        rho = edge_appearance(n, np.empty((0, 2), np.int32), method)
-        assert rho.shape == (0,)
-        assert rho.dtype == np.float64
-
-
-def test_spanning_tree_refuses_what_does_not_fit(monkeypatch):
+def test_bad_input_is_refused(monkeypatch):
+    refused(ValueError, "to itself", edge_appearance, 3, [[0, 1], [2, 2]])
+    refused(ValueError, "outside", edge_appearance, 3, [[0, 3]])
+    refused(ValueError, "outside", edge_appearance, 3, [[-1, 0]])
+    refused(ValueError, "shape", edge_appearance, 3, [0, 1])
+    refused(ValueError, "shape", edge_appearance, 3, [[0.0, 1.0]])
+    refused(ValueError, "unknown method", edge_appearance, 3, [[0, 1]], "random")
     monkeypatch.setattr(appearance, "_ENTRIES_ASKED", 1000)
     with pytest.raises(RefusedError, match="400 variables"):
         edge_appearance(400, grid_edges(20, 20), "spanning-tree")
 
 
-def test_resistances_of_a_grid_equal_the_dense_pseudoinverse():
+def test_resistances_of_a_grid_and_a_long_ladder():
     edges = grid_edges(9, 14)
     n = 9 * 14
     laplacian = np.zeros((n, n))
@@ -161,13 +160,15 @@ def test_resistances_of_a_grid_equal_the_dense_pseudoinverse():
     u, v = edges.T
     expected = inverse[u, u] + inverse[v, v] - 2 * inverse[u, v]
     np.testing.assert_allclose(edge_appearance(n, edges, "spanning-tree"), expected, atol=1e-12)
-
-
-def test_long_ladder_keeps_its_accuracy():
-    """Far from the ends the rungs of a ladder have resistance 1/sqrt(3), however long it is."""
+    # Far from the ends the rungs of a ladder have resistance 1/sqrt(3), however long it is.
     rho = edge_appearance(100_000, grid_edges(2, 50_000), "spanning-tree")
     assert rho.sum() == pytest.approx(99_999, abs=1e-12 * 100_000)
     assert rho[-25_000] == pytest.approx(3**-0.5, abs=1e-14)
+    n_blocks = 20_000
+    corners = 3 * np.arange(n_blocks)[:, None] + np.array([1, 2, 3])
+    k4 = np.concatenate([np.zeros((n_blocks, 1), np.int64), corners], axis=1)
+    edges = k4[:, complete(4)].reshape(-1, 2).astype(np.int32)
+    np.testing.assert_allclose(edge_appearance(3 * n_blocks + 1, edges), 0.5, atol=1e-14)
 
 
 def test_auto_mixes_blocks_solved_in_different_ways(monkeypatch):
@@ -184,22 +185,11 @@ def test_auto_mixes_blocks_solved_in_different_ways(monkeypatch):
     assert rho.sum() == pytest.approx(908, abs=1e-9)
 
 
-def test_many_small_blocks_at_one_vertex():
-    n_blocks = 20_000
-    corners = 3 * np.arange(n_blocks)[:, None] + np.array([1, 2, 3])
-    k4 = np.concatenate([np.zeros((n_blocks, 1), np.int64), corners], axis=1)
-    edges = k4[:, complete(4)].reshape(-1, 2).astype(np.int32)
-    np.testing.assert_allclose(edge_appearance(3 * n_blocks + 1, edges), 0.5, atol=1e-14)
-
-
-def test_forests_spread_evenly_over_a_grid():
+def test_forests_spread_evenly_and_cover_a_dense_graph():
     rho = edge_appearance(100 * 100, grid_edges(100, 100), "forests")
     assert rho.min() >= 0.4
     assert rho.max() <= 0.8
     assert rho.std() < 0.05
-
-
-def test_forests_cover_a_dense_graph():
     rho = edge_appearance(120, complete(120), "forests")
     assert rho.min() >= 1 / 250
     assert rho.sum() == pytest.approx(119)
@@ -219,6 +209,9 @@ def test_large_graphs(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_same_input_same_output(method):
+    for n in (0, 1, 5):  # no edges
+        rho = edge_appearance(n, np.empty((0, 2), np.int32), method)
+        assert (rho.shape, rho.dtype) == ((0,), np.float64)
     edges = random_graph(300, 700, 9)
     kept = edges.copy()
     first = edge_appearance(300, edges, method)

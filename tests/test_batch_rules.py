@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+
+from refused import refused
 
 pytest.importorskip("duckdb")
 pytest.importorskip("pyarrow")
@@ -17,7 +15,6 @@ from minfer import BeliefPropagation, ContradictionError, RefusedError, Rules, S
 from minfer.batch.rules import gathered, infer_rules
 from test_cli import call
 
-HERE = Path(__file__).parent
 BP = BeliefPropagation(tol=1e-9, max_iters=2000, damping=0.3)
 
 
@@ -82,15 +79,12 @@ def test_a_folder_is_kept_and_gone_on_with(tmp_path):
 
 
 def test_settings_and_contradictions_are_told():
-    with pytest.raises(SettingsError, match="workers"):
-        infer_rules(towns(2), workers=0)
-    with pytest.raises(SettingsError, match="engine"):
-        infer_rules(towns(2), engine="abacus")
+    refused(SettingsError, "workers", infer_rules, towns(2), workers=0)
+    refused(SettingsError, "engine", infer_rules, towns(2), engine="abacus")
     program = Rules().open("a", [1, 2, 3]).open("b", [1, 2, 3])
     for rule in ("a(x) v b(x).", "a(x) => b(x).", "b(x) => a(x).", "!a(x) v !b(x)."):
         program.rule(rule)
-    with pytest.raises(ContradictionError, match="no world is possible"):
-        infer_rules(program, workers=1)
+    refused(ContradictionError, "no world is possible", infer_rules, program, workers=1)
 
 
 def test_the_command_line_has_workers(tmp_path):
@@ -112,17 +106,8 @@ def test_the_command_line_has_workers(tmp_path):
 
 
 @pytest.mark.slow
-def test_ray_gives_the_same(tmp_path):
-    ray = pytest.importorskip("ray", reason="Ray is not installed")
-    path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), *sys.path[:1]])
-    ray.init(
-        num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR",
-        runtime_env={"env_vars": {"PYTHONPATH": path}},
-    )  # fmt: skip
-    try:
-        program = towns(4)
-        whole = program.infer(solver=BP, grounding="full")
-        answer = infer_rules(program, solver=BP, engine="ray", workers=2, folder=tmp_path)
-    finally:
-        ray.shutdown()
+def test_ray_gives_the_same(tmp_path, cluster):
+    program = towns(4)
+    whole = program.infer(solver=BP, grounding="full")
+    answer = infer_rules(program, solver=BP, engine="ray", workers=2, folder=tmp_path)
     assert np.abs(answer.probabilities - whole.probabilities).max() < 1e-7

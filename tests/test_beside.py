@@ -47,7 +47,7 @@ from minfer.say.reduced import error, full_log_z, reduced_log_z, summary
 from minfer.solvers import portfolio
 from minfer.solvers.status import Status
 from oracle import truth as naive
-from test_cli import call
+from test_cli import call, ok
 
 #: Belief propagation goes round in circles here, and saturates: its messages hardly see a change.
 WILD = FactorGraph.grid(
@@ -90,17 +90,6 @@ def test_what_has_not_converged_has_no_estimated_error(solver: BeliefPropagation
     assert "none: the solver has not converged" in result._repr_html_()
 
 
-def test_what_more_iterations_would_do_is_not_told_either() -> None:
-    cut = BeliefPropagation(max_iters=8)(MILD)
-    assert not cut.converged
-    assert cut.still_to_move
-    assert "would move it" not in telling.status(cut)
-    assert cut.to_dict()["still_to_move"] is None
-    done = BeliefPropagation()(MILD)
-    assert "would move it" in telling.status(done)
-    assert done.to_dict()["still_to_move"] == done.still_to_move
-
-
 def test_an_explanation_says_that_the_solver_has_not_converged() -> None:
     result = unfinished(BeliefPropagation())
     ignored = int(np.flatnonzero(~result.keep)[0])
@@ -118,12 +107,23 @@ def test_an_explanation_says_that_the_solver_has_not_converged() -> None:
     assert {e["effect"] for e in told["ignored"]} == {None}
 
 
-def test_nor_where_nothing_is_left_out() -> None:
+def test_nor_where_nothing_is_left_out_and_estimates_stay_where_they_mean_something() -> None:
     result = infer(WILD, MinJoint(0.0), BeliefPropagation())
     assert not result.n_ignored
     assert not result.converged
     assert result.to_dict()["reduction"]["mean_error_estimate"] is None
     assert np.isnan(result.error_estimates).all()
+    result = infer(MILD, MinJoint(0.3), BeliefPropagation(), recipe=Compensated(refreshes=0))
+    assert result.converged
+    assert result.to_dict()["reduction"]["mean_error_estimate"] == result.mean_error_estimate > 0
+    cut = BeliefPropagation(max_iters=8)(MILD)
+    assert not cut.converged
+    assert cut.still_to_move
+    assert "would move it" not in telling.status(cut)
+    assert cut.to_dict()["still_to_move"] is None
+    done = BeliefPropagation()(MILD)
+    assert "would move it" in telling.status(done)
+    assert done.to_dict()["still_to_move"] == done.still_to_move
 
 
 def test_while_refreshes_move_an_answer_its_error_is_not_shown() -> None:
@@ -143,13 +143,7 @@ def test_while_refreshes_move_an_answer_its_error_is_not_shown() -> None:
     assert "converged after" not in status
 
 
-def test_estimates_stay_where_they_mean_something() -> None:
-    result = infer(MILD, MinJoint(0.3), BeliefPropagation(), recipe=Compensated(refreshes=0))
-    assert result.converged
-    assert result.to_dict()["reduction"]["mean_error_estimate"] == result.mean_error_estimate > 0
-
-
-def test_samples_that_disagree_show_no_error() -> None:
+def test_samples_and_reports_that_have_not_converged_show_no_error() -> None:
     chains = Gibbs(n_sweeps=20, burn_in=5)(MILD)
     assert not chains.converged
     assert chains.error_estimate is not None, "which is what they disagree by"
@@ -163,21 +157,6 @@ def test_samples_that_disagree_show_no_error() -> None:
     assert long.converged
     assert long.to_dict()["error_estimate"] == long.error_estimate
     assert "estimated error" in telling.status(long)
-
-
-@pytest.mark.parametrize("steps", [4])
-def test_a_report_shows_none_either(steps: int) -> None:
-    found = data_of(report(WILD, MinJoint(0.01), BeliefPropagation(), steps=steps))
-    open_ = [step for step in found["steps"] if not step["converged"]]
-    assert open_
-    for step in open_:
-        assert step["no_estimate"]
-        assert step["error_mean"] is None
-        assert step["error_max"] is None
-        assert set(step["row_errors"]) == {None}
-
-
-def test_nor_does_that_of_a_picture() -> None:
     rng = np.random.default_rng(0)
     clean = np.zeros((12, 12), dtype=bool)
     clean[3:9, 4:10] = True
@@ -199,6 +178,17 @@ def test_nor_does_that_of_a_picture() -> None:
         assert drawing["move_top"] > 0
 
 
+def test_a_report_shows_none_either() -> None:
+    found = data_of(report(WILD, MinJoint(0.01), BeliefPropagation(), steps=4))
+    open_ = [step for step in found["steps"] if not step["converged"]]
+    assert open_
+    for step in open_:
+        assert step["no_estimate"]
+        assert step["error_mean"] is None
+        assert step["error_max"] is None
+        assert set(step["row_errors"]) == {None}
+
+
 def test_rules_show_none_where_they_have_not_converged() -> None:
     pytest.importorskip("duckdb")
     from minfer.rules import Rules
@@ -218,7 +208,7 @@ def test_rules_show_none_where_they_have_not_converged() -> None:
 # ---------------------------------------------------------------------- refuted
 
 
-def test_a_log_z_that_its_certificate_refutes_is_called_refuted() -> None:
+def test_an_estimate_outside_the_bounds_is_refuted() -> None:
     result = unfinished(BeliefPropagation())
     exact_part = Exact()(result.reduced).log_z
     assert abs(result.log_z - exact_part) > 1
@@ -230,9 +220,6 @@ def test_a_log_z_that_its_certificate_refutes_is_called_refuted() -> None:
     low, high = result.log_z_bounds or (0.0, 0.0)
     assert low <= Exact()(WILD).log_z + 1e-9
     assert high >= Exact()(WILD).log_z - 1e-9
-
-
-def test_one_that_is_not_refuted_is_not() -> None:
     easy = FactorGraph.grid(np.random.default_rng(1).normal(size=(5, 5)), 0.1)
     result = infer(easy, MinJoint(0.0005), BeliefPropagation(), recipe=Compensated(refreshes=0))
     assert result.n_ignored
@@ -240,9 +227,14 @@ def test_one_that_is_not_refuted_is_not() -> None:
     assert not result.log_z_full_refuted
     assert "refuted" not in full_log_z(result) + reduced_log_z(result)
     assert result.to_dict()["reduction"]["log_z_refuted"] is False
-
-
-def test_an_estimate_outside_the_bounds_of_the_full_model_is_refuted() -> None:
+    result = unfinished(BeliefPropagation()).certified(5.0)
+    assert result.intervals is not None
+    n = int(result.intervals.refuted(result.marginals).sum())
+    assert n > 5
+    assert result.to_dict()["intervals"]["refuted"] == n
+    face = result._repr_html_()
+    assert "variables whose estimate is refuted (rigorous)" in face
+    assert f">{n}<" in face
     fields, weights = (np.random.default_rng(k) for k in (0, 9))
     loopy = FactorGraph.grid(fields.normal(size=(4, 4)), 1.5 * weights.normal(size=24))
     result = infer(loopy, MinJoint(0.003), BeliefPropagation(), recipe=Compensated(refreshes=0))
@@ -267,22 +259,6 @@ def compared(weight: float) -> tuple[Result, Comparison]:
     return result, compare(result, solver, None)
 
 
-def test_an_estimate_of_the_full_model_beside_its_exact_log_z_is_refuted() -> None:
-    """Only the reduced answer's was; the full one, by the same solver, was not called so."""
-    result, found = compared(3.0)
-    assert found.same is not None
-    truth = naive.log_z(result.model)
-    assert abs(found.same.marginals.log_z - truth) > 0.1
-    (cells,) = (row for row in found.face(result).rows if "log Z" in str(row[0]))
-    assert cells[2] == f"{found.same.marginals.log_z:.6g} (refuted)"
-    assert cells[3] == f"{truth:.6g}"
-    told = found.to_dict(result)
-    assert told["same_solver"]["log_z_refuted"] is True
-    assert told["full"]["log_z_refuted"] is False
-    mild, other = compared(0.05)
-    assert not any("refuted" in str(row) for row in other.face(mild).rows)
-
-
 def test_an_error_that_intervals_refute_is_called_refuted() -> None:
     result = compared(3.0)[0]
     off = np.abs(result.marginals.probs - naive.marginals(result.model)).max()
@@ -298,6 +274,19 @@ def test_an_error_that_intervals_refute_is_called_refuted() -> None:
     mild = compared(0.05)[0].certified(5.0)
     assert not mild.error_refuted
     assert "refuted:" not in error(mild)
+    # Only the reduced answer's was; the full one, by the same solver, was not called so.
+    result, found = compared(3.0)
+    assert found.same is not None
+    truth = naive.log_z(result.model)
+    assert abs(found.same.marginals.log_z - truth) > 0.1
+    (cells,) = (row for row in found.face(result).rows if "log Z" in str(row[0]))
+    assert cells[2] == f"{found.same.marginals.log_z:.6g} (refuted)"
+    assert cells[3] == f"{truth:.6g}"
+    told = found.to_dict(result)
+    assert told["same_solver"]["log_z_refuted"] is True
+    assert told["full"]["log_z_refuted"] is False
+    mild, other = compared(0.05)
+    assert not any("refuted" in str(row) for row in other.face(mild).rows)
 
 
 def test_a_standard_error_that_intervals_refute_is_called_refuted() -> None:
@@ -307,26 +296,11 @@ def test_a_standard_error_that_intervals_refute_is_called_refuted() -> None:
     text = certainty.judged(minfer.intervals(graph, 5.0), wrong)
     assert "the estimated error, 1.0e-03, is refuted: it is at least" in text
     assert "estimated error" not in certainty.judged(minfer.intervals(graph, 5.0), Exact()(graph))
-
-
-def test_one_of_them_is_one() -> None:
-    graph = FactorGraph.pairwise([0.0, 0.0], [[0, 1]], [1.0])
     p = np.array(Exact()(graph).probs)
     p[:2] = [0.9, 0.1]
     text = certainty.judged(minfer.intervals(graph, 5.0), Marginals.from_probs(graph, p, "hand"))
     assert "1 of 2 estimates is refuted" in text
     assert "1 is provably within 0.01" in text
-
-
-def test_refuted_estimates_are_counted_in_every_face() -> None:
-    result = unfinished(BeliefPropagation()).certified(5.0)
-    assert result.intervals is not None
-    n = int(result.intervals.refuted(result.marginals).sum())
-    assert n > 5
-    assert result.to_dict()["intervals"]["refuted"] == n
-    face = result._repr_html_()
-    assert "variables whose estimate is refuted (rigorous)" in face
-    assert f">{n}<" in face
 
 
 # ---------------------------------------------------------------------- whose answer it is
@@ -358,9 +332,6 @@ def test_intervals_promise_nothing() -> None:
     when = duration(found.trace[last].seconds)
     assert f"the last step that narrowed anything ended after {when}" in text
     assert "ended after" not in certainty.sentence(minfer.intervals(MILD)), "nothing is left"
-
-
-def test_intervals_that_nothing_narrows_say_so() -> None:
     found = minfer.intervals(WILD, None, work=0)
     assert "no step narrowed anything" in certainty.sentence(found)
 
@@ -388,7 +359,7 @@ def colouring(n: int, colours: int) -> FactorGraph:
     return FactorGraph.from_tables([colours] * n, pairs, [table] * len(pairs))
 
 
-def test_intervals_of_a_model_that_allows_nothing_say_what_was_not_decided() -> None:
+def test_intervals_say_whether_the_model_is_known_to_allow_anything() -> None:
     impossible = colouring(5, 4)
     assert np.isneginf(naive.log_z(impossible))
     early = minfer.intervals(impossible, None, work=10)
@@ -400,9 +371,6 @@ def test_intervals_of_a_model_that_allows_nothing_say_what_was_not_decided() -> 
     assert "if the model allows anything at all" in repr(early)
     with pytest.raises(minfer.ContradictionError):
         minfer.intervals(impossible, None)
-
-
-def test_what_is_known_to_allow_something_says_nothing_of_it() -> None:
     for model in (MILD, sprinkler(), colouring(4, 4), colouring(3, 4)):
         found = minfer.intervals(model, 20.0)
         assert found.satisfiable
@@ -542,7 +510,7 @@ def test_denoising_does_not_call_compiling_reading(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     picture = tmp_path / "noisy.png"
-    assert call("example", "picture", "-o", picture).exit_code == 0
+    ok("example", "picture", "-o", picture)
     compiler = Compiler(monkeypatch)
     plain = BeliefPropagation.__call__
 
@@ -551,8 +519,7 @@ def test_denoising_does_not_call_compiling_reading(
         return plain(self, *arguments, **named)
 
     monkeypatch.setattr(BeliefPropagation, "__call__", slowly)
-    found = call("denoise", picture, "--json")
-    assert found.exit_code == 0, found
+    found = ok("denoise", picture, "--json")
     told = json.loads(found.stdout)
     assert told["seconds"] < 100
     assert told["read_seconds"] < 100
@@ -565,7 +532,7 @@ def test_denoising_does_not_call_compiling_reading(
 # ---------------------------------------------------------------------- folders
 
 
-def test_the_papers_experiments_make_their_folder(
+def test_the_papers_experiments_make_their_folder_and_may_be_absent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As in the help: minfer paper table1 --data ud-treebanks -o results."""
@@ -587,8 +554,7 @@ def test_the_papers_experiments_make_their_folder(
 
     monkeypatch.setattr("minfer_experiments.table1.run", run)
     out = tmp_path / "some" / "results"
-    found = call("paper", "table1", "--data", tmp_path, "-o", out)
-    assert found.exit_code == 0, found
+    found = ok("paper", "table1", "--data", tmp_path, "-o", out)
     assert where == [out]
     assert (out / "table1.md").read_text() == "done"
     file = tmp_path / "file"
@@ -596,11 +562,6 @@ def test_the_papers_experiments_make_their_folder(
     found = call("paper", "table1", "--data", tmp_path, "-o", file)
     assert found.exit_code != 0
     assert "a folder is needed" in found.stderr
-
-
-def test_the_papers_experiments_may_be_absent(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
     monkeypatch.setitem(sys.modules, "minfer_experiments", None)
     for name in [name for name in sys.modules if name.startswith("minfer_experiments.")]:
         monkeypatch.delitem(sys.modules, name)

@@ -11,34 +11,42 @@ from draws import draws
 from minfer import ContradictionError, EvidenceError, FactorGraph, ModelError, RefusedError
 from oracle import models, promises
 from oracle import truth as naive
+from refused import refused
 from test_states import sprinkler
 
 CASES = [(kind, seed) for kind in models.NETWORKS for seed in range(40)]
 
 
+@pytest.mark.parametrize("marginal", [False, True])
 @pytest.mark.parametrize(("kind", "seed"), CASES)
-def test_the_k_best(kind, seed):
-    rng = np.random.default_rng([seed, len(kind)])
+def test_the_k_best(kind, seed, marginal):
+    """Of all variables, or of some, the others summed out."""
+    rng = np.random.default_rng([seed, 7, len(kind)] if marginal else [seed, len(kind)])
     graph = models.NETWORKS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
     seen = models.evidence(rng, graph)
-    w = naive.weights(graph, seen)
+    w, n = naive.weights(graph, seen), graph.n_variables
+    some, options = list(range(n)), {}
+    if marginal:
+        some = [int(v) for v in rng.choice(n, int(rng.integers(1, n + 1)), replace=False)]
+        options = {"variables": some}
     if w.sum() == 0.0:
-        with pytest.raises(ContradictionError):
-            minfer.mpe(graph, seen)
+        refused(ContradictionError, "", minfer.mpe, graph, seen, **options)
         return
-    k = int(rng.integers(1, 9))
-    best = minfer.mpe(graph, seen, k=k)
-    possible = int((w > 0.0).sum())
-    assert len(best) == min(k, possible)
+    table = naive.table(w, some) * w.sum()
+    k, possible = int(rng.integers(1, 9)), int((table > 0.0).sum())
+    best = minfer.mpe(graph, seen, k=k, **options)
+    assert len(best) == len({tuple(a.numbers) for a in best}) == min(k, possible)
     assert best.proven
     assert best.complete == (possible <= k)
-    scores = np.sort(w.ravel())[::-1][: len(best)]
-    assert [a.log_score for a in best] == pytest.approx(np.log(scores), abs=1e-11)
+    want = np.sort(table.ravel())[::-1][: len(best)]
+    assert [a.log_score for a in best] == pytest.approx(np.log(want), abs=1e-11)
     for a in best:
-        assert math.log(w[tuple(a.numbers)]) == pytest.approx(a.log_score, abs=1e-11)
-        assert a.log_probability == pytest.approx(a.log_score - math.log(w.sum()), abs=1e-10)
-        assert [graph.state(v, a[v]) for v in range(graph.n_variables)] == a.numbers.tolist()
-    assert len({tuple(a.numbers) for a in best}) == len(best)
+        own = table[tuple(a.numbers)]
+        assert math.log(own) == pytest.approx(a.log_score, abs=1e-11)
+        assert a.log_probability == pytest.approx(math.log(own / w.sum()), abs=1e-10)
+        if not marginal:
+            assert [graph.state(v, a[v]) for v in some] == a.numbers.tolist()
+    assert best.best.variables == tuple(graph.name(v) for v in some)
 
 
 @pytest.mark.drawn
@@ -67,33 +75,7 @@ def test_no_score_is_above_the_upper_bound(max_gib):
         assert best.gap <= 1e-8 + 1e-11 * size
 
 
-@pytest.mark.parametrize(("kind", "seed"), CASES)
-def test_marginal_map(kind, seed):
-    rng = np.random.default_rng([seed, 7, len(kind)])
-    graph = models.NETWORKS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
-    seen = models.evidence(rng, graph)
-    w = naive.weights(graph, seen)
-    n = graph.n_variables
-    some = [int(v) for v in rng.choice(n, int(rng.integers(1, n + 1)), replace=False)]
-    if w.sum() == 0.0:
-        with pytest.raises(ContradictionError):
-            minfer.mpe(graph, seen, variables=some)
-        return
-    table = naive.table(w, some) * w.sum()
-    k = int(rng.integers(1, 6))
-    best = minfer.mpe(graph, seen, k=k, variables=some)
-    assert len(best) == min(k, int((table > 0.0).sum()))
-    want = np.sort(table.ravel())[::-1][: len(best)]
-    assert [a.log_score for a in best] == pytest.approx(np.log(want), abs=1e-10)
-    for a in best:
-        assert table[tuple(a.numbers)] == pytest.approx(math.exp(a.log_score), rel=1e-9)
-        assert a.log_probability == pytest.approx(
-            math.log(table[tuple(a.numbers)] / w.sum()), abs=1e-9
-        )
-    assert best.best.variables == tuple(graph.name(v) for v in some)
-
-
-def test_answers_speak_names():
+def test_answers_speak_names_also_in_pandas():
     best = minfer.mpe(sprinkler(), {"wet": "yes"}, k=3)
     assert best["wet"] == "yes"
     assert best.states["rain"] in ("no", "yes")
@@ -104,9 +86,6 @@ def test_answers_speak_names():
     assert best._repr_html_()
     with pytest.raises(ModelError, match="no variable 'snow'"):
         best["snow"]
-
-
-def test_in_pandas():
     pytest.importorskip("pandas", reason="pandas is not installed")
     frame = minfer.mpe(sprinkler(), k=3).to_pandas()
     assert frame.shape == (3, 7)
@@ -131,13 +110,11 @@ def test_refused_with_an_estimate():
     rng = np.random.default_rng(0)
     pairs = [[a, b] for a in range(50) for b in range(a + 1, 50)]
     g = FactorGraph.pairwise(np.zeros(50), pairs, rng.normal(size=len(pairs)))
-    with pytest.raises(RefusedError, match=r"^mpe: .*GiB.*Marginals\.mpm"):
-        minfer.mpe(g, k=2)
+    refused(RefusedError, r"^mpe: .*GiB.*Marginals\.mpm", minfer.mpe, g, k=2)
     chain = FactorGraph.pairwise(np.zeros(120), [[k, k + 60] for k in range(60)]
                                  + [[k, k + 1] for k in range(59)], np.ones(119))  # fmt: skip
     assert minfer.mpe(chain).proven
-    with pytest.raises(RefusedError, match="fewer variables"):
-        minfer.mpe(chain, variables=range(60, 120))
+    refused(RefusedError, "fewer variables", minfer.mpe, chain, variables=range(60, 120))
     with pytest.raises(RefusedError, match="time_limit=1e-09"):
         minfer.mpe(FactorGraph.grid(np.zeros((12, 12)), 0.5), k=2, time_limit=1e-9)
 
@@ -154,8 +131,7 @@ def test_refused_with_an_estimate():
     ],
 )
 def test_wrong_settings(settings, error):
-    with pytest.raises(error):
-        minfer.mpe(sprinkler(), **settings)
+    refused(error, "", minfer.mpe, sprinkler(), **settings)
 
 
 @pytest.mark.parametrize("name", ["asia", "alarm"])

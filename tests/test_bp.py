@@ -7,14 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from draws import draws
-from minfer import (
-    BeliefPropagation,
-    ContradictionError,
-    Exact,
-    FactorGraph,
-    LogZ,
-    TreeReweighted,
-)
+from minfer import BeliefPropagation, ContradictionError, Exact, FactorGraph, LogZ, TreeReweighted
 from minfer.engine.conditioning import condition
 from minfer.engine.wiring import wire
 from oracle import lists, models
@@ -38,16 +31,6 @@ def test_exact_on_trees(schedule, graph):
     assert m.log_z == pytest.approx(naive.log_z(graph), rel=1e-9, abs=1e-9)
     for i in range(graph.n_factors):
         np.testing.assert_allclose(m.factor(i), naive.factor_marginal(graph, i), atol=1e-9)
-
-
-@given(models.binary_graphs(max_variables=6))
-@settings(max_examples=draws(100))
-def test_features_equal_their_tables(graph):
-    """A feature and the table it stands for give the same messages, whatever path they take."""
-    tables = models.as_tables(graph)
-    a = BeliefPropagation(max_iters=30)(graph)
-    b = BeliefPropagation(max_iters=30)(tables)
-    np.testing.assert_allclose(a.probs, b.probs, atol=1e-9)
 
 
 @given(models.table_graphs(zeros=True))
@@ -155,7 +138,7 @@ def test_slots_of_a_variable_lie_in_two_runs_the_nearest_neighbours_outside(grap
         assert late == len(others) or others[-1] == others[late:].max()
 
 
-def test_degree_100_and_huge_weights():
+def test_huge_and_tiny_numbers():
     """No overflow at high degree: a star is a tree, so the answer is known."""
     rng = np.random.default_rng(0)
     for scale in (0.1, 5.0, 40.0, 149.0, 400.0, 3000.0):
@@ -171,10 +154,7 @@ def test_degree_100_and_huge_weights():
         assert m[0][1] == pytest.approx(expected, abs=1e-12)
         assert m.log_z == pytest.approx(np.logaddexp(on, off), rel=1e-12)
         assert m.converged
-
-
-def test_probabilities_that_underflow_are_not_lost():
-    """Two states each favoured 1e-400 to 1 by one half of the factors: the rest must decide."""
+    # Two states each favoured 1e-400 to 1 by one half of the factors: the rest must decide.
     big = 950.0
     tables = [[[0.0, -big], [0.0, -big]]] * 3 + [[[-big, 0.0], [-big, 0.0]]] * 3
     scopes = [[v, 6] for v in range(6)]
@@ -185,10 +165,7 @@ def test_probabilities_that_underflow_are_not_lost():
     graph = FactorGraph.from_tables([2] * 6 + [3], [*scopes, [6]], [*three, [0.0, 1.0, 0.0]])
     m = BeliefPropagation()(graph)
     assert m[6][1] == pytest.approx(1 / (1 + np.exp(-1)), abs=1e-9)
-
-
-def test_long_deterministic_chain_keeps_tiny_numbers():
-    """Probabilities shrink by 1e-3 a step over 600 steps: linear messages must switch to logs."""
+    # Probabilities shrink by 1e-3 a step over 600 steps: linear messages must switch to logs.
     n = 600
     step = np.log(np.array([[1.0, 1e-3], [1e-300, 1.0]]))
     graph = FactorGraph.from_tables(
@@ -227,19 +204,12 @@ def test_warm_start_survives_keep_and_evidence():
 
 
 def test_schedules_reach_the_same_fixed_point():
-    rng = np.random.default_rng(3)
-    graph = FactorGraph.grid(rng.normal(size=(16, 16)), 0.6)
-    answers = [BeliefPropagation(schedule=s, tol=1e-10)(graph).probs for s in SCHEDULES]
-    np.testing.assert_allclose(answers[0], answers[1], atol=1e-8)
-    np.testing.assert_allclose(answers[0], answers[2], atol=1e-8)
-
-
-def test_residual_trace_is_the_true_change():
-    rng = np.random.default_rng(4)
-    graph = FactorGraph.grid(rng.normal(size=(8, 8)), 0.6)
-    m = BeliefPropagation(tol=1e-8)(graph)
-    assert len(m.residuals) == m.iterations
-    assert m.residuals[-1] <= 1e-8 < m.residuals[-2]
+    graph = FactorGraph.grid(np.random.default_rng(3).normal(size=(16, 16)), 0.6)
+    answers = [BeliefPropagation(schedule=s, tol=1e-10)(graph) for s in SCHEDULES]
+    for m in answers:
+        np.testing.assert_allclose(answers[0].probs, m.probs, atol=1e-8)
+        assert len(m.residuals) == m.iterations
+        assert m.residuals[-1] <= 1e-10 < m.residuals[0]
 
 
 def test_few_specialisations():
@@ -276,24 +246,6 @@ def test_a_symmetric_model_gets_a_symmetric_answer(schedule, feature):
     m = BeliefPropagation(schedule=schedule)(graph)
     assert m.converged
     np.testing.assert_allclose(m.probs, 1 / graph.n_states[0], atol=1e-6)
-
-
-@given(models.binary_graphs(max_variables=6, scale=1.0))
-@settings(max_examples=draws(50))
-def test_where_the_unary_part_sits_does_not_matter(graph):
-    """Moving log-odds from a field into a pair table changes no message that is sent."""
-    edges = [i for i in range(graph.n_factors) if len(graph.scope(i)) == 2]
-    if not edges:
-        return
-    tables = {i: graph.log_table(i).copy() for i in range(graph.n_factors)}
-    a = int(graph.scope(edges[0])[0])
-    tables[edges[0]][1, :] += 0.7
-    tables[a][1] -= 0.7
-    moved = FactorGraph.from_tables(
-        graph.n_states, [graph.scope(i) for i in tables], list(tables.values())
-    )
-    one, two = BeliefPropagation(max_iters=4)(graph), BeliefPropagation(max_iters=4)(moved)
-    np.testing.assert_allclose(one.probs, two.probs, atol=1e-9)
 
 
 @pytest.mark.parametrize("solver", [BeliefPropagation(), TreeReweighted()])
@@ -363,12 +315,6 @@ def test_observed_variables_are_not_swept(solver, kind):
     assert whole.log_z == pytest.approx(
         float(graph.log_score(np.array([[v % 2 for v in range(64)]]))[0])
     )
-
-
-@pytest.mark.parametrize("solver", [BeliefPropagation(), TreeReweighted()])
-def test_a_model_of_nothing_is_solved_exactly(solver):
-    m = solver(FactorGraph.empty([]))
-    assert (m.log_z, m.log_z_kind, m.iterations) == (0.0, LogZ.EXACT, 0)
 
 
 def test_log_messages_that_still_move_are_not_converged():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from decimal import localcontext
 from itertools import pairwise
 
 import mpmath
@@ -17,18 +16,17 @@ import numpy as np
 import pytest
 
 from draws import draws
-from minfer import ContradictionError, Exact, FactorGraph, intervals
+from minfer import Exact, FactorGraph, intervals
 from minfer.certified.bounds import BoundMethod, Bounds, Effort, Refining
 from minfer.certified.boxes import Boxes
 from minfer.certified.exact_cliques import Whole
-from minfer.certified.local import LocalBounds, odds_ranges, ratios
+from minfer.certified.local import LocalBounds
 from minfer.certified.monotone import Grid, Monotone, Region, find_grid, rectangle_plan, run
 from minfer.certified.walks import Walks
 from minfer.engine.conditioning import condition
-from minfer.graph import grid_edges
 from oracle import lists, models
 from oracle import truth as naive
-from oracle.truth import EXACT, exponential, true_marginals, violations
+from oracle.truth import true_marginals, violations
 
 METHODS = [Boxes, Walks, Whole, Monotone]
 NO_STOP = np.zeros(1, dtype=np.uint8)
@@ -137,12 +135,6 @@ def test_a_factor_too_large_for_a_table_is_a_range(method):
     assert bounds.width.max() < 0.5
 
 
-def potts(n: int, states: int, rng: np.random.Generator, coupling: float = 0.5) -> FactorGraph:
-    graph = FactorGraph.empty(np.full(n * n, states))
-    graph = graph.add_tables(np.arange(n * n)[:, None], rng.normal(size=(n * n, states)))
-    return graph.add_tables(grid_edges(n, n), coupling * np.eye(states)[None])
-
-
 def sparse(n: int, rng: np.random.Generator) -> FactorGraph:
     edges = np.array([(i, j) for i in range(n) for j in range(i) if rng.random() < 3 / n])
     return FactorGraph.pairwise(rng.normal(size=n), edges, rng.normal(size=len(edges)))
@@ -151,7 +143,7 @@ def sparse(n: int, rng: np.random.Generator) -> FactorGraph:
 @pytest.mark.parametrize(
     ("method", "graph", "share"),
     [
-        (Boxes, potts(8, 3, np.random.default_rng(1)), 0.2),
+        (Boxes, models.potts(8, 3, np.random.default_rng(1)), 0.2),
         (Walks, sparse(60, np.random.default_rng(1)), 0.01),
         (Monotone, FactorGraph.grid(2 * np.random.default_rng(3).normal(size=(9, 9)), 0.8), 1e-6),
     ],
@@ -166,12 +158,16 @@ def test_more_work_is_narrower_and_the_same_each_time(method, graph, share):
     for one, other in zip(found, again):
         assert np.array_equal(one.lo, other.lo)
         assert np.array_equal(one.hi, other.hi)
+    if method is Monotone:  # strips inside a larger grid, then the whole of it
+        p = Exact()(graph).probs
+        assert all((b.lo - 1e-13 <= p).all() and (p <= b.hi + 1e-13).all() for b in found)
+        assert 0 < found[-1].width.max() < 1e-10 < 1e-3 < found[1].width.max() < 1
 
 
 @pytest.mark.parametrize(
     ("method", "graph"),
     [
-        (Boxes, potts(3, 3, np.random.default_rng(3))),
+        (Boxes, models.potts(3, 3, np.random.default_rng(3))),
         (Walks, FactorGraph.pairwise([0.5, -1.0, 2.0], [(0, 1), (1, 2), (2, 0)], [1.0, -2.0, 0.5])),
         (Whole, FactorGraph.pairwise(np.zeros(4), [[0, 1], [2, 3]], [1.0, 1.0])),
     ],
@@ -260,22 +256,31 @@ def test_ignored_pairs_are_ranges():
             assert not violations(bounds, drawn.digits)
 
 
-def test_only_the_wanted_are_touched_and_work_is_counted():
-    graph = sparse(60, np.random.default_rng(3))
-    local = LocalBounds.of(condition(graph))
-    bounds, meter = Bounds.vacuous(graph), Effort(None, None)
-    wanted = np.zeros(60, dtype=bool)
-    wanted[[3, 17]] = True
-    Walks().refine(Refining(local, bounds, wanted, 1e4, meter))
+@pytest.mark.parametrize("method", [Walks, Whole])
+def test_only_the_wanted_are_touched_and_work_is_counted(method):
+    graph = FactorGraph.pairwise(np.zeros(4), [[0, 1], [2, 3]], [1.0, 1.0])
+    if method is Walks:
+        graph = sparse(60, np.random.default_rng(3))
+    local, bounds = LocalBounds.of(condition(graph)), Bounds.vacuous(graph)
+    wanted = np.zeros(graph.n_variables, dtype=bool)
+    wanted[[0, 1]] = True
+    one, meter = method(), Effort(None, None)
+    if method is Whole:  # waits until its budget is enough
+        one.refine(Refining(local, bounds, wanted, 2.0, meter))
+        assert bounds.width.tolist() == [1.0] * 4
+    one.refine(Refining(local, bounds, wanted, 1e4, meter))
     assert 0 < meter.work <= 2 * 1.1e4
-    assert (bounds.width[~wanted] == 1).all()
+    assert (bounds.width[~wanted] == 1).all() or method is Whole  # which may do small parts too
     assert (bounds.width[wanted] < 1).all()
+    fresh = Bounds.vacuous(graph)
+    method().refine(Refining(local, fresh, wanted, 64.0, Effort(None, 0)))
+    assert (fresh.width == 1).all()
 
 
 # ------------------------------------------------------------------ exact
 
 
-def test_larger_cliques():
+def test_larger_cliques_and_many_messages():
     """Of more cells than are walked one by one: dense models, weights of all sizes."""
     rng = np.random.default_rng(5)
     seen = 0
@@ -291,10 +296,7 @@ def test_larger_cliques():
             assert (bounds.hi - bounds.lo).max() < 1e-9 * max(scale, 1.0)
             seen += 1
     assert seen == 15
-
-
-def test_many_messages_meet_in_one_clique():
-    """Products of 600 and 1,500 messages: beyond the range of floats, and beyond the fast way."""
+    # Products of 600 and 1,500 messages: beyond the range of floats, and beyond the fast way.
     for n in (600, 1500):
         graph = FactorGraph.pairwise(np.zeros(n + 8), [[k, n] for k in range(n)], 3.0)
         core = [[i, j] for i in range(n, n + 8) for j in range(n, i)]
@@ -305,52 +307,6 @@ def test_many_messages_meet_in_one_clique():
         assert bounds.width.max() < 1e-8
         assert (bounds.lo - 1e-9 <= other).all()
         assert (other <= bounds.hi + 1e-9).all()
-
-
-def test_intervals_have_some_width_and_hold_numbers_that_floats_do_not():
-    graph = FactorGraph.from_tables([3], [[0]], [[0.1, 0.2, 0.3]])
-    bounds = alone(Whole(), graph)[-1]
-    with localcontext(EXACT):
-        w = [exponential(x) for x in (0.1, 0.2, 0.3)]
-        assert not violations(bounds, [x / sum(w) for x in w])
-    assert (bounds.lo < bounds.hi).all()
-    assert (bounds.hi - bounds.lo).max() < 1e-13
-
-
-def test_conflicting_weights_beyond_the_range_of_floats():
-    # a chain whose ends are forced by e^1000, and its middle undecided by e^0
-    weights = [[0.0, -1000.0], [-1000.0, 0.0]]
-    graph = FactorGraph.from_tables(
-        [2] * 5,
-        [[0], [0, 1], [1, 2], [2, 3], [3, 4], [4]],
-        [[0.0, 3000.0], weights, weights, weights, weights, [3000.0, 0.0]],
-    )
-    bounds = alone(Whole(), graph)[-1]
-    holds(graph, bounds)
-    assert (bounds.hi - bounds.lo).max() < 1e-9
-    assert 0.2 < bounds.lo[2] < 0.8
-
-
-def test_a_state_that_is_improbable_is_not_impossible():
-    graph = FactorGraph.from_tables([2, 2], [[0], [0, 1]], [[0.0, -1e4], [[0.0, 1.0], [2.0, 0.0]]])
-    bounds = alone(Whole(), graph)[-1]
-    assert bounds.lo[1] == 0.0
-    assert 0.0 < bounds.hi[1] < 1e-190
-    hard = FactorGraph.from_tables([2, 2], [[0, 1]], [[[0.0, 1.0], [-np.inf, -np.inf]]])
-    assert alone(Whole(), hard)[-1].hi[1] == 0.0
-
-
-def test_a_contradiction_is_one():
-    ring = [[0, 1], [1, 2], [0, 2]]
-    differ = [[-np.inf, 0.0], [0.0, -np.inf]]
-    graph = FactorGraph.from_tables([2, 2, 2], ring, [differ] * 3)
-    with pytest.raises(ContradictionError):
-        alone(Whole(), graph)[-1]
-
-
-def test_no_variables():
-    assert alone(Whole(), FactorGraph.empty([]))[-1].lo.size == 0
-    assert alone(Whole(), FactorGraph.empty([1, 1]))[-1].hi.tolist() == [1.0, 1.0]
 
 
 def test_components_wait_for_their_budget():
@@ -372,40 +328,19 @@ def test_components_wait_for_their_budget():
     assert meter.work == spent  # not again
 
 
-def test_only_what_is_wanted():
-    graph = FactorGraph.pairwise(np.zeros(4), [[0, 1], [2, 3]], [1.0, 1.0])
-    local, bounds = LocalBounds.of(condition(graph)), Bounds.vacuous(graph)
-    whole, meter = Whole(), Effort(None, None)
-    for budget in (1.0, 2.0):
-        whole.refine(Refining(local, bounds, np.array([True, False, False, False]), budget, meter))
-        assert bounds.width.tolist() == [1.0] * 4
-    whole.refine(Refining(local, bounds, np.array([True, False, False, False]), 64.0, meter))
-    assert bounds.width[0] < 1e-12
-    stopped = Effort(None, 0)
-    fresh = Bounds.vacuous(graph)
-    Whole().refine(Refining(local, fresh, np.ones(4, dtype=bool), 64.0, stopped))
-    assert fresh.width.tolist() == [1.0] * 4
-
-
-def test_tens_of_thousands_of_small_components():
+def test_tens_of_thousands_of_small_components_and_long_chains():
     rng = np.random.default_rng(0)
     n = 30_000
     edges = np.arange(2 * n).reshape(n, 2)
     theta, w = rng.normal(size=2 * n), rng.normal(size=n)
-    graph = FactorGraph.pairwise(theta, edges, w)
-    bounds = alone(Whole(), graph)[-1]
+    bounds = alone(Whole(), FactorGraph.pairwise(theta, edges, w))[-1]
     assert bounds.width.max() < 1e-12
     a, b = theta[0::2], theta[1::2]
     p = (np.exp(a) + np.exp(a + b + w)) / (1 + np.exp(a) + np.exp(b) + np.exp(a + b + w))
     assert np.abs(bounds.lo[1::4] - p).max() < 1e-12
-
-
-def test_long_chains_stay_narrow():
-    n = 20_000
-    rng = np.random.default_rng(0)
     edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
-    graph = FactorGraph.pairwise(rng.normal(size=n), edges, 3 * rng.normal(size=n - 1))
-    assert alone(Whole(), graph)[-1].width.max() < 1e-8
+    chain = FactorGraph.pairwise(theta[:n], edges, 3 * w[1:])
+    assert alone(Whole(), chain)[-1].width.max() < 1e-8
 
 
 @pytest.mark.parametrize("path", lists.UAI_MODELS, ids=lambda p: p.name.removesuffix(".uai.gz"))
@@ -434,21 +369,7 @@ def test_numbers_beyond_what_floats_can_tell_are_left_alone(size):
 # ------------------------------------------------------------------ monotone regions
 
 
-def test_strips_inside_a_larger_grid_hold_and_narrow():
-    rng = np.random.default_rng(3)
-    graph = FactorGraph.grid(2 * rng.normal(size=(9, 9)), coupling=0.8)
-    p = Exact()(graph).probs
-    widths = []
-    for budget in (64.0, 512.0, 2048.0, 1e7):
-        bounds = alone(Monotone(), graph, (budget,))[-1]
-        assert (bounds.lo - 1e-13 <= p).all()
-        assert (p <= bounds.hi + 1e-13).all()
-        widths.append(bounds.width.max())
-    assert 1 > widths[0] > widths[1] > widths[2] > 1e-3
-    assert 0 < widths[3] < 1e-10  # whole: exact up to rounding
-
-
-def test_whole_regions_of_any_sign_are_exact():
+def test_whole_regions_are_exact_and_grids_are_found_by_their_numbers():
     rng = np.random.default_rng(1)
     edges = list(itertools.combinations(range(7), 2))
     graph = FactorGraph.pairwise(rng.normal(size=7), edges, 2 * rng.normal(size=len(edges)))
@@ -456,8 +377,6 @@ def test_whole_regions_of_any_sign_are_exact():
     assert bounds.width.max() < 1e-11
     holds(graph, bounds)
 
-
-def test_grids_are_found_by_their_numbers():
     def found(graph):
         return find_grid(LocalBounds.of(condition(graph)))
 
@@ -468,28 +387,6 @@ def test_grids_are_found_by_their_numbers():
     # a torus is none: the pair that closes a row joins the first column and the last
     torus = [*kings[:7], [0, 2], [3, 5]]
     assert found(FactorGraph.pairwise(np.zeros(6), torus, 1.0)) is None
-
-
-def test_diagonal_grids_hold():
-    rng = np.random.default_rng(5)
-    n, width = 10, 4
-    edges = [
-        (a, b)
-        for a, b in itertools.combinations(range(n), 2)
-        if abs(a % width - b % width) <= 1 and b // width - a // width <= 1
-    ]
-    graph = FactorGraph.pairwise(rng.normal(size=n), edges, np.abs(rng.normal(size=len(edges))))
-    bounds = alone(Monotone(), graph, (256.0,))[-1]
-    holds(graph, bounds)
-    assert bounds.width.max() < 1
-
-
-def test_strong_fields_are_cut_outward():
-    rng = np.random.default_rng(2)
-    odds = rng.normal(size=(3, 4)) * 400
-    graph = FactorGraph.grid(odds, coupling=3.0)
-    bounds = alone(Monotone(), graph, (1024.0,))[-1]
-    holds(graph, bounds)
 
 
 def test_four_regions_abreast_say_what_each_says_alone():
@@ -519,29 +416,6 @@ def test_long_ways_back_are_computed_anew(monkeypatch):
     again = alone(Monotone(), graph, (1e7,))[-1]
     assert np.array_equal(whole.lo, again.lo)
     assert np.array_equal(whole.hi, again.hi)
-
-
-def test_ranges_are_the_extremes_over_the_others():
-    rng = np.random.default_rng(4)
-    table = rng.normal(size=(2, 3, 2))
-    table[1, 2, 0] = table[0, 2, 0] = -np.inf  # says nothing of the first variable
-    graph = FactorGraph.from_tables([2, 3, 2], [[0, 1, 2]], [table])
-    (group,) = graph.groups
-    low, high = odds_ranges(group)[0, 0]
-    odds = [table[1, b, c] - table[0, b, c] for b in range(3) for c in range(2) if (b, c) != (2, 0)]
-    assert (low, high) == (min(odds), max(odds))
-    assert np.isnan(odds_ranges(group)[0, 1]).all()
-    d = ratios(table.reshape(1, -1), (2, 3, 2), 1)[0]
-    assert d[0, 1] == max(table[a, 0, c] - table[a, 1, c] for a in range(2) for c in range(2))
-
-
-def test_ignored_factors_are_ranges():
-    rng = np.random.default_rng(6)
-    graph = FactorGraph.grid(2 * rng.normal(size=(3, 4)), coupling=0.9)
-    keep = rng.random(graph.n_factors) < 0.6
-    keep[:12] = True
-    iv = intervals(graph, time_limit=None, work=10**6, kept=keep)
-    holds(graph, alone(Monotone(), graph, (1e6,), ~keep)[-1], iv)
 
 
 def test_long_sums_are_counted():

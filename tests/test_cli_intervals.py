@@ -10,7 +10,6 @@ import sys
 import time
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from minfer.basics.words import probability, upwards
 from minfer.cli.certainty import live
 from minfer.cli.options import with_seconds
 from minfer.say.intervals import sentence
-from test_cli import call, fails, start
+from test_cli import call, fails, ok, start, told
 
 #: Enough for some variables, not for all.
 WORK = 100_000
@@ -60,18 +59,8 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def loaded(*given: object) -> dict[str, Any]:
-    result = call(*given, "--json")
-    assert result.exit_code == 0, result
-    return json.loads(result.stdout)
-
-
-# ---------------------------------------------------------------------- minfer intervals
-
-
 def test_a_sentence_a_table_and_facts(model: Path) -> None:
-    result = call("intervals", model, *ONE, "--rows", 7)
-    assert result.exit_code == 0, result
+    result = ok("intervals", model, *ONE, "--rows", 7)
     iv = found_so(model)
     first, table = words(result.stdout.split("\n\n")[0]), result.stdout
     narrow, decided = int((iv.width <= 0.01).sum()), int(iv.decided().sum())
@@ -91,20 +80,21 @@ def test_a_sentence_a_table_and_facts(model: Path) -> None:
 
 
 def test_json_agrees_with_python(model: Path) -> None:
-    found = loaded("intervals", model, *ONE)
+    found = told("intervals", model, *ONE)
     iv = found_so(model)
-    assert found["stopped"] == "work"
-    assert found["work"] == iv.work
+    assert (found["stopped"], found["work"]) == ("work", iv.work)
     assert found["certified"] == int((iv.width <= 0.01).sum())
     assert found["model"]["variables"] == len(found["intervals"]) == 144
     for name, ends in iv.items():
         assert found["intervals"][name]["lo"] == ends[:, 0].tolist()
         assert found["intervals"][name]["hi"] == ends[:, 1].tolist()
     assert found["trace"][-1]["work"] == iv.work
+    assert "intervals" not in told("run", model)
+    assert "[" not in call("run", model).stdout.split("model ")[0]
 
 
-def test_variables_evidence_and_other_settings(model: Path) -> None:
-    found = loaded("intervals", model, "-q", "x3,7", "-e", "x3=1", "--tol", 0.5, "--undecided")
+def test_variables_evidence_states_and_other_settings(model: Path, several: Path) -> None:
+    found = told("intervals", model, "-q", "x3,7", "-e", "x3=1", "--tol", 0.5, "--undecided")
     assert list(found["intervals"]) == ["x3", "x7"]
     assert found["intervals"]["x3"] == {"lo": [0.0, 1.0], "hi": [0.0, 1.0], "method": "fixed"}
     assert found["tol"] == 0.5
@@ -112,18 +102,20 @@ def test_variables_evidence_and_other_settings(model: Path) -> None:
     text = words(call("intervals", model, "--variables", "x7", "--methods", "monotone").stdout)
     assert "variable" in text.split(".")[0]
     assert "x8" not in text
-
-
-def test_several_states(several: Path) -> None:
     text = call("intervals", several).stdout
     assert "highest" in text
     assert "cloud" in text
     assert "+1 more" in text
     exact = minfer.Exact()(minfer.read(str(several)))
-    found = loaded("intervals", several)["intervals"]
+    found = told("intervals", several)["intervals"]
     for name, p in exact.items():
         assert (found[name]["lo"] <= p + 1e-12).all()
         assert (p <= np.array(found[name]["hi"]) + 1e-12).all()
+    found = told("run", several, "--solver", "exact", "--intervals", 2)
+    assert found["intervals"]["refuted"] == 0
+    text = words(call("run", several, "--intervals", "2").stdout)
+    assert "no estimate is refuted by more than 0.01" in text
+    assert "+1 more" in text
 
 
 def test_csv_is_as_rigorous_as_the_numbers(model: Path, tmp_path: Path) -> None:
@@ -143,25 +135,8 @@ def test_csv_is_as_rigorous_as_the_numbers(model: Path, tmp_path: Path) -> None:
 def test_picture(model: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "a.png"
-    assert call("intervals", model, *ONE, "--picture", path).exit_code == 0
+    ok("intervals", model, *ONE, "--picture", path)
     assert path.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("given", "parts"),
-    [
-        (["--tol", "-1"], ["--tol"]),
-        (["--time-limit", "0"], ["--time-limit"]),
-        (["--work", "-1"], ["--work"]),
-        (["--methods", "guess"], ["--methods", "monotone"]),
-        (["--methods", ","], ["--methods"]),
-        (["--variables", ","], ["name at least one"]),
-        (["--csv", "-", "--json"], ["standard output"]),
-        (["--picture", "a.gif"], [".png"]),
-    ],
-)
-def test_usage(model: Path, given: list[str], parts: list[str]) -> None:
-    fails(call("intervals", model, *given), 2, *parts)
 
 
 def test_nothing_known_is_said(tmp_path: Path) -> None:
@@ -224,9 +199,6 @@ def test_a_bar_for_people(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "of 144 finished" in screen.getvalue()
 
 
-# ---------------------------------------------------------------------- words and digits
-
-
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_what_is_printed_holds_too(a: float, b: float) -> None:
     lo, hi = min(a, b), max(a, b)
@@ -237,30 +209,29 @@ def test_what_is_printed_holds_too(a: float, b: float) -> None:
     assert Decimal(upwards(hi)) >= Decimal(hi)
 
 
-def test_nothing_known_and_all_known() -> None:
-    assert interval_text(0.0, 1.0) == "[0, 1]"
-    assert interval_text(1.0, 1.0) == "[1, 1]"
-    assert interval_text(1e-9, 1 - 1e-9) == "[0.0000, 1.0000]"
-
-
 def test_seconds_are_optional() -> None:
-    assert with_seconds(["a", "--intervals"]) == ["a", "--intervals", "5"]
-    assert with_seconds(["--certify", "--json"]) == ["--certify", "5", "--json"]
-    assert with_seconds(["--intervals", "1e1", "a"]) == ["--intervals", "1e1", "a"]
-    assert with_seconds(["--intervals=2", "a"]) == ["--intervals=2", "a"]
-    assert with_seconds(["--", "--intervals"]) == ["--", "--intervals"]
-    assert with_seconds(["--intervals", "--", "3"]) == ["--intervals", "5", "--", "3"]
-
-
-# ---------------------------------------------------------------------- minfer run --intervals
+    for words, taken in (
+        ("a --intervals", "a --intervals 5"),
+        ("--certify --json", "--certify 5 --json"),
+        ("--intervals 1e1 a", "--intervals 1e1 a"),
+        ("--intervals=2 a", "--intervals=2 a"),
+        ("-- --intervals", "-- --intervals"),
+        ("--intervals -- 3", "--intervals 5 -- 3"),
+    ):
+        assert with_seconds(words.split()) == taken.split()
+    for ends, text in (
+        ((0, 1), "[0, 1]"),
+        ((1, 1), "[1, 1]"),
+        ((1e-9, 1 - 1e-9), "[0.0000, 1.0000]"),
+    ):
+        assert interval_text(*map(float, ends)) == text
 
 
 @pytest.mark.parametrize("more", [[], ["--max-factors", 150], ["--reduce", "--time-limit", 60]])
 def test_run_shows_intervals_and_refutes(model: Path, more: list[object]) -> None:
-    result = call("run", model, "--solver", "bp", "--intervals", 30, *more)
-    assert result.exit_code == 0, result
+    result = ok("run", model, "--solver", "bp", "--intervals", 30, *more)
     text = words(result.stdout)
-    found = loaded("run", model, "--solver", "bp", "--intervals", 30, *more)
+    found = told("run", model, "--solver", "bp", "--intervals", 30, *more)
     sure = found["intervals"]
     assert 0 < sure["refuted"] <= 144
     assert f"{sure['refuted']} of 144 estimates are refuted" in text
@@ -283,15 +254,10 @@ def test_run_shows_intervals_and_refutes(model: Path, more: list[object]) -> Non
     assert error <= sure["largest_possible_error"]
 
 
-def test_run_without_intervals_has_none(model: Path) -> None:
-    assert "intervals" not in loaded("run", model)
-    assert "[" not in call("run", model).stdout.split("model ")[0]
-
-
 def test_run_csv(model: Path, tmp_path: Path) -> None:
     plain, judged = tmp_path / "a.csv", tmp_path / "b.csv"
-    assert call("run", model, "--solver", "bp", "--csv", plain).exit_code == 0
-    assert call("run", model, "--solver", "bp", "--intervals", "--csv", judged).exit_code == 0
+    ok("run", model, "--solver", "bp", "--csv", plain)
+    ok("run", model, "--solver", "bp", "--intervals", "--csv", judged)
     rows, more = (list(csv.DictReader(p.open())) for p in (plain, judged))
     assert list(rows[0]) == ["variable", "state", "p"]
     assert list(more[0]) == ["variable", "state", "p", "lo", "hi", "method", "refuted"]
@@ -306,17 +272,6 @@ def test_run_csv(model: Path, tmp_path: Path) -> None:
     fails(call("run", model, "--csv", plain, "--out", str(other)), 2, "same file")
     fails(call("run", model, "--csv", "-", "--json"), 2, "standard output")
     fails(call("run", model, "--intervals", "-3"), 2, "positive seconds")
-
-
-def test_exact_answers_are_not_refuted(several: Path) -> None:
-    found = loaded("run", several, "--solver", "exact", "--intervals", 2)
-    assert found["intervals"]["refuted"] == 0
-    text = words(call("run", several, "--intervals", "2").stdout)
-    assert "no estimate is refuted by more than 0.01" in text
-    assert "+1 more" in text
-
-
-# ---------------------------------------------------------------------- the parser has none
 
 
 @pytest.mark.parametrize("command", ["run", "train", "eval", "show"])

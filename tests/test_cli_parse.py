@@ -10,6 +10,7 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from inspect import signature
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from minfer.parsing.learn import Recipe
 from minfer.parsing.model import pack, unpack
 from minfer.parsing.stream import Totals, parse_file
 from minfer.parsing.tiny import tiny_treebank
-from test_cli import call, fails, start
+from test_cli import call, fails, ok, start
+from test_cli import told as said
 
 pytest.importorskip("safetensors")
 
@@ -47,9 +49,8 @@ def notes(text: str) -> list[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With tiny.conllu and tiny.model."""
     path = tmp_path_factory.mktemp("parsing")
-    assert call("example", "treebank", "-o", path / "tiny.conllu").exit_code == 0
-    result = call("parse", "train", path / "tiny.conllu", "-o", path / "tiny.model", *SMALL)
-    assert result.exit_code == 0, result
+    ok("example", "treebank", "-o", path / "tiny.conllu")
+    ok("parse", "train", path / "tiny.conllu", "-o", path / "tiny.model", *SMALL)
     return path
 
 
@@ -61,17 +62,6 @@ def files(folder: Path) -> tuple[Path, Path]:
 # ------------------------------------------------------------------ train
 
 
-def test_the_treebank_that_ships(folder):
-    sentences = list(read_conllu(folder / "tiny.conllu"))
-    assert [s.forms for s in sentences] == [s.forms for s in tiny_treebank()]
-    assert len(sentences) == 40
-    listed = call("example")
-    assert "treebank" in listed.stdout
-    assert call("example", "treebank", "-o", "-").stdout.startswith(
-        "# text = The dog sleeps .\n1\t"
-    )
-
-
 def test_training_tells_what_it_did(files, tmp_path):
     _, tiny = files
     out = tmp_path / "np.model"
@@ -80,9 +70,7 @@ def test_training_tells_what_it_did(files, tmp_path):
         "--epochs", 1, "--tags", "gold", "--rng", 5, "--json",
     )  # fmt: skip
     told = json.loads(result.stdout)
-    assert told["sentences"] == 40
-    assert told["lifted_arcs"] == 0
-    assert told["rng"] == 5
+    assert (told["sentences"], told["lifted_arcs"], told["rng"]) == (40, 0, 5)
     assert told["dev"]["uas"] > 90
     assert told["bytes"] == out.stat().st_size
     settings = Parser.load(out).model.settings
@@ -98,6 +86,12 @@ def test_training_tells_what_it_did(files, tmp_path):
     assert "1 crossing arc in 1 sentence" in people.stdout
     assert "UAS" in people.stdout
     assert list(tmp_path.iterdir()) == [out]  # no checkpoint is left
+    for name in ("first_epochs", "epochs", "bits", "tag_bits"):
+        assert signature(train).parameters[name].default == getattr(Recipe(), name)
+    assert [s.forms for s in read_conllu(tiny)] == [s.forms for s in tiny_treebank()]
+    assert "treebank" in call("example").stdout
+    shown = call("example", "treebank", "-o", "-").stdout
+    assert shown.startswith("# text = The dog sleeps .\n1\t")
 
 
 def test_the_time_of_training_leaves_compiling_out(files, tmp_path, monkeypatch):
@@ -113,7 +107,7 @@ def test_the_time_of_training_leaves_compiling_out(files, tmp_path, monkeypatch)
     monkeypatch.setattr(_jit, "compiling", lambda: before + spent[0])
     monkeypatch.setattr(Parser, "train", classmethod(compiling))
     words = ("parse", "train", files[1], "-o", tmp_path / "m.model", *SMALL)
-    told = json.loads(call(*words, "--json").stdout)
+    told = said(*words)
     assert told["seconds"] < 500.0
     assert told["compile_seconds"] >= 1000.0
     assert re.search(r"compiling or loading\s+kernels 2,\d\d\d s", call(*words).stdout)
@@ -173,12 +167,6 @@ def test_weights_are_rounded_line_by_line(shape):
     assert found[3, 0] == pytest.approx(lines[3, 0], rel=1e-3)
 
 
-def test_defaults_in_the_help_are_those_of_the_recipe():
-    recipe = Recipe()
-    for name in ("first_epochs", "epochs", "bits", "tag_bits"):
-        assert signature(train).parameters[name].default == getattr(recipe, name)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -223,7 +211,7 @@ def test_broken_sentences_can_be_left_out_of_training(files, tmp_path):
     told = json.loads(result.stdout)
     assert (told["skipped_broken"], told["skipped_several_roots"]) == (1, 1)
     assert "left out: " in result.stderr
-    assert json.loads(call(*words, "--multi-root", "--json").stdout)["sentences"] == 41
+    assert said(*words, "--multi-root")["sentences"] == 41
 
 
 # ------------------------------------------------------------------ run
@@ -302,8 +290,7 @@ def test_one_bad_sentence_never_loses_the_rest(files, tmp_path):
     cyclic = table(2, 1)  # heads are replaced: what stood there does not matter
     path = tmp_path / "in.conllu"
     path.write_text(good + broken + good + long + cyclic + good)
-    result = call("parse", "run", model, path)
-    assert result.exit_code == 0
+    result = ok("parse", "run", model, path)
     assert broken in result.stdout
     assert long in result.stdout
     told = notes(result.stderr)
@@ -332,33 +319,27 @@ def test_one_bad_sentence_never_loses_the_rest(files, tmp_path):
     assert notes(empty.stderr)[0].startswith("0 sentences, 0 words")
 
 
+def parsed_by(result: Any) -> list:
+    assert result.exit_code == 0, result
+    return list(read_conllu(StringIO(result.stdout)))
+
+
 def test_long_sentences_and_full_inference(files, tmp_path):
     model, _ = files
     path = tmp_path / "long.txt"
     path.write_text(" ".join(["the dog sees a cat and"] * 83) + "\n")
-    [long] = _sentences(call("parse", "run", model, path))
+    [long] = parsed_by(call("parse", "run", model, path))
     assert len(long) == 498
     assert tree_fault(long.heads.tolist()) is None
     path.write_text(" ".join(["dog"] * 400) + "\nThe dog sleeps .\n")
     result = call("parse", "run", model, path, "--full")
-    [only] = _sentences(result)
+    [only] = parsed_by(result)
     assert only.forms == ("The", "dog", "sleeps", ".")
     assert "line 1: a sentence of 400 words has too many pairs" in result.stderr
     fails(call("parse", "run", model, path, "--full", "--on-error", "fail"), 4, "line 1")
 
 
-def _sentences(result: Any) -> list:
-    assert result.exit_code == 0, result
-    return [next(read_conllu_text(p)) for p in result.stdout.split("\n\n") if p]
-
-
-def read_conllu_text(text: str) -> Any:
-    import io
-
-    return read_conllu(io.StringIO(text + "\n\n"))
-
-
-def test_the_reduction(files):
+def test_the_reduction_tags_and_wrong_words(files, tmp_path):
     model, tiny = files
     share = {}
     for words in ((), ("--full",), ("--factor-cost", 0.01), ("--max-divergence", 0.5),
@@ -371,6 +352,19 @@ def test_the_reduction(files):
     assert share["--max-factors", 3] * told["pairs"] <= 3 * 40
     both = call("parse", "run", model, tiny, "--full", "--max-factors", 3)
     fails(both, 2, "--full and --max-factors exclude each other")
+    path = tmp_path / "plain.txt"
+    path.write_text("The dog sleeps .\n")
+    result = call("parse", "run", model, path, "--tags", "gold")
+    assert result.exit_code == 3
+    assert "has no tags" in result.stderr
+    fails(
+        call("parse", "run", model, tiny, "--tags", "silver"), 2, "--tags must be predicted or gold"
+    )
+    fails(call("parse", "run", model, tmp_path / "none"), 3, "there is no such file")
+    fails(call("parse", "run", tiny, tiny), 3, "not a parser that minfer saved")
+    fails(call("parse", "run", model, tiny, "-o", tiny), 2, "would be overwritten")
+    fails(call("parse", "run", model, tiny, "--json"), 2, "--json", "--out FILE")
+    assert "train" in call("parse").stdout
 
 
 def test_probabilities_in_misc_are_those_of_the_marginals(files, tmp_path):
@@ -382,7 +376,7 @@ def test_probabilities_in_misc_are_those_of_the_marginals(files, tmp_path):
         result = call("parse", "run", model, tiny, "--marginals")
         parser = Parser.load(model)
         gold = list(read_conllu(tiny))
-        for sentence, answer in zip(_sentences(result), parser.marginals(gold)):
+        for sentence, answer in zip(parsed_by(result), parser.marginals(gold)):
             heads = sentence.heads
             n = len(heads)
             chosen = answer.probs[heads, np.arange(1, n + 1)]
@@ -397,23 +391,6 @@ def test_probabilities_in_misc_are_those_of_the_marginals(files, tmp_path):
                 scores = parser.scores(sentence).arcs[heads, np.arange(1, n + 1)].sum()
                 assert tree == pytest.approx(np.exp(scores - answer.log_z), abs=6e-5)
             assert 0 < tree <= chosen.min() + 6e-5
-
-
-def test_tags_and_wrong_words(files, tmp_path):
-    model, tiny = files
-    path = tmp_path / "plain.txt"
-    path.write_text("The dog sleeps .\n")
-    result = call("parse", "run", model, path, "--tags", "gold")
-    assert result.exit_code == 3
-    assert "has no tags" in result.stderr
-    fails(
-        call("parse", "run", model, tiny, "--tags", "silver"), 2, "--tags must be predicted or gold"
-    )
-    fails(call("parse", "run", model, tmp_path / "none"), 3, "there is no such file")
-    fails(call("parse", "run", tiny, tiny), 3, "not a parser that minfer saved")
-    fails(call("parse", "run", model, tiny, "-o", tiny), 2, "would be overwritten")
-    fails(call("parse", "run", model, tiny, "--json"), 2, "--json", "--out FILE")
-    assert "train" in call("parse").stdout
 
 
 def test_ctrl_c_leaves_nothing_behind(files, tmp_path):
@@ -436,8 +413,8 @@ def test_eval_scores_compares_and_calibrates(files, tmp_path):
     model, tiny = files
     out = tmp_path / "out.conllu"
     call("parse", "run", model, tiny, "-o", out, "--marginals")
-    one = json.loads(call("parse", "eval", tiny, out, "--json").stdout)
-    same = json.loads(call("parse", "eval", tiny, "--model", model, "--json").stdout)
+    one = said("parse", "eval", tiny, out)
+    same = said("parse", "eval", tiny, "--model", model)
     assert one == same
     gold, parsed = list(read_conllu(tiny)), list(read_conllu(out))
     right = np.concatenate([a.heads == b.heads for a, b in zip(gold, parsed)])
@@ -449,7 +426,7 @@ def test_eval_scores_compares_and_calibrates(files, tmp_path):
     result = call("parse", "eval", tiny, out, "--compare", tiny, "--calibration", "-")
     assert "LAS without punctuation" in result.stdout
     assert "0.9 to 1.0" in result.stdout
-    told = json.loads(call("parse", "eval", tiny, out, "--compare", tiny, "--json").stdout)
+    told = said("parse", "eval", tiny, out, "--compare", tiny)
     difference = told["differences"]["uas"]
     assert difference["low"] <= difference["difference"] <= difference["high"] <= 0
     assert told["other"]["uas"] == 100
@@ -468,8 +445,7 @@ def test_the_calibration_plot(files, tmp_path):
     pytest.importorskip("matplotlib")
     model, tiny = files
     picture = tmp_path / "calibration.png"
-    result = call("parse", "eval", tiny, "--model", model, "--calibration", picture)
-    assert result.exit_code == 0
+    ok("parse", "eval", tiny, "--model", model, "--calibration", picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -492,8 +468,7 @@ def test_show_writes_a_report(files, tmp_path):
     assert told["command"].startswith("minfer parse show ")
     right = [line for line in result.stdout.splitlines() if "heads as in the file" in line]
     assert right == [f"{step['right']} of 10 heads as in the file"]
-    bare = call("parse", "show", model, tiny, "-n", 27, "--report", page)
-    assert bare.exit_code == 0
+    ok("parse", "show", model, tiny, "-n", 27, "--report", page)
     assert data_of(page.read_text())["drawing"]["gold"] is None
     fails(call("parse", "show", model, tiny, "--report", "saw.txt"), 2, "end the name in .html")
 
@@ -512,15 +487,14 @@ def test_show_draws_the_tree(files, tmp_path):
     assert root.find("s:title", names).text.startswith("The cat chased the mouse")
     assert "probability" in root.find("s:desc", names).text
     assert "prefers-color-scheme: dark" in root.find("s:style", names).text
-    told = json.loads(call("parse", "show", model, tiny, "-n", 27, "--json").stdout)
+    told = said("parse", "show", model, tiny, "-n", 27)
     opacities = [float(g.get("opacity")) for g in root.findall(".//s:g[@opacity]", names)]
     assert set(np.round(told["probs"], 3)) <= set(opacities)
     assert len(opacities) == 10 + sum(p >= 0.05 for p in told["second_probs"])
 
     wrong = call("parse", "show", model, tiny, "--svg", tmp_path / "tree.png")
     fails(wrong, 2, "end the name in .svg")
-    text = call("parse", "show", model, 'The " dog " sees <b> & sleeps .', "--svg", picture)
-    assert text.exit_code == 0
+    ok("parse", "show", model, 'The " dog " sees <b> & sleeps .', "--svg", picture)
     ET.fromstring(picture.read_text())
     fails(call("parse", "show", model, tiny, "-n", 41), 2, "fewer than 41 sentences")
     fails(call("parse", "show", model, "missing.conllu"), 2, "there is no file")

@@ -29,7 +29,7 @@ def told(result):
     return json.loads(result.stdout)
 
 
-def test_query_one(garden):
+def test_query(garden):
     out = run("query", garden, "rain", "-e", "wet=yes").stdout
     p = minfer.query(sprinkler(), "rain", {"wet": "yes"})
     assert f"yes         {p['yes']:.4f}" in out
@@ -39,32 +39,6 @@ def test_query_one(garden):
     assert found["marginals"]["rain"] == pytest.approx(p.to_dict())
     assert found["log_evidence"] == pytest.approx(p.log_evidence)
     assert found["evidence"] == {"wet": "yes"}
-
-
-@pytest.mark.parametrize(
-    ("words", "flag"),
-    [
-        (["query", "GARDEN", ","], "TARGETS"),
-        (["mpe", "GARDEN", "--variables", ","], "--variables"),
-        (["intervals", "GARDEN", "--variables", ","], "--variables"),
-        (["explore", "GARDEN", "-o", "a.html", "--targets", ","], "--targets"),
-        (["run", "GARDEN", "--query", ","], "--query"),
-    ],
-)
-def test_a_list_of_no_variables_is_called_by_its_flag(garden, words, flag):
-    result = run(*(garden if word == "GARDEN" else word for word in words), code=2)
-    assert f"error: {flag}: name at least one variable" in result.stderr
-
-
-@pytest.mark.parametrize("word", ["run", "query", "mpe", "intervals"])
-def test_contradictions_name_the_observations(tmp_path, word):
-    (tmp_path / "net.uai").write_text("MARKOV\n3\n2 2 2\n1\n2 0 1\n4\n1 0 1 1\n")
-    seen = "x0=0,x1=1,x2=0"
-    result = run(word, tmp_path / "net.uai", "-e", seen, code=3)
-    assert "x0=0 and x1=1 together have probability zero" in result.stderr
-
-
-def test_query_several_and_all(garden):
     joint = minfer.query(sprinkler(), ["rain", "wet"], {"count": 2})
     found = told(run("query", garden, "rain", "wet", "-e", "count=2", "--json"))
     assert np.allclose(found["joint"]["table"], joint.table)
@@ -125,45 +99,40 @@ def test_sample(garden, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "message"),
+    ("words", "code", "message"),
     [
-        (["wet=yess"], 3, "did you mean yes?"),
-        (["wett=yes"], 3, "no variable 'wett'"),
-        (["wet"], 3, "no such file"),
-        (["wet=yes,wet=no"], 3, "two states, yes and no"),
-        (["wet=yes", "wet=no"], 3, "two states, yes and no"),
-        (["=yes"], 2, "not variable=state"),
-        (["wet=7"], 3, "states no, yes, not '7'"),
+        (["-e", "wet=yess"], 3, "did you mean yes?"),
+        (["-e", "wett=yes"], 3, "no variable 'wett'"),
+        (["-e", "wet"], 3, "no such file"),
+        (["-e", "wet=yes,wet=no"], 3, "two states, yes and no"),
+        (["-e", "wet=yes", "-e", "wet=no"], 3, "two states, yes and no"),
+        (["-e", "=yes"], 2, "not variable=state"),
+        (["-e", "wet=7"], 3, "states no, yes, not '7'"),
+        (["--soft", "wet"], 2, "not variable=state:likelihood"),
+        (["--soft", "wet=yes"], 2, "'yes' is not state:likelihood"),
+        (["--soft", "wet=yes:much"], 2, "'yes:much' is not state:likelihood"),
+        (["--soft", "wet=yes:-1"], 3, "not negative"),
+        (["--soft", "wet=yes:0"], 3, "not all zero"),
+        (["--soft", "wet=0.2,0.3,0.5"], 3, "wet has 2 states"),
+        (["--soft", "wet=yes:1,yes:2"], 3, "wet: the state yes is given twice"),
+        (["--soft", "wett=yes:1"], 3, "no variable 'wett'; did you mean wet"),
+        (["--soft", "wet=yes:1", "--soft", "wet=no:1"], 3, "wet is given twice"),
+        (["--soft", "wet=yes:1", "-e", "wet=no"], 3, "wet is given twice"),
+        (["-e", '{"wet": "yess"}'], 3, "wet has the states no, yes, not 'yess'; did you mean yes"),
+        (["-e", '{"wet": "yes", "wet": "no"}'], 3, "'wet' is given twice"),
+        (["-e", '{"wet": "yes",'], 3, "line 1, column"),
+        (["-e", "bad.json"], 3, "bad.json: line 2, column 9"),
+        (["-e", "list.json"], 3, 'list.json: evidence is a JSON object such as {"x3": 1}'),
     ],
 )
-def test_wrong_evidence(garden, given, code, message):
-    words = [word for text in given for word in ("-e", text)]
+def test_wrong_evidence(garden, words, code, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.json").write_text('{\n "wet": yes}')
+    (tmp_path / "list.json").write_text('["wet"]')
     assert message in run("query", garden, "rain", *words, code=code).stderr
 
 
-def test_names_with_commas_and_equals_signs(tmp_path):
-    g = FactorGraph.network(
-        {"a, b": ["x, y", "<=5", ">5"], "c": ["no", "yes"]},
-        {"a, b": [0.3, 0.5, 0.2], "c": ("a, b", [[0.2, 0.8], [0.6, 0.4], [0.5, 0.5]])},
-    )
-    path = tmp_path / "odd.minfer"
-    minfer.write(g, path)
-    for text, state in (
-        ("a, b=x, y", "x, y"),
-        ('"a, b"="x, y"', "x, y"),
-        ('"a, b"=<=5,c=yes', "<=5"),
-        ("c=yes,'a, b'='x, y'", "x, y"),
-    ):
-        found = told(run("query", path, "c", "-e", text, "--json"))
-        assert found["evidence"]["a, b"] == state
-    found = told(run("query", path, "a, b", "-e", "c=yes", "--json"))
-    assert list(found["marginals"]["a, b"]) == ["x, y", "<=5", ">5"]
-    assert told(run("run", path, "-q", "a, b", "--json"))["states"] == {
-        "a, b": ["x, y", "<=5", ">5"]
-    }
-
-
-def test_run_speaks_names(garden, tmp_path):
+def test_answers_speak_names(garden, tmp_path):
     out = run("run", garden, "-e", "wet=yes").stdout
     assert "on: 0.6467  off: 0.3533" in out
     alike = run("run", garden, "-e", "wet=yes", "-q", "rain,wet").stdout
@@ -172,10 +141,14 @@ def test_run_speaks_names(garden, tmp_path):
     target = tmp_path / "seen.minfer"
     run("convert", garden, target, "-e", "wet=yes")
     assert minfer.read(target).n_observed == 1
-    run("plan", garden, "-e", "wet=yes")
-
-
-def test_intervals_and_csv_speak_names(garden, tmp_path):
+    out = tmp_path / "page.html"
+    run("run", garden, "--report", out)
+    assert '"labels":["off","on"]' in out.read_text().replace(", ", ",").replace(": ", ":")
+    found = explain(infer(sprinkler(), MinJoint(0.001)), "rain")
+    assert str(found).startswith("p(rain = no) = ")
+    assert found.to_dict()["state_name"] == "no"
+    assert "p(rain = no)" in run("run", garden, "--reduce", "--explain", "rain").stdout
+    assert all(word in run("--help").stdout for word in ("minfer query", "minfer predict"))
     words = ["intervals", garden, "--work", "100000"]
     assert "no: [" in run(*words).stdout  # count has other states
     assert "p(no)" in run(*words, "--variables", "rain,wet").stdout
@@ -187,23 +160,6 @@ def test_intervals_and_csv_speak_names(garden, tmp_path):
         rows = list(csv.DictReader(out.open()))
         assert [r["state"] for r in rows if r["variable"] == "sprinkler"] == ["off", "on"]
         assert [r["state"] for r in rows if r["variable"] == "count"] == ["0", "1", "2"]
-
-
-def test_reports_speak_names(garden, tmp_path):
-    out = tmp_path / "page.html"
-    run("run", garden, "--report", out)
-    assert '"labels":["off","on"]' in out.read_text().replace(", ", ",").replace(": ", ":")
-
-
-def test_explain_speaks_names(garden):
-    result = infer(sprinkler(), MinJoint(0.001))
-    found = explain(result, "rain")
-    assert str(found).startswith("p(rain = no) = ")
-    assert found.to_dict()["state_name"] == "no"
-    assert "p(rain = no)" in run("run", garden, "--reduce", "--explain", "rain").stdout
-
-
-# ------------------------------------------------------------------ soft evidence, and JSON
 
 
 COMMANDS = {
@@ -274,34 +230,7 @@ def test_hard_and_soft_in_one_file(garden, tmp_path):
     assert minfer.read_evidence(path, sprinkler())[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["--soft", "wet"], 2, "not variable=state:likelihood"),
-        (["--soft", "wet=yes"], 2, "'yes' is not state:likelihood"),
-        (["--soft", "wet=yes:much"], 2, "'yes:much' is not state:likelihood"),
-        (["--soft", "wet=yes:-1"], 3, "not negative"),
-        (["--soft", "wet=yes:0"], 3, "not all zero"),
-        (["--soft", "wet=0.2,0.3,0.5"], 3, "wet has 2 states"),
-        (["--soft", "wet=yes:1,yes:2"], 3, "wet: the state yes is given twice"),
-        (["--soft", "wett=yes:1"], 3, "no variable 'wett'; did you mean wet"),
-        (["--soft", "wet=yes:1", "--soft", "wet=no:1"], 3, "wet is given twice"),
-        (["--soft", "wet=yes:1", "-e", "wet=no"], 3, "wet is given twice"),
-        (["-e", '{"wet": "yess"}'], 3, "wet has the states no, yes, not 'yess'; did you mean yes"),
-        (["-e", '{"wet": "yes", "wet": "no"}'], 3, "'wet' is given twice"),
-        (["-e", '{"wet": "yes",'], 3, "line 1, column"),
-        (["-e", "bad.json"], 3, "bad.json: line 2, column 9"),
-        (["-e", "list.json"], 3, 'list.json: evidence is a JSON object such as {"x3": 1}'),
-    ],
-)
-def test_wrong_soft_evidence(garden, words, code, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "bad.json").write_text('{\n "wet": yes}')
-    (tmp_path / "list.json").write_text('["wet"]')
-    assert message in run("query", garden, "rain", *words, code=code).stderr
-
-
-def test_soft_names_with_commas_colons_and_equals_signs(tmp_path):
+def test_names_with_commas_colons_and_equals_signs(tmp_path):
     g = FactorGraph.network(
         {"a=b, c": ["x, y", "<=5", "1:2"], "d": ["no", "yes"]},
         {"a=b, c": [0.3, 0.5, 0.2], "d": ("a=b, c", [[0.2, 0.8], [0.6, 0.4], [0.5, 0.5]])},
@@ -316,6 +245,18 @@ def test_soft_names_with_commas_colons_and_equals_signs(tmp_path):
     ):
         found = told(run("query", path, "d", "--soft", text, "--json"))
         assert found["marginals"]["d"] == pytest.approx(want.to_dict(), abs=1e-12)
+    for text, state in (
+        ("a=b, c=x, y", "x, y"),
+        ('"a=b, c"="x, y"', "x, y"),
+        ('"a=b, c"=<=5,d=yes', "<=5"),
+        ("d=yes,'a=b, c'='x, y'", "x, y"),
+    ):
+        found = told(run("query", path, "d", "-e", text, "--json"))
+        assert found["evidence"]["a=b, c"] == state
+    found = told(run("query", path, "a=b, c", "-e", "d=yes", "--json"))
+    assert list(found["marginals"]["a=b, c"]) == ["x, y", "<=5", "1:2"]
+    states = told(run("run", path, "-q", "a=b, c", "--json"))["states"]
+    assert states == {"a=b, c": ["x, y", "<=5", "1:2"]}
 
 
 def test_predict_writes_in_the_main_thread_where_an_interrupt_cleans_up(
@@ -337,7 +278,3 @@ def test_predict_writes_in_the_main_thread_where_an_interrupt_cleans_up(
     assert threads == [threading.main_thread()]
     assert "wrote" not in out.stderr
     assert "read wet" in out.stderr
-
-
-def test_help_names_the_questions():
-    assert all(word in run("--help").stdout for word in ("minfer query", "minfer predict"))

@@ -24,7 +24,7 @@ from minfer.reduction.compare import Measurement, Point, Tradeoff, tradeoff
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
 from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
 from minfer.reduction.recipes import Compensated
-from test_cli import call, fails
+from test_cli import call, fails, ok, told
 
 
 @pytest.fixture(scope="session")
@@ -51,9 +51,7 @@ def hard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answer(*words: object) -> dict[str, Any]:
-    result = call("run", *words, "--json")
-    assert result.exit_code == 0, result
-    return json.loads(result.stdout)
+    return told("run", *words)
 
 
 def probs(content: dict[str, Any]) -> np.ndarray:
@@ -70,9 +68,10 @@ def request(**given: Any) -> Any:
     return made
 
 
-def test_objectives() -> None:
+def test_objectives(model: Path) -> None:
     assert make_request(Reduction(), 3.0) is None
     assert request(reduce=True).objective == MinJoint(DEFAULT_FACTOR_COST)
+    assert f"{DEFAULT_FACTOR_COST:g}." in documented(Reduction.home)["factor_cost"][1]
     assert request(factor_cost=0.5).objective == MinJoint(0.5)
     assert request(max_divergence=0.0).objective == MinSize(0.0)
     assert request(max_factors=0).objective == MinDivergence(0)
@@ -82,17 +81,30 @@ def test_objectives() -> None:
     assert request(reduce=True, time_limit=3.0).iterates
     assert request(method="iterated").iterates
     assert not request(method="paper").iterates
-
-
-def test_the_default_in_the_help_is_the_default() -> None:
-    _, text = documented(Reduction.home)["factor_cost"]
-    assert f"{DEFAULT_FACTOR_COST:g}." in text
-
-
-def test_without_the_options_nothing_changes(model: Path) -> None:
     plain = answer(model)
     assert "reduction" not in plain
     assert plain["solver"].startswith("Auto")
+
+
+def test_options_reach_the_method(model: Path) -> None:
+    for seed, n in (("unary", 64), ("globals", 64), ("forest", 64 + 63)):
+        assert answer(model, "--seed-graph", seed)["reduction"]["seed"] == n
+    found = answer(model, "--max-factors", 5, "--factor-cost", 1e-4)["reduction"]
+    assert found["added"] == 5
+    assert "Budget" in found["objective"]
+    assert answer(model, "--max-divergence", 0)["reduction"]["ignored"] == 0
+    for words in (["--method", "iterated"], ["--reduce", "--time-limit", 30]):
+        found = answer(model, "--factor-cost", 0.02, *words)["reduction"]
+        assert found["trace"]
+        assert found["stopped"]
+    by_paper = answer(model, "--method", "paper", "--time-limit", 30)["reduction"]
+    assert by_paper["trace"]
+    assert not by_paper["compensated"]
+    text = " ".join(call("run", model, "--factor-cost", 0).stdout.split())
+    assert "no factor was ignored" in text
+    assert "raise --factor-cost" in text
+    exactly = answer(model, "--solver", "exact", "--exact-method", "clique-tree")
+    assert "clique-tree" in exactly["solver"]
 
 
 @pytest.mark.parametrize(
@@ -125,36 +137,13 @@ def test_json_agrees_with_python(model: Path, words: list[str], settings: dict[s
     assert content["model"]["factors"] == result.n_factors
 
 
-def test_iterated_and_time_limit(model: Path) -> None:
-    for words in (["--method", "iterated"], ["--reduce", "--time-limit", 30]):
-        found = answer(model, "--factor-cost", 0.02, *words)["reduction"]
-        assert found["trace"]
-        assert found["stopped"]
-    by_paper = answer(model, "--method", "paper", "--time-limit", 30)["reduction"]
-    assert by_paper["trace"]
-    assert not by_paper["compensated"]
-
-
-@pytest.mark.parametrize(("seed", "n"), [("unary", 64), ("globals", 64), ("forest", 64 + 63)])
-def test_seed_graphs(model: Path, seed: str, n: int) -> None:
-    assert answer(model, "--seed-graph", seed)["reduction"]["seed"] == n
-
-
-def test_limits_hold_together(model: Path) -> None:
-    found = answer(model, "--max-factors", 5, "--factor-cost", 1e-4)["reduction"]
-    assert found["added"] == 5
-    assert "Budget" in found["objective"]
-    assert answer(model, "--max-divergence", 0)["reduction"]["ignored"] == 0
-
-
 # ---------------------------------------------------------------------- what people see
 
 
 def test_the_panel(model: Path) -> None:
     loopy = " ".join(call("run", model, "--max-factors", 80, "--solver", "bp").stdout.split())
     assert loopy.count("it does not include the solver's own error") == 1
-    result = call("run", model, "--max-factors", 20, "--solver", "bp")
-    assert result.exit_code == 0, result
+    result = ok("run", model, "--max-factors", 20, "--solver", "bp")
     text = " ".join(result.stdout.split())
     assert "own error" not in text, "a forest, on which belief propagation is exact"
     assert "error of leaving out not estimated: the last refresh still moved" in text
@@ -169,12 +158,6 @@ def test_the_panel(model: Path) -> None:
     assert "rigorous" in bound
     assert "estimate" not in bound
     assert "of the full model" in text
-
-
-def test_when_everything_is_kept(model: Path) -> None:
-    text = " ".join(call("run", model, "--factor-cost", 0).stdout.split())
-    assert "no factor was ignored" in text
-    assert "raise --factor-cost" in text
 
 
 def test_hard_constraints_and_reverse_scores(hard: Path) -> None:
@@ -193,7 +176,7 @@ def test_hard_constraints_and_reverse_scores(hard: Path) -> None:
     assert "bound of leaving out none" in text
 
 
-def test_compare_full(model: Path) -> None:
+def test_compare_with_full_inference(model: Path, tmp_path: Path) -> None:
     """With exact inference where it fits, and with the same solver beside it."""
     words = ["--max-factors", 20, "--compare", "full", "--solver", "bp"]
     content = answer(model, *words)
@@ -216,9 +199,6 @@ def test_compare_full(model: Path) -> None:
     by_exact = answer(model, *words[:-1], "exact")["compare"]
     assert by_exact["same_solver"] is None
     assert by_exact["compared_with"].startswith("Exact(")
-
-
-def test_compare_where_exact_does_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "large.minfer"
     rng = np.random.default_rng(0)
     minfer.write(minfer.FactorGraph.grid(rng.normal(size=(40, 40)), 0.3), path)
@@ -276,23 +256,11 @@ def test_log_z_of_the_full_model_is_not_guessed(model: Path, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_compare_where_the_full_inference_refuses(tmp_path: Path) -> None:
     path = tmp_path / "picture.minfer"
-    assert call("example", "picture", "-o", path).exit_code == 0
+    ok("example", "picture", "-o", path)
     words = ["--max-factors", 10, "--compare", "full", "--solver", "exact", "-q", "x0"]
-    result = call("run", path, *words)
-    assert result.exit_code == 0, result
+    result = ok("run", path, *words)
     assert "no comparison" in result.stdout
     assert "GiB" in answer(path, *words)["compare"]["refused"]
-
-
-def test_explain(model: Path) -> None:
-    words = ["--max-factors", 20, "--explain", "x9", "--explain", "model"]
-    text = call("run", model, *words).stdout
-    for part in ("explain x9", "kept factors that moved it", "by kind", "explain model"):
-        assert part in text
-    content = answer(model, *words)["explain"]
-    assert content["x9"]["variable"] == "x9"
-    assert content["x9"]["n_kept"] + content["x9"]["n_ignored"] == 5
-    assert content["model"]["by_kind"][0]["factors"] == 112
 
 
 @pytest.mark.parametrize("suffix", ["minfer", "uai", "fg"])
@@ -305,7 +273,7 @@ def test_save_reduced(model: Path, tmp_path: Path, suffix: str) -> None:
     assert again["marginals"]["x3"] == [0.0, 1.0]
 
 
-def test_files(model: Path, tmp_path: Path) -> None:
+def test_files_and_explanations(model: Path, tmp_path: Path) -> None:
     mar, pr = tmp_path / "a.MAR", tmp_path / "a.PR"
     content = answer(model, "--max-factors", 20, "--out", mar, "--pr", pr)
     written = np.concatenate(minfer.io.read_mar(mar))
@@ -315,52 +283,28 @@ def test_files(model: Path, tmp_path: Path) -> None:
     result = call("run", model, "--max-factors", 20, "--save-reduced", "-")
     assert result.stdout.startswith("MARKOV\n64\n")
     assert "log Z" in result.stderr
+    words = ["--max-factors", 20, "--explain", "x9", "--explain", "model"]
+    text = call("run", model, *words).stdout
+    for part in ("explain x9", "kept factors that moved it", "by kind", "explain model"):
+        assert part in text
+    content = answer(model, *words)["explain"]
+    assert content["x9"]["variable"] == "x9"
+    assert content["x9"]["n_kept"] + content["x9"]["n_ignored"] == 5
+    assert content["model"]["by_kind"][0]["factors"] == 112
 
 
 def test_strict(model: Path) -> None:
-    words = ["--max-factors", 100, "--max-iters", 1, "--strict"]
-    assert call("run", model, *words).exit_code == 5
-    assert call("run", model, "--max-factors", 20, "--strict").exit_code == 5, "refreshes move it"
-    assert call("run", model, "--max-factors", 20, "--method", "paper", "--strict").exit_code == 0
-    assert call("run", model, "--method", "iterated", "--strict").exit_code == 0
+    for words, code in (
+        ("--max-factors 100 --max-iters 1", 5),
+        ("--max-factors 20", 5),  # refreshes move it
+        ("--max-factors 20 --method paper", 0),
+        ("--method iterated", 0),
+    ):
+        assert call("run", model, *words.split(), "--strict").exit_code == code
+    fails(call("run", model, "--explain", "x99"), 3, "x99")
 
 
 # ---------------------------------------------------------------------- errors
-
-
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (["--method", "magic"], ["--method", "compensated", "magic"]),
-        (["--method", "enumerate"], ["--exact-method enumerate"]),
-        (["--seed-graph", "tree"], ["--seed-graph", "forest"]),
-        (["--score", "loss"], ["--score", "reverse"]),
-        (["--compare", "nothing"], ["--compare", "full"]),
-        (["--max-factors", "-1"], ["--max-factors"]),
-        (["--max-divergence", "-1"], ["--max-divergence"]),
-        (["--factor-cost", "nan"], ["--factor-cost"]),
-        (["--reduce", "--time-limit", "-1"], ["--time-limit must be"]),
-        (["--save-reduced", "small.png"], [".uai", ".minfer"]),
-        (["--save-reduced", "no/folder/a.uai"], ["no/folder"]),
-        (["--save-reduced", "-", "--json"], ["standard output"]),
-        (["--reduce", "--solver", "magic"], ["magic"]),
-    ],
-)
-def test_usage_errors(model: Path, words: list[str], parts: list[str]) -> None:
-    fails(call("run", model, *words), 2, *parts)
-
-
-def test_bad_names(model: Path) -> None:
-    fails(call("run", model, "--explain", "x99"), 3, "x99")
-    fails(call("run", model, "--save-reduced", model), 2, "overwritten")
-
-
-def test_the_exact_solver_keeps_its_option(model: Path, tmp_path: Path) -> None:
-    path = tmp_path / "sprinkler.minfer"
-    assert call("example", "sprinkler", "-o", path).exit_code == 0
-    content = answer(path, "--solver", "exact", "--exact-method", "enumerate")
-    assert "enumerate" in content["solver"]
-    fails(call("run", path, "--solver", "bp", "--exact-method", "enumerate"), 2, "--exact-method")
 
 
 # ---------------------------------------------------------------------- tradeoff
@@ -369,15 +313,20 @@ def test_the_exact_solver_keeps_its_option(model: Path, tmp_path: Path) -> None:
 SWEEP = ["--values", "0,0.2", "--repeats", 1]
 
 
-def test_tradeoff_table(model: Path) -> None:
-    result = call("tradeoff", model, *SWEEP)
-    assert result.exit_code == 0, result
+def test_tradeoff_table_and_reference(model: Path, tmp_path: Path) -> None:
+    result = ok("tradeoff", model, *SWEEP)
     text = " ".join(result.stdout.split())
     for part in ("paper", "compensated", "refreshed", "full BP", "active-set BP", "10 sweeps"):
         assert part in text
     assert "exact marginals" in text
     first = result.stdout.split("\n\n")[0]
     assert "is ahead" in first or "nothing here beats" in first, "the conclusion comes first"
+    mar = tmp_path / "truth.MAR"
+    ok("run", model, "--solver", "exact", "--out", mar)
+    content = json.loads(call("tradeoff", model, *SWEEP, "--json", "--reference", mar).stdout)
+    assert content["reference"] == str(mar)
+    mar.write_text("MAR\n1 2 0.5 0.5\n")
+    fails(call("tradeoff", model, *SWEEP, "--reference", mar), 3, "truth.MAR", "64")
 
 
 @pytest.mark.parametrize(
@@ -412,8 +361,7 @@ def test_tradeoff_files(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     table = tmp_path / "a.csv"
     for name in ("a.png", "a.svg"):
         words = [*SWEEP, "--csv", table, "--picture", tmp_path / name]
-        result = call("tradeoff", model, *words)
-        assert result.exit_code == 0, result
+        ok("tradeoff", model, *words)
         assert (tmp_path / name).stat().st_size > 5000
     rows = list(csv.DictReader(table.open()))
     assert {r["method"] for r in rows} >= {"paper", "full BP"}
@@ -421,32 +369,6 @@ def test_tradeoff_files(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     to_stdout = call("tradeoff", model, *SWEEP, "--csv", "-")
     assert len(list(csv.DictReader(io.StringIO(to_stdout.stdout)))) == len(rows)
     assert "exact marginals" in to_stdout.stderr
-
-
-def test_tradeoff_reference(model: Path, tmp_path: Path) -> None:
-    mar = tmp_path / "truth.MAR"
-    assert call("run", model, "--solver", "exact", "--out", mar).exit_code == 0
-    content = json.loads(call("tradeoff", model, *SWEEP, "--json", "--reference", mar).stdout)
-    assert content["reference"] == str(mar)
-    mar.write_text("MAR\n1 2 0.5 0.5\n")
-    fails(call("tradeoff", model, *SWEEP, "--reference", mar), 3, "truth.MAR", "64")
-
-
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (["--objective", "best"], ["--objective", "min-joint"]),
-        (["--values", "a,b"], ["--values", "a,b"]),
-        (["--values", ","], ["--values"]),
-        (["--values", "0,2"], ["--values", "0 to 1"]),
-        (["--seed-graph", "tree"], ["--seed-graph"]),
-        (["--picture", "a.jpg"], [".png"]),
-        (["--csv", "-", "--json"], ["standard output"]),
-        (["--csv", "no/folder/a.csv"], ["no/folder"]),
-    ],
-)
-def test_tradeoff_usage(model: Path, words: list[str], parts: list[str]) -> None:
-    fails(call("tradeoff", model, *words), 2, *parts)
 
 
 def test_a_missing_plot_library_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -468,7 +390,8 @@ def swept(*points: Point) -> Tradeoff:
 BASELINES = (point("BP", 1.0, 0.1), point("BP", 2.0, 0.01), point("BP", 4.0, 0.0))
 
 
-def test_a_reduced_answer_that_wins() -> None:
+def test_which_reduced_answers_win() -> None:
+    """Sooner but worse than one sweep is no victory, nor is the full model, nor noise."""
     found = swept(*BASELINES, point("ours", 0.5, 0.05, 0.2), point("ours", 1.5, 0.009, 0.4))
     leads = [(lead.point.seconds, lead.rival.seconds, lead.times) for lead in found.ahead]
     assert leads == [(0.5, 2.0, 4.0), (1.5, 4.0, 4.0 / 1.5)]
@@ -476,17 +399,8 @@ def test_a_reduced_answer_that_wins() -> None:
     assert "4.0 times" in found.verdict
     assert "Below a mean error of 0.009" in found.verdict
     assert found.best == (True, False, True, False, True)
-
-
-def test_a_reduced_answer_that_loses() -> None:
-    """Sooner but worse than one sweep is no victory, nor is the full model, nor noise."""
-    for ours in (
-        point("ours", 0.1, 0.5, 0.2),
-        point("ours", 2.5, 0.05, 0.2),
-        point("ours", 0.5, 0.0, 1.0),
-        point("ours", 1.95, 0.01, 0.2),
-    ):
-        found = swept(*BASELINES, ours)
+    for ours in ((0.1, 0.5, 0.2), (2.5, 0.05, 0.2), (0.5, 0.0, 1.0), (1.95, 0.01, 0.2)):
+        found = swept(*BASELINES, point("ours", *ours))
         assert found.ahead == [], ours
         assert found.verdict.startswith("nothing")
 

@@ -18,8 +18,6 @@ from minfer import (
     Components,
     Exact,
     FactorGraph,
-    LogZ,
-    MeanField,
     MinDivergence,
     MinferError,
     MinJoint,
@@ -39,6 +37,7 @@ from minfer.reduction.sources import Join, JoinTemplates, ground
 from minfer_experiments.deletion import delete, deletion_costs
 from oracle import lists, models
 from oracle import truth as naive
+from refused import refused
 
 
 def grid(seed: int = 0, strength: float = 3.0) -> FactorGraph:
@@ -156,6 +155,15 @@ def test_refreshed_to_the_end_it_is_belief_propagation():
         assert result.n_added == 0
         np.testing.assert_allclose(result.marginals.probs, full.probs, atol=1e-6)
         assert result.error_estimates.max() < 1e-6
+    graph = grid(8, strength=2.0)
+    full = BeliefPropagation(tol=1e-10)(graph)
+    result = relax(graph, MinJoint(0.02), recipe=Iterated(max_error=1e-9, rounds=60))
+    assert result.stopped == "the answer stands still"
+    np.testing.assert_allclose(result.marginals.probs, full.probs, atol=1e-5)
+    seconds = [step.seconds for step in result.trace]
+    assert seconds == sorted(seconds)
+    sizes = [step.n_added for step in result.trace]
+    assert sizes == sorted(sizes)
 
 
 @pytest.mark.parametrize("relaxed", [False, True])
@@ -204,6 +212,11 @@ def test_compensation_helps_and_refreshes_help_more():
     errors = [error(), *(error(recipe=Compensated(refreshes=r)) for r in (0, 1, 2))]
     assert errors[0] > 2 * errors[1] > 4 * errors[2]
     assert errors[2] > errors[3]
+    graph = lists.with_globals()["one-of-three-and-pairs"]
+    result = infer(graph, MinJoint(np.inf), recipe=Compensated(refreshes=3))
+    truth = naive.marginals(graph)
+    bare = infer(graph, MinJoint(np.inf)).marginals.probs
+    assert np.abs(result.marginals.probs - truth).max() < 0.3 * np.abs(bare - truth).max()
 
 
 @pytest.mark.drawn
@@ -217,14 +230,6 @@ def test_the_error_estimate_follows_the_error():
             error = np.abs(result.marginals.probs - truth).mean()
             ratios.append(result.mean_error_estimate / error)
     assert 0.4 < np.median(ratios) < 1.5
-
-
-def test_global_factors_keep_their_place():
-    graph = lists.with_globals()["one-of-three-and-pairs"]
-    result = infer(graph, MinJoint(np.inf), recipe=Compensated(refreshes=3))
-    truth = naive.marginals(graph)
-    bare = infer(graph, MinJoint(np.inf)).marginals.probs
-    assert np.abs(result.marginals.probs - truth).max() < 0.3 * np.abs(bare - truth).max()
 
 
 # ------------------------------------------------------------------ scores
@@ -251,7 +256,7 @@ def test_reverse_score_is_the_reverse_divergence(graph):
         assert scores[i] == pytest.approx(expected, rel=1e-7, abs=1e-7)
 
 
-def test_reverse_score_of_a_constraint():
+def test_reverse_score_of_a_constraint_and_of_features():
     """-log P_G(allowed), where the forward gain is infinite."""
     table = [[0.0, -np.inf], [0.0, 0.0]]
     graph = FactorGraph.from_tables([2, 2], [[0], [1], [0, 1]], [[0.0, 0.4], [0.3, 0.0], table])
@@ -266,9 +271,6 @@ def test_reverse_score_of_a_constraint():
     dropped = infer(graph, MinJoint(10.0), Exact(), recipe=Paper(score="reverse"))
     assert dropped.n_forced == dropped.n_added == 0
     assert dropped.divergence == np.inf
-
-
-def test_reverse_score_of_features():
     graph = grid(3)
     seed = seeds.unary(graph)
     m = Exact()(graph.keep(seed))
@@ -331,14 +333,12 @@ def test_recipes_took_the_place_of_flags():
         for flag in ("compensate", "refreshes", "score", "rounds"):
             with pytest.raises(MinferError, match=f"{flag} is a setting of the recipe"):
                 run(grid(), MinJoint(0.1), **{flag: 1})
-        with pytest.raises(MinferError, match="recipe must be"):
-            run(grid(), MinJoint(0.1), recipe="paper")
+        refused(MinferError, "recipe must be", run, grid(), MinJoint(0.1), recipe="paper")
     with pytest.raises(MinferError, match=r"recipe must be Iterated\(\)"):
         relax(grid(), MinJoint(0.1), recipe=Paper())
     with pytest.raises(MinferError, match="costs= goes with one inference"):
         infer(grid(), MinJoint(0.1), recipe=Iterated(), costs=np.ones(grid().n_factors))
-    with pytest.raises(MinferError, match="an objective"):
-        infer(grid(), None, recipe=Iterated())
+    refused(MinferError, "an objective", infer, grid(), None, recipe=Iterated())
     one, other = relax(grid(), MinJoint(0.1)), infer(grid(), MinJoint(0.1), recipe=Iterated())
     np.testing.assert_array_equal(one.marginals.probs, other.marginals.probs)
     assert one.trace
@@ -356,28 +356,6 @@ def test_recipes_took_the_place_of_flags():
 
 
 # ------------------------------------------------------------------ what the result knows
-
-
-@given(models.binary_graphs(max_variables=5, scale=1.0), st.integers(0, 6), st.booleans())
-@settings(max_examples=draws(60))
-def test_bound_and_log_z_of_results(graph, m, compensated):
-    options = {"recipe": Compensated(refreshes=1)} if compensated else {}
-    result = infer(graph, MinDivergence(m), Exact(), **options)
-    part = result.marginals.graph
-    _, p = naive.joint(part)
-    score = naive.log_scores(graph)
-    log_z = naive.log_z(graph)
-    divergence = float((p * (np.log(p) - (score - log_z))).sum())
-    assert result.bound >= divergence - 1e-9
-    assert result.log_z_full_kind is (LogZ.EXACT if result.keep.all() else LogZ.LOWER)
-    assert result.log_z_full <= log_z + 1e-9
-    assert result.log_z_full == pytest.approx(log_z - divergence, abs=1e-8)
-    truth = naive.marginals(graph)
-    sure = result.certified(5.0, work=20_000)
-    assert np.abs(result.marginals.probs - truth).max() <= sure.interval + 1e-12
-    mean_field = infer(graph, MinDivergence(m), MeanField(), **options)
-    assert mean_field.log_z_full_kind is LogZ.LOWER
-    assert mean_field.log_z_full <= log_z + 1e-9
 
 
 @pytest.mark.parametrize(
@@ -426,16 +404,6 @@ def test_rounds_that_still_move_the_answer_are_not_converged():
     assert "time_limit" in timed.advice
 
 
-def test_nothing_stays_behind_of_factors_that_are_kept_at_last():
-    """Corrections of factors that iteration adds later go to the last digit."""
-    rng = np.random.default_rng(1)
-    graph = FactorGraph.grid(rng.normal(size=(3, 3)), rng.normal(size=12) * 200)
-    result = relax(graph, MinDivergence(12), Exact(), recipe=Iterated(rounds=10))
-    assert result.keep.all()
-    assert result.compensation is None
-    np.testing.assert_allclose(result.marginals.probs, naive.marginals(graph), atol=1e-9)
-
-
 def test_results_say_everything_in_plain_values():
     import json
 
@@ -446,9 +414,6 @@ def test_results_say_everything_in_plain_values():
     everything = infer(grid(5), MinJoint(0.0), recipe=Compensated(refreshes=0))
     assert everything.mean_error_estimate == 0.0
     assert everything.compensation is None
-
-
-def test_costs():
     graph = grid(6)
     costs = np.ones(graph.n_factors)
     gains = infer(graph, MinJoint(np.inf)).scores
@@ -458,30 +423,41 @@ def test_costs():
     assert not result.keep[best]
     assert result.gap == 0.0
     assert infer(graph, MinDivergence(5), costs=costs).gap >= 0.0
+    # Corrections of factors that iteration adds later go to the last digit.
+    rng = np.random.default_rng(1)
+    graph = FactorGraph.grid(rng.normal(size=(3, 3)), rng.normal(size=12) * 200)
+    result = relax(graph, MinDivergence(12), Exact(), recipe=Iterated(rounds=10))
+    assert result.keep.all()
+    assert result.compensation is None
+    np.testing.assert_allclose(result.marginals.probs, naive.marginals(graph), atol=1e-9)
 
 
 # ------------------------------------------------------------------ iteration
 
 
-def test_relax_stops_when_nothing_is_worth_adding():
+def test_relax_stops_for_reasons():
     graph = grid(7)
     result = relax(graph, MinJoint(0.05), recipe=Iterated(compensate=False))
     assert result.stopped == "nothing left is worth adding"
     scores = factor_gains(graph, result.marginals, result.keep)
     assert (scores[~result.keep] < 0.05).all()
     assert len(result.trace) >= 1
-
-
-def test_relax_ends_at_belief_propagation():
-    graph = grid(8, strength=2.0)
-    full = BeliefPropagation(tol=1e-10)(graph)
-    result = relax(graph, MinJoint(0.02), recipe=Iterated(max_error=1e-9, rounds=60))
-    assert result.stopped == "the answer stands still"
-    np.testing.assert_allclose(result.marginals.probs, full.probs, atol=1e-5)
-    seconds = [step.seconds for step in result.trace]
-    assert seconds == sorted(seconds)
-    sizes = [step.n_added for step in result.trace]
-    assert sizes == sorted(sizes)
+    graph = grid(11)
+    result = relax(graph, MinDivergence(24), Exact(), recipe=Iterated(max_bound=0.5))
+    assert result.stopped == "the bound is within its limit"
+    assert result.trace[-1].bound <= 0.5
+    assert result.bound == result.trace[-1].bound
+    # A complete graph of 40 variables: exact inference fits while the kept part is a forest.
+    rng = np.random.default_rng(16)
+    a, b = np.triu_indices(40, 1)
+    edges = np.stack([a, b], axis=1)
+    graph = FactorGraph.pairwise(rng.normal(size=40), edges, rng.normal(size=780))
+    result = relax(
+        graph, MinDivergence(780), Exact(max_gib=1e-6), recipe=Iterated(compensate=False)
+    )
+    assert "refused" in result.stopped
+    assert np.isfinite(result.marginals.probs).all()
+    assert result.n_added < 780
 
 
 @pytest.mark.parametrize("compensate", [False, True])
@@ -510,39 +486,11 @@ def test_relax_under_a_time_limit():
     assert steps == list(result.trace)
     assert result.stopped == "the time is up" or result.keep.all()
     assert np.isfinite(result.marginals.probs).all()
-
-
-def test_relax_returns_what_it_has_when_the_solver_refuses():
-    """A complete graph of 40 variables: exact inference fits while the kept part is a forest."""
-    rng = np.random.default_rng(16)
-    a, b = np.triu_indices(40, 1)
-    edges = np.stack([a, b], axis=1)
-    graph = FactorGraph.pairwise(rng.normal(size=40), edges, rng.normal(size=780))
-    result = relax(
-        graph, MinDivergence(780), Exact(max_gib=1e-6), recipe=Iterated(compensate=False)
-    )
-    assert "refused" in result.stopped
-    assert np.isfinite(result.marginals.probs).all()
-    assert result.n_added < 780
-
-
-def test_relax_until_the_bound_is_met():
-    graph = grid(11)
-    result = relax(graph, MinDivergence(24), Exact(), recipe=Iterated(max_bound=0.5))
-    assert result.stopped == "the bound is within its limit"
-    assert result.trace[-1].bound <= 0.5
-    assert result.bound == result.trace[-1].bound
-
-
-def test_relax_holds_solvers_to_the_time():
     graph = grid(12)
     result = relax(
         graph, MinJoint(0.0), BeliefPropagation(time_limit=50.0), recipe=Iterated(time_limit=20.0)
     )
     assert result.status is Status.CONVERGED
-    for bad in ({"rounds": 0}, {"time_limit": -1.0}):
-        with pytest.raises(MinferError):
-            relax(graph, MinJoint(0.0), recipe=Iterated(**bad))
 
 
 # ------------------------------------------------------------------ edge deletion

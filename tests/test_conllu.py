@@ -26,19 +26,10 @@ from minfer.parsing.conllu import (
     tree_fault,
     write_conllu,
 )
-from minfer.parsing.evaluation import (
-    Scores,
-    bootstrap_difference,
-    evaluate,
-    is_punctuation,
-)
-from minfer.parsing.projective import (
-    count_trees,
-    is_projective,
-    lift,
-    non_projective_arcs,
-)
+from minfer.parsing.evaluation import Scores, bootstrap_difference, evaluate, is_punctuation
+from minfer.parsing.projective import count_trees, is_projective, lift, non_projective_arcs
 from oracle import lists
+from refused import refused
 
 TREEBANKS = sorted((lists.UAI.parent / "treebanks").glob("*/*.conll*.gz"))
 needs_treebanks = pytest.mark.skipif(
@@ -135,13 +126,6 @@ def test_reads_what_people_have(data, chunk, tmp_path, monkeypatch):
     assert texts(read_conllu(io.BytesIO(data))) == PLAIN
 
 
-def test_line_numbers_count_empty_lines():
-    text = "\n\n" + PLAIN.replace("\n\n", "\n\n\n\n") + "\n\n" + table("1 0")
-    lines = text.split("\n")
-    for sentence in read_text(text):
-        assert lines[sentence.line - 1] == sentence.text.split("\n")[0]
-
-
 def test_standard_input_and_output():
     code = (
         "from minfer.parsing.conllu import read_conllu, write_conllu; "
@@ -150,10 +134,7 @@ def test_standard_input_and_output():
     data = gzip.compress(PLAIN.encode())
     out = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True)
     assert out.stdout == PLAIN.encode()
-
-
-def test_pipes_are_not_held_back():
-    """A sentence comes out before the next one has been written."""
+    # A sentence comes out before the next one has been written.
     code = (
         "from minfer.parsing.conllu import read_conllu\n"
         "for s in read_conllu('-'): print(len(s), flush=True)"
@@ -178,7 +159,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     assert peak < 0.8e6  # the file has 1.4e6 bytes
 
 
-def test_dialects():
+def test_dialects_unparsed_and_odd_input():
     (sentence,) = read_text(CONLLX, multi_root=True)
     assert sentence.dialect == "conllx"
     assert (sentence.upos[0], sentence.xpos[0]) == ("P", "PP")
@@ -187,29 +168,19 @@ def test_dialects():
     assert "A=1" in str(sentence.with_parse(misc={"A": ["1"] * 3}))  # column 10 is free
     with_labels = CONLLX.replace("subj\t_\t_", "subj\t2\tsubj")
     (sentence,) = read_text(with_labels, multi_root=True)
-    with pytest.raises(FormatError, match="PDEPREL"):
-        sentence.with_parse(misc={"A": ["1"] * 3})
-
-
-def test_unparsed_input():
+    refused(FormatError, "PDEPREL", sentence.with_parse, misc={"A": ["1"] * 3})
     (sentence,) = read_text(table("1 _", "2 _"))
     assert sentence.heads is None
     assert sentence.with_parse([2, 0]).heads.tolist() == [2, 0]
     made = Sentence.from_forms(["a", "b"], upos=["X", "X"], xpos=["Y", "Z"])
     assert made.heads is None
     assert read_text(texts([made]))[0].xpos == ("Y", "Z")
-    with pytest.raises(ModelError, match="at least one"):
-        Sentence.from_forms([])
-
-
-def test_long_sentences():
-    n = 1500
-    (sentence,) = read_text(table(*[f"{k} {k - 1}" for k in range(1, n + 1)]))
-    assert sentence.heads.tolist() == list(range(n))
-    assert str(sentence.with_parse(sentence.heads)) == sentence.text
-    with_range = table("1-2 _", *[f"{k} {k - 1}" for k in range(1, n + 1)])
-    (sentence,) = read_text(with_range)
-    assert texts([sentence.with_parse(sentence.heads)]) == with_range
+    refused(ModelError, "at least one", Sentence.from_forms, [])
+    assert read_text(table("1 0", "2 0"), multi_root=True)[0].heads.tolist() == [0, 0]
+    text = "\n\n" + PLAIN.replace("\n\n", "\n\n\n\n") + "\n\n" + table("1 0")
+    lines = text.split("\n")  # of which empty ones count
+    for sentence in read_text(text):
+        assert lines[sentence.line - 1] == sentence.text.split("\n")[0]
 
 
 # ------------------------------------------------------------------ errors
@@ -298,40 +269,22 @@ def test_any_bytes_are_read_or_refused(edits):
             assert "<stream>: line " in str(sentence.error)
 
 
-def test_several_roots_on_request():
-    assert read_text(table("1 0", "2 0"), multi_root=True)[0].heads.tolist() == [0, 0]
-
-
 def test_errors_of_the_file(tmp_path, monkeypatch):
-    with pytest.raises(FormatError, match=r"cannot read .*nowhere"):
-        next(read_conllu(tmp_path / "nowhere"))
     packed = gzip.compress(PLAIN.encode())
-    with pytest.raises(FormatError, match="ends too early"):
-        list(read_conllu(io.BytesIO(packed[:-12])))
-    with pytest.raises(FormatError, match="corrupt gzip"):
-        list(read_conllu(io.BytesIO(packed[:20] + b"xxxx" + packed[24:])))
-    with pytest.raises(SettingsError, match="on_error"):
-        read_conllu("-", on_error="stop")
-    with pytest.raises(SettingsError, match="dialect"):
-        read_conllu("-", dialect="conll09")
+    refused(SettingsError, "on_error", read_conllu, "-", on_error="stop")
+    refused(SettingsError, "dialect", read_conllu, "-", dialect="conll09")
     monkeypatch.setattr(treebank, "MAX_SENTENCE", 1000)
-    with pytest.raises(FormatError, match="no empty line"):
-        list(read_conllu(io.BytesIO(b"x\n" * 1000), on_error="keep"))
-    with pytest.raises(FormatError, match="this is not text"):
-        list(read_conllu(io.BytesIO(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), on_error="keep"))
-    with pytest.raises(FormatError, match="UTF-16"):
-        list(read_conllu(io.BytesIO(PLAIN.encode("utf-16")), on_error="keep"))
-    assert list(read_conllu(io.BytesIO(b""))) == []
-    assert list(read_conllu(io.BytesIO(b"\n\n"))) == []
-
-
-def test_a_failed_run_leaves_the_old_file(tmp_path):
-    out = tmp_path / "out.conllu"
-    out.write_text("old")
-    with pytest.raises(FormatError):
-        write_conllu(read_conllu(io.StringIO(PLAIN + table("1 1"))), out)
-    assert out.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [out]
+    for data, words in (
+        (tmp_path / "nowhere", r"cannot read .*nowhere"),
+        (packed[:-12], "ends too early"),
+        (packed[:20] + b"xxxx" + packed[24:], "corrupt gzip"),
+        (b"x\n" * 1000, "no empty line"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "this is not text"),
+        (PLAIN.encode("utf-16"), "UTF-16"),
+    ):
+        source = io.BytesIO(data) if isinstance(data, bytes) else data
+        refused(FormatError, words, list, read_conllu(source, on_error="keep"))
+    assert list(read_conllu(io.BytesIO(b""))) == list(read_conllu(io.BytesIO(b"\n\n"))) == []
 
 
 # ------------------------------------------------------------------ writing
@@ -353,9 +306,6 @@ def test_a_parse_changes_its_columns_only():
     assert read_text(texts([tagged]))[0].columns == tagged.columns
     assert pickle.loads(pickle.dumps(tagged)).columns == tagged.columns
     assert str(second.with_parse([0])) == str(second)
-
-
-def test_misc_is_added_to():
     first, _ = read_text(PLAIN)
     parsed = first.with_parse(misc={"Prob": ["0.5"] * 6 + [None], "Next": list("0123456")})
     assert parsed.misc[0] == "Prob=0.5|Next=0"
@@ -382,11 +332,10 @@ def test_misc_is_added_to():
     ],
 )
 def test_wrong_parses_are_refused(options, message):
-    with pytest.raises(ModelError, match=message):
-        read_text(PLAIN)[0].with_parse(**options)
+    refused(ModelError, message, read_text(PLAIN)[0].with_parse, **options)
 
 
-def test_targets(tmp_path):
+def test_targets_and_a_failed_run(tmp_path):
     sentences = read_text(PLAIN)
     assert write_conllu(sentences, tmp_path / "a.conllu") == 2
     assert (tmp_path / "a.conllu").read_bytes() == PLAIN.encode()
@@ -397,13 +346,11 @@ def test_targets(tmp_path):
     write_conllu([*sentences, broken], binary)
     assert binary.getvalue() == PLAIN.encode() + b"\xff\n\n"
     assert "\ufffd" in texts([broken])
-
-
-def test_blocks_can_be_parsed_elsewhere():
-    blocks = list(treebank.read_blocks(io.StringIO(PLAIN)))
-    sentences = [parse_sentence(b.data, line=b.line) for b in blocks]
-    assert [str(s) for s in sentences] == PLAIN.rstrip("\n").split("\n\n")
-    assert parse_sentence(PLAIN.split("\n\n")[0] + "\n\n").forms == sentences[0].forms
+    out = tmp_path / "out.conllu"
+    out.write_text("old")
+    refused(FormatError, "", write_conllu, read_conllu(io.StringIO(PLAIN + table("1 1"))), out)
+    assert out.read_text() == "old"
+    assert {path.suffix for path in tmp_path.iterdir()} == {".conllu", ".gz"}
 
 
 # ------------------------------------------------------------------ projectivity
@@ -444,8 +391,8 @@ def naive_lift(heads):
     return heads
 
 
-@given(trees())
-def test_lifting(heads):
+@given(trees(), trees(max_words=20, single_root=True))
+def test_lifting(heads, rooted):
     assert tree_fault(heads, multi_root=True) is None
     arcs = naive_non_projective(heads)
     assert non_projective_arcs(heads) == arcs
@@ -457,28 +404,21 @@ def test_lifting(heads):
     assert lifted.tolist() == naive_lift(heads)
     assert arcs or lifted.tolist() == heads
     assert all(descends(heads, m, h) for m, h in enumerate(lifted.tolist(), 1))
+    kept = lift(rooted).tolist()
+    assert (kept.count(0), kept.index(0)) == (1, rooted.index(0))
 
 
-@given(trees(max_words=20, single_root=True))
-def test_lifting_keeps_the_root(heads):
-    lifted = lift(heads).tolist()
-    assert lifted.count(0) == 1
-    assert lifted.index(0) == heads.index(0)
-
-
-def test_projectivity_of_no_tree():
+def test_trees_that_are_none_and_counts_of_trees():
     for function in (is_projective, lift, non_projective_arcs):
-        with pytest.raises(ModelError, match="cycle"):
-            function([2, 1])
+        refused(ModelError, "cycle", function, [2, 1])
     assert is_projective([])
     assert lift([]).shape == (0,)
-
-
-def test_tree_counts():
     counts = count_trees([[2, 0], [0, 0], [3, 4, 0, 3]])
     assert (counts.sentences, counts.words, counts.longest, counts.several_roots) == (3, 8, 4, 1)
     assert (counts.non_projective, counts.arcs, counts.lifted) == (1, 1, 1)
     assert count_trees([]).sentences == 0
+    assert all(map(is_punctuation, [".", "...", "«", "''", "-", "—", "¿", "%"]))
+    assert not any(map(is_punctuation, ["$", "+", "`", "a.", "", "^", "€"]))
 
 
 # ------------------------------------------------------------------ evaluation
@@ -535,27 +475,17 @@ def test_scores_against_a_naive_count(sentences, by, subtypes):
     assert evaluate(gold, gold).exact_labelled == 100
 
 
-def test_punctuation_is_category_p():
-    assert all(map(is_punctuation, [".", "...", "«", "''", "-", "—", "¿", "%"]))
-    assert not any(map(is_punctuation, ["$", "+", "`", "a.", "", "^", "€"]))
-
-
 def test_evaluation_refuses_other_sentences():
     gold = read_text(table("1 0", "2 1") + table("1 0"))
-    with pytest.raises(ModelError, match="treebank has more sentences than the 1"):
-        evaluate(gold, gold[:1])
-    with pytest.raises(ModelError, match="parse has more"):
-        evaluate(gold[:1], gold)
+    refused(ModelError, "treebank has more sentences than the 1", evaluate, gold, gold[:1])
+    refused(ModelError, "parse has more", evaluate, gold[:1], gold)
     with pytest.raises(ModelError, match=r"sentence 1 \(line 1 and line 4\) has 2 words"):
         evaluate(gold[:1], gold[1:])
     with pytest.raises(ModelError, match="word 2 is 'w2' in the treebank, 'x'"):
         evaluate(gold[:1], [Sentence.from_forms(["w1", "x"])])
-    with pytest.raises(ModelError, match="parse has no heads"):
-        evaluate(gold[1:], [Sentence.from_forms(["w1"])])
-    with pytest.raises(ModelError, match="treebank has no heads"):
-        evaluate([Sentence.from_forms(["w1"])], gold[1:])
-    with pytest.raises(SettingsError, match="form or upos"):
-        evaluate(gold, gold, punctuation="xpos")
+    refused(ModelError, "parse has no heads", evaluate, gold[1:], [Sentence.from_forms(["w1"])])
+    refused(ModelError, "treebank has no heads", evaluate, [Sentence.from_forms(["w1"])], gold[1:])
+    refused(SettingsError, "form or upos", evaluate, gold, gold, punctuation="xpos")
 
 
 def test_bootstrap_of_a_difference():
@@ -577,21 +507,14 @@ def test_bootstrap_of_a_difference():
     same = bootstrap_difference(a, a, 1, n=10, measure="exact")
     assert (same.difference, same.low, same.high) == (0, 0, 0)
     assert str(same) == "+0.00 [+0.00, +0.00] (95 %)"
-    with pytest.raises(ModelError, match="same sentences"):
-        bootstrap_difference(a, Scores(b.counts[1:]), 1)
+    refused(ModelError, "same sentences", bootstrap_difference, a, Scores(b.counts[1:]), 1)
     with pytest.raises(ModelError, match="no words"):
         bootstrap_difference(Scores(a.counts[:0]), Scores(a.counts[:0]), 1)
-    with pytest.raises(SettingsError, match="level"):
-        bootstrap_difference(a, b, 1, level=95)
-    with pytest.raises(SettingsError, match="unknown measure"):
-        a.of("mla")
+    refused(SettingsError, "level", bootstrap_difference, a, b, 1, level=95)
+    refused(SettingsError, "unknown measure", a.of, "mla")
 
 
 # ------------------------------------------------------------------ real treebanks
-
-
-def treebank_path(name):
-    return next(path for path in TREEBANKS if path.name.startswith(name))
 
 
 @pytest.mark.parametrize("path", TREEBANKS, ids=lambda p: p.name.partition(".")[0])
@@ -622,6 +545,7 @@ def test_treebanks_come_back_byte_for_byte(path):
     ],
 )
 def test_counts_of_treebanks(name, sentences, words, longest, non_projective, lifted):
-    counts = count_trees(s.heads for s in read_conllu(treebank_path(name)))
+    path = next(path for path in TREEBANKS if path.name.startswith(name))
+    counts = count_trees(s.heads for s in read_conllu(path))
     assert (counts.sentences, counts.words, counts.longest) == (sentences, words, longest)
     assert (counts.non_projective, counts.lifted) == (non_projective, lifted)

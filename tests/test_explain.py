@@ -18,7 +18,6 @@ from minfer import (
     MinJoint,
     infer,
 )
-from minfer.reduction import seeds
 from minfer.reduction.explain import explain, explain_model
 from minfer.reduction.recipes import Compensated
 from oracle import lists
@@ -35,9 +34,6 @@ def random_tree(rng: np.random.Generator, n: int = 7) -> FactorGraph:
     return FactorGraph.from_tables(
         states, scopes, [rng.normal(size=[states[v] for v in s]) for s in scopes]
     )
-
-
-# ------------------------------------------------------------------ naive twins
 
 
 def naive_message(table, cavities, axis):
@@ -96,9 +92,6 @@ def naive_effect(result, i, v):
     return moved[state] / moved.sum() - p[axis][state]
 
 
-# ------------------------------------------------------------------ one variable
-
-
 def test_in_a_tree_a_kept_factor_moved_what_its_removal_undoes():
     rng = np.random.default_rng(0)
     for _ in range(5):
@@ -137,7 +130,7 @@ def test_effects_against_loops(name, how):
             assert row.seed == result.seed[i]
 
 
-def test_the_largest_effects_come_first():
+def test_the_largest_effects_come_first_in_words_and_dictionaries():
     graph = FactorGraph.pairwise(
         [0.1] * 6, [[0, v] for v in range(1, 6)], [0.1, -2.0, 0.5, 3.0, 0.0]
     )
@@ -149,28 +142,6 @@ def test_the_largest_effects_come_first():
     assert len(sizes) == 2
     assert (found.n_kept, found.n_ignored) == (3, 3)
     assert explain(result, 0, top=0).kept == ()
-
-
-def test_a_factor_that_left_its_message_has_nothing_to_add():
-    """With one ignored factor, compensation leaves all of its message but the seed's error."""
-    graph = FactorGraph.pairwise([1.0, -0.5], [[0, 1]], [1.5])
-    plain = explain(infer(graph, MinDivergence(0), EXACT), 0)
-    left = explain(infer(graph, MinDivergence(0), EXACT, recipe=Compensated(refreshes=3)), 0)
-    assert abs(plain.ignored[0].effect) > 0.05
-    assert abs(left.ignored[0].effect) < 1e-3
-
-
-def test_global_factors_are_counted_only():
-    graph = lists.with_globals()["one-of-three-and-pairs"]
-    result = infer(graph, MinDivergence(1))
-    found = explain(result, 0)
-    assert found.n_global == 1
-    assert "global" in str(found)
-    assert explain(result, 3).n_global == 0
-    assert explain_model(result).by_kind[0].factors == 2
-
-
-def test_words_and_dictionaries():
     graph = lists.graphs()["grid"]
     result = infer(graph, MinDivergence(3), recipe=Compensated(refreshes=0))
     found = explain(result, "x4")
@@ -187,9 +158,13 @@ def test_words_and_dictionaries():
             explain(result, bad)
     with pytest.raises(MinferError):
         explain(result, 0, top=-1)
-
-
-# ------------------------------------------------------------------ the whole model
+    graph = lists.with_globals()["one-of-three-and-pairs"]
+    result = infer(graph, MinDivergence(1))
+    found = explain(result, 0)
+    assert found.n_global == 1
+    assert "global" in str(found)
+    assert explain(result, 3).n_global == 0
+    assert explain_model(result).by_kind[0].factors == 2
 
 
 @pytest.mark.parametrize("name", LOOPY)
@@ -211,16 +186,6 @@ def test_shares_against_counting(name):
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_uncertain_variables_keep_more():
-    rng = np.random.default_rng(3)
-    graph = FactorGraph.grid(8 * rng.normal(size=(12, 12)), 1.0)
-    found = explain_model(infer(graph, MinDivergence(60), seed=seeds.unary))
-    shares = [s.share for s in found.by_certainty]
-    assert len(shares) == 4
-    assert shares[0] > 2 * shares[-1]
-    assert "by kind" in str(found)
-
-
 def test_what_ignored_factors_left_behind_is_told():
     """No pair of the variable is kept: what moved it is what the ignored ones left behind."""
     model = FactorGraph.pairwise([1.0, 0.2, -1.0], [[0, 1], [1, 2]], [2.0, 0.7])
@@ -233,6 +198,12 @@ def test_what_ignored_factors_left_behind_is_told():
     assert found.left[0].effect == pytest.approx(p[1] - without)
     assert "left behind" in str(found)
     assert explain(infer(model, MinDivergence(0)), "x1").left == ()
+    # With one ignored factor, compensation leaves all of its message but the seed's error.
+    graph = FactorGraph.pairwise([1.0, -0.5], [[0, 1]], [1.5])
+    plain = explain(infer(graph, MinDivergence(0), EXACT), 0)
+    left = explain(infer(graph, MinDivergence(0), EXACT, recipe=Compensated(refreshes=3)), 0)
+    assert abs(plain.ignored[0].effect) > 0.05
+    assert abs(left.ignored[0].effect) < 1e-3
 
 
 def test_a_clause_leaves_behind_what_its_table_does():

@@ -20,6 +20,7 @@ from minfer.errors import SettingsError
 from minfer.examples import sprinkler
 from minfer.report.cards import GAP, Drawing, layered, spread
 from oracle import models
+from refused import refused
 from test_cli import call, fails
 from test_report import EVIL, data_of
 
@@ -81,7 +82,7 @@ def test_models_without_direction_do_not_overlap(scopes: list[set[int]]) -> None
     assert len(drawing.dots) == len({tuple(sorted(s)) for s in scopes if len(s) > 2})
 
 
-def test_large_models_are_drawn_too() -> None:
+def test_large_models_and_none_are_drawn_too() -> None:
     rng = np.random.default_rng(0)
     parents = [
         sorted({int(p) for p in rng.integers(max(0, v - 40), v, 2)}) if v else []
@@ -93,16 +94,13 @@ def test_large_models_are_drawn_too() -> None:
     drawing = spread(scopes, sizes)
     assert overlaps(drawing, sizes) == 0
     assert {v for a, b, _ in drawing.edges for v in (a, b)} == set(range(600))
-
-
-def test_nothing_to_draw() -> None:
     for drawing in (layered([], np.zeros((0, 2))), spread([], np.zeros((0, 2)))):
         assert drawing.size == (0, 0)
     assert "<!DOCTYPE html>" in minfer.explore(FactorGraph.empty([])).html
     assert data_of(minfer.explore(FactorGraph.empty([1, 2, 3])).html)["engine"]["fixed"][0] == 0
 
 
-def test_the_data_are_the_model() -> None:
+def test_the_data_are_the_model_and_its_evidence() -> None:
     graph = models.network(np.random.default_rng(0), 9, 0.3, exactly=True)
     top = int(np.argmax(Exact()(graph)["v3"]))
     data = data_of(minfer.explore(graph, {"v3": f"s{top}"}, title="drawn").html)
@@ -121,9 +119,6 @@ def test_the_data_are_the_model() -> None:
     for scope, clique, at in zip(engine["scopes"], engine["clique_of"], engine["at"]):
         assert set(scope) <= set(engine["cliques"][clique])
         assert at + np.prod([engine["card"][v] for v in scope]) <= len(tables)
-
-
-def test_evidence_by_any_name_and_only_where_nothing_else_was_said() -> None:
     graph = sprinkler()
     name = graph.name(1)
     shown = data_of(minfer.explore(graph.with_evidence({name: 1}), {0: 0}).html)
@@ -138,21 +133,43 @@ def test_the_page_needs_nothing_from_outside() -> None:
     page = minfer.explore(sprinkler()).html
     assert not re.findall(r"https?:(?!//www.w3.org/2000/svg)", page)
     assert "default-src 'none'" in page
+    graph = FactorGraph.named({EVIL[0]: 2, '"><b>': 2}, {(EVIL[0], '"><b>'): np.eye(2)})
+    page = minfer.explore(graph)
+    frame = page._repr_html_()
+    (source,) = re.findall(r'srcdoc="([^"]*)"', frame)
+    assert html.unescape(source) == page.html
+    assert "<b>" not in frame
+    assert "allow-same-origin" not in frame
+    assert len(repr(page)) < 100
 
 
 def test_refusals_say_what_to_do() -> None:
     rng = np.random.default_rng(0)
     wide = FactorGraph.grid(rng.normal(size=(25, 25)), 0.3)
-    with pytest.raises(RefusedError, match=r"cells.*minfer run"):
-        minfer.explore(wide)
+    refused(RefusedError, r"cells.*minfer run", minfer.explore, wide)
     with pytest.raises(RefusedError, match=r"2,000 variables.*targets="):
         minfer.explore(FactorGraph.empty([2] * 2000))
-    with pytest.raises(EvidenceError, match="nobody"):
-        minfer.explore(sprinkler(), {"nobody": 1})
+    refused(EvidenceError, "nobody", minfer.explore, sprinkler(), {"nobody": 1})
     with pytest.raises(ModelError):
         minfer.explore("model.uai")  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="title"):
         minfer.explore(sprinkler(), title=3)  # type: ignore[arg-type]
+    zero = [[0.0, -np.inf], [-np.inf, 0.0]]
+    odd = [[-np.inf, 0.0], [0.0, -np.inf]]
+    scopes = [[0, 1], [1, 2], [0, 2]]
+    with pytest.raises(ContradictionError):
+        minfer.explore(FactorGraph.from_tables([2, 2, 2], scopes, [odd, odd, odd]))
+    same = FactorGraph.from_tables([2, 2, 2], scopes, [zero, zero, zero])
+    refused(ContradictionError, "", minfer.explore, same, {0: 0, 2: 1})
+    rng = np.random.default_rng(0)
+    wide = FactorGraph.grid(rng.normal(size=(25, 25)), 0.3)
+    refused(RefusedError, r"targets=.*fix=True.*minfer run", minfer.explore, wide)
+    wall = {25 * r + 8: 1 for r in range(25)} | {25 * r + 16: 0 for r in range(25)}
+    assert len(data_of(minfer.explore(wide, wall, fix=True).html)["names"]) == 625
+    part = minfer.explore(wide, wall, fix=True, targets=[0])
+    assert len(data_of(part.html)["names"]) == 9 * 25
+    with pytest.raises(RefusedError, match=r"cells, .*; join states, or use"):
+        minfer.explore(wide, targets=[0], fix=True)
 
 
 def test_targets_and_fixed_evidence_make_it_smaller(tmp_path: Path) -> None:
@@ -176,47 +193,11 @@ def test_targets_and_fixed_evidence_make_it_smaller(tmp_path: Path) -> None:
     for wrong in ([], "ab", 3):
         with pytest.raises(SettingsError, match="target"):
             minfer.explore(chain, targets=wrong)  # type: ignore[arg-type]
-    with pytest.raises(ModelError, match="'z'"):
-        minfer.explore(chain, targets=["z"])
+    refused(ModelError, "'z'", minfer.explore, chain, targets=["z"])
     model, page = tmp_path / "chain.minfer", tmp_path / "page.html"
     minfer.write(chain, model)
     call("explore", model, "-o", page, "--targets", "d", "-e", "c=yes", "--fix")
     assert data_of(page.read_text("utf-8"))["names"] == ["c", "d"]
-
-
-def test_a_model_that_is_too_large_fits_once_it_is_cut() -> None:
-    rng = np.random.default_rng(0)
-    wide = FactorGraph.grid(rng.normal(size=(25, 25)), 0.3)
-    with pytest.raises(RefusedError, match=r"targets=.*fix=True.*minfer run"):
-        minfer.explore(wide)
-    wall = {25 * r + 8: 1 for r in range(25)} | {25 * r + 16: 0 for r in range(25)}
-    assert len(data_of(minfer.explore(wide, wall, fix=True).html)["names"]) == 625
-    part = minfer.explore(wide, wall, fix=True, targets=[0])
-    assert len(data_of(part.html)["names"]) == 9 * 25
-    with pytest.raises(RefusedError, match=r"cells, .*; join states, or use"):
-        minfer.explore(wide, targets=[0], fix=True)
-
-
-def test_contradictions_are_told_at_once() -> None:
-    zero = [[0.0, -np.inf], [-np.inf, 0.0]]
-    odd = [[-np.inf, 0.0], [0.0, -np.inf]]
-    scopes = [[0, 1], [1, 2], [0, 2]]
-    with pytest.raises(ContradictionError):
-        minfer.explore(FactorGraph.from_tables([2, 2, 2], scopes, [odd, odd, odd]))
-    same = FactorGraph.from_tables([2, 2, 2], scopes, [zero, zero, zero])
-    with pytest.raises(ContradictionError):
-        minfer.explore(same, {0: 0, 2: 1})
-
-
-def test_a_notebook_gets_the_page_in_a_frame() -> None:
-    graph = FactorGraph.named({EVIL[0]: 2, '"><b>': 2}, {(EVIL[0], '"><b>'): np.eye(2)})
-    page = minfer.explore(graph)
-    frame = page._repr_html_()
-    (source,) = re.findall(r'srcdoc="([^"]*)"', frame)
-    assert html.unescape(source) == page.html
-    assert "<b>" not in frame
-    assert "allow-same-origin" not in frame
-    assert len(repr(page)) < 100
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -231,12 +212,8 @@ def test_the_command(tmp_path: Path) -> None:
     assert data_of(page.read_text("utf-8"))["title"] == "<b>"
     assert "&lt;b&gt;</h1>" in page.read_text("utf-8")
     assert call("explore", model, "-o", "-").stdout.startswith("<!DOCTYPE html>")
-
-
-def test_the_command_refuses_before_it_works(tmp_path: Path) -> None:
-    model = tmp_path / "sprinkler.minfer"
     minfer.write(sprinkler(), model)
-    page = tmp_path / "page.html"
+    page = tmp_path / "another.html"
     fails(call("explore", model), 2, "--out")
     fails(call("explore", model, "-o", tmp_path / "page.txt"), 2, ".html")
     fails(call("explore", model, "-o", tmp_path / "nowhere" / "page.html"), 2, "nowhere")

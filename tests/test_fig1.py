@@ -29,9 +29,6 @@ def curves(rows):
     return Curves(rows)
 
 
-# ------------------------------------------------------------------ (a) relative size
-
-
 @pytest.mark.parametrize("method", ["MinSize", "MinDivergence", "MinJoint", "residual, refreshed"])
 def test_half_is_kept_where_the_parameters_are_set(curves, method):
     assert curves.at(method, 5.0, "size") == pytest.approx(0.5, abs=1e-3)
@@ -43,16 +40,10 @@ def test_sorting_picks_the_same_factors(curves, method):
         np.testing.assert_array_equal(curves(method, field), curves(f"{method}, sorted", field))
 
 
-# ------------------------------------------------------------------ (b) error
-
-
-def test_min_size_gets_less_accurate(curves):
+def test_min_size_gets_less_accurate_and_min_joint_corrects_less_of_the_seed(curves):
     """Not what section 5.1 says: the fewer factors are not sufficient."""
     assert curves.at("MinSize", 12.0, "error") > 1.2 * curves.at("MinSize", 5.0, "error")
-
-
-def test_min_joint_corrects_less_and_less_of_the_seed(curves):
-    """Its error stays while the seed's falls: pixels that the seed gets wrong with confidence."""
+    # Its error stays while the seed's falls: pixels that the seed gets wrong with confidence.
     left = curves("MinJoint", "error") / curves("seed", "error")
     assert left[-1] > 1.5 * left[ALPHAS.index(5.0)]
     assert curves.at("MinJoint", 12.0, "error") > 0.02
@@ -68,15 +59,9 @@ def test_compensation_makes_the_same_factors_sufficient(curves):
     assert (curves("MinJoint, compensated", "error")[high] < 0.004).all()
     assert (curves("MinJoint, refreshed", "error")[high] < 0.001).all()
     assert (curves("MinJoint, compensated", "error")[high] < plain / 5).all()
-
-
-def test_pixels_are_as_right_as_by_full_inference(curves):
     full = curves("full", "accuracy")
     assert (curves("residual, refreshed", "accuracy") > full - 0.003).all()
     assert curves.at("MinSize", 12.0, "accuracy") < full[-1] - 0.01, "unlike the plain method"
-
-
-# ------------------------------------------------------------------ (c) speed
 
 
 @pytest.mark.parametrize("method", ["MinSize", "MinJoint"])
@@ -88,20 +73,14 @@ def test_the_second_inference_gets_cheaper(curves, method):
     assert (curves("seed", "swept") == 0).all()
 
 
-def test_half_the_factors_take_about_half_the_sweeping(curves):
+def test_half_the_factors_take_half_the_sweeping_and_stopping_early_is_a_baseline(curves):
     """Half, and the share of the sweep that confirms each run."""
     assert (curves("MinDivergence", "swept") < 0.6 * curves("full", "swept")).all()
-
-
-def test_stopping_early_is_a_baseline(curves):
-    """Two full sweeps leave less error than any plain objective, at alpha 5 and beyond."""
+    # Two full sweeps leave less error than any plain objective, at alpha 5 and beyond.
     for alpha in (5.0, 8.0, 12.0):
         stopped = curves.at("full, 2 sweeps", alpha, "error")
         for method in ("MinSize", "MinDivergence", "MinJoint"):
             assert stopped < curves.at(method, alpha, "error")
-
-
-# ------------------------------------------------------------------ exact marginals
 
 
 def test_strips_against_exact_marginals():
@@ -113,10 +92,7 @@ def test_strips_against_exact_marginals():
     assert c.at("seed", 5.0, "exact_error") > 0.05
 
 
-# ------------------------------------------------------------------ the rest
-
-
-def test_claims_say_the_same(rows):
+def test_claims_page_and_records_say_the_same(rows):
     by_text = {claim.text: claim.holds for claim in claims(rows)}
     assert by_text["MinJoint needs fewer factors the larger alpha is"]
     assert by_text["MinDivergence keeps the same number throughout"]
@@ -125,9 +101,6 @@ def test_claims_say_the_same(rows):
     assert not equivalent["MinSize"]
     corrected = [holds for text, holds in by_text.items() if "corrected to the same" in text]
     assert corrected == [False, False, False], "MinSize, MinJoint, and compensated by the same rule"
-
-
-def test_page_and_records(rows):
     text = page(rows)
     assert text.count("\n| MinJoint, compensated |") == 4
     assert "**no**" in text
@@ -145,9 +118,6 @@ def test_the_whole_experiment_is_as_announced(tmp_path):
     assert sum(s.versions for s in settings(quick=True)) < 12
     with pytest.raises(FormatError, match=r"no \.npz"):
         settings(data=str(tmp_path))
-
-
-def test_pictures_of_ones_own(tmp_path):
     rng = np.random.default_rng(0)
     labels = rng.random((2, 9, 11)) > 0.5
     noisy = labels[:, None] + 0.3 * rng.standard_normal((2, 3, 9, 11))

@@ -19,13 +19,10 @@ CRAFTED = 300
 FUZZ = Path(__file__).parents[1] / "benchmarks" / "fuzz.py"
 
 
-def test_valid_seeds_are_accepted(tmp_path):
+def test_seeds_are_accepted_and_cases_reproducible(tmp_path):
     for kind, name, data in fuzzing.seeds():
         outcome, _ = fuzzing.check(fuzzing.Case(-1, kind, name, data), tmp_path)
         assert outcome == "accepted", (kind, name)
-
-
-def test_cases_are_reproducible():
     assert [fuzzing.case(3, k) for k in range(50)] == [fuzzing.case(3, k) for k in range(50)]
 
 
@@ -46,13 +43,10 @@ def test_only_typed_errors_escape(tmp_path):
     assert outcomes["EvidenceError"] > 0
 
 
-def test_honest_files_are_accepted(tmp_path):
+def test_honest_files_are_accepted_and_crafted_ones_reproducible(tmp_path):
     pytest.importorskip("safetensors")
     for case in crafting.honest(tmp_path):
         assert crafting.check(case, tmp_path)[0] == "accepted", case.kind
-
-
-def test_crafted_files_are_reproducible(tmp_path):
     pytest.importorskip("safetensors")
     a, b = ([crafting.case(3, k, tmp_path) for k in range(30)] for _ in range(2))
     assert a == b

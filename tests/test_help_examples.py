@@ -16,7 +16,7 @@ import pytest
 
 import minfer
 from minfer import FactorGraph
-from test_cli import COMMANDS, call
+from test_cli import COMMANDS, ok
 
 #: What is not run here, and why.
 LEFT_OUT = {
@@ -37,9 +37,6 @@ def examples() -> list[str]:
         below = text.partition("Example")[2]
         found |= dict.fromkeys(line.strip() for line in below.splitlines() if "minfer " in line)
     return [line for line in found if not any(words in line for words in LEFT_OUT)]
-
-
-# ---------------------------------------------------------------------- files
 
 
 def network(names: list[str], states: list[str]) -> FactorGraph:
@@ -94,9 +91,9 @@ def pictures(folder: Path) -> None:
 @cache
 def trained(folder: Path) -> Path:
     """A treebank and a parser of it."""
-    assert call("example", "treebank", "-o", folder / "tiny.conllu").exit_code == 0
+    ok("example", "treebank", "-o", folder / "tiny.conllu")
     words = ["parse", "train", folder / "tiny.conllu", "-o", folder / "tiny.model"]
-    assert call(*words, "--bits", 12, "--tag-bits", 10).exit_code == 0
+    ok(*words, "--bits", 12, "--tag-bits", 10)
     return folder
 
 
@@ -156,7 +153,7 @@ def made(line: str, folder: Path) -> None:
         tables(folder, columns)
         jobs(folder)
     if line.startswith("minfer batch status"):
-        assert call(*["batch", "run", "models/", "-o", "parsed"]).exit_code == 0
+        ok(*["batch", "run", "models/", "-o", "parsed"])
 
 
 @pytest.mark.slow
@@ -166,8 +163,7 @@ def test_examples_run_as_they_are_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     made(line, tmp_path)
-    found = call(*shlex.split(line)[1:])
-    assert found.exit_code == 0, found
+    ok(*shlex.split(line)[1:])
 
 
 def test_there_are_examples() -> None:

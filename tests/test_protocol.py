@@ -73,6 +73,10 @@ def test_every_solver_on_every_graph(solver, name):
     back = pickle.loads(pickle.dumps(m))
     np.testing.assert_array_equal(back.probs, m.probs)
     np.testing.assert_equal(back.log_z, m.log_z)
+    for i in range(graph.n_factors):
+        np.testing.assert_array_equal(back.factor(i), m.factor(i))
+    if name == "empty" and solver not in lists.SAMPLERS:
+        assert (m.log_z, m.log_z_kind, m.iterations) == (0.0, LogZ.EXACT, 0)
     warm = s(graph, start=m)
     check_answer(graph, warm)
     if m.converged and solver not in lists.SAMPLERS:

@@ -24,6 +24,7 @@ import pytest
 from hypothesis import strategies as st
 
 from minfer import FactorGraph, Intervals, read
+from minfer.graph import grid_edges
 from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, all_arcs
 from oracle.truth import EXACT, WIDE, Factor, in_digits, in_long_doubles, marginals_of
 
@@ -563,6 +564,13 @@ def labels(rng: np.random.Generator) -> FactorGraph:
         else:
             graph = graph.add_potts([pair], rng.choice([-np.inf, 1.0]))
     return graph.add_tables([[0, 1]], [rng.normal(size=(k, k))]) if rng.random() < 0.2 else graph
+
+
+def potts(n: int, states: int, rng: np.random.Generator, coupling: float = 0.5) -> FactorGraph:
+    """A grid of labels that would rather be equal."""
+    graph = FactorGraph.empty(np.full(n * n, states))
+    graph = graph.add_tables(np.arange(n * n)[:, None], rng.normal(size=(n * n, states)))
+    return graph.add_tables(grid_edges(n, n), coupling * np.eye(states)[None])
 
 
 def pairs(rng: np.random.Generator, n: int) -> list[list[int]]:

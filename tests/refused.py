@@ -1,0 +1,16 @@
+"""One line for a call that must be refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def refused(
+    error: type[BaseException], words: str, function: Callable[..., Any], *args: Any, **named: Any
+) -> None:
+    """The call raises this error, in words that match; "" are any."""
+    with pytest.raises(error, match=words or None):
+        function(*args, **named)
