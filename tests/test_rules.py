@@ -143,11 +143,8 @@ def test_reasons_have_the_weight_of_their_rule(rule, weight):
     with np.errstate(divide="ignore"):
         expected = np.logaddexp(np.log1p(-p), np.log(p) + weight)
     assert reason.push == pytest.approx(expected)
-
-
-def test_reasons_of_every_clause_of_a_split_rule():
     program = Rules(split=True).open("f", [("A", "B"), ("A", "C")]).open("s", ["A"])
-    program.rule("2: (EXIST y f(x, y)) ^ s(x)")
+    program.rule("2: (EXIST y f(x, y)) ^ s(x)")  # of every clause
     assert [r.rule for r in program.infer().explain("f(A, B)").reasons] == [program.rules[0].text]
 
 
@@ -410,6 +407,15 @@ def test_numbers_stay_numbers():
     found = program.infer().table("old")
     assert found["c0"].tolist() == [1, 2, 3]
     assert (found["probability"] > 0.6).tolist() == [True, True, False]
+    for values in (["1", "2"], ["1", "b"], [1, 2], [0.5, 2.0], [2**40, 2**40 + 1]):
+        program = Rules().closed("d", values, types=("t",)).open("a", types=("t",))
+        assert program.infer().table("a")["t"].tolist() == values
+    for more in ({}, {"weight": 0.0}):  # weights by value do not need another weight
+        program = Rules().open("a", [0.5, 1.0]).rule("a(+x)", weights={1.0: 2.0}, **more)
+        for settings in ({}, {"grounding": "lazy"}):
+            answer = program.infer(**settings)
+            assert answer.probability("a(1)") == pytest.approx(1 / (1 + math.exp(-2)))
+            assert answer.probability("a(0.5)") == pytest.approx(0.5)
 
 
 def test_answers_are_written(tmp_path):
@@ -1149,18 +1155,3 @@ def test_large_whole_numbers_are_compared_as_numbers():
         both.infer()
     table = Rules().open("a", [2**63 + 1, 2**63 + 2]).infer().table("a")
     assert sorted(map(int, table["c0"])) == [2**63 + 1, 2**63 + 2]
-
-
-def test_values_of_a_type_come_back_as_they_were_given():
-    for values in (["1", "2"], ["1", "b"], [1, 2], [0.5, 2.0], [2**40, 2**40 + 1]):
-        program = Rules().closed("d", values, types=("t",)).open("a", types=("t",))
-        assert program.infer().table("a")["t"].tolist() == values
-
-
-def test_weights_by_value_do_not_need_another_weight():
-    for more in ({}, {"weight": 0.0}):
-        program = Rules().open("a", [0.5, 1.0]).rule("a(+x)", weights={1.0: 2.0}, **more)
-        for settings in ({}, {"grounding": "lazy"}):
-            answer = program.infer(**settings)
-            assert answer.probability("a(1)") == pytest.approx(1 / (1 + math.exp(-2)))
-            assert answer.probability("a(0.5)") == pytest.approx(0.5)

@@ -32,31 +32,18 @@ from minfer.torch import (  # noqa: E402
     tree_log_partition,
     tree_marginals,
 )
+from oracle import lists  # noqa: E402
 from refusing import refused  # noqa: E402
+from test_gradients import TIGHT as SOLVERS  # noqa: E402
 
 RNG = np.random.default_rng(0)
 GRID = FactorGraph.grid(RNG.normal(size=(3, 3)), RNG.normal(size=12))
-LABELS = (
-    FactorGraph.empty([3] * 4)
-    .tilt(RNG.normal(size=12))
-    .add_potts([[0, 1], [1, 2]], [0.8, -0.5])
-    .add_truncated_linear([[2, 3], [3, 0]], 0.6, 1.5)
-)
-TRIPLES = FactorGraph.from_tables(
-    [2, 3, 2, 2],
-    [[0, 1, 2], [3, 1], [2], [0, 3]],
-    [RNG.normal(size=s) for s in [(2, 3, 2), (2, 3), 2, (2, 2)]],
-)
-CLAUSES = FactorGraph.pairwise(RNG.normal(size=4), [], []).add_clauses([[0, 1, 2], [1, 2, 3]], 0.7)
-SOLVERS = {
-    "bp": BeliefPropagation(tol=1e-14, max_iters=10_000),
-    "bp-damped": BeliefPropagation(tol=1e-14, max_iters=10_000, damping=0.3),
-    "trw": TreeReweighted(tol=1e-14, max_iters=10_000),
-    "exact": Exact(method="clique-tree"),
-    "joint-table": Exact(),
-    "mean-field": MeanField(tol=1e-15, max_iters=20_000),
+MODELS = {
+    "grid": GRID,
+    "labels": lists.graphs()["labels"],
+    "triples": lists.higher_order()["triples"],
+    "clauses": lists.every_kind()["clauses"],
 }
-MODELS = {"grid": GRID, "labels": LABELS, "triples": TRIPLES, "clauses": CLAUSES}
 CASES = [
     (s, m)
     for s in SOLVERS
