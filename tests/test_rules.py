@@ -258,17 +258,13 @@ def tables_of_all_kinds(tmp_path):
     yield "columns", str(tmp_path / "t.csv")
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     yield "columns", tmp_path / "t.parquet"
-    with duckdb.connect(str(tmp_path / "t.duckdb")) as con:
+    for name, module in (("t.duckdb", duckdb), ("t.sqlite", sqlite3)):
+        con = module.connect(str(tmp_path / name))
         con.execute("create table t (a varchar, b varchar)")
         con.executemany("insert into t values (?, ?)", list(zip(*columns.values())))
-    yield "columns", (tmp_path / "t.duckdb", "t")
-    lite = sqlite3.connect(tmp_path / "t.sqlite")
-    lite.execute("create table t (a text, b text)")
-    lite.executemany("insert into t values (?, ?)", list(zip(*columns.values())))
-    lite.commit()
-    lite.close()
-    yield "columns", (tmp_path / "t.sqlite", "t")
-    for name in ("t.duckdb", "t.sqlite"):
+        con.commit()
+        con.close()
+        yield "columns", (tmp_path / name, "t")
         yield "columns", Query(tmp_path / name, sql="select a, b from t;")
 
 
