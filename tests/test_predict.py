@@ -372,7 +372,7 @@ def test_files_are_answered_in_chunks(
     assert seen == [300, 600, 900, 1000]
     assert (summary.rows, summary.unknown) == (1000, 0)
     assert summary.impossible > 0
-    assert (summary.columns_read, summary.columns_unread) == (("wet", "mood"), ())
+    assert (summary.columns_read, summary.columns_unread) == (("wet", "mood"), ("case",))
     whole = predict(sprinkler, tmp_path / "cases.csv", "rain", keep=["case"])
     again = read_back(tmp_path / f"out{end}")
     assert [str(x) for x in listed(again, "case")] == [str(k) for k in range(1000)]
