@@ -31,36 +31,10 @@ UNITS = [
     *("#", "# \n", "//\n", "1", "1 ", "1,", "1\n", "1 1 1\n", "1.", "1e", "0.5 ", "-1 ", "9e9"),
     *("a", "a ", "a,", "a\n", "a(", "a=", "a(x)\n", "x ^ ", "a(A) ^ ", "a(A) v ", "a(A) => "),
     *("a(A) <=> ", "!", "!a(A) v ", "1+", "1 < 1 ^ ", "EXIST x ", "a = {A}\n", "a(b!)\n", "\u00e9"),
-    *(
-        "<a>",
-        "<a/>",
-        "<",
-        "</a>",
-        "<!--",
-        "<a b='c'/>",
-        "&amp;",
-        "<NAME/>",
-        "<OUTCOME/>",
-        "<![CDATA[",
-    ),
-    *(
-        "table ",
-        "property ",
-        "property;",
-        "variable a {}",
-        "probability ( a ) {}",
-        "node a {}",
-        "net{}",
-    ),
-    *(
-        "default ",
-        "potential (a) {}",
-        "1\t",
-        "\ta",
-        "1\ta\t_\t_\t_\t_\t0\ta\t_\t_\n",
-        "null,",
-        "[0],",
-    ),
+    *("<a>", "<a/>", "<", "</a>", "<!--", "<a b='c'/>", "&amp;", "<NAME/>", "<OUTCOME/>"),
+    *("<![CDATA[", "table ", "property ", "property;", "variable a {}", "probability ( a ) {}"),
+    *("node a {}", "net{}", "default ", "potential (a) {}", "1\t", "\ta", "null,", "[0],"),
+    "1\ta\t_\t_\t_\t_\t0\ta\t_\t_\n",
 ]
 
 SIZES = (1 << 12, 1 << 14, 1 << 16)
@@ -94,7 +68,7 @@ def texts() -> dict[str, tuple[str, Callable[[Path], Any], list[str]]]:
         "evidence": ("m.evid", _evidence, ["2 0 1 1 2\n", '{"a": 1, "b": [0.5, 0.2, 0.1]}']),
         "mar": ("m.MAR", read_mar, ["MAR\n2 2 0.25 0.75 3 0.5 0.5 0\n"]),
         "pr": ("m.PR", read_pr, ["PR\n-12.5\n"]),
-        "mln": ("m.mln", mutating._program, [mutating.MLN.decode()]),
+        "mln": ("m.mln", minfer.Rules.read, [mutating.MLN.decode()]),
         "db": ("m.db", mutating._evidence, [mutating.DB.decode()]),
         "rules table": ("f.csv", mutating._facts, ["a,b\nx,y\nz,w\n"]),
         "cases": ("cases.csv", mutating._cases, ["b,c\np,only\n,\n"]),
@@ -204,11 +178,11 @@ BLOCKS: dict[str, tuple[str, Callable[[Path], Any], Callable[[int], str]]] = {
         f"{_columns(size // 6, twice=True)}\n"),
     "a name twice": ("e.json", _evidence, lambda size: "{" + ", ".join(
         f'"c{k}": 0' for k in (*range(size // 10), size // 10 - 1)) + "}"),
-    "many lines": ("m.mln", mutating._program, lambda size:
+    "many lines": ("m.mln", minfer.Rules.read, lambda size:
         "s(person)\ns(A) v\n" + "\n".join(["!s(B) v"] * (size // 8)) + "\ns(C)\n"),
-    "many arguments": ("m.mln", mutating._program, lambda size:
+    "many arguments": ("m.mln", minfer.Rules.read, lambda size:
         f"s({', '.join(['t'] * (size // 3))})\n"),
-    "many bound": ("m.mln", mutating._program, many_bound),
-    "an unknown name": ("m.mln", mutating._program, lambda size:
+    "many bound": ("m.mln", minfer.Rules.read, many_bound),
+    "an unknown name": ("m.mln", minfer.Rules.read, lambda size:
         f"{'a' * (size // 2)}(person)\n1 {'a' * (size // 2 - 1)}(x)\n"),
 }  # fmt: skip

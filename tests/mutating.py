@@ -20,6 +20,7 @@ import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ import minfer
 from crafting import other_array
 from fuzzing import BYTES, TOKENS, Case, model, network, other_json
 from minfer import MinferError
+from minfer.learn import ChainCRF, Fitted, GridCRF, LogLinear, Template, fit
 
 MLN = b"""// a program
 *friends(person, person)
@@ -75,54 +77,41 @@ def _fixed(data: bytes) -> Callable[[], bytes]:
     return lambda: data
 
 
-@cache
-def _parquet() -> bytes:
+def _table(**columns: Any) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     file = io.BytesIO()
-    table = pa.table({"a": ["no", "yes", None], "b": ["p", "q q", "p"], "x": [1.5, None, -2.0]})
-    pq.write_table(table, file)
+    pq.write_table(pa.table(columns), file)
     return file.getvalue()
+
+
+@cache
+def _parquet() -> bytes:
+    return _table(a=["no", "yes", None], b=["p", "q q", "p"], x=[1.5, None, -2.0])
 
 
 @cache
 def _fact_rows() -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    file = io.BytesIO()
-    pq.write_table(pa.table({"a": ["no", "yes", "x"], "b": [1, 2, 3]}), file)
-    return file.getvalue()
+    return _table(a=["no", "yes", "x"], b=[1, 2, 3])
 
 
 @cache
 def _records() -> bytes:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    file = io.BytesIO()
-    evidence = pa.array([[("a", 1)], [("a", 0), ("c", 0)]], pa.map_(pa.string(), pa.int64()))
-    pq.write_table(pa.table({"id": ["one", "two"], "evidence": evidence}), file)
-    return file.getvalue()
+    kind = pa.map_(pa.string(), pa.int64())
+    return _table(id=["one", "two"], evidence=pa.array([[("a", 1)], [("a", 0), ("c", 0)]], kind))
 
 
 @cache
 def _database(suffix: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"t.{suffix}"
-        rows = [("no", "p"), ("yes", "q")]
-        if suffix == "sqlite":
-            con = sqlite3.connect(path)
-            con.execute("create table f (a text, b text)")
-            con.executemany("insert into f values (?, ?)", rows)
-            con.commit()
-        else:
-            import duckdb
-
-            con = duckdb.connect(str(path))
-            con.execute("create table f (a varchar, b varchar)")
-            con.executemany("insert into f values (?, ?)", rows)
+        con: Any = (sqlite3 if suffix == "sqlite" else import_module("duckdb")).connect(str(path))
+        con.execute("create table f (a varchar, b varchar)")
+        con.executemany("insert into f values (?, ?)", [("no", "p"), ("yes", "q")])
+        con.commit()
         con.close()
         return path.read_bytes()
 
@@ -136,8 +125,6 @@ def _saved(save: Callable[[Path], None]) -> bytes:
 
 @cache
 def _chain() -> bytes:
-    from minfer.learn import ChainCRF
-
     words = [[["a", "b"], {"a": 1.5}, []], [["c"], ["b", "c"]]]
     crf = ChainCRF().fit(words, [["x", "y", "x"], ["y", "y"]])
     return _saved(crf.save)
@@ -145,23 +132,17 @@ def _chain() -> bytes:
 
 @cache
 def _grid() -> bytes:
-    from minfer.learn import GridCRF
-
     x = np.random.default_rng(1).random((2, 4, 5))
     return _saved(GridCRF("trw", max_iters=3).fit(x, (x > 0.5).astype(int)).save)
 
 
 @cache
 def _fitted() -> bytes:
-    from minfer.learn import fit
-
     return _saved(fit(_instances(), "pseudolikelihood", l2=0.1, max_iters=3).save)
 
 
 @cache
 def _instances() -> Any:
-    from minfer.learn import LogLinear, Template
-
     model = LogLinear([Template("seen", (2,), ["bias", "x"]), Template("pair", (2, 2), 1, "equal")])
     pairs, rng = np.array([[0, 1], [1, 2]]), np.random.default_rng(1)
     return [
@@ -176,8 +157,6 @@ def _instances() -> Any:
 
 @cache
 def _checkpoint() -> bytes:
-    from minfer.learn import fit
-
     def run(path: Path) -> None:
         fit(_instances(), "pseudolikelihood", l2=0.1, tol=1e-12, max_iters=3, checkpoint=path)
 
@@ -207,10 +186,6 @@ def _finite(values: Any) -> None:
 def _facts(path: Path) -> Any:
     source = (path, "f") if path.suffix in (".sqlite", ".duckdb") else path
     return minfer.Rules().closed("f", source).store
-
-
-def _program(path: Path) -> Any:
-    return minfer.Rules.read(path)
 
 
 def _evidence(path: Path) -> Any:
@@ -251,12 +226,6 @@ def _read_units(path: Path) -> Any:
     return [parse_line(block, str(path)) for block in read_units(path)[1]]
 
 
-def _load_chain(path: Path) -> Any:
-    from minfer.learn import ChainCRF
-
-    return ChainCRF.load(path)
-
-
 def _use_chain(crf: Any) -> None:
     words = [[["a", "b"], {"a": 1.5}, []], [["c"]]]
     if hasattr(crf, "n_features_in_"):
@@ -266,26 +235,12 @@ def _use_chain(crf: Any) -> None:
         _finite(probs)
 
 
-def _load_grid(path: Path) -> Any:
-    from minfer.learn import GridCRF
-
-    return GridCRF.load(path)
-
-
 def _use_grid(crf: Any) -> None:
     shape = (2, 3) if crf.n_features_in_ == 1 else (2, 3, min(crf.n_features_in_, 9))
     _finite(crf.predict_proba([np.full(shape, 0.5)])[0])
 
 
-def _load_fitted(path: Path) -> Any:
-    from minfer.learn import Fitted
-
-    return Fitted.load(path)
-
-
 def _resume(path: Path) -> Any:
-    from minfer.learn import fit
-
     return fit(_instances(), "pseudolikelihood", l2=0.1, tol=1e-12, max_iters=4, checkpoint=path)
 
 
@@ -358,8 +313,8 @@ def other_lines(r: random.Random, data: bytes) -> bytes:
 
 
 KINDS: dict[str, Kind] = {
-    "mln": Kind("p.mln", _fixed(MLN), _program),
-    "mln.gz": Kind("p.mln.gz", _fixed(gzip.compress(MLN, mtime=0)), _program),
+    "mln": Kind("p.mln", _fixed(MLN), minfer.Rules.read),
+    "mln.gz": Kind("p.mln.gz", _fixed(gzip.compress(MLN, mtime=0)), minfer.Rules.read),
     "db": Kind("p.db", _fixed(DB), _evidence),
     "db.gz": Kind("p.db.gz", _fixed(gzip.compress(DB, mtime=0)), _evidence),
     "query": Kind("p.query", _fixed(b"smokes(x)\nlikes\n"), _query),
@@ -382,9 +337,9 @@ KINDS: dict[str, Kind] = {
         "e.json", _fixed(JSON), lambda path: minfer.read_evidence(path, model()), parts=other_lines
     ),
     "text": Kind("t.txt", _fixed(TEXT), _read_units),
-    "chain": Kind("m.crf", _chain, _load_chain, _use_chain, other_saved),
-    "grid": Kind("m.grid", _grid, _load_grid, _use_grid, other_saved),
-    "fitted": Kind("m.npz", _fitted, _load_fitted, lambda f: _finite(f.weights), other_saved),
+    "chain": Kind("m.crf", _chain, ChainCRF.load, _use_chain, other_saved),
+    "grid": Kind("m.grid", _grid, GridCRF.load, _use_grid, other_saved),
+    "fitted": Kind("m.npz", _fitted, Fitted.load, lambda f: _finite(f.weights), other_saved),
     "fit checkpoint": Kind("c.npz", _checkpoint, _resume, lambda f: None, other_saved),
 }
 
@@ -417,22 +372,7 @@ def many(r: random.Random, data: bytes) -> bytes:
     return data[:at] + unit * r.choice((100, 3000, 30_000 // len(unit))) + data[at:]
 
 
-_OPENERS = [
-    b" ",
-    b"\n",
-    b"\r",
-    b'"',
-    b"'",
-    b"(",
-    b"[",
-    b"{",
-    b"/*",
-    b"//",
-    b",",
-    b"\\",
-    b"!",
-    b"=>",
-]
+_OPENERS = [b"//", b"/*", b"=>", *(bytes([c]) for c in b" \n\r\"'([{,\\!")]
 _OTHER = [other_number, other_number, swapped_spans, many]
 
 

@@ -7,6 +7,7 @@ solvers, predictions, rules and learners.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,97 +20,71 @@ from minfer.model.joint import Joint
 Calls = dict[str, tuple[Callable[..., Any], dict[str, Any]]]
 
 
+def add(calls: Calls, function: Callable[..., Any], /, *name: str, **given: Any) -> None:
+    """Note a call, by the name of its function or another one."""
+    calls[name[0] if name else function.__name__] = (function, given)
+
+
 def queries() -> Calls:
     """Exact questions about a network, each with evidence."""
     net, seen = fuzzing.network(), {"b": "p"}
     asked = minfer.Query(net, ["a"], ["b"])
     joint = minfer.query(net, ["a", "d 4"], seen)
     assert isinstance(joint, Joint)
-    return {
-        "query": (minfer.query, {"model": net, "targets": "a", "evidence": seen, "check": True}),
-        "Query": (minfer.Query, {"model": net, "targets": ["a"], "observed": ["b"], "soft": ()}),
-        "Query()": (asked, {"evidence": seen}),
-        "mpe": (
-            minfer.mpe,
-            {"model": net, "evidence": seen, "k": 2, "variables": ["a"], "time_limit": 1.0,
-             "gap": 0.0, "max_gib": 1.0},
-        ),
-        "sample": (
-            minfer.sample,
-            {"model": net, "n": 2, "evidence": seen, "seed": 0, "max_gib": 1.0},
-        ),
-        "sensitivity": (
-            minfer.sensitivity,
-            {"model": net, "target": "a", "state": "yes", "evidence": seen, "max_gib": 1.0},
-        ),
-        "information": (
-            minfer.information,
-            {"model": net, "target": "a", "evidence": seen, "variables": ["d 4"]},
-        ),
-        "influence": (
-            minfer.influence,
-            {"model": net, "target": "a", "evidence": seen, "state": "yes"},
-        ),
-        "intervals": (
-            minfer.intervals,
-            {"model": net, "time_limit": 0.01, "tol": 0.5, "variables": ["a"], "work": 10,
-             "undecided": False, "methods": None, "kept": None, "workers": 1, "watch": None},
-        ),
-        "explore": (
-            minfer.explore,
-            {"model": net, "evidence": seen, "targets": ["a"], "fix": False, "title": "x"},
-        ),
-        "joint.conditional": (joint.conditional, {}),
-        "joint.axis": (joint.axis, {"variable": "a"}),
-        "joint.state": (joint.state, {"variable": "a", "state": "yes"}),
-        "joint.marginal": (lambda v: joint.marginal(v), {"v": "a"}),
-        "joint.given": (lambda v: joint.conditional(v), {"v": "a"}),
-        "joint.mutual_information": (joint.mutual_information, {"one": 0, "other": 1}),
-        "joint[]": (lambda key: joint[key], {"key": {"a": "yes", "d 4": 0}}),
-        "network": (
-            FactorGraph.network,
-            {"states": {"a": 2}, "tables": {"a": [0.5, 0.5]}},
-        ),
-        "network table": (lambda t: FactorGraph.network({"a": 2}, {"a": t}), {"t": [0.5, 0.5]}),
-        "network states": (lambda s: FactorGraph.network({"a": s}, {"a": [0.5, 0.5]}), {"s": 2}),
-        "with_state_names": (net.with_state_names, {"names": {"a": ["x", "y"]}}),
-        "state": (net.state, {"variable": "a", "state": "yes"}),
-        "states": (net.states, {"variable": "a"}),
-        "child": (net.child, {"factor": 0}),
-        "parents": (net.parents, {"variable": "b"}),
-        "conditional": (net.conditional, {"variable": "b"}),
-        "factor_index": (net.factor_index, {"factor": 0}),
-        "structured": (net.structured, {"tolerance": 1e-9}),
-    }  # fmt: skip
+    calls: Calls = {}
+    add_ = partial(add, calls)
+    add_(minfer.query, model=net, targets="a", evidence=seen, check=True)
+    add_(minfer.Query, model=net, targets=["a"], observed=["b"], soft=())
+    add_(asked, "Query()", evidence=seen)
+    add_(minfer.mpe, model=net, evidence=seen, k=2, variables=["a"], time_limit=1.0, gap=0.0,
+         max_gib=1.0)  # fmt: skip
+    add_(minfer.sample, model=net, n=2, evidence=seen, seed=0, max_gib=1.0)
+    add_(minfer.sensitivity, model=net, target="a", state="yes", evidence=seen, max_gib=1.0)
+    add_(minfer.information, model=net, target="a", evidence=seen, variables=["d 4"])
+    add_(minfer.influence, model=net, target="a", evidence=seen, state="yes")
+    add_(minfer.intervals, model=net, time_limit=0.01, tol=0.5, variables=["a"], work=10,
+         undecided=False, methods=None, kept=None, workers=1, watch=None)  # fmt: skip
+    add_(minfer.explore, model=net, evidence=seen, targets=["a"], fix=False, title="x")
+    add_(joint.conditional, "joint.conditional")
+    add_(joint.axis, "joint.axis", variable="a")
+    add_(joint.state, "joint.state", variable="a", state="yes")
+    add_(lambda v: joint.marginal(v), "joint.marginal", v="a")
+    add_(lambda v: joint.conditional(v), "joint.given", v="a")
+    add_(joint.mutual_information, "joint.mutual_information", one=0, other=1)
+    add_(lambda key: joint[key], "joint[]", key={"a": "yes", "d 4": 0})
+    add_(FactorGraph.network, states={"a": 2}, tables={"a": [0.5, 0.5]})
+    add_(lambda t: FactorGraph.network({"a": 2}, {"a": t}), "network table", t=[0.5, 0.5])
+    add_(lambda s: FactorGraph.network({"a": s}, {"a": [0.5, 0.5]}), "network states", s=2)
+    add_(net.with_state_names, names={"a": ["x", "y"]})
+    add_(net.state, variable="a", state="yes")
+    add_(net.states, variable="a")
+    add_(net.child, factor=0)
+    add_(net.parents, variable="b")
+    add_(net.conditional, variable="b")
+    add_(net.factor_index, factor=0)
+    add_(net.structured, tolerance=1e-9)
+    return calls
 
 
 def factors() -> Calls:
     """Logical factors and label distances."""
     six, grid = FactorGraph.empty([2] * 6), FactorGraph.empty([4, 4])
     base = {"scopes": [[0, 1, 2]], "signs": [[1, -1, 1]], "states": 1}
-    return {
-        "add_clauses": (six.add_clauses, {**base, "weights": 1.0}),
-        "add_parity": (six.add_parity, {**base, "weights": 1.0, "odd": True}),
-        "add_exactly_one": (six.add_exactly_one, base),
-        "add_at_most_one": (six.add_at_most_one, base),
-        "add_cardinality": (six.add_cardinality, {**base, "log_weights": [0.0, 1.0]}),
-        "add_cardinality at most": (six.add_cardinality, {**base, "at_most": 1}),
-        "add_or": (six.add_or, {"inputs": [[0, 1]], "output": [2], "weights": 1.0}),
-        "add_and": (six.add_and, {"inputs": [[0, 1]], "output": [2], "weights": 1.0}),
-        "add_potts": (grid.add_potts, {"scope": [[0, 1]], "weights": 1.0}),
-        "add_truncated_linear": (
-            grid.add_truncated_linear,
-            {"scope": [[0, 1]], "weights": 1.0, "truncation": 2, "hard": False},
-        ),
-        "add_truncated_quadratic": (
-            grid.add_truncated_quadratic,
-            {"scope": [[0, 1]], "weights": 1.0, "truncation": 2},
-        ),
-        "add_label_distances": (
-            grid.add_label_distances,
-            {"scope": [[0, 1]], "log_weights": [0.0, -1.0], "weights": 1.0},
-        ),
-    }
+    calls: Calls = {}
+    add_ = partial(add, calls)
+    add_(six.add_clauses, **base, weights=1.0)
+    add_(six.add_parity, **base, weights=1.0, odd=True)
+    add_(six.add_exactly_one, **base)
+    add_(six.add_at_most_one, **base)
+    add_(six.add_cardinality, **base, log_weights=[0.0, 1.0])
+    add_(six.add_cardinality, "add_cardinality at most", **base, at_most=1)
+    add_(six.add_or, inputs=[[0, 1]], output=[2], weights=1.0)
+    add_(six.add_and, inputs=[[0, 1]], output=[2], weights=1.0)
+    add_(grid.add_potts, scope=[[0, 1]], weights=1.0)
+    add_(grid.add_truncated_linear, scope=[[0, 1]], weights=1.0, truncation=2, hard=False)
+    add_(grid.add_truncated_quadratic, scope=[[0, 1]], weights=1.0, truncation=2)
+    add_(grid.add_label_distances, scope=[[0, 1]], log_weights=[0.0, -1.0], weights=1.0)
+    return calls
 
 
 def runs() -> Calls:
@@ -146,39 +121,26 @@ def rules() -> Calls:
         table = [("A", "B"), ("B", "C")]
         return minfer.Rules().closed("f", table).open("s", ["A", "B", "C"]).rule("s(x)", 1.0)
 
-    return {
-        "Rules": (
-            minfer.Rules,
-            {"split": False, "unbound": "error", "memory_limit": None, "threads": 1,
-             "max_groundings": 100},
-        ),
-        "closed": (
-            lambda **given: minfer.Rules().closed(**given).store,
-            {"name": "f", "table": [("A", "B")], "columns": None, "types": None,
-             "symmetric": False},
-        ),
-        "open": (
-            lambda **given: minfer.Rules().open(**given).store,
-            {"name": "f", "candidates": [("A", "B")], "columns": None, "types": None,
-             "log_odds": None, "probability": 0.5, "symmetric": False, "exactly_one": None,
-             "at_most_one": None},
-        ),
-        "rule": (lambda **given: program().rule(**given), {"text": "s(x)", "weight": 1.0}),
-        "rule weights": (
-            lambda **given: program().rule(**given), {"text": "s(+x)", "weights": {"A": 1.0}}
-        ),
-        "evidence": (lambda a, truth: program().evidence(a, truth=truth).store,
-                     {"a": "s(A)", "truth": True}),
-        "condition": (lambda a: program().condition(a), {"a": "s(A)"}),
-        "infer": (
-            lambda **given: program().infer(**given),
-            {"objective": None, "solver": None, "grounding": "auto", "threshold": None,
-             "tolerance": None},
-        ),
-        "explain": (lambda **given: program().explain(**given), {"atom": "s(A)", "n": 3}),
-        "rules.with_weights": (lambda w: program().with_weights(w), {"w": {"s(x)": 2.0}}),
-        "rules.to_graph": (lambda names: program().to_graph(names=names), {"names": True}),
-    }  # fmt: skip
+    calls: Calls = {}
+    add_ = partial(add, calls)
+    add_(minfer.Rules, split=False, unbound="error", memory_limit=None, threads=1,
+         max_groundings=100)  # fmt: skip
+    add_(lambda **given: minfer.Rules().closed(**given).store, "closed", name="f",
+         table=[("A", "B")], columns=None, types=None, symmetric=False)  # fmt: skip
+    add_(lambda **given: minfer.Rules().open(**given).store, "open", name="f",
+         candidates=[("A", "B")], columns=None, types=None, log_odds=None, probability=0.5,
+         symmetric=False, exactly_one=None, at_most_one=None)  # fmt: skip
+    add_(lambda **given: program().rule(**given), "rule", text="s(x)", weight=1.0)
+    add_(lambda **given: program().rule(**given), "rule weights", text="s(+x)", weights={"A": 1.0})
+    add_(lambda a, truth: program().evidence(a, truth=truth).store, "evidence", a="s(A)",
+         truth=True)  # fmt: skip
+    add_(lambda a: program().condition(a), "condition", a="s(A)")
+    add_(lambda **given: program().infer(**given), "infer", objective=None, solver=None,
+         grounding="auto", threshold=None, tolerance=None)  # fmt: skip
+    add_(lambda **given: program().explain(**given), "explain", atom="s(A)", n=3)
+    add_(lambda w: program().with_weights(w), "rules.with_weights", w={"s(x)": 2.0})
+    add_(lambda names: program().to_graph(names=names), "rules.to_graph", names=True)
+    return calls
 
 
 def learners() -> Calls:

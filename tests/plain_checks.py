@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import pairwise
 from unittest.mock import patch
 
 import numpy as np
@@ -24,7 +23,6 @@ from minfer import (
     TreeReweighted,
     intervals,
     mpe,
-    query,
 )
 from minfer.certified.search import all_methods
 from minfer.engine.conditioning import condition
@@ -42,7 +40,6 @@ from minfer.kernels.sampling import gibbs
 from minfer.kernels.scores import ranked
 from minfer.learn import ChainCRF
 from minfer.parsing import Inference, marginals, tree_marginals
-from minfer.prediction import predict
 from minfer.solvers.differentiable_batch import record
 from minfer.solvers.exact import assignments
 from minfer.solvers.gradients import pull_back
@@ -52,19 +49,11 @@ from oracle import truth as naive
 from test_trees import total
 
 CHECKS: list[Callable[[], None]] = []
-ROWS = [[0.9, 0.1], [0.2, 0.8]]
 
 
 def check(function):
     CHECKS.append(function)
     return function
-
-
-def chain(n: int) -> FactorGraph:
-    """A network in which each variable has one parent."""
-    names = [f"v{k}" for k in range(n)]
-    tables: dict = {name: (before, ROWS) for before, name in pairwise(names)}
-    return FactorGraph.network(dict.fromkeys(names, 2), {"v0": [0.6, 0.4], **tables})
 
 
 def states_of(graph: FactorGraph, rng, n: int) -> np.ndarray:
@@ -76,11 +65,8 @@ def states_of(graph: FactorGraph, rng, n: int) -> np.ndarray:
 
 def given(graph: FactorGraph, row: np.ndarray) -> np.ndarray:
     """Marginals where a row is observed."""
-    x, p = naive.joint(graph)
-    p = p * ((x == row) | (row < 0)).all(axis=1)
-    p = p / p.sum()
-    each = [np.bincount(x[:, v], p, minlength=s) for v, s in enumerate(graph.n_states)]
-    return np.concatenate(each)
+    seen = {v: int(s) for v, s in enumerate(row) if s >= 0}
+    return naive.marginals(graph.with_evidence(seen))
 
 
 @check
@@ -100,41 +86,6 @@ def labels_of_all_kinds():
             answer = solver(graph)
             _ = answer.log_z
             assert all(abs(answer[v].sum() - 1.0) < 1e-9 for v in range(4))
-
-
-@check
-def rows_of_evidence_fields_and_tables():
-    """Clique trees, eight rows at a time."""
-    rng = np.random.default_rng(4)
-    for graph in [g for g in small_graphs() if naive.assignments(g).shape[0] < 600]:
-        run = Exact(method="clique-tree").prepare(graph)
-        evidence = states_of(graph, rng, 11)
-        field = rng.normal(size=(11, len(naive.marginals(graph))))
-        found = run.batch(evidence=evidence).probs
-        both = run.batch(evidence=evidence, field=field).probs
-        for k, row in enumerate(evidence):
-            np.testing.assert_allclose(found[k], given(graph, row), atol=1e-9)
-            tilted = given(graph.tilt(field[k]), row)
-            np.testing.assert_allclose(both[k], tilted, atol=1e-9)
-
-
-@check
-def queries_and_cases():
-    """One row by itself, and many with one target, over a tree that was planned for them."""
-    graph = chain(12)
-    rng = np.random.default_rng(2)
-    for row in states_of(graph, rng, 5):
-        seen = {f"v{v}": int(x) for v, x in enumerate(row) if x >= 0 and v != 7}
-        row[7] = -1
-        np.testing.assert_allclose(query(graph, "v7", seen), given(graph, row)[14:16], atol=1e-12)
-    long = chain(30)
-    cases = {"v0": rng.integers(2, size=40), "v20": rng.integers(2, size=40)}
-    answer = np.array([query(long, "v9", {"v0": a, "v20": b}) for a, b in zip(*cases.values())])
-    step = np.array(ROWS)
-    ahead, back = np.linalg.matrix_power(step, 9), np.linalg.matrix_power(step, 11)
-    want = ahead[cases["v0"]] * back.T[cases["v20"]]
-    np.testing.assert_allclose(answer, want / want.sum(axis=1, keepdims=True), atol=1e-12)
-    predict(long, cases, ["v9"])
 
 
 @check
@@ -205,30 +156,6 @@ def sequences_in_logs():
     (probs,) = near.predict_marginals([far])
     np.testing.assert_allclose([sum(p.values()) for p in probs], 1.0, atol=1e-9)
     ChainCRF(max_iterations=2, c2=0.0).fit([far, far], [["x", "y", "z"], ["z", "y", "x"]])
-
-
-@check
-def best_assignments():
-    """The search for the best one, without a clique tree."""
-    for graph in [g for g in small_graphs() if naive.assignments(g).shape[0] < 600]:
-        best = mpe(graph, max_gib=1e-12, time_limit=600.0)
-        scores = naive.log_scores(graph)
-        found = np.ravel_multi_index(best.ranked[0].numbers, graph.n_states)
-        assert scores[found] >= scores.max() - 1e-9
-
-
-@check
-def intervals_hold_what_is_true():
-    """Every method by itself; sweeps keep all, or little, of what they meet on the way."""
-    rng = np.random.default_rng(9)
-    grid = FactorGraph.grid(rng.normal(size=(3, 3)), rng.normal(size=12))
-    for graph in (grid, *small_graphs()[:5]):
-        truth = naive.marginals(graph)
-        for name in all_methods():
-            with suppress(RefusedError):
-                found = intervals(graph, None, tol=0.0, work=3_000, methods=[name])
-                assert (found.lo <= truth + 1e-9).all(), name
-                assert (found.hi >= truth - 1e-9).all(), name
 
 
 @check
@@ -377,32 +304,6 @@ def updates_without_room():
 
 
 @check
-def gradients_of_trees():
-    """Adjoints of pairs of labels and tables, in vectors, and of strong pairs: by differences."""
-    rng = np.random.default_rng(18)
-    path = FactorGraph.empty([9] * 3).tilt(rng.normal(size=27))
-    ends = [[0, 1], [1, 2]]
-    triple = FactorGraph.from_tables([2, 3, 2], [[0, 1, 2]], rng.normal(size=(1, 2, 3, 2)))
-    models = [
-        path.add_potts(ends, 0.7),
-        path.add_truncated_linear(ends, 0.4, 3.0),
-        path.add_tables(ends, rng.normal(size=(2, 9, 9))),
-        triple.tilt(rng.normal(size=7)),
-        FactorGraph.pairwise([0.5, -120.0, 130.0, 0.1], [[0, 1], [1, 2], [2, 3]], [250.0, 1.0, -9]),
-    ]
-    for graph in models:
-        pull = rng.normal(size=int(graph.n_states.sum()))
-        reweighted = [TreeReweighted(tol=1e-10)] if graph is not models[3] else []
-        for solver in (BeliefPropagation(tol=1e-10), *reweighted):
-            found = pull_back(solver(graph), pull, tol=1e-10)
-            for k in rng.choice(len(pull), size=3, replace=False):
-                step = np.zeros(len(pull))
-                step[k] = 1e-5
-                up, down = (naive.marginals(graph.tilt(s * step)) for s in (1.0, -1.0))
-                np.testing.assert_allclose(found.field[k], pull @ (up - down) / 2e-5, atol=1e-5)
-
-
-@check
 def gradients_of_cycles():
     """Adjoints where sweeps are needed, damped and reweighted."""
     rng = np.random.default_rng(19)
@@ -444,38 +345,6 @@ def instances_that_stop_or_wait():
 
 
 @check
-def rows_at_the_edge_of_the_range():
-    """Networks whose messages are scaled, with zeros, and with parents enough for many inputs."""
-    rng = np.random.default_rng(21)
-    names = [f"v{k}" for k in range(16)]
-    tables: dict = {}
-    for k, name in enumerate(names):
-        parents = [names[j] for j in range(max(0, k - 2), k)] + (["v0"] if k > 4 else [])
-        shape = (2,) * len(parents)
-        p = rng.random(shape) * (1e-25 if k % 2 else 1.0)
-        p = np.where(rng.random(shape) < 0.1, 0.0, p)
-        tables[name] = (parents, np.stack([1 - p, p], axis=-1)) if parents else [0.5, 0.5]
-    graph = FactorGraph.network(dict.fromkeys(names, 2), tables)
-    x, p = naive.joint(graph)
-    seen = x[rng.choice(len(x), size=6, p=p)]
-    cases = {name: seen[:, k].copy() for k, name in enumerate(names) if k % 3 == 1}
-    cases["v13"][:] = 1  # of probability 1e-25 or none
-    run = Exact(method="clique-tree").prepare(graph)
-    found = run.batch(evidence=cases)
-    for k in range(6):
-        row = np.full(16, -1)
-        for name, states in cases.items():
-            row[int(name[1:])] = states[k]
-        fits = ((x == row) | (row < 0)).all(axis=1)
-        if p[fits].sum() > 0.0:
-            want = given(graph, row)
-            np.testing.assert_allclose(found.probs[k], want, atol=1e-9)
-            asked = query(graph, "v9", {name: int(s[k]) for name, s in cases.items()})
-            np.testing.assert_allclose(asked, want[18:20], atol=1e-9)
-    predict(graph, cases, ["v9", "v3"], on_unknown="raise")
-
-
-@check
 def sweeps_in_stretches():
     """Exact intervals of grids that keep little of the way there for the way back."""
     rng = np.random.default_rng(22)
@@ -490,30 +359,6 @@ def sweeps_in_stretches():
                         found = intervals(graph, None, tol=0.0, work=20_000, methods=[name])
                         assert (found.lo <= truth + 1e-9).all(), name
                         assert (found.hi >= truth - 1e-9).all(), name
-
-
-@check
-def a_star_of_many_inputs():
-    """One row by itself and several: a clique with many inputs, whose products are scaled."""
-    rng = np.random.default_rng(23)
-    for tiny in (0.1, 1e-20):
-        links = rng.random((12, 2, 2, 2)) * [1.0, tiny] + 1e-3 * tiny  # by leaf: two steps
-        links /= links.sum(axis=3, keepdims=True)
-        tables: dict = {"root": [0.3, 0.7]}
-        for k, (first, second) in enumerate(links):
-            tables[f"a{k}"] = ("root", first)
-            tables[f"b{k}"] = (f"a{k}", second)
-        graph = FactorGraph.network(dict.fromkeys(tables, 2), tables)
-        two = links[:, 0] @ links[:, 1]
-        seen = rng.integers(2, size=(9, 12))
-        want = np.array([0.3, 0.7]) * two[np.arange(12), :, seen].prod(axis=1)
-        want /= want.sum(axis=1, keepdims=True)
-        rows = {f"b{k}": seen[:, k] for k in range(12)}
-        found = Exact(method="clique-tree").prepare(graph).batch(evidence=rows)
-        np.testing.assert_allclose(found["root"], want, rtol=1e-9)
-        for k in range(9):
-            asked = query(graph, "root", {name: int(x[k]) for name, x in rows.items()})
-            np.testing.assert_allclose(asked, want[k], rtol=1e-9)
 
 
 @check

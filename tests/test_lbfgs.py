@@ -34,15 +34,18 @@ def logistic(seed: int, n: int = 60, d: int = 12, order: int | None = None):
     return objective, d
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(20))
 def test_the_optimum_is_scipys(seed):
+    """Line searches end where values differ by their last bits: once by hundreds of evaluations."""
     objective, d = logistic(seed)
     found = minimise(objective, np.zeros(d), epsilon=1e-9, delta=0.0)
     theirs = minimize(objective, np.zeros(d), jac=True, method="L-BFGS-B",
                       options={"gtol": 1e-9, "ftol": 0.0})  # fmt: skip
     assert found.stopped == "gradient"
     np.testing.assert_allclose(found.x, theirs.x, atol=1e-6)
-    assert found.n_eval <= 2 * theirs.nfev
+    assert found.n_eval <= min(2 * theirs.nfev, 2 * found.n_iter + 10)
+    assert found.value <= found.trace[0]
+    assert (np.diff(found.trace) <= 1e-15 * np.abs(found.trace[:-1])).all()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -100,6 +103,7 @@ def test_a_descent_goes_on_to_the_last_bit(l1):
     assert max(sizes) == sizes[-1] <= (2 + 2 * 6) * d  # however long the run
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
 def test_what_is_not_finite_is_too_long_a_step(bad):
     def objective(x):
@@ -113,13 +117,9 @@ def test_what_is_not_finite_is_too_long_a_step(bad):
     lost = minimise(objective, np.array([9.0, 9.0]))
     assert lost.stopped == "not finite"
     assert np.isfinite(lost.x).all()
-
-
-@pytest.mark.filterwarnings("error")
-def test_slopes_whose_squares_are_no_numbers_end_the_run():
-    found = minimise(lambda x: (float(1e200 * x[0]), np.array([1e200])), np.zeros(1))
-    assert found.stopped == "not finite"
-    assert found.x.tolist() == [0.0]
+    steep = minimise(lambda x: (float(1e200 * x[0]), np.array([1e200])), np.zeros(1))
+    assert steep.stopped == "not finite"  # squares of slopes that are no numbers
+    assert steep.x.tolist() == [0.0]
 
 
 def test_inner_products_are_made_in_this_thread():
@@ -135,14 +135,3 @@ def test_inner_products_are_made_in_this_thread():
     assert others < 0.5 * mine + 0.05
     assert set(found) == {found[0]}
     assert found[0] == pytest.approx(math.fsum(x * x), rel=1e-12)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_line_searches_end_at_the_limits_of_rounding(seed):
-    """Hundreds of evaluations where values differed by their last bits alone."""
-    objective, d = logistic(seed)
-    found = minimise(objective, np.zeros(d), epsilon=1e-9, delta=0.0)
-    assert found.stopped == "gradient"
-    assert found.n_eval <= 2 * found.n_iter + 10
-    assert found.value <= found.trace[0]
-    assert (np.diff(found.trace) <= 1e-15 * np.abs(found.trace[:-1])).all()

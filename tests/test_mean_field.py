@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -173,18 +171,6 @@ def test_symmetric_start_is_a_saddle():
     assert MeanField()(m.graph, start=biased).log_z > m.log_z + 1
 
 
-def test_empty_and_one_state():
-    empty = MeanField()(FactorGraph.empty(np.zeros(0, dtype=np.int64)))
-    assert empty.probs.shape == (0,)
-    assert empty.log_z == 0
-    assert empty.status is Status.CONVERGED
-    constant = FactorGraph.empty(np.zeros(0, dtype=np.int64)).add_tables([[]], [np.array(1.5)])
-    assert MeanField()(constant).log_z == 1.5
-    one = MeanField()(FactorGraph.from_tables([1, 1], [[0, 1]], [[[2.5]]]))
-    assert one.probs.tolist() == [1, 1]
-    assert one.log_z == 2.5
-
-
 def test_limits_and_status():
     graph = FactorGraph.grid(np.random.default_rng(0).normal(size=(8, 8)), 1.0)
     short = MeanField(max_iters=3, tol=0)(graph)
@@ -212,14 +198,3 @@ def test_hard_model_under_every_limit():
         assert m.iterations <= n
         assert m.log_z == pytest.approx(product_bound(graph, m.probs))
         assert m.log_z <= naive.log_z(graph)
-
-
-def test_settings_print_pickle_and_are_checked():
-    solver = MeanField(tol=1e-4)
-    assert repr(solver) == "MeanField(max_iters=1000, tol=0.0001, time_limit=None)"
-    m = solver(FactorGraph.grid(np.ones((2, 3))))
-    assert m.solver == solver
-    copy = pickle.loads(pickle.dumps(m))
-    assert copy.log_z == m.log_z
-    assert (copy.state.bounds == m.state.bounds).all()
-    np.testing.assert_allclose(m.factor(7), m.product(m.graph.scope(7)))

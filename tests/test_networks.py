@@ -23,11 +23,8 @@ from minfer.io.xdsl import parse_xdsl
 from minfer.io.xmlbif import format_xmlbif, parse_xmlbif
 from test_cli import call
 
-FORMATS = {
-    "bif": (format_bif, parse_bif),
-    "xmlbif": (format_xmlbif, parse_xmlbif),
-    "net": (format_net, parse_net),
-}
+PARSE = {"bif": parse_bif, "xmlbif": parse_xmlbif, "net": parse_net, "xdsl": parse_xdsl}
+FORMAT = {"bif": format_bif, "xmlbif": format_xmlbif, "net": format_net}
 
 BIF = b"""// a garden
 network "the garden" { property "author; me" ; }
@@ -75,24 +72,6 @@ potential (c | wet rain) {
   model_nodes = ();
   data = (((0.5 0.5) (0.5 0.5)) ((0.25 0.75) (0.5 0.5)) ((0.5 0.5) (0.0 1)));
 }
-"""
-
-XDSL = b"""<?xml version="1.0" encoding="UTF-8"?>
-<smile version="1.0" id="Net" numsamples="10000">
-<nodes>
-  <cpt id="a"><state id="hi"/><state id="mid"/><state id="lo"/>
-    <probabilities>0.2 0.3 0.5</probabilities></cpt>
-  <cpt id="b"><state id="no"/><state id="yes"/><parents>a</parents>
-    <probabilities>0.9 0.1 0.5 0.5 0 1</probabilities><property id="x">y</property></cpt>
-  <deterministic id="d"><state id="t"/><state id="f"/><parents>a b</parents>
-    <resultingstates>t f f t f f</resultingstates></deterministic>
-  <noisymax id="n"><state id="big"/><state id="small"/><state id="none"/><parents>a b</parents>
-    <strengths>0 1 2 1 0</strengths>
-    <parameters>0.5 0.3 0.2 0.1 0.4 0.5 0 0 1 0.6 0.3 0.1 0 0 1 0.05 0.05 0.9</parameters>
-  </noisymax>
-</nodes>
-<extensions><genie><node id="a"><name>A</name></node><state id="zzz"/></genie></extensions>
-</smile>
 """
 
 
@@ -200,29 +179,10 @@ def test_net():
     same(g, parse_net("m.net", in_class))
 
 
-def test_xdsl():
-    g = parse_xdsl("m.xdsl", XDSL)
-    assert g.directed
-    assert g.names == ("a", "b", "d", "n")
-    assert g.states("n") == ("big", "small", "none")
-    np.testing.assert_allclose(probabilities(g, "b"), [[0.9, 0.1], [0.5, 0.5], [0, 1]])
-    np.testing.assert_array_equal(
-        probabilities(g, "d")[..., 0], [[1, 0], [0, 1], [0, 0]]
-    )  # t f f t f f
-    # noisy-MAX by hand: the strongest of three independent effects
-    effect_a = {0: [0.5, 0.3, 0.2], 1: [0.1, 0.4, 0.5], 2: [0, 0, 1]}
-    effect_b = {1: [0.6, 0.3, 0.1], 0: [0, 0, 1]}  # strengths 1 0: yes is the strong state
-    leak, want = [0.05, 0.05, 0.9], np.zeros((3, 2, 3))
-    for a, b in product(range(3), range(2)):
-        for i, j, k in product(range(3), repeat=3):
-            want[a, b, min(i, j, k)] += effect_a[a][i] * effect_b[b][j] * leak[k]
-    np.testing.assert_allclose(probabilities(g, "n"), want, atol=1e-15)
-
-
 @pytest.mark.parametrize(
     ("suffix", "data"),
     [(".bif", BIF), (".xmlbif", XMLBIF), (".bifxml", XMLBIF), (".xml", XMLBIF), (".net", NET),
-     (".xdsl", XDSL), ("", BIF), ("", XMLBIF), ("", NET), ("", XDSL)],
+     ("", BIF), ("", XMLBIF), ("", NET)],
 )  # fmt: skip
 def test_read_by_suffix_or_content_and_compressed(tmp_path, suffix, data):
     (tmp_path / f"m{suffix}").write_bytes(data)
@@ -230,8 +190,7 @@ def test_read_by_suffix_or_content_and_compressed(tmp_path, suffix, data):
     g = minfer.read(tmp_path / f"m{suffix}")
     assert g.directed
     same(g, minfer.read(tmp_path / f"m{suffix}.gz"))
-    assert minfer.read(tmp_path / f"m{suffix}", evidence={"rain": "yes"} if data is not XDSL else
-                       {"b": "yes"}).n_observed == 1  # fmt: skip
+    assert minfer.read(tmp_path / f"m{suffix}", evidence={"rain": "yes"}).n_observed == 1
 
 
 def test_rows_are_normalised_where_files_round():
@@ -269,12 +228,12 @@ def networks(draw, names=_names):
     return FactorGraph.network(dict(zip(called, states)), tables)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", FORMAT)
 @given(data=st.data())
 @settings(max_examples=draws(100), deadline=None)
 def test_round_trip(kind, data):
     graph = data.draw(networks(_xml_names if kind == "xmlbif" else _names))
-    format_, parse = FORMATS[kind]
+    format_, parse = FORMAT[kind], PARSE[kind]
     first = format_(graph)
     again = parse("m", first)
     assert again.names == graph.names
@@ -339,10 +298,14 @@ def test_what_the_network_formats_cannot_hold(tmp_path):
 
 # ---------------------------------------------------------------------- bad files
 
+# what FAULTS has for every format is not repeated here
 _BAD_BIF = [
-    ("( rain ) { table 0.8, .2", "( rain ) { table 0.8, .1", "line 7, column 30.*rain sum to 0.9"),
-    ("(<1/2, yes) 0.0, 1.0", "(<1/2, yes) 0.1, 1.0", r"line 11, column 3.*given wet grass=<1/2, "
-     "rain=yes sum to 1.1"),
+    ("( rain ) { table 0.8, .2", "( rain ) { table 0.8, .1", "line 7, column 30, token '0.8': the "
+     "probabilities of rain sum to 0.9"),
+    ("(<1/2, yes) 0.0, 1.0", "(<1/2, yes) 0.1, 1.0", r"line 11, column 3, token '\('.*given "
+     "wet grass=<1/2, rain=yes sum to 1.1"),
+    ("default 0.5 5e-1", "default 0.5 4e-1", "line 10, column 3, token 'default': the prob.* 0.9"),
+    ("0.3  0.1 0.6", "0.3  0.1 0.5", "line 14, column 48, token '0.1': the probabilities of wet"),
     ("(<1/2, yes)", "(<1/3, yes)", "line 11, column 4, token '<1/3'.*the states dry, quite wet"),
     ("(<1/2, yes)", "(<1/2)", "line 11, column 3.*1 states for 2 parents"),
     ("(<1/2, yes) 0.0, 1.0", "(<1/2, yes) 1.0", "line 11.*1 numbers follow.*2 states"),
@@ -351,57 +314,27 @@ _BAD_BIF = [
     ('("quite wet" , "no")', "(<1/2 yes)", "line 12, column 3.*given before"),
     ("5e-1", "5f-1", "line 10, column 15, token '5f-1': expected a number"),
     ("5e-1", "nan", "NaN is not allowed"),
-    ("5e-1", "1e999", "too large"),
     ("5e-1", "-1", "negative"),
     ("5e-1", "5_0", "expected a number"),
     ("[ 2 ] { no", "[ 3 ] { no", "line 3.*3 states, but 2 are named"),
-    ("{ no, yes }", "{ no, no }", "two states called 'no'"),
     ("type discrete [ 2 ]", "type continuous [ 2 ]", "line 3.*rain is not discrete"),
     ("( rain )", "( snow )", "line 7, column 15.*no variable is called 'snow'"),
-    ('"wet grass" rain )', '"wet grass" snow )', "line 8.*no variable is called 'snow'"),
-    ('"wet grass" rain )', '"wet grass" c-4.5+x )', "own parent"),
     ('"wet grass" rain )', "rain rain )", "this parent twice"),
     ('"wet grass" | rain )', '"wet grass" | c-4.5+x )', "needs 2 x 3 = 6|cycle"),
     ("( rain ) {", "( rain, c-4.5+x ) {", "one variable, given its parents"),
-    ("variable c-4.5+x", "variable rain", "two variables called 'rain'"),
     ("probability ( rain ) { table 0.8, .2; }", "", "line 3.*rain has no table"),
-    ("0.7 0.1  0.2 0.3  0.1 0.6", "0.7 0.1", "has 2 numbers, but needs 2 x 3 = 6"),
     ("lines */", "lines", "line 4, column 24: this comment is never closed"),
     ('"wet grass" {', '"wet grass {', "not closed on its line"),
     ("network", "netwark", "line 2, column 1, token 'netwark'"),
-    ("0.1 0.6; }", "0.1 0.6", "ends too early"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("old", "new", "message"), _BAD_BIF)
-def test_bad_bif(old, new, message):
-    text = BIF.decode()
-    assert old in text
-    refused(parse_bif, "m.bif", text.replace(old, new, 1), message)
-
-
-def refused(parse, name, text, message):
-    """A FormatError that names the file, line and column, and says what is wrong."""
-    with pytest.raises(FormatError, match=message) as caught:
-        parse(name, text.encode())
-    assert re.match(rf"{re.escape(name)}: line \d+, column \d+", str(caught.value))
-
-
-def test_cycles_are_shown():
-    text = b"""network x { }
-variable a { type discrete [1] { p }; } variable b { type discrete [1] { p }; }
-probability ( a | b ) { (p) 1; }
-probability ( b | a ) { (p) 1; }"""
-    with pytest.raises(FormatError, match=r"line 3, column 15.*cycle: a <- b <- a"):
-        parse_bif("m.bif", text)
-
-
 _BAD_NET = [
-    ("(0.8 0.2)", "(0.8 0.1)", "line 6.*rain sum to 0.9"),
+    ("(0.8 0.2)", "(0.8 0.1)", "line 6, column 31, token '0.8': the probabilities of rain .*0.9"),
+    ("( 0.1 0.3 0.6 )", "( 0.1 0.3 0.5 )", "line 8, column 5, token '0.1': the probabilities of"),
     ("(0.8 0.2)", "(0.8 0.2", "never closed"),
     ("(0.8 0.2)", "(0.8 0.2))", "too many"),
     ("(0.8 0.2)", "0.8 0.2", "line 6, column 30.*expected '\\('"),
-    ("(0.8 0.2)", "(0.8 0.2 0)", "has 3 numbers, but needs 2 = 2"),
     ("(0.25 0.75)", "(0.25) (0.75)", "row should have 2 numbers"),
     ("(0.25 0.75)", "0.25 (0.75", "inside a row"),
     ('states = ("no" "yes");', "", "rain has no states"),
@@ -413,25 +346,15 @@ _BAD_NET = [
     ("net {", "class x { instance a : b (c); ", "instance"),
     ("data = (0.8 0.2);", "", "no data"),
     ("data = (0.8 0.2);", "model_data = (Noisy(1));", "given by an expression"),
-    ("(wet | rain)", "(wet | snow)", "no variable is called 'snow'"),
     ("(wet | rain)", "(wet rain)", "one variable, given its parents"),
-    ("node c ", "node rain ", "two nodes called 'rain'"),
     ("potential (rain | )", "potential (c)", "two tables|needs"),
 ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("old", "new", "message"), _BAD_NET)
-def test_bad_net(old, new, message):
-    text = NET.decode()
-    assert old in text
-    refused(parse_net, "m.net", text.replace(old, new, 1), message)
 
 
 _BAD_XML = [
     ("</NETWORK></BIF>", "", "not well-formed XML: no element found"),
     ("<BIF VERSION", "<BIV VERSION", "mismatched|root"),
     ("0.8 2e-1", "0.8 0.1", "line 15.*rain sum to 0.9"),
-    ("0.8 2e-1", "0.8", "has 1 number, but needs 2"),
     ("0.8 2e-1", "0.8 x", "line 15.*number 2, 'x': expected a number"),
     ("<FOR>rain</FOR>", "<FOR>snow</FOR>", "no variable is called 'snow'"),
     ("<FOR>rain</FOR>", "<FOR>rain</FOR><FOR>rain</FOR>", "one <FOR>, and has 2"),
@@ -447,13 +370,6 @@ _BAD_XML = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("old", "new", "message"), _BAD_XML)
-def test_bad_xmlbif(old, new, message):
-    text = XMLBIF.decode()
-    assert old in text
-    refused(parse_xmlbif, "m.xmlbif", text.replace(old, new, 1), message)
-
-
 def test_entity_bombs_never_unfold():
     lines = "".join(f'<!ENTITY e{k} "{f"&e{k - 1};" * 10}">' for k in range(1, 12))
     bomb = f'<!DOCTYPE BIF [<!ENTITY e0 "lol">{lines}]><BIF><NETWORK>&e11;</NETWORK></BIF>'
@@ -467,25 +383,17 @@ def test_entity_bombs_never_unfold():
 
 _BAD_XDSL = [
     ("<smile version", "<smil version", "mismatched|root"),
-    ('<deterministic id="d">', '<utility id="d">', "mismatched"),
-    ("t f f t f f", "t f f t f", "5 states for 6 rows"),
-    ("t f f t f f", "t f f t f x", "'x' is not a state of d"),
-    ("<strengths>0 1 2 1 0", "<strengths>0 1 1 1 0", "should be 0 to 2"),
-    ("<strengths>0 1 2 1 0", "<strengths>0 1 2 1", "4 numbers for 5 states"),
-    ("0.05 0.05 0.9", "0.05 0.05", "17 numbers.*need 18"),
-    ("0.05 0.05 0.9", "0.05 0.05 0.8", "distribution 6 sums to 0.9"),
-    ("0.5 0 0 1 0.6", "0.5 0 1 0 0.6", "'lo' of a, must have the distribution 0 ... 0 1"),
-    ("<parents>a</parents>", "<parents>z</parents>", "no variable is called 'z'"),
-    ('<cpt id="b">', "<cpt>", "has no id"),
-    ("<probabilities>0.2 0.3 0.5", "<probabilities>0.2 0.3", "has 2 numbers, but needs 3"),
+    ('<deterministic id="Starts">', '<utility id="Starts">', "mismatched"),
+    ("Yes No Yes", "Yes No", "5 states for 6 rows"),
+    ("Yes No Yes", "Yes No x", "'x' is not a state of Starts"),
+    ("<strengths>1 0 0 1 2", "<strengths>1 0 0 1 1", "should be 0 to 2"),
+    ("<strengths>1 0 0 1 2", "<strengths>1 0 0 1", "4 numbers for 5 states"),
+    ("0.01 0.04 0.95", "0.01 0.04", "17 numbers.*need 18"),
+    ("0.01 0.04 0.95", "0.01 0.04 0.85", "distribution 6 sums to 0.9"),
+    ("0.1 0 0 0 1 0.7", "0.1 0 0 1 0 0.7", "'Empty' of Fuel, must have the distribution 0 ... 0 1"),
+    ('<cpt id="Battery">', "<cpt>", "has no id"),
+    ('app="GeNIe 4.1.3402.0 ACADEMIC"', 'app="aGrUM 3.3.1"', "save the network as BIFXML"),
 ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("old", "new", "message"), _BAD_XDSL)
-def test_bad_xdsl(old, new, message):
-    text = XDSL.decode()
-    assert old in text
-    refused(parse_xdsl, "m.xdsl", text.replace(old, new, 1), message)
 
 
 #: As GeNIe saves it: attributes, properties, costs and cases beside the tables, Latin-1, and in
@@ -511,14 +419,14 @@ GENIE = """<?xml version="1.0" encoding="ISO-8859-1"?>
 			<state id="Slight" />
 			<state id="None" />
 			<parents>Fuel Battery</parents>
-			<strengths>0 1 0 1 2</strengths>
+			<strengths>1 0 0 1 2</strengths>
 			<parameters>0.9 0.1 0 0 0 1 0.7 0.2 0.1 0.1 0.5 0.4 0 0 1 0.01 0.04 0.95</parameters>
 		</noisymax>
 		<deterministic id="Starts">
 			<state id="No" />
 			<state id="Yes" />
-			<parents>Trouble</parents>
-			<resultingstates>No Yes Yes</resultingstates>
+			<parents>Trouble Fuel</parents>
+			<resultingstates>No No No Yes No Yes</resultingstates>
 		</deterministic>
 	</nodes>
 	<observationcost><node id="Fuel"><cost>1.5</cost></node></observationcost>
@@ -545,19 +453,38 @@ GENIE = """<?xml version="1.0" encoding="ISO-8859-1"?>
 def test_xdsl_as_genie_saves_it(tmp_path):
     path = tmp_path / "car.xdsl"
     path.write_bytes(GENIE.encode("latin-1"))
+    (tmp_path / "car").write_bytes(gzip.compress(path.read_bytes()))
     g = minfer.read(path)
+    same(g, minfer.read(tmp_path / "car"))
     assert g.directed
     assert g.names == ("Fuel", "Battery", "Trouble", "Starts")
     assert g.states("Battery") == ("Flat", "Weak", "Good")
     assert parents(g, "Trouble") == ["Fuel", "Battery"]
-    fuel = [[0.9, 0.1, 0], [0, 0, 1]]
+    fuel = [[0, 0, 1], [0.9, 0.1, 0]]  # strengths 1 0: Full is the strong state
     battery = [[0.7, 0.2, 0.1], [0.1, 0.5, 0.4], [0, 0, 1]]
     want = np.zeros((2, 3, 3))
     for f, b in product(range(2), range(3)):
         for i, j, k in product(range(3), repeat=3):
             want[f, b, min(i, j, k)] += fuel[f][i] * battery[b][j] * [0.01, 0.04, 0.95][k]
     np.testing.assert_allclose(probabilities(g, "Trouble"), want, atol=1e-15)
-    np.testing.assert_array_equal(probabilities(g, "Starts"), [[1, 0], [0, 1], [0, 1]])
+    starts = probabilities(g, "Starts")[..., 1]
+    np.testing.assert_array_equal(starts, [[0, 0], [0, 1], [0, 1]])
+
+
+TEXT = {"bif": BIF.decode(), "net": NET.decode(), "xmlbif": XMLBIF.decode(),
+        "xdsl": GENIE.replace("ISO-8859-1", "UTF-8")}  # fmt: skip
+BAD = {"bif": _BAD_BIF, "net": _BAD_NET, "xmlbif": _BAD_XML, "xdsl": _BAD_XDSL}
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "message"), [(kind, *one) for kind in BAD for one in BAD[kind]]
+)
+def test_bad_files(kind, old, new, message):
+    """A FormatError that names the file, line and column, and says what is wrong."""
+    assert old in TEXT[kind]
+    with pytest.raises(FormatError, match=message) as caught:
+        PARSE[kind](f"m.{kind}", TEXT[kind].replace(old, new, 1).encode())
+    assert re.match(rf"m\.{kind}: line \d+, column \d+", str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -671,12 +598,16 @@ def test_every_format_names_the_place_and_nothing_is_written(kind, fault, tmp_pa
 
 
 @pytest.mark.parametrize("kind", WRITTEN)
-def test_truncated_files_name_the_place(kind):
+def test_truncated_files_name_the_place_or_say_that_they_end(kind):
     text = WRITTEN[kind]([A, B]).rstrip()
-    parse = {"bif": parse_bif, "net": parse_net, "xmlbif": parse_xmlbif, "xdsl": parse_xdsl}[kind]
-    for end in range(len(text) - 1, text.index("\n") + 1, -1):  # the first line is a network
-        with pytest.raises(FormatError, match=r"m: line \d+"):
-            parse("m", text[:end].encode())
+    first = text.index("\n") + 1  # which is a network
+    for end in range(first if "x" in kind else 1, len(text) - 1):
+        if kind in ("bif", "net") and text[:end].rstrip()[-1] != "}":  # which may end a file
+            with pytest.raises(FormatError, match="ends"):
+                PARSE[kind]("m", text[:end].encode())
+        if end > first:
+            with pytest.raises(FormatError, match=r"m: line \d+"):
+                PARSE[kind]("m", text[:end].encode())
 
 
 def test_texts_that_are_none():
@@ -834,12 +765,6 @@ def same_posteriors(gum, graph, theirs):
         np.testing.assert_allclose(answer[v], engine.posterior(v).toarray(), atol=1e-9, err_msg=v)
 
 
-def test_xdsl_of_agrum_is_refused_where_its_rows_are_in_another_order():
-    by_agrum = XDSL.replace(b"<genie>", b'<genie version="1.0" app="aGrUM 3.3.1">')
-    with pytest.raises(FormatError, match=r"line 8.*save the network as BIFXML"):
-        parse_xdsl("m", by_agrum)
-
-
 @pytest.mark.parametrize(
     "tables",
     [
@@ -855,51 +780,3 @@ def test_numbers_of_one_bif_table_do_not_spill_into_the_next(tables):
     for end in ("\n", "// a comment\n"):
         with pytest.raises(FormatError, match=r"numbers?, but needs"):
             parse_bif("n.bif", (head + tables + end).encode())
-
-
-TWO = b"""network n { }
-variable a { type discrete [ 2 ] { y, n }; }
-variable b { type discrete [ 2 ] { y, n }; }
-probability ( a ) {
-  table 0.5, 0.5;
-}
-"""
-TWO_NET = b"""net { }
-node a { states = ("y" "n"); }
-node b { states = ("y" "n"); }
-potential (a) { data = (0.5 0.5); }
-potential (b | a) {
-  data = ((0.5 0.5)
-          (0.5 0.4));
-}
-"""
-
-
-@pytest.mark.parametrize(
-    ("parse", "data", "place"),
-    [
-        (parse_bif, TWO.replace(b"0.5;", b"0.4;") + b"probability ( b ) { table 0.5, 0.5; }",
-         "line 5, column 9, token '0.5'"),
-        (parse_bif, TWO + b"probability ( b | a ) {\n  table 0.5, 0.5, 0.5,\n  0.4;\n}\n",
-         "line 8, column 14, token '0.5'"),
-        (parse_bif, TWO + b"probability ( b | a ) {\n  default 0.5, 0.4;\n  (y) 0.5, 0.5;\n}\n",
-         "line 8, column 3, token 'default'"),
-        (parse_bif, TWO + b"probability ( b | a ) {\n  (y) 0.5, 0.5;\n  (n) 0.5, 0.4;\n}\n",
-         "line 9, column 3, token '('"),
-        (parse_net, TWO_NET, "line 7, column 12, token '0.5'"),
-        (parse_net, TWO_NET.replace(b"(0.5 0.5);", b"(0.5 0.4);"),
-         "line 4, column 25, token '0.5'"),
-    ],
-)  # fmt: skip
-def test_a_row_that_does_not_sum_to_one_has_its_place(parse, data, place):
-    with pytest.raises(FormatError, match=re.escape(f"{place}: the probabilities of")):
-        parse("n", data)
-
-
-@pytest.mark.parametrize(("parse", "data"), [(parse_bif, TWO), (parse_net, TWO_NET)])
-def test_a_file_that_is_cut_off_says_that_it_ends(parse, data):
-    text = data.rstrip()
-    for k in range(1, len(text) - 1):
-        if text[:k].rstrip()[-1:] != b"}":  # where a block ends the file may be whole
-            with pytest.raises(FormatError, match="ends"):
-                parse("n", text[:k])

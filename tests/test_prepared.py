@@ -265,6 +265,13 @@ def test_a_batch_is_its_rows(solver, workers):
             assert batch.log_z[i] == pytest.approx(one.log_z, abs=1e-9)
         assert batch.status[i] is one.status
     np.testing.assert_array_equal(batch["x3"][0], [0.0, 1.0])
+    weights = graph.weights + rng.normal(size=(5, len(graph.weights)))
+    assert run.batch(weights=weights[:0]).probs.shape == (0, 24)
+    batch = run.batch(weights=weights, statistics=True, workers=workers)
+    for i in range(5 if solver in ("bp", "exact") else 0):
+        m = FINE[solver](graph.with_weights(weights[i]))
+        np.testing.assert_allclose(batch.probs[i], m.probs, atol=1e-9)
+        np.testing.assert_allclose(batch.statistics[i], m.statistics(), atol=1e-9)
 
 
 @pytest.mark.parametrize("size", [4, 5, 7])
@@ -288,18 +295,6 @@ def test_fields_of_a_batch_with_wide_logical_factors(size):
                 model = model.with_evidence({2: 1} if i == 3 else {})
             np.testing.assert_allclose(batch.probs[i], naive.marginals(model), atol=1e-12)
             assert batch.log_z[i] == pytest.approx(naive.log_z(model), abs=1e-12)
-
-
-def test_weights_and_statistics_of_a_batch():
-    graph = FactorGraph.grid(np.random.default_rng(1).normal(size=(3, 3)), 0.5)
-    rng = np.random.default_rng(2)
-    weights = graph.weights + rng.normal(size=(5, len(graph.weights)))
-    for solver in (BeliefPropagation(tol=1e-12), Exact()):
-        batch = solver.prepare(graph).batch(weights=weights, statistics=True)
-        for i in range(5):
-            m = solver(graph.with_weights(weights[i]))
-            np.testing.assert_allclose(batch.probs[i], m.probs, atol=1e-9)
-            np.testing.assert_allclose(batch.statistics[i], m.statistics(), atol=1e-9)
 
 
 @pytest.mark.parametrize("solver", ["bp", "exact"])
@@ -342,27 +337,11 @@ def test_states_of_a_batch_by_name(solver):
 
 
 @pytest.mark.parametrize(
-    ("evidence", "message"),
-    [
-        ([{"a": "no"}, {"b": "hi"}], "row 1: b has the states low, mid, high, not 'hi'"),
-        ([{"b": "heigh"}], "did you mean high"),
-        ({"b": ["low", "heigh"]}, "row 1: b has the states .*did you mean high"),
-        ({"b": ["low", 1.5]}, "row 1: b has the states .*1.5"),
-        ([["no", "low"], ["no", "lo"]], "row 1: b has the states .*did you mean low"),
-        ([{"a": "no", 0: "yes"}], "row 0: a is given two states"),
-    ],
-)
-def test_wrong_names_in_a_batch(evidence, message):
-    with pytest.raises(EvidenceError, match=message):
-        Exact().prepare(NAMED).batch(evidence)
-
-
-@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({}, "give rows"),
         ({"evidence": [{"z": 0}]}, "no variable"),
-        ({"evidence": np.array([[0, 3]])}, "row 0: b has states 0 to 2, not 3"),
+        ({"evidence": np.array([[0, 3]])}, "row 0: b has .*not 3"),
         ({"evidence": np.array([[0, -2]])}, "not -2"),
         ({"evidence": np.zeros((2, 3), int)}, "shape"),
         ({"evidence": {"a": [0, 1], "b": [0]}}, "the same length"),
@@ -377,13 +356,18 @@ def test_wrong_names_in_a_batch(evidence, message):
         ({"evidence": {0: [[0, 1], [1, 0]]}}, "."),
         ({"field": np.full((2, 5), 1e301)}, "."),
         ({"weights": np.full((2, 6), 1e301)}, "."),
+        ({"evidence": [{"a": "no"}, {"b": "hi"}]}, "row 1: b has the states low, .*, not 'hi'"),
+        ({"evidence": [{"b": "heigh"}]}, "did you mean high"),
+        ({"evidence": {"b": ["low", "heigh"]}}, "row 1: b has the states .*did you mean high"),
+        ({"evidence": {"b": ["low", 1.5]}}, "row 1: b has the states .*1.5"),
+        ({"evidence": [["no", "low"], ["no", "lo"]]}, "row 1: b has the .*did you mean low"),
+        ({"evidence": [{"a": "no", 0: "yes"}]}, "row 0: a is given two states"),
     ],
 )
 def test_wrong_rows_are_named(arguments, message):
-    graph = FactorGraph.named({"a": 2, "b": 3}, {("a", "b"): [[0, 1, 2], [2, 0, 0]]})
     for solver in (Exact(), BeliefPropagation()):
         with pytest.raises((ModelError, EvidenceError), match=message):
-            solver.prepare(graph).batch(**arguments)
+            solver.prepare(NAMED).batch(**arguments)
 
 
 # ------------------------------------------------------------------ what was once wrong
@@ -450,23 +434,6 @@ def test_a_factor_that_evidence_makes_constant_has_a_joint():
     np.testing.assert_allclose(m.factor(0).sum(), 1.0)
 
 
-@pytest.mark.parametrize("solver", ["mean-field", "gibbs"])
-def test_evidence_may_make_a_model_one_for_a_solver(solver):
-    graph = FactorGraph.empty([2] * 4).add_clauses([[0, 1, 2]])
-    graph = graph.add_tables([[2, 3]], [np.ones((2, 2))])
-    run = FINE[solver].prepare(graph)
-    got, want = run(evidence={0: 1}), FINE[solver](graph.with_evidence({0: 1}))
-    if solver == "mean-field":
-        np.testing.assert_allclose(got.probs, want.probs, atol=1e-9)
-
-
-def test_no_rows():
-    graph = FactorGraph.named({"a": 2, "b": 3}, {("a", "b"): [[0, 1, 2], [2, 0, 0]]})
-    for solver in (Exact(), BeliefPropagation()):
-        batch = solver.prepare(graph).batch(weights=np.zeros((0, 6)))
-        assert batch.probs.shape == (0, 5)
-
-
 def test_a_data_frame_is_taken_by_the_names_of_its_columns():
     pd = pytest.importorskip("pandas")
     graph = FactorGraph.named({"a": 2, "b": 3}, {("a", "b"): [[0, 1, 2], [2, 0, 0]]})
@@ -479,13 +446,17 @@ def test_a_data_frame_is_taken_by_the_names_of_its_columns():
             run.batch(wrong)
 
 
-def test_every_solver_prepares():
-    graph = FactorGraph.grid(np.zeros((2, 3)), 0.5)
-    for solver in lists.SOLVERS.values():
-        run = solver.prepare(graph)
-        np.testing.assert_allclose(
-            run(evidence={0: 1}).probs, solver(graph.with_evidence({0: 1})).probs, atol=0.1
-        )
+@pytest.mark.parametrize("solver", lists.SOLVERS)
+def test_every_solver_prepares(solver):
+    """Also a model that becomes one for it by evidence only."""
+    s = lists.SOLVERS[solver]
+    graphs = [FactorGraph.grid(np.zeros((2, 3)), 0.5)]
+    if solver in ("mean-field", "gibbs"):
+        hard = FactorGraph.empty([2] * 4).add_clauses([[0, 1, 2]])
+        graphs.append(hard.add_tables([[2, 3]], [np.ones((2, 2))]))
+    for graph in graphs:
+        got, want = s.prepare(graph)(evidence={0: 1}), s(graph.with_evidence({0: 1}))
+        np.testing.assert_allclose(got.probs, want.probs, atol=0.1)
 
 
 def test_evidence_among_logical_factors_is_confirmed_as_in_a_fresh_run():

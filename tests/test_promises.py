@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import minfer.solvers.propagation as propagation
 from draws import few, thorough
 from minfer import (
     BeliefPropagation,
@@ -24,6 +25,7 @@ from minfer import (
 from minfer.engine.message_state import MessageState
 from oracle import promises
 from oracle import truth as naive
+from refusing import refused
 
 SCHEDULES = ["sequential", "flooding", "residual"]
 
@@ -134,8 +136,6 @@ def test_beliefs_alone_are_not_enough(schedule):
 
 def test_large_models_are_confirmed_in_place():
     """Without room for a second set of messages: one sweep in each direction."""
-    import minfer.solvers.propagation as propagation
-
     rng = np.random.default_rng(0)
     graph = FactorGraph.grid(rng.normal(size=(12, 12)), 0.7)
     tables = FactorGraph.from_tables(
@@ -219,12 +219,12 @@ def test_huge_fields_on_trees_and_loops(size):
 
 
 def test_numbers_that_overflow_when_added_are_refused():
-    with pytest.raises(ModelError, match="within 1e300"):
-        FactorGraph.pairwise([1e308, 0.0], [[0, 1]], [1.0])
-    with pytest.raises(ModelError, match="within 1e300"):
-        FactorGraph.from_tables([2], [[0]], [[-1e308, 0.0]])
-    with pytest.raises(ModelError, match="within 1e300"):
-        FactorGraph.empty([2]).tilt([1e308, 0.0])
+    empty, words = FactorGraph.empty([2, 2]), "within 1e300"
+    refused(
+        (lambda: FactorGraph.pairwise([1e308, 0.0], [[0, 1]], [1.0]), ModelError, words),
+        (lambda: empty.add_tables([[0]], [[-1e308, 0.0]]), ModelError, words),
+        (lambda: empty.tilt([1e308, 0.0, 0.0, 0.0]), ModelError, words),
+    )
 
 
 def test_lost_digits_do_not_make_a_bound_of_zero():
@@ -262,13 +262,6 @@ def test_trees_are_right_wherever_the_core_is_stopped(schedule):
 # ------------------------------------------------------------------ extreme pairs of labels
 
 _LONG = np.longdouble
-
-
-def _log_sums(logs: np.ndarray, axis: int) -> np.ndarray:
-    top = np.max(logs, axis=axis, keepdims=True)
-    top = np.where(np.isfinite(top), top, _LONG(0))
-    with np.errstate(divide="ignore"):
-        return (np.log(np.exp(logs - top).sum(axis=axis, keepdims=True)) + top).squeeze(axis)
 
 
 def _extreme(number: int) -> tuple[FactorGraph, list[np.ndarray], list[tuple]]:
@@ -332,12 +325,12 @@ def _flooded(fields: list[np.ndarray], pairs: list[tuple], m: dict) -> tuple[dic
     for f, (i, j, t) in enumerate(pairs):
         for a, b, table in ((i, j, t), (j, i, t.T)):
             cavity = fields[a].astype(_LONG) + sum(m[g, a] for g in at[a] if g != f)
-            x = _log_sums(cavity[:, None] + table.astype(_LONG), 0)
-            new[f, b] = x - _log_sums(x, 0)
+            x = naive.logsumexp(cavity[:, None] + table.astype(_LONG), 0)
+            new[f, b] = x - naive.logsumexp(x, 0)
     beliefs = []
     for v, u in enumerate(fields):
         b = u.astype(_LONG) + sum(m[f, v] for f in at[v])
-        beliefs.append(np.exp(b - _log_sums(b, 0)))
+        beliefs.append(np.exp(b - naive.logsumexp(b, 0)))
     return new, beliefs
 
 
@@ -371,7 +364,7 @@ def test_converged_is_true_of_labels_with_zeros_and_thousands_of_nats(schedule):
             apart = {}
             for key in m:
                 one, two = (x[key][possible[key[1]]] for x in (m, new))
-                one, two = (np.exp(x - _log_sums(x, 0)) for x in (one, two))
+                one, two = (np.exp(x - naive.logsumexp(x, 0)) for x in (one, two))
                 apart[key] = float(abs(one - two).max())
             moved.append(apart)
         if len(moved) < 2:

@@ -21,6 +21,7 @@ from minfer import (
     factor_gains,
     infer,
 )
+from minfer.kernels.scores.gains import feature_gain, feature_gains
 from minfer.reduction import seeds
 from minfer.reduction.gains import SCORES, factor_scores
 from minfer.reduction.recipes import Compensated
@@ -121,7 +122,6 @@ def test_gain_of_features_and_of_their_tables(graph):
 def test_gain_is_stable():
     """Against the exact value in more digits: tiny and huge weights, means next to 0 and 1."""
     mpmath = pytest.importorskip("mpmath")
-    from minfer.kernels.scores.gains import feature_gain, feature_gains
 
     mpmath.mp.dps = 60
     rng = np.random.default_rng(0)

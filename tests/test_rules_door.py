@@ -5,8 +5,12 @@ Files here are hostile: names that are patterns, views and SQL that read or writ
 
 from __future__ import annotations
 
+import gc
+import gzip
 import os
+import shutil
 import sqlite3
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -51,8 +55,6 @@ NAMES = [
 
 
 def write_column(path: Path, value: str) -> None:
-    import gzip
-
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         pq = pytest.importorskip("pyarrow.parquet")
@@ -87,9 +89,6 @@ def test_a_name_is_that_file(tmp_path, monkeypatch, name, other, relative):
 
 
 def test_links_to_odd_names_go_with_the_program(tmp_path, monkeypatch):
-    import gc
-    import tempfile
-
     path = tmp_path / "a[1].csv"
     write_column(path, "x")
     (tmp_path / "temporary").mkdir()
@@ -104,12 +103,11 @@ def test_links_to_odd_names_go_with_the_program(tmp_path, monkeypatch):
 
 
 def test_a_folder_is_no_file_and_a_pattern_no_name(tmp_path):
-    (tmp_path / "x.csv").mkdir()
-    (tmp_path / "y.parquet").mkdir()
-    (tmp_path / "z.duckdb").mkdir()
-    for source in (tmp_path / "x.csv", tmp_path / "y.parquet", (tmp_path / "z.duckdb", "t")):
+    for name in ("x.csv", "y.parquet", "z.duckdb", "z.sqlite"):
+        path = tmp_path / name
+        path.mkdir()
         with pytest.raises(FormatError, match="it is a folder"):
-            values(source)
+            values((path, "t") if name[0] == "z" else path)
     write_column(tmp_path / "a1.csv", "1")
     for pattern in ("a*.csv", "a?.csv", "a[1].csv"):
         with pytest.raises(FormatError, match=r"a name is no pattern: .*list of paths"):
@@ -356,8 +354,6 @@ def test_values_of_sql_are_those_of_the_table(tmp_path):
 
 
 def test_rows_in_the_log_beside_a_file_are_read(tmp_path):
-    import shutil
-
     path, copy = tmp_path / "t.duckdb", tmp_path / "copy.duckdb"
     con = duckdb.connect(str(path))
     con.execute("create table t as select 'x' as a")
@@ -378,8 +374,6 @@ def test_rows_in_the_log_beside_a_file_are_read(tmp_path):
     "name", ["a[1]", "s*", "o'k", "~", 'say "hi"', "back\\slash", b"\xff", ":x:"]
 )
 def test_names_of_databases_are_names(tmp_path, name):
-    import shutil
-
     for kind, module in ((".duckdb", duckdb), (".sqlite", sqlite3)):
         plain, path = tmp_path / f"plain{kind}", tmp_path / (os.fsdecode(name) + kind)
         con = module.connect(str(plain))

@@ -6,6 +6,7 @@ from scipy.stats import chisquare
 
 import minfer
 from minfer import ContradictionError, FactorGraph, ModelError, RefusedError, SettingsError
+from minfer.queries import samples
 from oracle import models
 from oracle import truth as naive
 from test_states import sprinkler
@@ -73,8 +74,6 @@ def test_rules_hold_in_every_sample():
 
 
 def test_tables_in_blocks(monkeypatch):
-    from minfer.queries import samples
-
     g = FactorGraph.grid(np.random.default_rng(0).normal(size=(3, 6)), 0.7)
     want = minfer.sample(g, 400, seed=1)
     monkeypatch.setattr(samples, "_BLOCK", 8)

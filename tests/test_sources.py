@@ -14,6 +14,7 @@ from minfer import FactorGraph, Marginals, MinDivergence, MinJoint, MinSize, Mod
 from minfer.errors import SettingsError
 from minfer.factors.features import binary_pairs
 from minfer.kernels.arithmetic.sorting import sort_by
+from minfer.kernels.scores.gains import feature_gain
 from minfer.reduction.gains import factor_scores
 from minfer.reduction.lazy import least_mean
 from minfer.reduction.objectives import Budget
@@ -26,6 +27,7 @@ from minfer.reduction.sources import (
     scan,
 )
 from oracle import lists
+from refusing import refused
 
 SCORES = ("gain", "residual")
 
@@ -107,8 +109,6 @@ def problems(draw, max_variables=8):
 )
 @settings(max_examples=draws(200), deadline=None)
 def test_least_mean_excludes_nothing_and_is_tight(low, width, gamma, small):
-    from minfer.kernels.scores.gains import feature_gain
-
     scale = 1e-3 if small else 1.0
     low, high = scale * low, scale * (low + width)
     least = least_mean(gamma, low, high)
@@ -339,29 +339,28 @@ def test_other_mistakes_are_named():
     def constant(t, s):
         return np.ones(len(s))
 
-    with pytest.raises(ModelError, match="template 1: left and right"):
-        JoinTemplates([Join([0, 0], [0, 0], 1, 1), Join([0], [0], 1, 1)], constant)
-    with pytest.raises(ModelError, match="int arrays"):
-        JoinTemplates([Join([0.5, 0], [0, 0], 1, 1)], constant)
-    with pytest.raises(ModelError, match="same left and right"):
-        JoinTemplates([Join([0, 0], [0, 1], 1, 1, symmetric=True)], constant)
-    for low, high in ((1, 0), (0, np.inf), (np.nan, 1)):
-        with pytest.raises(ModelError, match="interval"):
-            JoinTemplates([Join([0, 0], [0, 0], low, high)], constant)
-    source = JoinTemplates([Join([0, 0], [0, 0], 1, 1)], constant)
-    with pytest.raises(ModelError, match="another model"):
-        scan(source, MinJoint(0.01), np.full((3, 2), 0.5))
-    with pytest.raises(ModelError, match="sum to 1"):
-        scan(source, MinJoint(0.01), np.full((2, 2), 0.6))
-    with pytest.raises(ModelError, match="sum to 1"):
-        scan(source, MinJoint(0.01), np.full((2, 2), np.nan))
-    with pytest.raises(ModelError, match="shape"):
-        scan(source, MinJoint(0.01), np.full(4, 0.5))
-    with pytest.raises(SettingsError, match="reverse"):
-        scan(source, MinJoint(0.01), np.full((2, 2), 0.5), "reverse")
-    short = JoinTemplates([Join([0, 0], [0, 0], 1, 1)], lambda t, s: np.ones(1))
-    with pytest.raises(ModelError, match="weights of shape"):
-        scan(short, MinJoint(0.01), np.full((2, 2), 0.5))
+    def made(*joins):
+        return JoinTemplates(joins, constant)
+
+    two, half = Join([0, 0], [0, 0], 1, 1), np.full((2, 2), 0.5)
+
+    def scanned(probs, score="gain", source=None):
+        return scan(source or made(two), MinJoint(0.01), probs, score)
+
+    short = JoinTemplates([two], lambda t, s: np.ones(1))
+    refused(
+        (lambda: made(two, Join([0], [0], 1, 1)), ModelError, "template 1: left and right"),
+        (lambda: made(Join([0.5, 0], [0, 0], 1, 1)), ModelError, "int arrays"),
+        (lambda: made(Join([0, 0], [0, 1], 1, 1, symmetric=True)), ModelError, "same left and"),
+        *((lambda b=bounds: made(Join([0, 0], [0, 0], *b)), ModelError, "interval")
+          for bounds in ((1, 0), (0, np.inf), (np.nan, 1))),
+        (lambda: scanned(np.full((3, 2), 0.5)), ModelError, "another model"),
+        (lambda: scanned(half + 0.1), ModelError, "sum to 1"),
+        (lambda: scanned(half + np.nan), ModelError, "sum to 1"),
+        (lambda: scanned(half.ravel()), ModelError, "shape"),
+        (lambda: scanned(half, "reverse"), SettingsError, "reverse"),
+        (lambda: scanned(half, source=short), ModelError, "weights of shape"),
+    )  # fmt: skip
 
 
 @given(

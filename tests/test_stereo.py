@@ -7,6 +7,7 @@ import pytest
 
 from minfer import BeliefPropagation, ModelError, SettingsError
 from minfer.stereo import MOST, depth, scene, stereo_model
+from refusing import refused
 
 
 def test_views_agree_where_both_see_a_point():
@@ -56,13 +57,10 @@ def test_the_model_as_its_docstring_has_it():
 
 def test_what_is_refused():
     a = np.zeros((4, 6))
-    with pytest.raises(ModelError, match="different sizes"):
-        depth(a, a[:3], 3)
-    with pytest.raises(ModelError, match="width 6"):
-        depth(a, a, 7)
-    with pytest.raises(ModelError, match="sigma"):
-        depth(a, a, 3, sigma=0.0)
-    with pytest.raises(SettingsError, match="labels"):
-        depth(a, a, 1)
-    with pytest.raises(SettingsError, match="noise"):
-        scene(noise=-1.0)
+    refused(
+        (lambda: depth(a, a[:3], 3), ModelError, "different sizes"),
+        (lambda: depth(a, a, 7), ModelError, "width 6"),
+        (lambda: depth(a, a, 3, sigma=0.0), ModelError, "sigma"),
+        (lambda: depth(a, a, 1), SettingsError, "labels"),
+        (lambda: scene(noise=-1.0), SettingsError, "noise"),
+    )

@@ -18,6 +18,7 @@ from minfer.parsing.inference import Inference
 from minfer.parsing.parser import Parser
 from minfer.reduction.objectives import MinDivergence
 from minfer_experiments import fig2, table1
+from minfer_experiments.fig2 import draw
 from minfer_experiments.parsing import (
     FULL,
     TREEBANKS,
@@ -222,7 +223,6 @@ def test_the_figure(data, models, monkeypatch, tmp_path):
     content = fig2.records(result)
     assert {row["panel"] for row in content} == {"a, b", "c"}
     pytest.importorskip("matplotlib")
-    from minfer_experiments.fig2 import draw
 
     draw(result, str(tmp_path / "fig2.png"))
     assert (tmp_path / "fig2.png").stat().st_size > 10_000

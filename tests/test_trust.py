@@ -25,6 +25,7 @@ import pytest
 
 from minfer.kernels.compiling import cache as _cache
 from minfer.kernels.compiling import jit as _jit
+from minfer.upkeep import health
 
 try:
     from minfer.kernels.compiling import trust as _trust
@@ -635,8 +636,6 @@ def test_numbas_own_cache_has_the_same_guard(place):
 
 
 def test_doctor_says_why_nothing_is_kept(tmp_path, monkeypatch):
-    from minfer.upkeep import health
-
     cache = tmp_path / "cache"
     cache.mkdir()
     cache.chmod(0o777)

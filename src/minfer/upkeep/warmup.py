@@ -21,6 +21,7 @@ from minfer.certified.search import all_methods, intervals
 from minfer.engine.conditioning import condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import clique_tree
+from minfer.engine.layout import flatten
 from minfer.errors import MiscompiledError, RefusedError, SettingsError
 from minfer.examples import sprinkler
 from minfer.graph import FactorGraph
@@ -48,7 +49,6 @@ from minfer.reduction.recipes import Compensated, Paper
 from minfer.reduction.sources import Join, JoinTemplates
 from minfer.solvers.base import Solver
 from minfer.solvers.bp import BeliefPropagation
-from minfer.engine.layout import flatten
 from minfer.solvers.differentiable_batch import record
 from minfer.solvers.exact import Exact
 from minfer.solvers.gradients import pull_back
