@@ -14,7 +14,6 @@ from minfer.errors import RefusedError
 from minfer.graph import grid_edges
 from minfer.solvers import appearance
 from minfer.solvers.appearance import METHODS, edge_appearance
-from refused import refused
 
 
 def labels(n, edges):
@@ -136,13 +135,7 @@ def test_blocks_are_the_classes_of_edges_on_a_common_cycle(graph):
             assert rank(n, mine[1:]) == rank(n, mine)  # no bridge inside
 
 
-def test_bad_input_is_refused(monkeypatch):
-    refused(ValueError, "to itself", edge_appearance, 3, [[0, 1], [2, 2]])
-    refused(ValueError, "outside", edge_appearance, 3, [[0, 3]])
-    refused(ValueError, "outside", edge_appearance, 3, [[-1, 0]])
-    refused(ValueError, "shape", edge_appearance, 3, [0, 1])
-    refused(ValueError, "shape", edge_appearance, 3, [[0.0, 1.0]])
-    refused(ValueError, "unknown method", edge_appearance, 3, [[0, 1]], "random")
+def test_spanning_tree_refuses_what_does_not_fit(monkeypatch):
     monkeypatch.setattr(appearance, "_ENTRIES_ASKED", 1000)
     with pytest.raises(RefusedError, match="400 variables"):
         edge_appearance(400, grid_edges(20, 20), "spanning-tree")
