@@ -12,6 +12,7 @@ import pytest
 import minfer
 import own_format
 import own_kind
+import own_schedule
 from minfer import BeliefPropagation, Exact, FactorGraph, TreeReweighted
 from minfer.kernels.backend import using
 from oracle import truth
@@ -39,6 +40,21 @@ def test_walk_a_kind_of_factor():
     graph = FactorGraph.grid([[0.4, -0.3], [0.1, 0.2]], 0.5)
     mine = own_kind.add(graph, [[0, 1, 2], [1, 2, 3]])
     assert np.abs(Exact()(mine).probs - truth.marginals(mine)).max() < 1e-12
+
+
+def test_walk_a_schedule(monkeypatch):
+    from minfer.solvers import propagation
+
+    monkeypatch.setitem(propagation.SCHEDULES, "every-other", own_schedule.SCHEDULE)
+    rng = np.random.default_rng(0)
+    pairs = FactorGraph.grid(rng.normal(size=(6, 6)), 0.6)
+    labels = FactorGraph.empty([3] * 6).tilt(rng.normal(size=18))
+    labels = labels.add_potts([[k, (k + 1) % 6] for k in range(6)], 0.7)
+    for graph in (pairs, labels):
+        mine = BeliefPropagation(schedule="every-other", tol=1e-9)(graph)
+        assert mine.converged
+        assert mine.iterations > 4
+        assert np.abs(mine.probs - BeliefPropagation(tol=1e-9)(graph).probs).max() < 1e-7
 
 
 def test_walk_a_file_format(monkeypatch, tmp_path):

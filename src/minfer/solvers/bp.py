@@ -79,7 +79,7 @@ class BeliefPropagation:
 
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, self.damping, self.time_limit)
-        check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("schedule", self.schedule, tuple(SCHEDULES))
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         begin = start_clock(self.time_limit)

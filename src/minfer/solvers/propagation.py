@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,22 @@ if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.kernels.messages.wiring import Confirmation, Machines, WiredMessages, Wiring
 
-SCHEDULES = ("sequential", "flooding", "residual")
+
+class Schedule(NamedTuple):
+    """What a sweep is, if not: all variables in turn, forwards and backwards, in place."""
+
+    flooding: bool = False  # every message from those of the sweep before
+    some: bool = False  # only variables that are awake: those around which something moved
+    #: Changes who is awake, (V,) of 0 and 1, before sweep number ``made``; None: nobody does.
+    awake: Callable[[NDArray[np.uint8], int], None] | None = None
+
+
+#: By name. What a run needs to converge is the same for all: an update of all messages confirms it.
+SCHEDULES = {
+    "sequential": Schedule(),
+    "flooding": Schedule(flooding=True),
+    "residual": Schedule(some=True),
+}
 #: The confirming update starts from a copy of the messages up to this many numbers.
 KEEP = 2**20
 #: The log of a message that fell to zero though its state is possible, until it is computed anew.
@@ -101,11 +116,12 @@ class Propagation:
         self.on = on = backend()
         self.odds, self.names = on.kernels("messages.odds"), on.kernels("messages.wiring")
         self.mesh, self.pairs_only = mesh, not mesh.wiring.field.size
-        self.tol, self.damping, self.schedule = float(tol), float(damping), schedule
+        self.tol, self.damping, self.schedule = float(tol), float(damping), SCHEDULES[schedule]
+        self.made = 0  # sweeps
         self.residuals = np.zeros(0)
         self.lost = False  # whether numbers left their range, and the answer is what is left
         self.mended = False  # whether messages that had fallen to zero were put back
-        ahead = schedule == "sequential" and not damping
+        ahead = self.schedule == Schedule() and not damping
         work = mesh.lean_room if ahead and not self.pairs_only else _NONE
         self.is_lean = len(work) > 0
         self.is_fresh = start is None and mesh.trees is None and self.is_lean
@@ -135,7 +151,7 @@ class Propagation:
                 self._renew_cavities(self.wiring, on.put(here.bel.copy()))
                 self._look_at_flags()
         self.wake = None
-        if schedule == "residual":
+        if self.schedule.some:
             n = len(mesh.wiring.card)
             owner = np.repeat(np.arange(n, dtype=np.int32), np.diff(mesh.wiring.ptr).view(np.int64))
             before = np.zeros(len(here.bel) if self.machines is not None else 0)
@@ -149,12 +165,13 @@ class Propagation:
         """
         on = self.on
         self._walk(up=True)
-        if self.schedule == "flooding":
+        if self.schedule.flooding:
             on.write(self.watch.other, on.get(self.messages.m))  # of trees: no sweep writes them
         if self.mesh.is_forest:
             status, self.residuals = Status.CONVERGED, np.zeros(1)
         else:
-            chunk = 1 if self.speakers else 4096  # they answer between sweeps
+            between = self.speakers or self.schedule.awake is not None
+            chunk = 1 if between else 4096  # something happens between sweeps
             status, self.residuals = iterate(
                 self._sweeps, self._is_over, max_iters, time_limit, self._sweep_cost, chunk
             )
@@ -190,13 +207,13 @@ class Propagation:
         """See :func:`still_to_move`; of sweeps that are alike."""
         if self.mesh.is_forest or self.lost:
             return None if self.lost else 0.0
-        if self.schedule == "residual" or self.damping:
+        if self.schedule.some or self.damping:
             return None  # sweeps over some variables, or damped, tell too little
         last = self.residuals[-12:].tolist()  # a confirming update's are negative
         alike = [x for x in last if math.copysign(1.0, x) > 0.0]
         if alike and last[-1] < 0.0 and -last[-1] > alike[-1]:
             return None  # the update that confirmed moved more: nothing shrinks
-        return still_to_move(alike, 1 if self.schedule == "flooding" else 2)
+        return still_to_move(alike, 1 if self.schedule.flooding else 2)
 
     def probs(self) -> NDArray[np.float64]:
         """All marginals, flat."""
@@ -250,7 +267,7 @@ class Propagation:
         if room or not self.pairs_only:
             size = len(s.bel)  # of lean runs all are awake and written before anybody reads them
             before = np.empty(size) if self.is_fresh else np.zeros(size)
-        if self.schedule == "flooding":
+        if self.schedule.flooding:
             other = np.empty_like(s.m)
         watch = watch_for(self.tol, self.damping)
         watch = watch._replace(m=m, gm=gm, gq=gq, bel=before, work=work, other=other)
@@ -286,13 +303,19 @@ class Propagation:
     def _sweeps(self, n: int, residuals: NDArray[np.float64]) -> int:
         """Up to n sweeps; see :func:`iterate`."""
         on, s, watch, there = self.on, self.messages, self.watch, self.on.put(residuals)
+        if self.schedule.awake is not None and self.wake is not None:
+            active = on.get(self.wake[2])
+            if not active.all():  # else after a quiet sweep: all are looked at
+                self.schedule.awake(active, self.made)
+                on.write(self.wake[2], active)
+            self.made += 1
         if self.pairs_only:
-            plain = self.schedule == "sequential" and not self.damping and not self.mesh.reweighted
+            plain = self.schedule == Schedule() and not self.damping and not self.mesh.reweighted
             plain = plain and len(watch.m) == len(s.m)  # the first that most programs compile
             made = self.odds.sweep_pairs(
                 self.core.odds, s.m, s.bel, watch.m, watch.bel, watch.control, n, there,
                 None if plain else self.damping, self.weights,
-                watch.other if self.schedule == "flooding" else None,
+                watch.other if self.schedule.flooding else None,
                 None if self.wake is None else (self.wake[0], self.wake[2]),
             )  # fmt: skip
             on.write(residuals, on.get(there))
@@ -300,14 +323,14 @@ class Propagation:
         if self.speakers:
             phase = self._control("PHASE")
             if phase < 0.0:
-                if self.schedule != "flooding":
+                if not self.schedule.flooding:
                     self._complete()
                 self.bp.begin_watch(self.core, s, watch, self.mesh.log)
             share = 0.0 if phase != 0.0 else self.damping
             moved = max(self._answer(g, rows, share) for g, rows in self.speakers)
             if phase != 0.0:
                 self._set_control(WORST=max(self._control("WORST"), moved))
-        mode = self.bp.FLOODING if self.schedule == "flooding" else self.bp.SEQUENTIAL
+        mode = self.bp.FLOODING if self.schedule.flooding else self.bp.SEQUENTIAL
         made = self._go(self.core, watch, mode, there, self.wake)
         on.write(residuals, on.get(there))
         if self.wake is not None and self.speakers:
