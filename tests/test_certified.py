@@ -357,12 +357,12 @@ from minfer.examples import sprinkler
 
 before = set()
 
-class Meter(search.Meter):
+class Effort(search.Effort):
     def __init__(self, *limits):
         before.update(sys.modules)
         super().__init__(*limits)
 
-search.Meter = Meter
+search.Effort = Effort
 minfer.intervals(sprinkler(), tol=0.0)
 print([m for m in {*sys.modules} - before if m.split(".")[0] in ("minfer", "scipy")])
 """
