@@ -25,7 +25,6 @@ from minfer.certified.result import METHODS
 from minfer.certified.rounding import down, probability_from_odds, up
 from minfer.errors import ContradictionError
 from minfer.graph import FactorGraph
-from minfer.kernels.intervals.deepening import Depths
 
 CODE = {name: np.uint8(k) for k, name in enumerate(METHODS)}
 #: An offer that shrinks no interval by this much, relatively, does not count as one.
@@ -257,6 +256,8 @@ class Deepening(ABC):
     def _offer(self, bounds: Bounds, roots: NDArray, lo: NDArray, hi: NDArray) -> None: ...
 
     def refine(self, now: Refining) -> bool:
+        from minfer.kernels.intervals.deepening import Depths
+
         local, bounds, wanted, budget, meter = now
         if local is not self._of:
             try:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,9 @@ from minfer.engine.conditioning import Conditioned
 from minfer.engine.layout import FactorArrays, ends, join, part
 from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
-from minfer.kernels.intervals.regions import PairArrays
+
+if TYPE_CHECKING:
+    from minfer.kernels.intervals.regions import PairArrays
 
 #: Cells of tables that are looked at together.
 _CHUNK = 1 << 22
@@ -165,6 +168,8 @@ class LocalBounds:
     @property
     def pairs(self) -> PairArrays:
         """As kernels read it."""
+        from minfer.kernels.intervals.regions import PairArrays
+
         return PairArrays(self.ptr, self.nbr, self.weight, self.theta, self.other)
 
     @cached_property

@@ -6,7 +6,6 @@ import typer
 
 from minfer.cli import render
 from minfer.cli.generate import command, option
-from minfer.upkeep.health import examine
 
 
 @command()
@@ -23,6 +22,8 @@ def doctor(json: bool = option("One JSON object on standard output.")) -> None:
     Example:
       minfer doctor
     """
+    from minfer.upkeep.health import examine
+
     findings = []
     for finding in examine():
         findings.append(finding)

@@ -67,7 +67,7 @@ STARTS = ("counts", "random", "structure")
 MANY_STATES = 100  # a column with more, most of them in one row only, looks like measurements
 _MOST_CELLS = 1 << 26  # of a table
 _BLOCK = 1 << 19  # numbers of posteriors held at a time
-_FILE_ROWS = 1 << 31  # of a file, at a time: all
+_ALL_ROWS = 1 << 31  # of a file
 _ROUNDING = 1e-9  # of the objective: what a step may seem to lose
 
 _ADVICE = {
@@ -690,13 +690,15 @@ def _source(
     if isinstance(X, str | os.PathLike):
         with files.open_cases(X, name) as source:
             owner._check_width(len(source.names), source.names, reset)
-            yield (
-                source.names,
-                lambda columns: {
-                    c: table.column(c)
-                    for table in source.tables(columns, _FILE_ROWS) for c in columns
-                },
-            )  # fmt: skip
+
+            def read_whole(columns: list[str]) -> dict[str, Factorised]:
+                found = list(source.tables(columns, _ALL_ROWS))
+                if not found:
+                    raise ModelError(_empty(name, 0, len(source.names)))
+                [table] = found
+                return {c: table.column(c) for c in columns}
+
+            yield source.names, read_whole
         return
     plain = hasattr(X, "tocsr") or is_array(X)
     if not plain:
@@ -708,12 +710,16 @@ def _source(
         table = table_of(x, [f"x{k}" for k in range(x.shape[1])], name)
     owner._check_width(len(table.names), None if plain else table.names, reset)
     if not table.n or not table.names:
-        what = "sample" if table.names else "feature"
-        raise ModelError(
-            f"{name}: found a table with 0 {what}(s) (shape=({table.n}, {len(table.names)})) "
-            "while a minimum of 1 is required."
-        )
+        raise ModelError(_empty(name, table.n, len(table.names)))
     yield table.names, lambda columns: {c: table.column(c) for c in columns}
+
+
+def _empty(name: str, rows: int, columns: int) -> str:
+    what = "sample" if columns else "feature"
+    return (
+        f"{name}: found a table with 0 {what}(s) (shape=({rows}, {columns})) while a minimum of 1 "
+        "is required."
+    )
 
 
 def _check_names(variables: Sequence[str], names: Sequence[str]) -> None:

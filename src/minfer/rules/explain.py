@@ -122,7 +122,7 @@ def explain_atom(
                 text_of = f"{rule.text}, with {words}" if others else rule.text
                 reasons.append(Reason(text_of, rule.text, _shown(float(w[row]), block), push))
         reasons += _unique_reasons(store, p, ident)
-    reasons.sort(key=lambda r: -abs(r.push))
+    reasons.sort(key=lambda r: (-round(abs(r.push), 9), r.text))
     name = store.atom_texts([ident])[0]
     fixed = None if known == 2 else bool(known)
     return Explanation(

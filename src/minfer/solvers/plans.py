@@ -42,15 +42,6 @@ from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS
 from minfer.graph import FactorGraph
 from minfer.solvers.pruning import PrunedPart, prune
-from minfer.solvers.row_plans import (
-    MAX_CELLS,
-    NS_PER_CELL,
-    NS_PER_VARIABLE,
-    OneRow,
-    RowPlan,
-    observed_sets,
-    spread,
-)
 
 #: Variables of a question up to which a whole table may answer it.
 MOST_TABLED = 16
@@ -112,6 +103,8 @@ class CliquePlan:
         if self.target >= 0 and not free[self.target]:
             target, self.target = None, -1
         self.all = target is None
+        from minfer.solvers.row_plans import MAX_CELLS, OneRow, RowPlan
+
         most = MAX_CELLS if n_rows == 1 else 4.0 * MAX_CELLS
         tree = tree_over(links(flat, ~cut & free), len(free), most, n_rows)
         self.cells = tree.cells if tree.complete else math.inf
@@ -411,6 +404,8 @@ class Network:
         workers: int,
     ) -> None:
         """The lines of some rows, or of all."""
+        from minfer.solvers.row_plans import spread
+
         step = max(1024, _BLOCK // max(plan.rows.width, 1))
 
         def answer(begin: int, end: int) -> None:  # in a thread of its own
@@ -450,6 +445,8 @@ class Network:
         self, known: NDArray[np.int32], targets: tuple[int, ...], check: bool
     ) -> Iterator[tuple[CliquePlan, NDArray[np.int64] | None]]:
         """Rows by the plan that answers them; None: all of them."""
+        from minfer.solvers.row_plans import NS_PER_CELL, NS_PER_VARIABLE, observed_sets
+
         nobody = np.zeros(known.shape[1], dtype=bool)
         seen = known >= 0
         if len(known) == 1 or bool((seen == seen[0]).all()):
