@@ -22,7 +22,7 @@ from minfer import EvidenceError, FactorGraph, FormatError, Predictor, SettingsE
 from minfer.batch import PredictRows, run
 from minfer.prediction import files
 from minfer.prediction.answers import IMPOSSIBLE
-from minfer.solvers import plans as engine
+from minfer.solvers import row_plans as engine
 from minfer.solvers.plans import Network, plan_for
 from oracle import models
 from oracle import truth as naive
