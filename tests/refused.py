@@ -14,3 +14,9 @@ def refused(
     """The call raises this error, in words that match; "" are any."""
     with pytest.raises(error, match=words or None):
         function(*args, **named)
+
+
+def all_refused(*cases: tuple[Callable[[], Any], type[BaseException], str]) -> None:
+    """Each call, which takes nothing, raises its error in its words."""
+    for call, error, words in cases:
+        refused(error, words, call)

@@ -251,6 +251,14 @@ def test_class_names_have_one_home():
     assert {name for name, found in homes.items() if len(found) > 1} == {"Plan", "Query"}
 
 
+def test_kernels_take_few_arguments():
+    """What needs more takes a named structure."""
+    for path in PACKAGE.rglob("kernels/**/*.py"):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.FunctionDef):
+                assert len(node.args.args) <= 12, f"{path}: {node.name}"
+
+
 def test_loose_modules_are_those_that_are_promised():
     loose = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
     promised = (PACKAGE.parents[1] / "docs" / "stable.md").read_text("utf-8")

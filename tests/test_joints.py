@@ -18,7 +18,7 @@ from minfer import (
 )
 from oracle import models
 from oracle import truth as naive
-from refusing import refused
+from refused import all_refused
 
 
 def some_of(rng, graph, most=3):
@@ -130,7 +130,7 @@ def test_other_solvers():
 def test_refused_and_wrong():
     g = FactorGraph.grid(np.random.default_rng(0).normal(size=(12, 12)), 0.5)
     m = Exact()(g)
-    refused(
+    all_refused(
         (lambda: Exact(max_gib=1e-9)(g), RefusedError, "GiB"),
         (lambda: m.joint(*range(0, 144, 4)), RefusedError, "cells"),
         *((lambda w=wrong: m.joint(*w), ModelError, "") for wrong in ((), (0, 0), (145,))),

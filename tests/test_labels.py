@@ -42,7 +42,7 @@ from minfer.reduction.recipes import Compensated, Paper
 from minfer.solvers.propagation import Propagation
 from oracle import lists, models
 from oracle import truth as naive
-from refusing import refused
+from refused import all_refused
 
 LABELS = st.sampled_from([1, 2, 3, 4, 7, 8, 9, 17, 33, 300])
 
@@ -408,7 +408,7 @@ def test_a_file_that_lies_is_refused():
 def test_mistakes_are_errors():
     g = FactorGraph.empty([3, 3, 4])
     pair = [[0, 1]]
-    refused(
+    all_refused(
         (lambda: g.add_potts([[0, 2]], 1.0), ModelError, r"factor 0: .* \[3, 4\] states"),
         (lambda: g.add_potts([[0, 1, 2]], 1.0), ModelError, "pairs of variables"),
         (lambda: g.add_potts(pair, [1.0, 2.0]), ModelError, "weights of shape"),

@@ -33,7 +33,7 @@ from oracle.learning import (
     log_pseudolikelihood,
     slopes,
 )
-from refusing import refused
+from refused import all_refused
 
 SEEDS = few(range(6), 2)
 TIGHT = {"tol": 1e-13, "max_iters": 3000}
@@ -382,7 +382,7 @@ def test_bad_labels_features_data_and_settings():
     bad = x.toarray()
     bad[3, 1] = np.nan
     wide = Instance(graph, np.zeros((len(graph.weights), 7)), data[1].labels)
-    refused(
+    all_refused(
         (lambda: Instance(graph, x, np.full(8, 2)), ModelError, "label 2 of x0, .* states 0 to 1"),
         (lambda: Instance(graph, bad, np.zeros(8, int)), ModelError, "NaN"),
         (lambda: fit([], "trw"), ModelError, "empty"),

@@ -27,7 +27,7 @@ from minfer.learn import (
     write_instances,
 )
 from minfer_experiments import learned_denoising as denoising
-from refusing import refused
+from refused import all_refused
 from test_learn import chain_data
 
 
@@ -76,7 +76,7 @@ def test_grid_crf_refuses():
     x, y = squares(3)
     crf = GridCRF("pseudolikelihood", max_iters=3).fit(x, y)
     cut = np.where(x == x[0, 0, 0], np.nan, x)
-    refused(
+    all_refused(
         (lambda: GridCRF().fit(x, y[:1]), ModelError, "labellings"),
         (lambda: GridCRF().fit(cut, y), ModelError, "NaN"),
         (lambda: GridCRF().fit(x, np.zeros_like(y)), ModelError, "1 class"),
@@ -126,7 +126,7 @@ def test_samples_that_are_no_states(tmp_path):
     model = IsingModel().fit(x)
     hidden = x.copy()
     hidden[0, 0] = -1
-    refused(
+    all_refused(
         (lambda: IsingModel().fit([[0.5, 1.0]]), ModelError, "whole numbers"),
         (lambda: IsingModel().fit(x * 1e300 + 0.0), ModelError, "whole"),
         (lambda: IsingModel().fit([[0, 2]]), ModelError, "state 2"),
@@ -331,7 +331,7 @@ def test_growth_checks_its_candidates(tmp_path):
     x = np.random.default_rng(0).integers(0, 2, (60, 4))
     x[:, 1] = x[:, 0]
     joint = MinJoint(0.01)
-    refused(
+    all_refused(
         (lambda: grow(x, [[0, 9]], joint), ModelError, r"outside 0\.\.3"),
         (lambda: grow(x, [[-1, 2]], joint), ModelError, r"outside 0\.\.3"),
         (lambda: grow(x, iter([[[0, 1]]]), joint), ModelError, "function"),

@@ -16,7 +16,7 @@ from minfer.solvers.irreducible import haven
 from minfer.solvers.planning import plan
 from oracle import lists, models
 from oracle import truth as naive
-from refusing import refused
+from refused import all_refused
 
 GRAPHS = lists.logical()
 SOFT = [name for name in GRAPHS if name not in lists.HAVENS | lists.TRAPS]
@@ -78,7 +78,7 @@ def test_what_is_refused():
     never = FactorGraph.empty([2] * 6).add_cardinality([np.arange(6)], [-np.inf, -np.inf])
     soft = field.add_clauses([np.arange(n)], 1.0)
     many = [MeanField()(soft), Gibbs(n_sweeps=5, burn_in=0)(soft)]
-    refused(
+    all_refused(
         (lambda: Exact()(squares), RefusedError,
          f"factor {n}, a .*too many states.*BeliefPropagation"),
         (lambda: Exact()(never), ContradictionError, ""),

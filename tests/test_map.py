@@ -24,7 +24,7 @@ from minfer.queries.map.problem import lay_out
 from minfer.queries.map.search import search
 from oracle import promises
 from oracle import truth as naive
-from refusing import refused
+from refused import all_refused
 
 NO_TREE = promises.NO_TREE
 
@@ -220,7 +220,7 @@ def test_what_a_search_does_not_do():
 
     g, small = frustrated(), frustrated(n=4)
     own = FactorGraph.pairwise(np.zeros(20), [[0, 1]], [1.0]).add_global(np.arange(20), Sums())
-    refused(
+    all_refused(
         (lambda: minfer.mpe(g, k=2, max_gib=1e-6), RefusedError, "k=1 goes on"),
         (lambda: minfer.mpe(g, variables=range(0, 196, 2), max_gib=1e-9), RefusedError,
          "fewer variables"),

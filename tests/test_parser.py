@@ -36,7 +36,7 @@ from minfer.parsing.parser import TEMPERS, Parser
 from minfer.parsing.trees import tree_marginals
 from minfer.reduction.gains import factor_gains
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
-from refusing import refused
+from refused import all_refused
 
 TIGHT = Inference.full(max_iters=1000, tol=1e-12)
 
@@ -479,7 +479,7 @@ def test_saved_and_loaded_it_parses_the_same(trained, tmp_path):
 def test_wrong_files_are_refused(trained, tmp_path, monkeypatch):
     pytest.importorskip("safetensors")
     path = tmp_path / "toy.model"
-    refused((lambda: Parser.load(path), FormatError, "cannot read"))
+    all_refused((lambda: Parser.load(path), FormatError, "cannot read"))
     trained.save(path)
     whole = path.read_bytes()
     for data, words in (
@@ -487,13 +487,13 @@ def test_wrong_files_are_refused(trained, tmp_path, monkeypatch):
         (whole[:-100], r"toy.model: .*damaged.*copy it again, or train again"),
     ):
         path.write_bytes(data)
-        refused((lambda: Parser.load(path), FormatError, words))
+        all_refused((lambda: Parser.load(path), FormatError, words))
     path.write_bytes(whole)
     monkeypatch.setattr("minfer.parsing.model.FORMAT", 99)
-    refused((lambda: Parser.load(path), FormatError, "train it again, or install"))
+    all_refused((lambda: Parser.load(path), FormatError, "train it again, or install"))
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     advice = r"pip install 'minfer\[parsing\]'"
-    refused((lambda: trained.save(tmp_path / "other.model"), MinferError, advice))
+    all_refused((lambda: trained.save(tmp_path / "other.model"), MinferError, advice))
 
 
 def test_no_flipped_bit_goes_unnoticed(trained, tmp_path):
@@ -593,17 +593,17 @@ def test_models_and_sentences_made_by_hand_are_checked_too(trained):
         {"upos": ["NOUN"]},
         {"settings": {}},
     ):  # fmt: skip
-        refused((lambda w=wrong: replace(model, **w), ModelError, next(iter(wrong))))
+        all_refused((lambda w=wrong: replace(model, **w), ModelError, next(iter(wrong))))
     for wrong in ({"temper": 0.0}, {"theta_low": 9.0}, {"tags": "silver"}, {"gp": None}):
         name = next(iter(wrong))
-        refused((lambda w=wrong: replace(model.settings, **w), SettingsError, name))
+        all_refused((lambda w=wrong: replace(model.settings, **w), SettingsError, name))
     for wrong in (
         {"start": data.start[1:]}, {"start": np.repeat(data.start, 2)}, {"words": data.words[:-1]},
         {"upos": data.upos - 9}, {"xpos": data.xpos.astype(np.int64)},
     ):  # fmt: skip
-        refused((lambda w=wrong: trained.parse_batch(replace(data, **w)), ModelError, ""))
+        all_refused((lambda w=wrong: trained.parse_batch(replace(data, **w)), ModelError, ""))
     cut, arcs = [sentence.replaced(short, None)], np.zeros((3, 3))
-    refused(
+    all_refused(
         (lambda: replace(model, relations=model.relations[:-1]), ModelError, "labels has shape"),
         (lambda: replace(model, classes=(*model.classes, ("X", "Y"))), ModelError, "tagger has sh"),
         (lambda: Parser("en.model"), ModelError, "Parser takes a Model"),

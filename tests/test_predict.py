@@ -26,7 +26,7 @@ from minfer.solvers import row_plans as engine
 from minfer.solvers.plans import Network, plan_for
 from oracle import models
 from oracle import truth as naive
-from refusing import refused
+from refused import all_refused
 from test_cli import call
 
 QUICK = {"deadline": None, "suppress_health_check": list(HealthCheck)}
@@ -407,7 +407,7 @@ def test_faults_of_files_have_a_place(sprinkler: FactorGraph, tmp_path: Path) ->
         cases.write_bytes(data)
         with pytest.raises(error, match=words):
             predict(sprinkler, cases, "rain", out=out)
-    refused(
+    all_refused(
         (lambda: predict(sprinkler, tmp_path / "no.csv", "rain", out=out), FormatError, "cannot"),
         (lambda: predict(sprinkler, cases, "rain", out=cases), SettingsError, "overwritten"),
         (lambda: predict(sprinkler, cases, "rain", out=tmp_path / "a" / "b.csv"), SettingsError,

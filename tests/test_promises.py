@@ -25,7 +25,7 @@ from minfer import (
 from minfer.engine.message_state import MessageState
 from oracle import promises
 from oracle import truth as naive
-from refusing import refused
+from refused import all_refused
 
 SCHEDULES = ["sequential", "flooding", "residual"]
 
@@ -220,7 +220,7 @@ def test_huge_fields_on_trees_and_loops(size):
 
 def test_numbers_that_overflow_when_added_are_refused():
     empty, words = FactorGraph.empty([2, 2]), "within 1e300"
-    refused(
+    all_refused(
         (lambda: FactorGraph.pairwise([1e308, 0.0], [[0, 1]], [1.0]), ModelError, words),
         (lambda: empty.add_tables([[0]], [[-1e308, 0.0]]), ModelError, words),
         (lambda: empty.tilt([1e308, 0.0, 0.0, 0.0]), ModelError, words),

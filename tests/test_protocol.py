@@ -26,7 +26,7 @@ from minfer import (
 )
 from oracle import lists, models
 from oracle import truth as naive
-from refusing import refused
+from refused import all_refused
 
 GRAPHS = lists.graphs()
 HIGHER = lists.higher_order()
@@ -197,7 +197,7 @@ def test_asking_for_log_z_changes_nothing(name):
 
 def test_what_comes_from_outside_is_checked_and_not_called_converged():
     graph = FactorGraph.pairwise([0.5, -0.2], [[0, 1]], [1.0])
-    refused(
+    all_refused(
         (lambda: Marginals.from_probs(graph, [0.5, 0.5, 0.4, 0.4], "o"), MinferError, "sums to"),
         (lambda: Marginals.from_probs(graph, [0.5, 0.5, np.nan, 0.4], "o"), MinferError, "finite"),
         (lambda: Marginals.from_probs(graph, [0.5, 0.5], "o"), MinferError, "states"),
@@ -238,7 +238,7 @@ def test_marginals_by_name_and_number():
     np.testing.assert_allclose(m["wet"], [1 / 3] * 3)
     np.testing.assert_array_equal(m["wet"], m[1])
     assert [len(p) for p in m] == [2, 3]
-    refused(
+    all_refused(
         (lambda: m["wett"], MinferError, "did you mean wet"),
         (lambda: m["wet"].__setitem__(0, 1), ValueError, "read-only"),
         *((lambda bad=bad: m[bad], MinferError, "") for bad in (1.5, None, slice(2), -1, 99)),

@@ -29,7 +29,7 @@ from minfer.solvers.plans import KEPT
 from minfer.solvers.pruning import prune
 from oracle import models
 from oracle import truth as naive
-from refusing import refused
+from refused import all_refused
 from test_states import sprinkler
 
 
@@ -360,7 +360,7 @@ def test_questions_that_are_refused_whatever_was_asked_before():
         {"a": 2, "b": 2, "c": 2}, {"a": [0.5, 0.5], "b": [0.3, 0.7], "c": [0.1, 0.9]}
     ).tilt([-np.inf, -np.inf, 0, 0, 0, 0])
     bools = r"True|False"
-    refused(
+    all_refused(
         (lambda: minfer.query(wide, 0), RefusedError, "GiB"),
         (lambda: minfer.query(FactorGraph.empty([50] * 6), list(range(6))), RefusedError,
          r"1\.56e\+10 cells"),

@@ -34,7 +34,7 @@ from minfer.parsing.conllu import read_conllu
 from minfer.parsing.model import ParserModel
 from minfer.prediction import files
 from minfer.rules.parse import parse_rule
-from refusing import refused
+from refused import all_refused
 from sources import parsed
 
 SRC = Path(minfer.__file__).parent
@@ -250,7 +250,7 @@ def test_devices_are_not_read(device, tmp_path):
         with pytest.raises(FormatError, match=f"cannot read {device}: it is a .*device"):
             call()
     if find_spec("safetensors"):
-        refused(
+        all_refused(
             (lambda: ParserModel.load(device), FormatError, "device"),
             (lambda: crafting.train(Path(device)), FormatError, "device"),
         )

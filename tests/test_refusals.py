@@ -57,7 +57,7 @@ from minfer.reduction import bound, seeds
 from minfer.reduction.recipes import Compensated, Iterated, Paper
 from minfer.solvers import planning
 from minfer_experiments import proposition1
-from refusing import refused
+from refused import all_refused
 from test_cli import call
 
 NAMES = ["rain", "wet", "street", "sky"]
@@ -84,7 +84,7 @@ def answer() -> Marginals:
 
 
 def test_is_refused_with_the_place_and_the_remedy() -> None:
-    refused(
+    all_refused(
         (lambda: MODEL.add_tables((0, 1), TABLE), ModelError, r"\[\[0, 1\]\]"),
         (lambda: MODEL.add_tables(np.arange(2), TABLE), ModelError, "sequence"),
         (lambda: MODEL.add_features([0, 1], 1), ModelError, r"\[\[0, 1\]\]"),

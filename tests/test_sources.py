@@ -27,7 +27,7 @@ from minfer.reduction.sources import (
     scan,
 )
 from oracle import lists
-from refusing import refused
+from refused import all_refused
 
 SCORES = ("gain", "residual")
 
@@ -348,7 +348,7 @@ def test_other_mistakes_are_named():
         return scan(source or made(two), MinJoint(0.01), probs, score)
 
     short = JoinTemplates([two], lambda t, s: np.ones(1))
-    refused(
+    all_refused(
         (lambda: made(two, Join([0], [0], 1, 1)), ModelError, "template 1: left and right"),
         (lambda: made(Join([0.5, 0], [0, 0], 1, 1)), ModelError, "int arrays"),
         (lambda: made(Join([0, 0], [0, 1], 1, 1, symmetric=True)), ModelError, "same left and"),

@@ -7,7 +7,7 @@ import minfer
 from minfer import EvidenceError, Exact, FactorGraph, ModelError
 from minfer.io.evidence import numbered_evidence, parse_json_evidence
 from minfer.io.native import format_native, parse_native
-from refusing import refused
+from refused import all_refused
 
 
 def sprinkler() -> FactorGraph:
@@ -76,7 +76,7 @@ def test_a_wrong_name_lists_the_right_ones_and_the_nearest():
     medical = FactorGraph.empty([2, 2, 2, 2], ["HISTORY", "LVFAILURE", "CVP", "HR"])
     batch, found = Exact().prepare(g).batch({"wet": ["yes", None]}), minfer.intervals(g, work=1000)
     near = "the states no, yes, not 'yess'.*did you mean yes"
-    refused(
+    all_refused(
         (lambda: g.with_evidence({"wet": "yess"}), EvidenceError, f"wet has {near}"),
         (lambda: g.with_evidence({"wet": 2}), EvidenceError, "states 0 to 1, not 2"),
         (lambda: g.with_evidence({"count": "three"}), EvidenceError, "0 to 2, not 'three'"),

@@ -7,7 +7,7 @@ import pytest
 
 from minfer import BeliefPropagation, ModelError, SettingsError
 from minfer.stereo import MOST, depth, scene, stereo_model
-from refusing import refused
+from refused import all_refused
 
 
 def test_views_agree_where_both_see_a_point():
@@ -57,7 +57,7 @@ def test_the_model_as_its_docstring_has_it():
 
 def test_what_is_refused():
     a = np.zeros((4, 6))
-    refused(
+    all_refused(
         (lambda: depth(a, a[:3], 3), ModelError, "different sizes"),
         (lambda: depth(a, a, 7), ModelError, "width 6"),
         (lambda: depth(a, a, 3, sigma=0.0), ModelError, "sigma"),

@@ -22,7 +22,7 @@ from minfer.reduction.recipes import Compensated
 from minfer.reduction.spoken_request import Request, account
 from minfer.solvers.named import SOLVERS, plain_settings, solver_named
 from minfer.upkeep.warmup import warmed_up
-from refusing import refused
+from refused import all_refused
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_solvers_by_name() -> None:
     for name, kind in SOLVERS.items():
         assert type(solver_named(name)).__name__ == kind
     assert plain_settings()["schedule"] == (str, ("bp",))
-    refused(
+    all_refused(
         (lambda: solver_named("magic"), SettingsError, ""),
         (lambda: solver_named("bp", max_gib=1.0), SettingsError, ""),
         (lambda: solver_named("bp", damping=2.0), SettingsError, ""),

@@ -33,7 +33,7 @@ from minfer.torch import (  # noqa: E402
     tree_marginals,
 )
 from oracle import lists  # noqa: E402
-from refusing import refused  # noqa: E402
+from refused import all_refused  # noqa: E402
 from test_gradients import TIGHT as SOLVERS  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -392,7 +392,7 @@ def test_bad_input_is_refused():
     labels = torch.tensor([0, 0, 0, 0, 2, 0, 0, 0, 0])
     table = [[[0.0, -np.inf], [0.0, 0.0]]]
     hard = CRFLoss(Exact().prepare(FactorGraph.from_tables([2, 2], [[0, 1]], table)))
-    refused(
+    all_refused(
         (lambda: marginals(GRID, whole), ModelError, "run must be solver"),
         (lambda: marginals(run, numbers(17)), ModelError, "18 states"),
         (lambda: marginals(run, whole, numbers(3)), ModelError, "weights have shape"),

@@ -23,7 +23,7 @@ from minfer.parsing.trees import (
     tree_marginals,
 )
 from oracle.truth import logsumexp
-from refusing import refused
+from refused import all_refused
 
 FACTORS = {True: ProjectiveTree, False: NonProjectiveTree}
 DECODERS = {True: eisner, False: chu_liu_edmonds}
@@ -216,7 +216,7 @@ def test_bad_scores():
     one, three, pairs, none = np.zeros((3, 3)), *np.zeros((2, 3, 3, 3)), np.zeros((2, 4, 4))
     pairs[0, 1, 2] = three[1, 0, 2] = np.nan
     none[1, :, 2] = -np.inf
-    refused(
+    all_refused(
         (lambda: exact_grandparent(one, one), ModelError, "shape"),
         (lambda: exact_grandparent(one, pairs), ModelError, "0 -> 1 -> 2"),
         (lambda: tree_marginals(none, [3]), ModelError, "2 integers"),

@@ -9,7 +9,7 @@ import minfer
 from minfer import ContradictionError, FactorGraph, ModelError, RefusedError
 from oracle import models
 from oracle import truth as naive
-from refusing import refused
+from refused import all_refused
 from test_states import sprinkler
 
 
@@ -176,7 +176,7 @@ def test_what_is_refused():
     loose = FactorGraph.from_tables([2, 2], [[0, 1]], [np.zeros((2, 2))])
     pairs = [[a, b] for a in range(40) for b in range(a + 1, 40)]
     dense = FactorGraph.pairwise(np.zeros(40), pairs, 0.1)
-    refused(
+    all_refused(
         (lambda: minfer.sensitivity(g, "rain", "yes", rain), ModelError, "is the target"),
         (lambda: minfer.sensitivity(g, "rain", "maybe"), ModelError, "the states no, yes"),
         (lambda: minfer.sensitivity(loose, 0, 0)[0], ModelError, "no conditional"),
