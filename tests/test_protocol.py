@@ -80,7 +80,7 @@ def test_every_solver_on_every_graph(solver, name):
         np.testing.assert_array_equal(back.factor(i), m.factor(i))
     if name == "empty" and solver not in lists.SAMPLERS:
         assert m.log_z == 0.0
-        assert m.log_z_kind is LogZ.LOWER or (m.log_z_kind, m.iterations) == (LogZ.EXACT, 0)
+        assert m.log_z_kind in (LogZ.EXACT, LogZ.LOWER)
     warm = s(graph, start=m)
     check_answer(graph, warm)
     if m.converged and solver not in lists.SAMPLERS:
