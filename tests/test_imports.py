@@ -261,7 +261,7 @@ def test_kernels_take_few_arguments():
 
 def test_loose_modules_are_those_that_are_promised():
     loose = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
-    promised = (PACKAGE.parents[1] / "docs" / "stable.md").read_text("utf-8")
+    promised = (Path(__file__).parents[1] / "docs" / "stable.md").read_text("utf-8")
     assert {name for name in loose if f"`minfer.{name}" not in promised} == set()
 
 
