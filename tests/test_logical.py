@@ -464,7 +464,8 @@ def test_end_states_are_the_expected_statistics():
     graph = FactorGraph.empty([2] * 5).add_cardinality([[0, 1, 2, 3, 4]], [0.1, 0.5, -0.2, 0.0])
     graph = with_fields(graph, rng)
     m = BeliefPropagation()(graph)
-    ((group, ends),) = m.state.end_beliefs()
+    (group,) = graph.groups
+    ends = m.state.ends(group)
     x, p = naive.joint(graph)
     want = np.bincount(np.minimum(x.sum(axis=1), 3), p, minlength=4)
     np.testing.assert_allclose(group.end_statistics(ends)[0], want, atol=1e-12)

@@ -31,17 +31,6 @@ def as_tables(graph: FactorGraph) -> FactorGraph:
 # ---------------------------------------------------------------------- exact
 
 
-@pytest.mark.parametrize("name", GRAPHS)
-def test_exact_chains_give_every_factors_joint(name):
-    graph = GRAPHS[name]
-    m, want = Exact()(graph), Exact()(as_tables(graph))
-    np.testing.assert_allclose(m.probs, want.probs, atol=1e-12)
-    assert m.log_z == pytest.approx(want.log_z, abs=1e-12)
-    assert len(m.probs) == graph.offsets[-1]
-    for i in range(graph.n_factors):
-        np.testing.assert_allclose(m.factor(i), want.factor(i), atol=1e-12)
-
-
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_exact_at_arity_1000(shuffled):
     """Of a chain with a clause over all: Z less the weight of all false."""
@@ -115,26 +104,20 @@ def test_drawn_logical_models(seed):
     m = Exact()(graph)
     np.testing.assert_allclose(m.probs, naive.marginals(graph), atol=1e-10)
     assert m.log_z == pytest.approx(log_z, abs=1e-10)
-    hard = any(g.forbids().any() for g in condition(graph).groups)
+    for i in range(graph.n_factors):
+        np.testing.assert_allclose(m.factor(i), naive.factor_marginal(graph, i), atol=1e-10)
+    if any(g.forbids().any() for g in condition(graph).groups):
+        return
     for solver in (MeanField(tol=1e-10, max_iters=3000), Gibbs(n_sweeps=400, burn_in=40)):
-        if not hard:
-            np.testing.assert_allclose(
-                solver(graph).probs, solver(as_tables(graph)).probs, atol=1e-6
-            )
+        m, want = solver(graph), solver(as_tables(graph))
+        np.testing.assert_allclose(m.probs, want.probs, atol=1e-6)
+        if isinstance(solver, MeanField):
+            assert m.log_z == pytest.approx(want.log_z, abs=1e-6)
+            assert (np.diff(m.state.bounds) > -1e-9).all()
+            assert m.log_z <= log_z + 1e-9
 
 
 # ---------------------------------------------------------------------- mean field
-
-
-@pytest.mark.parametrize("name", SOFT)
-def test_mean_field_is_that_of_the_tables(name):
-    graph = GRAPHS[name]
-    solver = MeanField(tol=1e-12)
-    m, want = solver(graph), solver(as_tables(graph))
-    np.testing.assert_allclose(m.probs, want.probs, atol=1e-9)
-    np.testing.assert_allclose(m.state.bounds, want.state.bounds, atol=1e-9)
-    assert (np.diff(m.state.bounds) > -1e-9).all()
-    assert m.log_z <= naive.log_z(graph)
 
 
 def test_mean_field_at_arity_1000():

@@ -113,7 +113,7 @@ def test_planning_for_observed_sets_changes_nothing(case: Case) -> None:
     for seen in np.unique(case.evidence >= 0, axis=0):
         chosen = ((case.evidence >= 0) == seen).all(axis=1)
         some = Case(case.graph, case.evidence[chosen], case.field[chosen])
-        free = links(plan.flat, ~seen & (plan.tree.home >= 0))
+        free = links(plan.flat, ~seen & (plan.tree.home >= 0), plan.flat.card)
         tree = tree_over(free, case.graph.n_variables)
         narrow = RowPlan.make(plan.flat, tree, seen)
         narrow.load(plan.flat.log_psi, plan.flat.field, model.constant)
@@ -210,7 +210,7 @@ def test_one_row_is_what_the_lanes_say(case: Case, target: int) -> None:
         flat = Flat(
             graph._n_states, graph._offsets, field, *scopes(graph.groups), *cells(graph.groups)
         )
-        tree = tree_over(links(flat, ~seen), graph.n_variables)
+        tree = tree_over(links(flat, ~seen, flat.card), graph.n_variables)
         plan = RowPlan.make(flat, tree, seen, target, np.ones_like(seen))
         plan.load(flat.log_psi, field, 0.25)
         lanes = plan.run(evidence=evidence)
@@ -261,21 +261,6 @@ def test_cells_that_no_row_reaches_are_dropped_and_nothing_else_changes() -> Non
     assert np.isfinite(whole.log_z).any()
     np.testing.assert_array_equal(short.probs, whole.probs)
     np.testing.assert_array_equal(short.log_z, whole.log_z)
-
-
-def test_numbers_may_change() -> None:
-    graph = network(12, 5)
-    model, plan = prepared(graph)
-    evidence = evidence_for(graph, 20, 0.3, 6)
-    before = plan.run(evidence=evidence)
-    other = plan.flat.log_psi[::-1].copy()
-    plan.load(other, plan.flat.field, model.constant)
-    fresh = RowPlan.make(plan.flat, plan.tree)
-    fresh.load(other, plan.flat.field, model.constant)
-    np.testing.assert_array_equal(
-        plan.run(evidence=evidence).probs, fresh.run(evidence=evidence).probs
-    )
-    assert not np.array_equal(before.probs, fresh.run(evidence=evidence).probs)
 
 
 def test_six_hundred_leaves_do_not_underflow() -> None:

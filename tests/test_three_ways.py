@@ -1,19 +1,172 @@
-"""Compiled kernels and plain Python on drawn models; all of them, and wheels: three_ways.py."""
+"""One list of questions about drawn models, for whatever machine code answers them.
+
+    python tests/test_three_ways.py --models 2000                  compiled here, and plain Python
+    python tests/test_three_ways.py --models 2000 --site FOLDER    and an installed wheel
+
+Three kinds of answers: *exact* ones (marginals of clique trees, queries, certified intervals, sums
+over trees) must be equal to 1e-12; *iterative* solvers must end with the same status and, where
+they have converged, with marginals within their tolerance; *sampled* ones must agree within the
+errors they state.
+"""
 
 from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from draws import draws
 from minfer.kernels.compiling import plain as _plain
-from three_ways import answered, answers, differences
 
-pytestmark = [
-    pytest.mark.drawn,
-    pytest.mark.skipif(_plain.OFF, reason="compares compiled code with plain Python"),
-]
+ROOT = Path(__file__).resolve().parents[1]
+EXACT, TOLERANCE, TIMES = 1e-12, 1e-4, 20.0
+Answer = dict[str, Any]
 
 
+def answers(seed: int) -> Answer:
+    """What one drawn model gives: numbers, by the kind of answer and its name."""
+    import numpy as np
+
+    import minfer
+    from minfer.errors import MinferError
+    from minfer.parsing import tree_marginals
+    from oracle.models import SMALL
+
+    rng = np.random.default_rng(seed)
+    graph = [*SMALL.values()][seed % len(SMALL)](rng).graph
+    found: Answer = {}
+
+    def note(name: str, ask: Any) -> None:
+        try:
+            found[name] = ask()
+        except MinferError as error:
+            found[name] = type(error).__name__
+
+    def exact() -> Any:
+        answer = minfer.Exact(method="clique-tree")(graph)
+        return [*answer.probs, answer.log_z]
+
+    def asked() -> Any:
+        target = int(rng.integers(graph.n_variables))
+        return list(np.asarray(minfer.query(graph, target)))
+
+    def bounds() -> Any:
+        found = minfer.intervals(graph, None, tol=0.0, work=2000)
+        return [*found.lo, *found.hi]
+
+    def trees(projective: bool, many: int) -> Any:
+        scores = rng.normal(0.0, float(rng.choice([1.0, 20.0])), (many, 4, 4))
+        arcs, log_z = tree_marginals(scores if many > 1 else scores[0], projective=projective)
+        return [*np.ravel(arcs), *np.ravel(log_z)]
+
+    def solved(solver: Any) -> Any:
+        answer = solver(graph)
+        return [str(answer.status), *(answer.probs if answer.converged else ())]
+
+    def sampled(solver: Any) -> Any:
+        answer = solver(graph)
+        return [list(answer.probs), float(answer.error_estimate)]
+
+    note("exact marginals", exact)
+    if graph.n_variables:
+        note("exact query", asked)
+    note("exact intervals", bounds)
+    note("exact trees", lambda: trees(seed % 2 == 0, 1 + seed % 3 * 4))
+    settings = {"tol": TOLERANCE / 10, "max_iters": 200}
+    note("iterative bp", lambda: solved(minfer.BeliefPropagation(**settings)))
+    schedule = ("flooding", "residual")[seed % 2]
+    note(f"iterative {schedule}", lambda: solved(
+        minfer.BeliefPropagation(schedule=schedule, damping=0.3, **settings)))  # fmt: skip
+    note("iterative trw", lambda: solved(minfer.TreeReweighted(**settings)))
+    note("iterative mean field", lambda: solved(minfer.MeanField(**settings)))
+    if seed % 8 == 0:
+        note("sampled gibbs", lambda: sampled(minfer.Gibbs(n_sweeps=200, burn_in=50)))
+    return json.loads(json.dumps(found, default=float))
+
+
+def differences(one: Answer, other: Answer) -> Iterator[str]:
+    """What does not agree, in words."""
+    import numpy as np
+
+    for name in {**one, **other}:
+        a, b = one.get(name), other.get(name)
+        if isinstance(a, str) or isinstance(b, str) or a is None or b is None:
+            if a != b:
+                yield f"{name}: {a} and {b}"
+        elif name.startswith("sampled"):
+            gap = np.abs(np.subtract(a[0], b[0])).max(initial=0.0)
+            if gap > TIMES * (a[1] + b[1]) + 1e-9:
+                yield f"{name}: {gap} where errors are {a[1]} and {b[1]}"
+        else:
+            most = EXACT if name.startswith("exact") else TOLERANCE
+            if name.startswith("iterative") and a[0] != b[0]:
+                yield f"{name}: {a[0]} and {b[0]}"
+                continue
+            a, b = (np.array([x for x in v if not isinstance(x, str)], float) for v in (a, b))
+            scale = 1.0 + np.abs(np.where(np.isfinite(a), a, 0.0))
+            same = (a == b) | (np.abs(a - b) <= most * scale) if a.shape == b.shape else False
+            if not np.all(same):
+                yield f"{name}: {a} and {b}"
+
+
+def answered(seeds: range, plain: bool = False, site: Path | None = None) -> dict[int, Answer]:
+    """The answers of a process of its own."""
+    places = [str(site or ROOT / "src"), str(ROOT / "tests")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    if plain:
+        environment["NUMBA_DISABLE_JIT"] = "1"
+    words = [str(seeds.start), str(seeds.stop), str(seeds.step)]
+    call = [sys.executable, "-W", "ignore", __file__, "--answer", *words]
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, cwd=ROOT)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return {int(seed): answer for seed, answer in json.loads(done.stdout).items()}
+
+
+@pytest.mark.drawn
+@pytest.mark.skipif(_plain.OFF, reason="compares compiled code with plain Python")
 def test_compiled_kernels_say_what_plain_python_says():
     for seed, plain in answered(range(draws(40)), plain=True).items():
         assert not list(differences(answers(seed), plain)), seed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=int, default=2000)
+    parser.add_argument("--site", type=Path, help="a folder in which a wheel is installed")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--answer", type=int, nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.answer:
+        print(json.dumps({seed: answers(seed) for seed in range(*options.answer)}))
+        return
+    ways: dict[str, dict[str, Any]] = {"compiled": {}, "plain": {"plain": True}}
+    if options.site:
+        ways["shipped"] = {"site": options.site}
+    steps = [range(k, options.models, 20) for k in range(20)]
+    found: dict[str, dict[int, Answer]] = {}
+    with ThreadPoolExecutor(options.workers) as pool:
+        for way, settings in ways.items():
+            parts = pool.map(lambda seeds, s=settings: answered(seeds, **s), steps)
+            found[way] = {seed: answer for part in parts for seed, answer in part.items()}
+            print(f"{way}: {len(found[way])} models", flush=True)
+    wrong = 0
+    for way in list(ways)[1:]:
+        for seed, answer in sorted(found["compiled"].items()):
+            for text in differences(answer, found[way][seed]):
+                wrong += 1
+                print(f"model {seed}, compiled and {way}: {text}")
+    print(f"{wrong} differences")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

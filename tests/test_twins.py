@@ -52,10 +52,7 @@ CASES = {
     "addresses.store": "store(address(out) + 24, lanes_load(x, 1))",
     "addresses.spread": "lanes_store(out, 0, spread(0.1))",
     "addresses.total": "out[0] = total(lanes_load(x, 3))",
-    "addresses._maxnum_of_two": "lanes_store(out, 0, _maxnum_of_two(lanes_load(x, 1), "
-                                "lanes_load(y, 1)))",
-    "addresses._minnum_of_two": "lanes_store(out, 0, _minnum_of_two(lanes_load(x, 1), "
-                                "lanes_load(y, 1)))",
+    "addresses.greater": "lanes_store(out, 0, greater(lanes_load(x, 1), lanes_load(y, 1)))",
     "addresses.most": "out[0] = most(lanes_load(x, 3))",
     "addresses.least": "out[0] = least(lanes_load(x, 3))",
 }  # fmt: skip

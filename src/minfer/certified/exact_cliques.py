@@ -226,7 +226,7 @@ class Whole:
                 return []
             part = self._tabled.flat.part(pack.variables, pack.tables)
             n = len(part.card)
-            tree = tree_over(links(part, np.ones(n, dtype=bool)), n, _SLACK * allowed)
+            tree = tree_over(links(part, np.ones(n, dtype=bool), part.card), n, _SLACK * allowed)
             meter.spend(cost)
             if len(pack.components) > 1 and not (tree.complete and tree.cells <= allowed):
                 middle = len(pack.components) // 2

@@ -91,14 +91,10 @@ class Conditioned:
         shape = [int(s) for s in graph._n_states[scope[0]]]
         if len(shape) == 1:
             return probs[graph._offsets[scope] + np.arange(shape[0])]  # fixed ones are 0 and 1
-        found = ask(factors, tuple(shape)) if not self.has_fixed else None
+        free = self.fixed[scope] < 0
+        found = ask(factors, tuple(shape)) if free.all() else None
         if found is not None:
             return found
-        free = self.fixed[scope] < 0
-        if self.has_fixed and free.all():
-            found = ask(factors, tuple(shape))
-            if found is not None:
-                return found
         if n_entries(shape) * len(factors) > MAX_JOINT_CELLS:
             raise RefusedError(
                 f"{len(factors)} joint marginals over {len(shape)} variables each are too large to "
@@ -108,13 +104,9 @@ class Conditioned:
         strides = np.array([n_entries(shape[k + 1 :]) for k in range(len(shape))], dtype=np.int64)
         for pattern, rows in patterns(free):
             left = tuple(s for s, f in zip(shape, pattern) if f)
-            inside = scope[rows][:, pattern]
             joint = ask(factors[rows], left) if len(left) > 1 else None
             if joint is None:
-                joint = np.ones((len(rows), 1))
-                for a, size in enumerate(left):
-                    q = probs[graph._offsets[inside[:, a]][:, None] + np.arange(size)]
-                    joint = (joint[:, :, None] * q[:, None, :]).reshape(len(rows), -1)
+                joint = self.products(scope[rows][:, pattern], left, probs)
             base = (np.maximum(self.fixed[scope[rows]], 0) * ~pattern * strides).sum(axis=1)
             cells = np.zeros(1, dtype=np.int64)
             for size, step in zip(left, strides[pattern]):
@@ -122,13 +114,15 @@ class Conditioned:
             out[rows[:, None], base[:, None] + cells] = joint
         return out
 
-
-class _Absorbed(NamedTuple):
-    """Factors over two and more variables, and what the others come to."""
-
-    constant: float
-    field: NDArray[np.float64] | None  # (sum S,); None: nothing
-    groups: list[FactorGroup]
+    def products(
+        self, scope: NDArray[np.int32], shape: tuple[int, ...], probs: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Products of the marginals of variables (n, A) of one shape, (n, cells)."""
+        joint = np.ones((len(scope), 1))
+        for a, size in enumerate(shape):
+            q = probs[self.graph._offsets[scope[:, a]][:, None] + np.arange(size)]
+            joint = (joint[:, :, None] * q[:, None, :]).reshape(len(scope), -1)
+        return joint
 
 
 class _Settled(NamedTuple):
@@ -153,7 +147,10 @@ def condition(graph: FactorGraph) -> Conditioned:
     found = known.get(kind)
     if found is None or not (gone is None or np.array_equal(found.gone, gone)):
         if "absorbed" not in known:
-            known["absorbed"] = _absorbed(graph)
+            simple = [part for g in graph.groups for part in g.simplified()]
+            field = np.zeros(int(graph._offsets[-1]))
+            constant, groups = absorb_small(graph, simple, field)
+            known["absorbed"] = constant, field if len(groups) < len(simple) else None, groups
         found = known[kind] = _settled(graph, known["absorbed"], gone)
     if given is None:
         log_field = found.field if found.field is not None else np.zeros(int(graph._offsets[-1]))
@@ -177,18 +174,15 @@ def condition(graph: FactorGraph) -> Conditioned:
     return model
 
 
-def _absorbed(graph: FactorGraph) -> _Absorbed:
-    simple = [part for g in graph.groups for part in g.simplified()]
-    log_field = np.zeros(int(graph._offsets[-1]))
-    constant, groups = absorb_small(graph, simple, log_field)
-    return _Absorbed(constant, log_field if len(groups) < len(simple) else None, groups)
-
-
-def _settled(graph: FactorGraph, start: _Absorbed, gone: NDArray[np.bool_] | None) -> _Settled:
-    """Fix what has one state left, slice factors there, and so on."""
-    offsets = graph._offsets
-    constant, groups = start.constant, start.groups
-    log_field = np.zeros(int(offsets[-1])) if start.field is None else start.field
+def _settled(
+    graph: FactorGraph,
+    start: tuple[float, NDArray[np.float64] | None, list[FactorGroup]],
+    gone: NDArray[np.bool_] | None,
+) -> _Settled:
+    """Fix what has one state left, slice factors there, and so on, from what unary factors come
+    to (None: nothing) and the others."""
+    offsets, (constant, field, groups) = graph._offsets, start
+    log_field = np.zeros(int(offsets[-1])) if field is None else field
     lent = True
     if gone is not None or any(g._excludes for g in groups):
         log_field, lent = log_field.copy(), False
@@ -216,7 +210,7 @@ def _settled(graph: FactorGraph, start: _Absorbed, gone: NDArray[np.bool_] | Non
         fixed_late = _new_fixed(graph, log_field, fixed)  # propagation stopped: leave them free
         fixed[fixed_late] = -1
     arrays = FactorArrays(graph._n_states, offsets, tuple(groups))
-    own = start.field if lent else log_field
+    own = field if lent else log_field
     return _Settled(gone, constant, own, fixed, bool((fixed >= 0).any()), arrays)
 
 
@@ -241,21 +235,16 @@ def absorb_small(
             if once and k > 2 and first.size <= _FEW_FACTORS:  # all states at once
                 log_field[first[:, None] + np.arange(k)] += g.stored_tables()
                 continue
-            few = not once and 4 * n * k <= len(log_field)
-            if few:  # sums of the variables they are over, rather than of all
-                first, place = np.unique(first, return_inverse=True)
             for s in range(k):
                 column = g.column(s)
                 if column is None:
                     continue
-                if few:
-                    log_field[first + s] += np.bincount(place, column)
-                elif dense:
+                if dense:
                     log_field[first[0] + s : first[0] + n * k : k] += column
                 elif once:
                     log_field[first + s] += column
                 else:
-                    log_field += np.bincount(first + s, column, minlength=len(log_field))
+                    np.add.at(log_field, first + s, column)
     return constant, rest
 
 

@@ -32,9 +32,7 @@ MAX_CHAIN_CELLS = 1 << 26
 
 def only_tables(model: Conditioned, who: str = "Exact") -> Conditioned:
     """The same model in tables, with auxiliary variables behind its own where there must be.
-
-    Raises RefusedError where a factor cannot be written so; ``who`` refuses it.
-    """
+    RefusedError, in the name of ``who``, where a factor cannot be written so."""
     if all(g.form == "table" for g in model.groups):
         return model
     groups: list[FactorGroup] = []

@@ -23,7 +23,7 @@ from minfer.engine.layout import ranges
 
 if TYPE_CHECKING:
     from minfer.engine.conditioning import Conditioned
-    from minfer.engine.layout import Flat
+    from minfer.engine.layout import Flat, Scopes
 
 #: An elimination stops when a clique has more than 2**HOPELESS cells: no machine will hold it.
 HOPELESS = 48.0
@@ -34,7 +34,6 @@ STEPS_PER_ROW = 600.0
 #: Steps of one elimination before it gives up (a step takes 10 to 50 ns), in all and per variable
 #: (narrow models take 100 to 250); and the random restarts.
 MAX_WORK, MAX_WORK_EACH, MAX_RESTARTS = 30_000_000, 250, 400
-MAX_WORK_EVER = 1 << 60
 #: A step takes this at most, in seconds: by it a time becomes steps.
 SLOW_STEP = 5e-8
 #: Of a larger model that is too wide for min-fill no other order is tried.
@@ -115,38 +114,25 @@ class CliqueTree:
 
 def adjacency(model: Conditioned) -> Adjacency:
     """The interaction graph of the free variables of a model in tables."""
-    where = model.arrays.scopes
-    return linked(where.scope, where.fptr, model.fixed < 0, model.graph._n_states)
+    return links(model.arrays.scopes, model.fixed < 0, model.graph._n_states)
 
 
-def linked(
-    scope: NDArray[np.int32],
-    fptr: NDArray[np.int64],
-    free: NDArray[np.bool_],
-    n_states: NDArray[np.int32],
-) -> Adjacency:
-    """The graph of the ``free`` variables (V,) that share a scope; scopes end to end."""
+def links(where: Scopes | Flat, keep: NDArray[np.bool_], card: NDArray[np.int32]) -> Adjacency:
+    """Which of the variables to keep (V,), of so many states, share a scope."""
     from minfer.kernels.cliques.elimination import link_scopes
 
-    variables = free.nonzero()[0]
-    number = np.full(len(free), -1, dtype=np.int32)
+    variables = keep.nonzero()[0]
+    number = np.full(len(keep), -1, dtype=np.int32)
     number[variables] = np.arange(len(variables), dtype=np.int32)
-    ptr, neighbours = link_scopes(scope, fptr, number, len(variables))
-    return Adjacency(variables, ptr, neighbours, np.log2(n_states[variables]))
-
-
-def links(flat: Flat, keep: NDArray[np.bool_]) -> Adjacency:
-    """Which of the variables to keep share a table."""
-    return linked(flat.scope, flat.fptr, keep, flat.card)
+    ptr, neighbours = link_scopes(where.scope, where.fptr, number, len(variables))
+    return Adjacency(variables, ptr, neighbours, np.log2(card[variables]))
 
 
 def clique_tree(
     model: Conditioned, max_cells: float = math.inf, seconds: float = math.inf
 ) -> CliqueTree:
-    """The cheapest clique tree found; gives up early where all cost more than ``max_cells``.
-
-    ``seconds``: the search for an order ends then, about; what it finds can depend on the machine.
-    """
+    """The cheapest clique tree found; gives up early where all cost more than ``max_cells``. After
+    ``seconds``, about, the search ends; what it finds can then depend on the machine."""
     return tree_over(adjacency(model), model.graph.n_variables, max_cells, seconds=seconds)
 
 
@@ -157,22 +143,22 @@ def tree_over(
     rows: int = 1,
     seconds: float = math.inf,
 ) -> CliqueTree:
-    """The same from the interaction graph of the free ones of ``n`` variables.
-
-    ``rows``: how often the tree will be used, and so how long a search for a better one may pay.
-    """
+    """The same from the interaction graph of the free ones of ``n`` variables. ``rows``: how often
+    the tree will be used, and so how long a search for a better one may pay."""
     return tree_of(find_order(links, max_cells, rows, seconds), links, n)
 
 
 def tree_of(
     best: Order, links: Adjacency, n: int, last: NDArray[np.bool_] | None = None
 ) -> CliqueTree:
-    """The clique tree of an elimination, ``n`` variables in all.
-
-    No clique eliminates vertices of ``last`` (n,) and others.
-    """
+    """The clique tree of an elimination, ``n`` variables in all. No clique eliminates vertices of
+    ``last`` (n,) and others."""
     if best.n_done < len(links.variables):
-        return _unfinished(best)
+        none, none32, nothing = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0)
+        return CliqueTree(
+            False, len(best.order) - best.n_done, best.method, best.width, best.largest,
+            best.cells, best.cells, none, none32, none32, none32, none32, none, nothing, nothing,
+        )  # fmt: skip
     from minfer.kernels.cliques.elimination import build_cliques
 
     free = links.variables
@@ -198,10 +184,8 @@ def tree_of(
 
 
 def rooted_at(tree: CliqueTree, variable: int) -> CliqueTree:
-    """The same cliques with the smallest one that has ``variable`` as the last, a root.
-
-    What it sends up, to nobody, is over the variable alone.
-    """
+    """The same cliques with the smallest one that has ``variable`` as the last, a root; what it
+    sends up, to nobody, is over the variable alone."""
     variables, parent, n_own = (
         x.tolist() for x in (tree.variables, tree.parent, tree.n_eliminated)
     )
@@ -236,15 +220,6 @@ def rooted_at(tree: CliqueTree, variable: int) -> CliqueTree:
         clique_cells=tree.clique_cells[order],
         separator_cells=np.array([separators[c] for c in order]),
     )
-
-
-def _unfinished(best: Order) -> CliqueTree:
-    none, none32, nothing = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0)
-    return CliqueTree(
-        False, len(best.order) - best.n_done, best.method, best.width, best.largest, best.cells,
-        best.cells,
-        none, none32, none32, none32, none32, none, nothing, nothing,
-    )  # fmt: skip
 
 
 def find_order(
@@ -298,17 +273,15 @@ def _bar(best: Order, max_cells: float) -> float:
     return min(best.cells, max_cells) if best.n_done == len(best.order) else max_cells
 
 
-def order_in_two(links: Adjacency, last: NDArray[np.bool_], max_cells: float = math.inf) -> Order:
+def order_in_two(links: Adjacency, last: NDArray[np.bool_]) -> Order:
     """An elimination that leaves the vertices ``last`` (n,) to the end, as a maximum after sums
     needs it: within both parts min-fill, or min-weight where that has fewer cells."""
     from minfer.kernels.cliques.elimination import MIN_FILL, MIN_WEIGHT
 
     rank, work = np.where(last, _BEHIND, 0.0), _max_work(len(links.variables))
+    kinds = MIN_FILL, MIN_WEIGHT
     return _better(
-        *(
-            eliminate_by(links, kind, 0, max_cells, "sums first", rank, work)
-            for kind in (MIN_FILL, MIN_WEIGHT)
-        )
+        *(eliminate_by(links, kind, 0, math.inf, "sums first", rank, work) for kind in kinds)
     )
 
 
@@ -336,11 +309,10 @@ def eliminate_by(
     from minfer.kernels.cliques.elimination import eliminate
 
     rank = np.zeros(len(links.variables)) if rank is None else rank
-    steps = int(min(work, MAX_WORK_EVER))
     try:
         found = eliminate(
             links.ptr, links.neighbours, links.log_card, rank, kind, seed,
-            widest, float(max_cells), steps,
+            widest, float(max_cells), int(min(work, 1 << 60)),
         )  # fmt: skip
     except SystemError as error:  # Ctrl-C while its arrays were handed over
         if isinstance(error.__cause__, KeyboardInterrupt):
@@ -354,11 +326,8 @@ def _cuthill_mckee(links: Adjacency) -> NDArray[np.float64]:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-    n = len(links.variables)
-    ones = np.ones(len(links.neighbours), dtype=np.int8)
-    order = reverse_cuthill_mckee(
-        csr_array((ones, links.neighbours, links.ptr), shape=(n, n)), symmetric_mode=True
-    )
+    n, ones = len(links.variables), np.ones(len(links.neighbours), dtype=np.int8)
+    graph = csr_array((ones, links.neighbours, links.ptr), shape=(n, n))
     rank = np.empty(n)
-    rank[order] = np.arange(n)
+    rank[reverse_cuthill_mckee(graph, symmetric_mode=True)] = np.arange(n)
     return rank

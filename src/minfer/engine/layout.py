@@ -23,15 +23,7 @@ if TYPE_CHECKING:
 
 #: Larger entries keep their table: in w = t11 - t10 - t01 + t00 they would swallow small ones.
 MAX_QUADRATIC = 1e5
-
 _Machines = tuple[NDArray, NDArray, NDArray, NDArray, NDArray]
-_NO_MACHINES: _Machines = (
-    np.zeros(0, dtype=np.int32),
-    np.zeros(0, dtype=np.int64),
-    np.zeros(0, dtype=np.int32),
-    np.zeros((0, 4), dtype=np.int64),
-    np.zeros(0),
-)
 
 
 class BinaryPairs(NamedTuple):
@@ -63,10 +55,8 @@ def split_pairs(
     groups: Sequence[FactorGroup],
     fits: Callable[[BinaryPairs], NDArray[np.bool_]],
 ) -> tuple[list[BinaryPairs], list[FactorGroup]]:
-    """Tables over two binary variables that fit a quadratic form, and everything else.
-
-    ``fits(pairs)`` says it of each factor of a group, (F,) or (1,) for all.
-    """
+    """Tables over two binary variables that fit a quadratic form, as ``fits(pairs)`` says of each
+    factor of a group, (F,) or (1,) for all; and everything else."""
     pairs: list[BinaryPairs] = []
     others: list[FactorGroup] = []
     for g in groups:
@@ -157,10 +147,6 @@ class FactorArrays:
     ) -> None:
         self.n_states, self.offsets, self.groups = n_states, offsets, groups
 
-    @property
-    def n_variables(self) -> int:
-        return len(self.n_states)
-
     @cached_property
     def scopes(self) -> Scopes:
         """Of all groups in their order."""
@@ -169,12 +155,12 @@ class FactorArrays:
     @cached_property
     def places(self) -> Places:
         """Where each variable is in ``scopes``."""
-        return places(self.scopes, self.n_variables)
+        return places(self.scopes, len(self.n_states))
 
     @cached_property
     def degree(self) -> NDArray[np.int64]:
         """Factors of each variable, (V,)."""
-        return np.bincount(self.scopes.scope, minlength=self.n_variables)
+        return np.bincount(self.scopes.scope, minlength=len(self.n_states))
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -201,7 +187,7 @@ class FactorArrays:
         """As mean field and sampling read them; ``bias`` and ``constant`` are the pairs' alone."""
         from minfer.kernels.messages.layout import SiteLayout, fill_pairs
 
-        off, n = self.offsets, self.n_variables
+        off, n = self.offsets, len(self.n_states)
         pairs, others = self.pairs
         tables = [g for g in others if g.form == "table"]
         machines = [g for g in others if g.form == "machine"]
@@ -223,10 +209,8 @@ class FactorArrays:
         width = np.zeros(len(flat.ids), dtype=np.int32)
         sizes = [0 if t is None else t.shape[1] for t in taps]
         width[: len(toff)] = np.repeat(np.array(sizes, dtype=np.int32), [len(g) for g in tables])
-        auto = _NO_MACHINES
-        if machines:
-            auto = _machines(ordered, len(flat.scope))
-            toff = np.concatenate([toff, np.full(len(auto[3]), -1, dtype=np.int64)])
+        auto = _machines(ordered, len(flat.scope))
+        toff = np.concatenate([toff, np.full(len(auto[3]), -1, dtype=np.int64)])
         return SiteLayout(
             self.n_states, off, bias, np.empty(n, dtype=np.int8), qptr, qvar, qweight, *flat,
             *where[1:], np.empty_like(where.vfac), np.empty_like(where.vfac), toff, log_psi, width,
@@ -261,10 +245,8 @@ def part(group: FactorGroup, which: NDArray[np.bool_]) -> FactorGroup:
 def cells(
     groups: Sequence[FactorGroup], stored: Sequence[NDArray] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Where each factor's table begins, and all tables end to end.
-
-    ``stored``: tables (F or 1, cells) of the groups to take instead of their own.
-    """
+    """Where each factor's table begins, and all tables end to end; ``stored``: tables (F or 1,
+    cells) of the groups to take instead of their own."""
     tables = [g.stored_tables() for g in groups] if stored is None else stored
     counts, first, step, start, n = [], [], [], 0, 0
     for g, values in zip(groups, tables):
@@ -337,12 +319,10 @@ def _machines(ordered: list[tuple[Machine, NDArray]], n_places: int) -> _Machine
 
 
 def in_order(group: FactorGroup) -> tuple[Machine, NDArray[np.int32]]:
-    """A group's automata and scopes, positions that commute in the order of their variables.
-
-    Neighbours that share their step commute if reading 0, 1 leads where 1, 0 does; only those with
-    equally many states change places, so that the group's shape stays. In a scope that is sorted,
-    sweeps over the variables need not read it anew for each.
-    """
+    """A group's automata and scopes, positions that commute in the order of their variables:
+    neighbours that share their step, commute (reading 0, 1 leads where 1, 0 does) and have equally
+    many states. In a scope that is sorted, sweeps over the variables need not read it anew for
+    each."""
     m = group.machine()
     scope, literal = group._scope, m.literal
     if not (scope[:, 1:] < scope[:, :-1]).any():

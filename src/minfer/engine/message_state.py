@@ -62,13 +62,11 @@ def wired(
     known: NDArray[np.int32] | None = None,
     rho: NDArray[np.float64] | None = None,
 ) -> Wired | None:
-    """The model laid out for a run.
-
-    That is the wiring of the run it starts from, one that was ``kept``, or that of the graph or of
-    one that differs in the field (``name`` in :attr:`FactorGraph._conditioning`, None: not kept),
-    with other numbers (:func:`minfer.engine.wiring.refill`, which says what ``known`` and ``rho``
-    are); where none fits, ``make(model)``, or None if there are ``known`` states.
-    """
+    """The model laid out for a run: the wiring of the run it starts from, one that was ``kept``, or
+    that of the graph or of one that differs in the field (``name`` in
+    :attr:`FactorGraph._conditioning`, None: not kept), with other numbers
+    (:func:`minfer.engine.wiring.refill`, which says what ``known`` and ``rho`` are); where none
+    fits, ``make(model)``, or None if there are ``known`` states."""
     at_hand = model.graph._conditioning
     last: Wired | None = None  # of the run that it starts from
     if start is not None and start.graph.lineage == model.graph.lineage:
@@ -94,9 +92,8 @@ def fresh_messages(mesh: Wired, blank: bool = False) -> WiredMessages:
     """Messages that say nothing yet: uniform, seen from the tables as they were given.
 
     ``blank``: the caller writes general ones, and beliefs, before anybody reads them, and makes
-    room for cavities if it needs them.
-    A mesh serves one run: pair messages are ``mesh.first`` itself (:meth:`Wired.for_a_run`). What
-    tree-reweighted runs keep beside them is the caller's.
+    room for cavities if it needs them. Pair messages are ``mesh.first`` itself
+    (:meth:`Wired.for_a_run`); what tree-reweighted runs keep beside them is the caller's.
     """
     from minfer.kernels.messages.wiring import WiredMessages
 
@@ -112,7 +109,8 @@ def fresh_messages(mesh: Wired, blank: bool = False) -> WiredMessages:
     if not blank:
         gm[:] = gq[:] = 0.0 if mesh.log else 1.0
     widest = int(w.card.max(initial=2))
-    most = max(_largest_table(w), widest)
+    starts = np.append(w.fac[w.fac[:, 0] >= 0, 0], len(w.tab))  # in order; some share one
+    most = max(int(np.diff(starts).max(initial=1)), widest)
     if w.fac[:, 3].any():  # room for messages by distance
         most = max(most, 3 * widest, 2 * widest + 2 * int(w.fac[:, 4].max()) + 24)
     return WiredMessages(
@@ -121,51 +119,38 @@ def fresh_messages(mesh: Wired, blank: bool = False) -> WiredMessages:
     )  # fmt: skip
 
 
-def _largest_table(w: Wiring) -> int:
-    if len(w.tab) <= 64:  # as of label distances: not worth looking
-        return max(len(w.tab), 1)
-    starts = np.append(w.fac[w.fac[:, 0] >= 0, 0], len(w.tab))  # in order; some share one
-    return int(np.diff(starts).max(initial=1))
-
-
 def start_messages(mesh: Wired, start: Marginals | None, blank: bool = False) -> WiredMessages:
-    """Messages of an earlier run where its factors are still there, fresh ones elsewhere.
-
-    A message with a zero is not taken over: the factor or evidence behind it may be gone.
-    """
+    """Messages of an earlier run where its factors are still there, fresh ones elsewhere; none with
+    a zero is taken over: the factor or evidence behind it may be gone."""
     s, w = fresh_messages(mesh, blank), mesh.wiring
     old = start.state if start is not None else None
     done = False
     if isinstance(old, MessageState) and start is not None:
         graph, before = mesh.model.graph, start.graph
         if before.lineage == graph.lineage and old.mesh.reweighted == mesh.reweighted:
-            if mesh.slot is old.mesh.slot:
+            now, then = graph.origin, before.origin
+            same = mesh.slot is old.mesh.slot
+            if same:
                 s.m[:] = old.messages.m
-                if w.W is not old.mesh.wiring.W:
-                    _bring_within_bounds(s.m, w.W)
-                done = mesh.known is None and w.rho is old.mesh.wiring.rho
-                if done and len(s.rl):
-                    moved = s.m != old.messages.m
-                    s.rl[:] = old.messages.rl
-                    s.rl[moved] = w.rho[moved] * np.log(s.m[moved])
             else:
-                _copy_pairs(mesh, s, old, graph.origin, before.origin)
-            _copy_general(mesh, s, old, graph.origin, before.origin)
-    if mesh.known is not None:
-        _speak_of_known(mesh, s.m)
+                i, j = _match(now[mesh.pair_ids], then[old.mesh.pair_ids])
+                s.m[mesh.slot[i].ravel()] = old.messages.m[old.mesh.slot[j].ravel()]
+            if w.W is not old.mesh.wiring.W:  # messages of other weights, to between 1 and W
+                np.clip(s.m, np.minimum(w.W, 1.0), np.maximum(w.W, 1.0), out=s.m)
+            done = same and mesh.known is None and w.rho is old.mesh.wiring.rho
+            if done and len(s.rl):
+                moved = s.m != old.messages.m
+                s.rl[:] = old.messages.rl
+                s.rl[moved] = w.rho[moved] * np.log(s.m[moved])
+            _copy_general(mesh, s, old, now, then)
+    if mesh.known is not None:  # known variables of pairs say 1 or W from the beginning
+        told = np.flatnonzero(mesh.known >= 0)
+        slots, degree = _slots(w, told)
+        s.m[w.rev[slots]] = np.where(np.repeat(mesh.known[told] == 1, degree), w.W[slots], 1.0)
     if len(s.rl) and not done:
         np.log(s.m, out=s.rl)
         s.rl[:] *= w.rho
     return s
-
-
-def _speak_of_known(mesh: Wired, m: NDArray[np.float64]) -> None:
-    """What known variables of pairs tell the others: 1 or W, from the beginning."""
-    assert mesh.known is not None
-    w = mesh.wiring
-    told = np.flatnonzero(mesh.known >= 0)
-    slots, degree = _slots(w, told)
-    m[w.rev[slots]] = np.where(np.repeat(mesh.known[told] == 1, degree), w.W[slots], 1.0)
 
 
 def _slots(w: Wiring, variables: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -179,19 +164,6 @@ def _match(new: NDArray, old: NDArray) -> tuple[NDArray[np.int64], NDArray[np.in
     """Positions of equal keys in two arrays without duplicates."""
     _, i, j = np.intersect1d(new, old, assume_unique=True, return_indices=True)
     return i, j
-
-
-def _copy_pairs(
-    mesh: Wired, s: WiredMessages, old: MessageState, now: NDArray, then: NDArray
-) -> None:
-    i, j = _match(now[mesh.pair_ids], then[old.mesh.pair_ids])
-    s.m[mesh.slot[i].ravel()] = old.messages.m[old.mesh.slot[j].ravel()]
-    _bring_within_bounds(s.m, mesh.wiring.W)
-
-
-def _bring_within_bounds(m: NDArray[np.float64], W: NDArray[np.float64]) -> None:
-    """Messages of other weights, to between 1 and W."""
-    np.clip(m, np.minimum(W, 1.0), np.maximum(W, 1.0), out=m)
 
 
 def _copy_general(
@@ -238,8 +210,8 @@ class MessageState:
     """What BP and TRW leave: wiring and messages, enough for log Z, factor beliefs, a new start.
 
     Where a run has converged on a loopy core, ``before`` has the messages that the last update
-    began with: computed anew from there, all at once and undamped, no message and no belief moves
-    by more than ``tol``. Models of more than a million messages keep neither these nor cavities.
+    began with: computed anew from there, undamped, nothing moves by more than ``tol``. Models of
+    more than a million messages keep neither these nor cavities.
     """
 
     mesh: Wired
@@ -309,10 +281,7 @@ class MessageState:
             odds[pair], linear[pair] = -np.inf, np.nan  # log(1 + 0): nothing more
             slots, _ = _slots(w, pair[mesh.known[pair] == 1])
             total += float((s.rl[slots] if len(s.rl) else np.log(s.m[slots])).sum())
-        if w.field.size:
-            total += bethe.variable_terms(*on.put((w, s, odds, linear)), mesh.log)
-        else:
-            total += bethe.pair_variable_terms(*on.put((odds, linear)))
+        total += bethe.variable_terms(*on.put((w, s, odds, linear)), mesh.log)
         pairs = w.W, w.rho, s.m, mesh.slot, mesh.pair_scope, *self._odds
         total += bethe.pair_terms(*on.put(pairs))
         if len(w.gslot):
@@ -378,12 +347,14 @@ class MessageState:
         if (form != PAIR).any():
             s = refresh_cavities(mesh, s)
         on = backend()
-        k = on.kernels("messages.beliefs")
+        k = on.kernels("messages.bethe")
         for kind in [form[0]] if (form == form[0]).all() else np.unique(form):
             mine = form == kind
             rows = row[mine]
             if kind == 0:  # constant by now: nothing ties its variables but others
-                out[mine] = self._products(factors[mine], shape)
+                scope = mesh.model.graph.scopes(factors[mine])
+                scope = scope[mesh.model.fixed[scope] < 0].reshape(-1, len(shape))
+                out[mine] = mesh.model.products(scope, shape, s.bel)
                 continue
             found = on.put(out if len(rows) == len(out) else np.empty((len(rows), out.shape[1])))
             if kind == PAIR:
@@ -397,17 +368,6 @@ class MessageState:
             if found is not out:
                 out[mine] = found
         return out
-
-    def _products(self, factors: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """Products of the beliefs of the free variables of factors, (n, cells)."""
-        model, bel = self.mesh.model, self.messages.bel
-        scope = model.graph.scopes(factors)
-        free = scope[model.fixed[scope] < 0].reshape(len(factors), len(shape))
-        joint = np.ones((len(factors), 1))
-        for a, size in enumerate(shape):
-            p = bel[model.graph._offsets[free[:, a]][:, None] + np.arange(size)]
-            joint = (joint[:, :, None] * p[:, None, :]).reshape(len(factors), -1)
-        return joint
 
     def _written_out(self, factors: NDArray[np.int64], rows: NDArray[np.int64]) -> Wiring:
         """The wiring with some factors of one form and shape as tables (psi^{1/rho})."""
@@ -427,10 +387,8 @@ class MessageState:
         return w._replace(fac=fac, tab=tab if self.mesh.log else np.exp(tab))
 
     def means(self, group: FactorGroup) -> NDArray[np.float64] | None:
-        """Expected statistics of a group of the graph, (F, k), if all are pairs as wired.
-
-        Of two binary variables, in odds, or of labels by their distance, without their joints.
-        """
+        """Expected statistics of a group of the graph, (F, k), if all are pairs as wired: of two
+        binary variables, in odds, or of labels by their distance, without their joints."""
         mesh, basis = self.mesh, group.basis()
         if mesh.model.has_fixed:
             return None
@@ -462,33 +420,25 @@ class MessageState:
         return group.distance_statistics(on.get(mass))
 
     def ends(self, group: FactorGroup) -> NDArray[np.float64] | None:
-        """Beliefs over the end states of a group of automata of the graph, (F, K).
-
-        None where evidence has left something else of them.
-        """
-        found = [(g, ends) for g, ends in self.end_beliefs() if np.isin(g._ids, group._ids).all()]
-        ids = np.concatenate([np.zeros(0, dtype=np.int64), *(g._ids for g, _ in found)])
-        if len(ids) != len(group) or any(type(g) is not type(group) for g, _ in found):
-            return None
-        return np.concatenate([ends for _, ends in found])[np.argsort(ids)]
-
-    def end_beliefs(self) -> list[tuple[FactorGroup, NDArray[np.float64]]]:
-        """For every group of automata, as conditioned, the beliefs over its end states (F, K).
-
-        With :meth:`minfer.factors.Logical.end_statistics` they are the expected statistics.
-        """
-        mesh, out = self.mesh, []
+        """Beliefs over the end states of a group of automata of the graph, (F, K), which
+        :meth:`minfer.factors.Logical.end_statistics` takes; None where evidence has left something
+        else of them."""
+        mesh, done, ids, found = self.mesh, 0, [_NO_ORDER], []
         if not len(mesh.machines.code):
-            return []
+            return None
         ends = np.empty(int(mesh.machines.n_ends.sum()))
         self._partitions(refresh_cavities(mesh, self.messages), ends)
-        done = 0
         for g in mesh.model.groups:
             if g.form == "machine":
                 size = len(g) * g.machine().final.shape[1]
-                out.append((g, ends[done : done + size].reshape(len(g), -1)))
+                if np.isin(g._ids, group._ids).all():
+                    if type(g) is not type(group):
+                        return None
+                    ids.append(g._ids)
+                    found.append(ends[done : done + size].reshape(len(g), -1))
                 done += size
-        return out
+        order = np.argsort(np.concatenate(ids))
+        return np.concatenate(found)[order] if len(order) == len(group) else None
 
     def _partitions(self, s: WiredMessages, ends: NDArray[np.float64]) -> float:
         """The sum of log Z_f of automata; ``ends`` gets beliefs over end states, or is empty."""
@@ -514,10 +464,8 @@ def _given(model: Conditioned) -> tuple[float, int]:
 
 
 def refresh_cavities(mesh: Wired, s: WiredMessages) -> WiredMessages:
-    """Cavities of all general variables from the messages as they are; beliefs stay.
-
-    Runs that need none have no room for them; what is returned has.
-    """
+    """Cavities of all general variables from the messages as they are; beliefs stay. Runs that need
+    none have no room for them; what is returned has."""
     if len(s.gq) < len(s.gm):
         s = s._replace(gq=np.empty_like(s.gm))
     on, ma = backend(), mesh.machines if len(mesh.machines.code) else None

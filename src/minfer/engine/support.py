@@ -31,21 +31,16 @@ _STAND_IN = 1e-290  # what answers have at most where this or a join graph's lea
 
 
 def possible(model: Conditioned, known: NDArray[np.int32] | None = None) -> NDArray[np.bool_]:
-    """States that no chain of zeros excludes, (sum S,).
-
-    ``known`` (V,): evidence beside the model's, -1 where there is none. ContradictionError if a
-    variable has no state left.
-    """
+    """States that no chain of zeros excludes, (sum S,); ``known`` (V,): evidence beside the
+    model's, else -1. ContradictionError if a variable has no state left."""
     return _Support(model, known).settled()
 
 
 def lift(
     model: Conditioned, probs: NDArray[np.float64], known: NDArray[np.int32] | None = None
 ) -> bool:
-    """Give possible states whose probability is zero, or no number, the least one, in place.
-
-    Whether there were some.
-    """
+    """Give possible states whose probability is zero, or no number, the least one, in place;
+    whether there were some."""
     if probs.min(initial=1.0) > 0.0:
         return False
     zero = np.flatnonzero(~(probs > 0.0))

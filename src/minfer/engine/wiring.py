@@ -3,13 +3,11 @@
 :func:`wire` sorts the factors by counting: binary pairwise ones with positive tables into odds
 slots, everything else into general slots (see :mod:`minfer.kernels.messages.wiring`; what it shares
 with other solvers is :mod:`minfer.engine.layout`). :func:`refill` puts other numbers into the same
-wiring:
-weights, field, evidence. What a run leaves is :mod:`minfer.engine.message_state`'s.
+wiring. What a run leaves is :mod:`minfer.engine.message_state`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,8 +17,6 @@ from numpy.typing import NDArray
 
 from minfer.engine.layout import (
     BinaryPairs,
-    Places,
-    Scopes,
     automata,
     cells,
     join,
@@ -97,12 +93,8 @@ class Wired:
         return self.changed(first=first, machines=ma)
 
     def kinds(self) -> tuple[bool | None, ...]:
-        """What there is, for :func:`minfer.kernels.messages.sweeps.sweeps`, which compiles nothing
-        for the rest.
-
-        In order: whether messages are reweighted, and two markers. What is small beside the rest,
-        as pairs are, is always there: each combination of markers is compiled apart, in 3 to 10 s.
-        """
+        """Whether messages are reweighted, and the markers ``log`` and ``lean`` of
+        :func:`minfer.kernels.messages.sweeps.sweeps`: each combination is compiled apart."""
         return self.reweighted, True if self.log else None, True if self.is_lean else None
 
     @property
@@ -111,11 +103,8 @@ class Wired:
 
     @property
     def is_lean(self) -> bool:
-        """Whether lean sweeps (:mod:`minfer.kernels.messages.vector_pairs`) are for this.
-
-        They take pairs with positive tables, of which all that meets in a variable multiplied stays
-        a number: a message lies between the smallest entry of its table and 1.
-        """
+        """Whether lean sweeps (:mod:`minfer.kernels.messages.vector_pairs`) are for this: pairs
+        with positive tables, whose messages, of at least the smallest entry, multiply safely."""
         w, ma = self.wiring, self.machines
         if self.log or self.reweighted or len(w.rev) or len(ma.code) or self.speakers:
             return False
@@ -266,20 +255,18 @@ def find_trees(w: Wiring, slot: NDArray, scope: NDArray, gowner: NDArray) -> Tre
 
 
 def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool = False) -> Wired:
-    """Lay a conditioned model out for message passing.
-
-    Parameters
-    ----------
-    rho : float array (F of the graph,), optional
-        Edge appearance probabilities by factor number, for tree-reweighted messages.
-    log : bool
-        Keep general tables in log space (forced where their range needs it).
-    """
+    """Lay a conditioned model out for message passing; with edge appearance probabilities ``rho``
+    (F of the graph,) for tree-reweighted messages. ``log``: keep general tables in log space
+    (forced where their range needs it)."""
     from minfer.kernels.messages import wiring as k
 
     graph = model.graph
     n = graph.n_variables
-    pairs, general = split_pairs(model.groups, _fits_odds(rho))
+
+    def fits(p: BinaryPairs) -> NDArray[np.bool_]:
+        return np.abs(pair_weight(p, rho)) <= k.MAX_PAIR_WEIGHT  # not where NaN: zeros
+
+    pairs, general = split_pairs(model.groups, fits)
     number = {id(g): i for i, g in enumerate(model.groups)}
     odds = tuple(number.get(id(p.group), -1) for p in pairs)
     ptr = np.zeros(n + 1, dtype=np.uint64)
@@ -303,15 +290,15 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     parts = _general(model, general, rho, log or rho is not None)
     weighed = _weigh(pairs, slot, n, rho)
     left_over = parts.constant + weighed.constant
-    seen = _absorb(model, weighed, left_over, parts.gptr, rho is not None, parts.log, None)
-    tab, machines = _in_space(parts.tab, parts.machines, parts.log, seen.log)
+    tables = parts.tab, parts.machines, parts.log
+    seen = _absorb(model, weighed, left_over, parts.gptr, rho is not None, tables, None)
     wiring = k.Wiring(
         graph._n_states, graph._offsets, seen.cls, seen.prior, seen.field, ptr, rev, weighed.W,
-        parts.gptr, parts.gslot, parts.fac, parts.fslot, tab, slot_rho, parts.grho,
+        parts.gptr, parts.gslot, parts.fac, parts.fslot, seen.tab, slot_rho, parts.grho,
     )  # fmt: skip
     return Wired(
         model, wiring, seen.log, rho is not None, seen.constant, pair_ids, pair_scope, slot,
-        weighed.first, parts.ids, parts.gowner, parts.speakers, machines, weighed, left_over,
+        weighed.first, parts.ids, parts.gowner, parts.speakers, seen.machines, weighed, left_over,
         find_trees(wiring, slot, pair_scope, parts.gowner),
         Roles(graph.n_factors, pair_ids, parts.ids, parts.fac, parts.machines),
         odds, -1 not in odds, lowest=parts.lowest, bottom=seen.bottom, meets=parts.meets,
@@ -325,21 +312,13 @@ def refill(
     first: bool = True,
     rho: NDArray[np.float64] | None = None,
 ) -> Wired | None:
-    """The same wiring with other numbers: weights, field, evidence. None where it does not fit.
+    """The same wiring with other numbers: weights, field, evidence; only what changed is made anew.
 
-    It fits if the model has the same groups over the same variables, and each is in the form it
-    was: what is fixed, or beyond odds, must not have changed. Nothing but numbers is made anew,
-    and of these only what changed.
-
-    Parameters
-    ----------
-    known : int array (V,), optional
-        States that evidence leaves to variables, -1 elsewhere. Their slots stay: their messages are
-        what they tell the others.
-    first : bool
-        Whether first messages are needed; not where all are taken over from an earlier run.
-    rho : float array (F of the graph,), optional
-        Other edge appearance probabilities than those it was wired with.
+    None where it does not fit: it needs the same groups over the same variables, each in the form
+    it was; what is fixed, or beyond odds, must not have changed. ``known`` (V,): states that
+    evidence leaves to variables, else -1; their slots stay, their messages are what they tell the
+    others. Not ``first``: all first messages are taken over from an earlier run. ``rho`` (F of the
+    graph,): other edge appearance probabilities than those it was wired with.
     """
     old = mesh.model
     if not mesh.whole or len(old.groups) != len(model.groups):
@@ -357,46 +336,46 @@ def refill(
         return mesh if model is old else mesh.changed(model=model)
     w, weighed, left_over = mesh.wiring, mesh.weighed, mesh.left_over
     tab, machines, speakers, log = w.tab, mesh.machines, mesh.speakers, mesh.log
-    begin, lowest = mesh.first, mesh.lowest
+    begin, lowest, reweighted = mesh.first, mesh.lowest, mesh.reweighted
     slot_rho, grho = w.rho, w.grho
     if rho is not None:
         slot_rho, grho = np.empty(len(w.rho)), rho[mesh.general_ids[w.gslot[:, 0]]]
         slot_rho[mesh.slot.ravel()] = np.repeat(rho[mesh.pair_ids], 2)
-    elif mesh.reweighted:
-        rho = _rho_by_factor(mesh) if any(moved) else None
+    elif reweighted and any(moved):
+        rho = np.ones(mesh.roles.n_factors)
+        rho[mesh.pair_ids] = w.rho[mesh.slot[:, 0]]
+        rho[mesh.general_ids[w.gslot[:, 0]]] = w.grho
     if any(moved) or slot_rho is not w.rho:
         from minfer.kernels.messages.wiring import MAX_PAIR_WEIGHT
 
         pairs = [BinaryPairs(model.groups[i], *model.groups[i].pair_values()) for i in mesh.odds]
         if not all((np.abs(pair_weight(p, rho)) <= MAX_PAIR_WEIGHT).all() for p in pairs):
             return None
-        tables = _retabled(mesh, model, rho)
-        if tables is None:
-            return None
-        tab, machines, speakers, log, left_over, lowest = tables
         weighed = _weigh(pairs, mesh.slot, len(w.card), rho, first)
-        left_over += weighed.constant
         begin = weighed.first if first else np.empty(len(w.rev))
-    seen = _absorb(model, weighed, left_over, w.gptr, mesh.reweighted, log, known)
-    tab, machines = _in_space(tab, machines, log, seen.log)
+        left_over, log, lowest = weighed.constant, reweighted, 0.0
+        general = [g for i, g in enumerate(model.groups) if i not in mesh.odds]
+        if general:
+            new = _numbers(general, rho, reweighted)
+            final = join([e.ravel() for e in new.ends], np.float64)
+            if len(new.tab) != len(tab) or len(final) != len(machines.final):
+                return None
+            if not np.array_equal(new.codes, w.fac[: len(new.codes), 3:]):
+                return None
+            speaking = [g for g in general if g.form == "messages"]
+            speakers = tuple(replace(s, group=g) for s, g in zip(speakers, speaking))
+            tab, log, lowest = new.tab, new.log, new.lowest
+            machines, left_over = machines._replace(final=final), left_over + new.scale
+    seen = _absorb(model, weighed, left_over, w.gptr, reweighted, (tab, machines, log), known)
     wiring = w._replace(
-        cls=seen.cls, prior=seen.prior, field=seen.field, W=weighed.W, tab=tab, rho=slot_rho,
+        cls=seen.cls, prior=seen.prior, field=seen.field, W=weighed.W, tab=seen.tab, rho=slot_rho,
         grho=grho,
     )  # fmt: skip
     return mesh.changed(
         model=model, wiring=wiring, log=seen.log, constant=seen.constant, first=begin,
-        speakers=speakers, machines=machines, weighed=weighed, left_over=left_over, known=known,
-        lowest=lowest, bottom=seen.bottom,
+        speakers=speakers, machines=seen.machines, weighed=weighed, left_over=left_over,
+        known=known, lowest=lowest, bottom=seen.bottom,
     )  # fmt: skip
-
-
-def _rho_by_factor(mesh: Wired) -> NDArray[np.float64]:
-    """Edge appearance probabilities by factor number (1 where there is no edge)."""
-    w = mesh.wiring
-    rho = np.ones(mesh.roles.n_factors)
-    rho[mesh.pair_ids] = w.rho[mesh.slot[:, 0]]
-    rho[mesh.general_ids[w.gslot[:, 0]]] = w.grho
-    return rho
 
 
 class PairNumbers(NamedTuple):
@@ -410,14 +389,17 @@ class PairNumbers(NamedTuple):
 
 
 class _Fields(NamedTuple):
-    """What the field says of variables, in the form sweeps read."""
+    """What the field says of variables, in the form sweeps read; and tables, in logs where it
+    needs them."""
 
     cls: NDArray[np.uint8]
     prior: NDArray[np.float64]
     field: NDArray[np.float64]
     constant: float
+    tab: NDArray[np.float64]
+    machines: Machines
     log: bool
-    bottom: float  # the lowest logarithm of the field, its largest being 0; zeros apart
+    bottom: float = 0.0  # the lowest logarithm of the field, its largest being 0; zeros apart
 
 
 def _weigh(
@@ -437,50 +419,17 @@ def _weigh(
     return PairNumbers(W, messages, lean, load, constant)
 
 
-def _retabled(
-    mesh: Wired, model: Conditioned, rho: NDArray | None
-) -> tuple[NDArray, Machines, tuple[Speakers, ...], bool, float, float] | None:
-    """The numbers of general factors: tables, automata, those that speak, whether in logs, the
-    constant left over, and the lowest entry; None if tables lie differently."""
-    w, machines, general = mesh.wiring, mesh.machines, mesh.speakers
-    groups = [g for i, g in enumerate(model.groups) if i not in mesh.odds]
-    if not groups:
-        return w.tab, machines, general, mesh.reweighted, 0.0, 0.0
-    new = _numbers(groups, rho, mesh.reweighted)
-    if len(new.tab) != len(w.tab) or len(new.final) != len(machines.final):
-        return None
-    if not np.array_equal(new.codes, w.fac[: len(new.codes), 3:]):
-        return None
-    speaking = [g for g in groups if g.form == "messages"]
-    return (
-        new.tab,
-        machines._replace(final=new.final),
-        tuple(replace(s, group=g) for s, g in zip(general, speaking)),
-        new.log,
-        new.scale,
-        new.lowest,
-    )
-
-
-def _in_space(
-    tab: NDArray, machines: Machines, log: bool, in_log: bool
-) -> tuple[NDArray, Machines]:
-    """Tables and end weights in logs, if the field needs that and they are not."""
-    if log == in_log:
-        return tab, machines
-    return to_log(tab), machines._replace(final=to_log(machines.final))
-
-
 def _absorb(
     model: Conditioned,
     weighed: PairNumbers,
     left_over: float,
     gptr: NDArray,
     reweighted: bool,
-    log: bool,
+    tables: tuple[NDArray[np.float64], Machines, bool],
     known: NDArray[np.int32] | None,
 ) -> _Fields:
-    """The model's field (and evidence of this run) as classes and priors."""
+    """The model's field (and evidence of this run) as classes and priors; ``tables``: the numbers
+    of general factors, and whether they are logs."""
     from minfer.kernels.messages import wiring as k
 
     graph = model.graph
@@ -504,9 +453,15 @@ def _absorb(
         prior[pair] = np.where(up, 1.0, -1.0) * (_CERTAIN + weighed.load[pair])
         constant += float(weighed.lean[pair[up]].sum())
     if not n_general:
-        return _Fields(cls, prior, _NONE, constant, log, 0.0)
-    field, top, in_log, bottom = _scaled_field(log_field, off, cls, log)
-    return _Fields(cls, prior, field, constant + top, in_log, bottom)
+        return _Fields(cls, prior, _NONE, constant, *tables)
+    from minfer.kernels.messages.vectors import scale_field
+
+    (tab, machines, log), field = tables, np.empty(len(log_field))
+    tops, bottom = scale_field(log_field, off, cls, not log, field)
+    if not log and bottom < -MAX_RANGE:
+        tab, machines, log = to_log(tab), machines._replace(final=to_log(machines.final)), True
+        scale_field(log_field, off, cls, False, field)
+    return _Fields(cls, prior, field, constant + tops, tab, machines, log, bottom)
 
 
 def _with_known(
@@ -516,11 +471,9 @@ def _with_known(
     known: NDArray[np.int32],
     told: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """The field once evidence has spoken.
-
-    A variable of pairs alone gets its state's number in both places: how certain it is goes into
-    its prior. Elsewhere the other states are excluded.
-    """
+    """The field once evidence has spoken: elsewhere than in variables of pairs alone, which get
+    their state's number in both places (their prior says how certain it is), other states are
+    excluded."""
     first, size = graph._offsets[told], graph._n_states[told].astype(np.int64)
     own = log_field[first + known[told]]
     if (own == -np.inf).any():
@@ -547,35 +500,24 @@ def pair_weight(pairs: BinaryPairs, rho: NDArray | None) -> NDArray[np.float64]:
     return weight if rho is None else weight / rho[group._ids]
 
 
-def _fits_odds(
-    rho: NDArray | None,
-) -> Callable[[BinaryPairs], NDArray[np.bool_]]:
-    """Whether a 2x2 table may be in odds form: no zeros, and |w| not too large."""
-    from minfer.kernels.messages.wiring import MAX_PAIR_WEIGHT
-
-    def fits(pairs: BinaryPairs) -> NDArray[np.bool_]:
-        return np.abs(pair_weight(pairs, rho)) <= MAX_PAIR_WEIGHT  # not where NaN: zeros
-
-    return fits
-
-
 class _General(NamedTuple):
-    """Everything about general factors; see :class:`minfer.kernels.messages.wiring.Wiring`."""
+    """Everything about general factors, of which there may be none; see
+    :class:`minfer.kernels.messages.wiring.Wiring` and :class:`Wired`."""
 
     gptr: NDArray[np.int64]
-    gslot: NDArray[Any]
-    fac: NDArray[np.int64]
-    fslot: NDArray[np.int64]
-    tab: NDArray[np.float64]
-    grho: NDArray[np.float64]
-    ids: NDArray[np.int64]
-    gowner: NDArray[np.int32]
-    speakers: tuple[Speakers, ...]
     machines: Machines
-    constant: float
     log: bool
-    lowest: float
-    meets: int  # see :class:`Wired`
+    gslot: NDArray[Any] = np.zeros((0, 4), np.int32)
+    fac: NDArray[np.int64] = np.zeros((0, 5), np.int64)
+    fslot: NDArray[np.int64] = _NO_ORDER
+    tab: NDArray[np.float64] = _NONE
+    grho: NDArray[np.float64] = _NONE
+    ids: NDArray[np.int64] = _NO_ORDER
+    gowner: NDArray[np.int32] = np.zeros(0, np.int32)
+    speakers: tuple[Speakers, ...] = ()
+    constant: float = 0.0
+    lowest: float = 0.0
+    meets: int = 0
 
 
 def _general(
@@ -585,19 +527,22 @@ def _general(
     from minfer.kernels.messages.wiring import general_slots
 
     n, i8 = model.graph.n_variables, np.int64
-    gptr = np.zeros(n + 1, i8)
     if not groups:
-        none, nowhere, fac = np.zeros(0, i8), np.zeros((0, 4), np.int32), np.zeros((0, 5), i8)
-        owner, ma = np.zeros(0, np.int32), no_machines()
-        return _General(
-            gptr, nowhere, fac, none, _NONE, _NONE, none, owner, (), ma, 0.0, log, 0.0, 0
-        )
+        return _General(np.zeros(n + 1, i8), no_machines(), log)
     tables = [g for g in groups if g.form == "table"]
     readers = [g for g in groups if g.form == "machine"]
     speaking = [g for g in groups if g.form == "messages"]
     every = [*tables, *readers, *speaking]
     flat = scopes(every)
-    order, gptr, owner, position = _places(every, flat, n)
+    pairs = all(g.arity == 2 for g in every)
+    if pairs:  # those of a variable in the order of their other ends
+        from minfer.kernels.messages.vector_pairs import by_neighbour
+
+        order, gptr = np.empty(len(flat.scope), i8), np.empty(n + 1, i8)
+        owner, position = np.empty(len(order), np.int32), np.empty(len(order), np.int32)
+        by_neighbour(flat.scope.reshape(-1, 2), gptr, order, owner, position)
+    else:
+        order, gptr, owner, position = places(flat, n)
     numbers = _numbers(every, rho, log)
     fac = np.zeros((len(flat.ids), 5), i8)
     base = len(numbers.toff)
@@ -608,7 +553,6 @@ def _general(
     slot_kind = np.int32 if len(order) * widest < 2**31 else np.int64
     gslot: NDArray[Any] = np.empty((len(order), 4), slot_kind)
     fslot = np.empty(len(order), i8)
-    pairs = all(g.arity == 2 for g in every)
     general_slots(order, owner, position, flat.scope, model.graph._n_states, pairs, gslot, fslot)
     n_readers = sum(map(len, readers))
     if n_readers:  # their messages lie in the order of their literals, after all others
@@ -619,18 +563,19 @@ def _general(
         gslot[others, 2] = np.cumsum(gslot[others, 3]) - gslot[others, 3]
         sizes = gslot[literals, 3]
         gslot[literals, 2] = gslot[others, 3].sum() + np.cumsum(sizes) - sizes
-    speakers = []
-    for g, begin in zip(speaking, _starts(every)[len(tables) + len(readers) :]):
+    speakers, begin = [], base + n_readers
+    for g in speaking:
         slots = fslot[flat.fptr[begin] : flat.fptr[begin + len(g)]]
         entries = ranges(gslot[slots, 2], gslot[slots, 3]).reshape(len(g), -1)
         speakers.append(Speakers(g, begin, entries))
+        begin += len(g)
     machines = no_machines()
     if n_readers:
         machines = _machines(model, readers, numbers.ends, base, int(gslot[literals[0], 2]))
     return _General(
-        gptr, gslot, fac, fslot, numbers.tab,
+        gptr, machines, numbers.log, gslot, fac, fslot, numbers.tab,
         _NONE if rho is None else rho[flat.ids][owner], flat.ids, flat.scope[order],
-        tuple(speakers), machines, numbers.scale, numbers.log, numbers.lowest,
+        tuple(speakers), numbers.scale, numbers.lowest,
         int(np.diff(gptr).max()) if pairs and n else 0,
     )  # fmt: skip
 
@@ -647,18 +592,6 @@ def no_machines() -> Machines:
     )  # fmt: skip
 
 
-def _places(groups: list[FactorGroup], flat: Scopes, n: int) -> Places:
-    """Where each variable occurs; of pairs alone, in the order of their other ends."""
-    if any(g.arity != 2 for g in groups):
-        return places(flat, n)
-    from minfer.kernels.messages.vector_pairs import by_neighbour
-
-    order, gptr = np.empty(len(flat.scope), np.int64), np.empty(n + 1, np.int64)
-    owner, position = np.empty(len(order), np.int32), np.empty(len(order), np.int32)
-    by_neighbour(flat.scope.reshape(-1, 2), gptr, order, owner, position)
-    return Places(order, gptr, owner, position)
-
-
 class GeneralNumbers(NamedTuple):
     """The numbers of general factors, linear or logs, each factor's largest being 1."""
 
@@ -669,10 +602,6 @@ class GeneralNumbers(NamedTuple):
     scale: float  # the sum of what was taken off their logs
     log: bool
     lowest: float  # of all entries of log-tables, zeros included
-
-    @property
-    def final(self) -> NDArray[np.float64]:
-        return join([e.ravel() for e in self.ends], np.float64)
 
 
 def _numbers(groups: list[FactorGroup], rho: NDArray | None, log: bool) -> GeneralNumbers:
@@ -762,17 +691,10 @@ def _code(step: NDArray[np.int32], shape: tuple[int, ...]) -> int:
     return k.OTHER
 
 
-def _starts(groups: list) -> list[int]:
-    """Where each group's factors begin among those of all groups."""
-    return [0, *np.cumsum([len(g) for g in groups]).tolist()][: len(groups)]
-
-
 def encoded(taps: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Log-taps (n, T) as the logs of what messages are made of, and by which code, (n,).
-
-    See :mod:`minfer.kernels.messages.labels`. Filters stand for taps that fall by one ratio to the
-    last digits; their rounding is no more than that of a table's entries.
-    """
+    """Log-taps (n, T) as the logs of what messages are made of, and by which code of
+    :mod:`minfer.kernels.messages.labels`, (n,). Filters stand for taps that fall by one ratio to
+    the last digits; their rounding is no more than that of a table's entries."""
     from minfer.kernels.messages.labels import BAND, CHAIN, CHAIN_FROM, RISE
 
     end, inner = taps[:, -1:], taps[:, :-1]
@@ -790,23 +712,6 @@ def encoded(taps: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
         above = inner[rise] + np.log(-np.expm1(end[rise] - inner[rise]))
     numbers[rise, 1:] = np.where(inner[rise] > end[rise], above, -np.inf)
     return numbers, codes
-
-
-def _scaled_field(
-    log_field: NDArray, offsets: NDArray, cls: NDArray[np.uint8], log: bool
-) -> tuple[NDArray, float, bool, float]:
-    """The field of general variables scaled to maximum 1 (or log 0), and the sum of the scales.
-
-    And whether it is in logs, which its range may ask for, and the lowest of them.
-    """
-    from minfer.kernels.messages.vectors import scale_field
-
-    field = np.empty(len(log_field))
-    tops, lowest = scale_field(log_field, offsets, cls, not log, field)
-    if not log and lowest < -MAX_RANGE:
-        log = True
-        scale_field(log_field, offsets, cls, False, field)
-    return field, tops, log, lowest
 
 
 def to_log(values: NDArray) -> NDArray:

@@ -1,16 +1,15 @@
 """What solvers run on: arrays, and the kernels that run over them, by topic.
 
-A run asks for the :func:`backend` once. It puts there what its kernels read and write, calls them
-by their names in a topic, and gets back what it wants to read:
+A run asks for the :func:`backend` once, puts there what its kernels read and write, calls them by
+their names in a topic, and gets back what it wants to read:
 
     on = backend()
     states = on.put(np.zeros(...))
     on.kernels("sampling.gibbs").sample(on.put(layout), states, ...)
     on.get(states)
 
-What a model is laid out in, and what answers keep, are numpy arrays. The only backend here is of
-these and of this package's kernels: ``put``, ``get`` and ``write`` do nothing. Another, of a
-device, brings its own arrays and functions of the same names.
+The only backend here is of numpy arrays and this package's kernels: ``put``, ``get`` and ``write``
+do nothing. Another, of a device, brings its own arrays and functions of the same names.
 """
 
 from __future__ import annotations

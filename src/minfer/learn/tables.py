@@ -568,7 +568,9 @@ class _Posteriors:
             np.zeros(int(ends[-1])),
         )  # fmt: skip
         free = np.ones(graph.n_variables, dtype=bool)
-        tree = tree_over(links(flat, free), graph.n_variables, MAX_CELLS, max(len(rows), 1))
+        tree = tree_over(
+            links(flat, free, flat.card), graph.n_variables, MAX_CELLS, max(len(rows), 1)
+        )
         self.plan = RowPlan.make(flat, tree)
         if self.plan.layout is None:
             raise RefusedError(

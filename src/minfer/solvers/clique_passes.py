@@ -195,7 +195,7 @@ def pass_means(
     model: Conditioned, tree: CliqueTree, direction: NDArray[np.float64], joints: bool = False
 ) -> Moved:
     """How the marginals move when the field moves along a direction (sum S,), centred by them."""
-    from minfer.kernels.cliques.tangents import collect_means, distribute_means
+    from minfer.kernels.cliques.streamed import collect_means, distribute_means
 
     found, _, sizes = _collected(model, tree, joints)
     inputs, values, scale = found.inputs, found.values, found.scale

@@ -106,7 +106,7 @@ class CliquePlan:
         from minfer.solvers.row_plans import MAX_CELLS, OneRow, RowPlan
 
         most = MAX_CELLS if n_rows == 1 else 4.0 * MAX_CELLS
-        tree = tree_over(links(flat, ~cut & free), len(free), most, n_rows)
+        tree = tree_over(links(flat, ~cut & free, flat.card), len(free), most, n_rows)
         self.cells = tree.cells if tree.complete else math.inf
         entering = None
         if not self.all:

@@ -5,7 +5,7 @@
 of every state s, and of every cell of a factor's joint marginal. The Jacobian of exact marginals is
 a covariance, hence symmetric: this is the product with its transpose, too, which is what
 :func:`~minfer.solvers.gradients.pull_back` needs. Joint tables are weighted with T; in a clique
-tree conditional means travel with the messages (:mod:`minfer.kernels.cliques.tangents`).
+tree conditional means travel with the messages (:mod:`minfer.kernels.cliques.streamed`).
 """
 
 from __future__ import annotations

@@ -96,21 +96,17 @@ def spread(context, x):
     return _KIND(types.float64), codegen
 
 
-def _of_two(name):
-    def of_two(context, x, y):
-        def codegen(context, builder, signature, args):
-            kind = ir.FunctionType(_KIND.vector, [_KIND.vector] * 2)
-            call = builder.module.declare_intrinsic(f"llvm.{name}.v{L}f64", fnty=kind)
-            return builder.call(call, args, fastmath=("nnan", "nsz"))
+@instead(_plain.greater)
+@intrinsic
+def greater(context, x, y):
+    """The larger lane by lane, none NaN: one instruction, unlike ``lanes.larger``."""
 
-        return _KIND(_KIND, _KIND), codegen
+    def codegen(context, builder, signature, args):
+        kind = ir.FunctionType(_KIND.vector, [_KIND.vector] * 2)
+        call = builder.module.declare_intrinsic(f"llvm.maxnum.v{L}f64", fnty=kind)
+        return builder.call(call, args, fastmath=("nnan", "nsz"))
 
-    return intrinsic(_named(of_two, f"_{name}_of_two"))
-
-
-#: Lane by lane, no NaN among them: one instruction each, unlike ``lanes.larger``, which knows NaN.
-greater = instead(_plain.greater)(_of_two("maxnum"))
-lesser = instead(_plain.lesser)(_of_two("minnum"))
+    return _KIND(_KIND, _KIND), codegen
 
 
 def _lane(builder, x, i):

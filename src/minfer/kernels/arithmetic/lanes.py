@@ -32,11 +32,8 @@ _FUSED = ("contract",)  # a product and a sum may become one operation
 
 
 class Lanes(types.Type):
-    """``count`` numbers of a numba type.
-
-    Of a *strict* kind, no product and sum become one operation. Then a lane has the same bits in
-    vectors of any width, which is for the compiler to choose otherwise.
-    """
+    """``count`` numbers of a numba type. Of a *strict* kind, no product and sum become one
+    operation: then a lane has the same bits in vectors of any width."""
 
     def __init__(self, dtype: types.Float, count: int, strict: bool) -> None:
         super().__init__(name=f"Lanes({dtype}, {count}, {strict})")

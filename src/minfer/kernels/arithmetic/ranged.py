@@ -69,11 +69,9 @@ def plus(m, e, n, f):
 
 @jit
 def exponentials(logs, m, e):
-    """exp of all numbers; minus infinity gives 0.
-
-    The argument is wrong by at most 3 U |x| (what is taken off is rounded twice, the difference
-    once), the exponential itself by what the library's is.
-    """
+    """exp of all numbers; minus infinity gives 0. The argument is wrong by at most 3 U |x| (what is
+    taken off is rounded twice, the difference once), the exponential itself by what the library's
+    is."""
     for k in range(logs.size):
         x = logs[k]
         m[k] = 0.0

@@ -7,10 +7,8 @@ _SHORT = 16  # runs of so many are sorted by insertion
 
 @jit
 def sort_by(items, start, stop, key, spare):
-    """Sort items[start:stop] by key[item], the smallest first, equal ones in the order they had.
-
-    ``spare`` is scratch for as many items.
-    """
+    """Sort items[start:stop] by key[item], the smallest first, equal ones in the order they had;
+    ``spare`` has room for as many."""
     for low in range(start, stop, _SHORT):
         for k in range(low + 1, min(low + _SHORT, stop)):
             item, j = items[k], k

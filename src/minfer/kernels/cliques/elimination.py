@@ -63,11 +63,9 @@ def _compact(pool, start, length, gone, u):
 
 @jit
 def _insert(pool, top, start, length, cap, u, vertex):
-    """Insert a vertex into u's sorted list, moving the list to the pool's end if it is full.
-
-    Returns where that end is now. There is room: its caller makes it, since to return an array at
-    each call, and count who holds it, took a seventh of all the time.
-    """
+    """Insert a vertex into u's sorted list, moving the list to the pool's end if it is full; where
+    that end is now. The caller makes room: to return an array at each call took a seventh of the
+    time."""
     if length[u] == cap[u]:
         size = 2 * cap[u] + 4
         for i in range(length[u]):
@@ -94,11 +92,8 @@ def _key(kind, fill, log_size, tie):
 
 @jit
 def _sift(heap, where, key, i, size):
-    """Move the vertex at place i of a heap up or down to where its key belongs.
-
-    ``heap[:size]`` are vertices, the one with the smallest key first, of equal ones the smallest;
-    ``where`` (V,) are their places.
-    """
+    """Move the vertex at place i of heap[:size], the smallest key first, of equal ones the smallest
+    vertex, up or down to where its key belongs; ``where`` (V,) are their places."""
     v = heap[i]
     while i > 0:
         u = heap[(i - 1) >> 1]
@@ -127,9 +122,8 @@ def _sift(heap, where, key, i, size):
 
 @jit
 def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_work):
-    """Eliminate greedily (kind MIN_FILL, MIN_WEIGHT) or by increasing ``rank`` (V,) (GIVEN).
-
-    Greedily, the rank is added to what is minimised.
+    """Eliminate greedily (kind MIN_FILL, MIN_WEIGHT; ``rank`` is added to what is minimised) or by
+    increasing ``rank`` (V,) (GIVEN).
 
     ``adj[ptr[v] : ptr[v+1]]`` are v's neighbours, sorted. Fill counts are kept exact under every
     change, so an elimination costs only what it changes. Stops early when a clique exceeds
@@ -273,12 +267,10 @@ def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_wor
 
 @jit
 def build_cliques(order, pool, start, length, kind):
-    """The maximal cliques of an elimination, children before parents.
-
-    A vertex joins the clique of a child c when N(c) is just its own clique and they are of one
-    ``kind`` (V,). Returns ptr (C+1,), variables (in elimination order, the eliminated ones first),
-    n_eliminated (C,), parent (C,) or -1, and the clique in which each variable is eliminated (V,).
-    """
+    """The maximal cliques of an elimination, children before parents. A vertex joins the clique of
+    a child c when N(c) is just its own clique and they are of one ``kind`` (V,). Returns ptr
+    (C+1,), variables (in elimination order, the eliminated ones first), n_eliminated (C,), parent
+    (C,) or -1, and the clique in which each variable is eliminated (V,)."""
     n = order.size
     pos = np.empty(n, np.int64)
     for i in range(n):
@@ -341,10 +333,8 @@ def build_cliques(order, pool, start, length, kind):
 
 @jit
 def link_scopes(scope, fptr, number, n):
-    """The graph of ``n`` vertices that share a scope: ptr (n+1,) and sorted neighbours.
-
-    ``number`` (V,): a variable's vertex, -1 for one that is none.
-    """
+    """The graph of ``n`` vertices that share a scope: ptr (n+1,) and sorted neighbours. ``number``
+    (V,): a variable's vertex, -1 for one that is none."""
     begin = np.zeros(n + 1, np.int64)  # of a vertex's neighbours, one for every scope they share
     for f in range(fptr.size - 1):
         here = 0

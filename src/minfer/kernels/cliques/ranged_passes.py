@@ -29,12 +29,10 @@ WORTH_PLAIN = 64.0  # cells of a clique for which that pays
 
 @jit
 def _levels(tree, c, place):
-    """A clique's variables as levels, the separator's first, and its inputs, own message last.
-
-    Returns their sizes (k,), how many are the separator's; ``order`` and ``ptr``: inputs whose last
-    variable is that of level d-1 are order[ptr[d]:ptr[d+1]] (d = 0: those without variables);
-    ``who``, ``step`` and ``at``: those that move with level d, and by how much, are at[d]:at[d+1].
-    """
+    """A clique's variables as levels, the separator's first, and its inputs, own message last:
+    their sizes (k,), how many are the separator's; inputs whose last variable is that of level d-1
+    are order[ptr[d]:ptr[d+1]] (d = 0: those without variables); those that move with level d, and
+    by how much, are at[d]:at[d+1] of ``who`` and ``step``."""
     lo, hi, n_res = tree.clique_ptr[c], tree.clique_ptr[c + 1], tree.n_res[c]
     k = hi - lo
     n_sep = k - n_res
@@ -139,11 +137,8 @@ def _clique(tree, c, place, down, m, e, om, oe):
 
 @jit
 def _measure(m, e, first, length):
-    """Of the positive numbers among some: exponents (of two) of the largest, and the spread.
-
-    Returns e and k with the largest in [1, 2) 2^(512 e + k), and log2 of largest over smallest; a
-    negative spread where there are none.
-    """
+    """Of the positive numbers among some: e and k with the largest in [1, 2) 2^(512 e + k), and
+    log2 of largest over smallest; negative where there are none."""
     top, least = 0.0, 0.0
     e_top, e_least = 0, 0
     for t in range(first, first + length):
@@ -207,17 +202,12 @@ FAILED, DONE, LOSSY = 0, 1, 2
 def _plain_clique(tree, c, place, down, m, e, om, oe):
     """The same in plain floats, where the inputs' spreads allow; FAILED where they do not.
 
-    Inputs are copied with their largest number in [1, 2), about; there are at most 900,
-    and if their spreads add up to less than 900 too, products of positive numbers stay within the
-    range of floats, and all is as exact as before. The last
-    variables make one level together, a chunk of cells; the other levels are walked as above, with
-    chunks in place of numbers.
-
-    On the way back top(s) / up(s) is so scaled that the products are the probabilities themselves.
-    Those of less than 2^-800 may be lost: LOSSY.
-
-    Without it both passes over a 14x14 grid take 2.8 times as long. The passes of rows in linear
-    numbers add logs of tables before they begin, which the count of roundings does not allow for.
+    Inputs are copied with their largest number in [1, 2), about; if there are at most 900 and their
+    spreads add up to less than 900, products of positive numbers stay within the range of floats,
+    and all is as exact as before. The last variables make one level together, a chunk of cells. On
+    the way back top(s) / up(s) is so scaled that the products are the probabilities themselves;
+    those of less than 2^-800 may be lost: LOSSY. (Rows in linear numbers add logs of tables first,
+    which the count of roundings does not allow for.)
     """
     dims, n_sep, order, ptr, who, step, at = _levels(tree, c, place)
     k = dims.size
@@ -404,9 +394,7 @@ def collect(tree, begin, end, m, e):
 @jit
 def distribute(tree, parent, begin, end, m, e, om, oe):
     """Marginals, cliques end-1 down to begin; ``om`` and ``oe`` are 0 where nothing was added.
-
-    Returns whether something was lost: less than 2^-800 of probability in a cell.
-    """
+    Returns whether something was lost: less than 2^-800 of probability in a cell."""
     place = np.zeros(tree.card.size, np.int64)
     lossy = False
     for c in range(end - 1, begin - 1, -1):

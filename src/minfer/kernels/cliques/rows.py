@@ -24,8 +24,8 @@ all mu_i is below FLOOR, since else no product of positive numbers is lost. All 
 of the measure without the lost mass, so they are wrong by no more than the r of the roots, and a
 root without mass means a contradiction if its r is 0. Rows for which r is not tiny are *unsafe*.
 
-Where one variable is asked for, the tree is rooted in a clique that has it, the message of that
-root is over the variable, and the first pass is all there is: ``answer`` names the node.
+Where one variable is asked for, the tree is rooted in a clique that has it, and the first pass is
+all there is: ``answer`` names the node whose message is over the variable.
 
 ``work`` holds, in vectors, the values (fields, slices, messages) and what is at :func:`_places`.
 """
@@ -99,9 +99,7 @@ class RowNumbers(NamedTuple):
     """What all rows share."""
 
     psi: np.ndarray  # f8 products of tables, cell by cell of all nodes
-    shared: (
-        np.ndarray
-    )  # f8 (7, .) low, most of nodes; low, lost, top of fields; low, lost of slices
+    shared: np.ndarray  # f8 (7, .) low, most of nodes; low, lost, top of fields; ... of slices
     card: np.ndarray  # i4 (V,)
     off: np.ndarray  # i8 (V+1,)
     log_field: np.ndarray  # f8 (sum S,)
@@ -175,11 +173,9 @@ def index_maps(card, node_ptr, node_var, which, scope_ptr, scope_var, start, map
 
 @jit
 def shared_products(nodes, tables, maps, log_psi, psi, live, top, low, most):
-    """psi of all cells with maximum 1, and which are not zero. Returns how many are zero.
-
-    By node: the log of what psi was divided by (minus infinity if there is nothing), the smallest
-    positive entry (0 if some are lost), R.
-    """
+    """psi of all cells with maximum 1, and which are not zero; returns how many are zero. By node:
+    the log of what psi was divided by (minus infinity if there is nothing), the smallest positive
+    entry (0 if some are lost), R."""
     psi[:] = 0.0
     for t in range(tables.shape[0]):
         node = tables[t, T_NODE]
@@ -217,10 +213,8 @@ def shared_products(nodes, tables, maps, log_psi, psi, live, top, low, most):
 
 @jit
 def _linear(logs, lo, hi, out):
-    """exp(logs - top) from lo to hi, top their maximum.
-
-    Returns top, the smallest positive entry, and LOST where one is too small to be there.
-    """
+    """exp(logs - top) from lo to hi, top their maximum; top, the smallest positive entry, and LOST
+    where one is too small to be there."""
     top = -np.inf
     for k in range(lo, hi):
         top = max(top, logs[k])
@@ -280,10 +274,8 @@ def reached_entries(slices, picks, maps, card, log_psi, reached):
 @jit
 def live_cells(nodes, inputs, maps, entered, live):
     """Cells that some row may reach: those that are not zero and agree with such of neighbours.
-
     ``live`` u1 of all cells: those of positive psi before; ``entered`` u1 of the entries of fields
-    and slices: those that may be positive. Returns how many are left.
-    """
+    and slices: those that may be positive. Returns how many are left."""
     n_fields = entered.size
     n = nodes.shape[0]
     size = n_fields
@@ -355,11 +347,8 @@ def without_dead(nodes, inputs, maps, psi, live, nodes2, inputs2, maps2, psi2):
 
 @jit
 def _places(n_values, n_bounds, n):
-    """Where in ``work``, behind the values, parts begin, and its end.
-
-    Of all inputs and nodes M, mu and r; of nodes the logs of their scales, the scales, their
-    smallest positive psi, and R.
-    """
+    """Where in ``work``, behind the values, parts begin, and its end: of all inputs and nodes M, mu
+    and r; of nodes the logs of their scales, the scales, their smallest positive psi, and R."""
     b, c = n_values, n_values + 3 * n_bounds
     return b, b + n_bounds, b + 2 * n_bounds, c, c + n, c + 2 * n, c + 3 * n, c + 4 * n
 
@@ -453,10 +442,8 @@ def _enter_slices(slices, picks, maps, table, evidence, r0, values):
 @jit
 def _enter_weights(nodes, tables, maps, log_psi, r0, linear, bounds, belief, work, low, constant):
     """psi of rows that bring tables of their own, into ``belief``, with the bounds of nodes.
-
     ``linear``: the tables' entries, each table with maximum 1; ``bounds``: by table, the log of its
-    maximum and its smallest entry, for those that share their entries with others.
-    """
+    maximum and its smallest entry, for those that share their entries with others."""
     last = log_psi.shape[0] - 1
     for lane in range(L):
         row = log_psi[min(r0 + lane, last)]
@@ -807,11 +794,9 @@ def start_one(nodes, inputs, slices, maps, psi, shared, field, n_variables):
 
 @jit
 def one_row(nodes, inputs, slices, picks, maps, psi, table, todo, base, answer, states, out):
-    """One row of a first pass into ``out``: probabilities of the answer, log Z, and its r.
-
-    ``states`` are those of the observed variables, in the order that ``picks`` has them in.
-    Returns whether the row is unsafe.
-    """
+    """One row of a first pass into ``out``: probabilities of the answer, log Z, and its r; whether
+    it is unsafe. ``states`` are those of the observed variables, in the order that ``picks`` has
+    them in."""
     n, width = nodes.shape[0], out.size - 2
     out[width], out[width + 1] = base[base.size - 1], 0.0
     if n == 0:

@@ -11,6 +11,22 @@ fields, messages of the children),
 
 An input that does not depend on the outer loop is added into the chunk once per clique, and an
 output that does not is read from the sum of all chunks; only what remains costs time per cell.
+
+**How the marginals move** when the fields do. Along a direction t, a number for every state, let
+T(x) = sum_v t_v(x_v). Then
+
+    d p(s) = p(s) (E[T | s] - E[T])
+
+of a state, or of a cell of a table. E[T] is 0 if t is centred, which the caller sees to, and
+conditional means travel through the tree like the messages:
+
+    mean(s)  = sum_{r} w(r | s) (sum of the inputs' means)            to the parent
+    down(t)  = E[T | t] - mean_child(t)                               to a child
+
+with the inputs' logs as weights. Means add up as logs do, so ``tan`` holds them in the places where
+``val`` holds the logs, and the same functions read both. Nothing is divided by a difference: every
+number is a weighted mean, and its error is a rounding of the largest that it is made of, times
+their probability.
 """
 
 from __future__ import annotations
@@ -28,12 +44,10 @@ MIN_RUN = 16  # shorter contiguous runs are walked cell by cell
 
 @jit
 def _split(dims, n_res):
-    """Divide a clique's dimensions (eliminated ones first) into loops.
-
-    big: dims[:kb] and outer separator: dims[ke:di] are the outer loop, dims[kb:ke] the K rows of a
-    chunk, dims[di:] a row. Returns kb, ke, di, and the cells of: big, outer separator, K, a row,
-    the separator's part of a row.
-    """
+    """Divide a clique's dimensions (eliminated ones first) into loops: dims[:kb] (big) and
+    dims[ke:di] (outer separator) are the outer loop, dims[kb:ke] the K rows of a chunk, dims[di:] a
+    row. Returns kb, ke, di, and the cells of: big, outer separator, K, a row, the separator's part
+    of a row."""
     di = dims.size
     row = 1
     while di > 0 and (row * dims[di - 1] <= ROW or row == 1):
@@ -60,11 +74,9 @@ def _split(dims, n_res):
 
 @jit
 def _row_index(stride, dims, di, index):
-    """Where an input's entries for a row lie, relative to the row's first; how they run.
-
-    Returns (kind, run): runs of ``run`` cells that share an entry (kind 1) or have consecutive
-    ones (kind 2), or no runs worth having (kind 0).
-    """
+    """Where an input's entries for a row lie, relative to the row's first, and how they run: (kind,
+    run), runs of ``run`` cells that share an entry (kind 1) or have consecutive ones (kind 2), or
+    no runs worth having (kind 0)."""
     index[0] = 0
     size = 1
     for d in range(dims.size - 1, di - 1, -1):
@@ -154,8 +166,8 @@ def _offset(stride, dims, lo, hi, cell):
 
 
 PRE, CROSS, SCALAR = 0, 1, 2
-BUNDLE = 1 << 16  # cells of a bundle
-SPARE = 1 << 20  # cells kept for the bundles of one clique
+BUNDLE, BUNDLES = 1 << 16, 16  # cells of a group's table, and groups of a clique, at most
+SPARE = BUNDLE * BUNDLES
 
 
 @jit
@@ -173,104 +185,78 @@ def _classify(stride, kb, ke, di):
 
 
 @jit
-def _bundle(stride, role, dims, di, row):
+def _bundle(stride, role, dims, di):
     """Group small CROSS inputs, so that a row costs one addition per group instead of per input.
 
     A group's table spans the whole row and every other dimension its members have. Returns the
-    group of each input (or -1) and the groups' strides (0 where a group does not depend on it).
+    group of each input (or -1) and the sizes of the groups' tables along all dimensions.
     """
     n, n_dims = stride.shape
-    cells = 1.0
+    limit = 1.0 / 16.0
     for d in range(n_dims):
-        cells *= dims[d]
-    limit = min(float(BUNDLE), cells / 16.0)
+        limit *= dims[d]
+    limit = min(limit, float(BUNDLE))
     group = np.empty(n, np.int64)
-    has = np.zeros((n, di), np.bool_)
-    members = np.zeros(n, np.int64)
+    size = np.ones((BUNDLES, n_dims), np.int64)
     n_groups = 0
     for i in range(n):
         group[i] = -1
-        if role[i] != 1:
-            continue
-        for g in range(n_groups + 1):
-            size = float(row)
-            for d in range(di):
-                if stride[i, d] != 0 or has[g, d]:
-                    size *= dims[d]
-            if size <= limit:
-                group[i] = g
-                members[g] += 1
-                for d in range(di):
-                    has[g, d] = has[g, d] or stride[i, d] != 0
-                n_groups = max(n_groups, g + 1)
-                break
-    number = np.empty(n_groups, np.int64)
-    steps = np.zeros((n_groups, n_dims), np.int64)
-    kept, used = 0, 0
-    for g in range(n_groups):
-        number[g] = -1
-        size = 1
-        for d in range(n_dims - 1, -1, -1):
-            if d >= di or has[g, d]:
-                steps[kept, d] = size
-                size *= dims[d]
-        if members[g] > 1 and used + size <= SPARE:
-            number[g] = kept
-            used += size
-            kept += 1
-        else:
+        for g in range(min(n_groups + 1, BUNDLES) if role[i] == 1 else 0):
+            cells = 1.0
             for d in range(n_dims):
-                steps[kept, d] = 0
-    for i in range(n):
-        if group[i] >= 0:
-            group[i] = number[group[i]]
-    return group, steps[:kept]
+                cells *= dims[d] if d >= di or stride[i, d] != 0 else size[g, d]
+            if cells <= limit:
+                group[i], n_groups = g, max(n_groups, g + 1)
+                for d in range(n_dims):
+                    size[g, d] = dims[d] if d >= di or stride[i, d] != 0 else size[g, d]
+                break
+    return group, size[:n_groups]
 
 
 @jit
-def _group_rows(steps, dims, di):
-    """Rows of a group's table."""
-    n = 1
-    for d in range(di):
-        if steps[d] != 0:
-            n *= dims[d]
-    return n
-
-
-@jit
-def _member_offset(stride, steps, dims, di, cell):
-    """Where a member's entries for one row of its group begin."""
-    out = 0
-    for d in range(di - 1, -1, -1):
-        if steps[d] != 0:
-            out += (cell % dims[d]) * stride[d]
-            cell //= dims[d]
-    return out
-
-
-@jit
-def _with_groups(stride, where, role, group, steps, spare, n_row_cells, dims, di):
-    """Replace bundled inputs by their groups, whose tables lie from ``spare`` on."""
-    n = 0
+def _with_groups(stride, where, role, group, size, spare):
+    """Replace bundled inputs by their groups, whose tables lie from ``spare`` on; and their end."""
+    n, n_dims = 0, stride.shape[1]
     for i in range(role.size):
         n += group[i] < 0
-    total = n + steps.shape[0]
-    stride2 = np.zeros((total, stride.shape[1]), np.int64)
-    where2 = np.zeros(total, np.int64)
+    total = n + size.shape[0]
+    stride2, where2 = np.zeros((total, n_dims), np.int64), np.zeros(total, np.int64)
     role2 = np.ones(total, np.int64)
     k = 0
     for i in range(role.size):
         if group[i] < 0:
-            for d in range(stride.shape[1]):
+            for d in range(n_dims):
                 stride2[k, d] = stride[i, d]
             where2[k], role2[k] = where[i], role[i]
             k += 1
-    for g in range(steps.shape[0]):
-        for d in range(stride.shape[1]):
-            stride2[n + g, d] = steps[g, d]
+    for g in range(size.shape[0]):
+        step = 1
+        for d in range(n_dims - 1, -1, -1):
+            stride2[n + g, d] = step if size[g, d] > 1 else 0
+            step *= size[g, d]
         where2[n + g] = spare
-        spare += _group_rows(steps[g], dims, di) * n_row_cells
-    return stride2, where2, role2
+        spare += step
+    return stride2, where2, role2, spare
+
+
+@jit
+def _pour(stride, where, group, size, tables, di, row, values, back):
+    """Add the members of every group to its table, which begins at ``tables``; or ``back``."""
+    index = np.empty(row, np.uint32)
+    for i in range(group.size):
+        if group[i] < 0:
+            continue
+        dims, n_rows = size[group[i]], 1
+        for d in range(di):
+            n_rows *= dims[d]
+        kind, run = _row_index(stride[i], dims, di, index)
+        for r in range(n_rows):
+            first = tables[group[i]] + r * row
+            member = values[where[i] + _offset(stride[i], dims, 0, di, r) :]
+            if back:
+                _add_output(values[first : first + row], member, index, kind, run)
+            else:
+                _add_input(values[first : first + row], member, index, kind, run)
 
 
 @jit
@@ -354,53 +340,19 @@ def _prepare(tree, c, own, val, place):
                 _add_input(pre[k * row : (k + 1) * row], source, index, kind, run)
     all_stride, all_role = stride, role
     if n_big * n_sep > 1:
-        group, steps = _bundle(stride, role, dims, di, row)
-        spare = tree.message[tree.message.size - 1]
-        stride, src, role = _fill_groups(stride, src, role, group, steps, dims, di, row, val, spare)
+        group, size = _bundle(all_stride, all_role, dims, di)
+        spare, members = tree.message[tree.message.size - 1], src
+        stride, src, role, end = _with_groups(all_stride, members, all_role, group, size, spare)
+        val[spare:end] = 0.0
+        tables = src[src.size - size.shape[0] :]
+        _pour(all_stride, members, group, size, tables, di, row, val, False)
     return dims, split, all_stride, all_role, stride, src, role, pre
 
 
 @jit
-def _fill_groups(stride, src, role, group, steps, dims, di, row, val, spare):
-    """Sum the members of every group into its table, kept behind the messages in ``val``."""
-    stride2, src2, role2 = _with_groups(stride, src, role, group, steps, spare, row, dims, di)
-    first = role2.size - steps.shape[0]
-    index = np.empty(row, np.uint32)
-    for g in range(steps.shape[0]):
-        rows = _group_rows(steps[g], dims, di)
-        table = val[src2[first + g] : src2[first + g] + rows * row]
-        table[:] = 0.0
-        for i in range(role.size):
-            if group[i] == g:
-                kind, run = _row_index(stride[i], dims, di, index)
-                for r in range(rows):
-                    source = val[src[i] + _member_offset(stride[i], steps[g], dims, di, r) :]
-                    _add_input(table[r * row : (r + 1) * row], source, index, kind, run)
-    return stride2, src2, role2
-
-
-@jit
-def _read_groups(stride, goal, group, steps, dims, di, row, out, spare):
-    """Add every group's table into the outputs of its members."""
-    index = np.empty(row, np.uint32)
-    for g in range(steps.shape[0]):
-        rows = _group_rows(steps[g], dims, di)
-        table = out[spare : spare + rows * row]
-        spare += rows * row
-        for i in range(group.size):
-            if group[i] == g:
-                kind, run = _row_index(stride[i], dims, di, index)
-                for r in range(rows):
-                    target = out[goal[i] + _member_offset(stride[i], steps[g], dims, di, r) :]
-                    _add_output(table[r * row : (r + 1) * row], target, index, kind, run)
-
-
-@jit
 def _log_sum(buf, rows, n, top, total, maximal):
-    """top + log(total) = log-sum-exp over the rows of buf (rows, n). Overwrites buf.
-
-    ``maximal``: top is the maximum, and total 0.
-    """
+    """top + log(total) = log-sum-exp over the rows of buf (rows, n), which is overwritten;
+    ``maximal``: top is the maximum, and total 0."""
     for j in range(n):
         top[j] = buf[j]
     for r in range(1, rows):
@@ -505,10 +457,8 @@ def goals(tree, c):
 
 @jit
 def add_marginals(tree, c, val, tan, scale, out, goal, spare, place):
-    """Add p(x), or p(x) T(x) where ``tan`` is not empty, of clique c to the goals of its inputs.
-
-    What goes to its children begins at 0.
-    """
+    """Add p(x), or p(x) T(x) where ``tan`` is not empty, of clique c to the goals of its inputs;
+    what goes to its children begins at 0."""
     dims, split, all_stride, all_role, stride, src, role, total = _prepare(
         tree, c, np.int64(1), val, place
     )
@@ -536,13 +486,11 @@ def add_marginals(tree, c, val, tan, scale, out, goal, spare, place):
         for i in range(goal.size):
             if goal[i] < 0:
                 wanted[i] = 0
-        group, steps = _bundle(all_stride, wanted, dims, di, row)
-        out_stride, out_goal, out_role = _with_groups(
-            all_stride, goal, wanted, group, steps, spare, row, dims, di
+        group, size = _bundle(all_stride, wanted, dims, di)
+        out_stride, out_goal, out_role, end = _with_groups(
+            all_stride, goal, wanted, group, size, spare
         )
-        for g in range(steps.shape[0]):
-            at = out_goal[out_goal.size - steps.shape[0] + g]
-            out[at : at + _group_rows(steps[g], dims, di) * row] = 0.0
+        out[spare:end] = 0.0
         out_index, out_kind, out_run, out_step = _index_rows(
             out_stride, out_role, dims, kb, ke, di, n_k, row
         )
@@ -563,7 +511,8 @@ def add_marginals(tree, c, val, tan, scale, out, goal, spare, place):
                     buf, n_k, row, out_role, out_base, out_step, out, out_goal,
                     out_index, out_kind, out_run,
                 )  # fmt: skip
-        _read_groups(all_stride, goal, group, steps, dims, di, row, out, spare)
+        tables = out_goal[out_goal.size - size.shape[0] :]
+        _pour(all_stride, goal, group, size, tables, di, row, out, True)
     index_row = np.empty(row, np.uint32)
     for i in range(goal.size):
         if all_role[i] == 0 and goal[i] >= 0:
@@ -610,10 +559,8 @@ def _spread(buf, n_k, row, role, base, step, out, goal, index, kind, run):
 
 @jit
 def collect(tree, first, stop, val, scale, maximal):
-    """Messages of cliques first..stop-1 to their parents. Returns a clique without mass, or -1.
-
-    ``maximal`` (C,): cliques whose own variables are maximised, not summed.
-    """
+    """Messages of cliques first..stop-1 to their parents; those ``maximal`` (C,) maximise their own
+    variables. Returns a clique without mass, or -1."""
     place = np.empty(tree.card.size, np.int64)
     empty = -1
     for c in range(first, stop):
@@ -634,6 +581,69 @@ def distribute(tree, first, stop, val, scale, out):
         tell_children(tree, c, val, out, goal)
 
 
+# ---------------------------------------------------------------- how marginals move
+
+
+@jit
+def _collect_means(tree, c, val, tan, scale, place):
+    """The means that clique c sends to its parent, given its message."""
+    dims, split, _, _, stride, src, role, pre = _prepare(tree, c, np.int64(0), val, place)
+    more = _prepare(tree, c, np.int64(0), tan, place)[7]
+    kb, ke, di, n_big, n_sep, n_k, row, row_sep = split
+    index, kind, run, step = _index_rows(stride, role, dims, kb, ke, di, n_k, row)
+    base = np.zeros(role.size, np.int64)
+    buf, moved, mass = np.empty(n_k * row), np.empty(n_k * row), np.empty(row_sep)
+    for o in range(n_sep):
+        first = tree.message[c] + o * row_sep
+        up, mean = val[first : first + row_sep], tan[first : first + row_sep]
+        for j in range(row_sep):
+            mass[j] = mean[j] = 0.0
+        for b in range(n_big):
+            _move(stride, role, dims, kb, ke, di, o, b, base)
+            _chunk(buf, pre, n_k, row, role, base, step, val, src, index, kind, run)
+            _chunk(moved, more, n_k, row, role, base, step, tan, src, index, kind, run)
+            for q in range(0, buf.size, row_sep):
+                for j in range(row_sep):
+                    if buf[q + j] > -np.inf:
+                        buf[q + j] -= scale + up[j]
+            exp_in_place(buf)
+            for q in range(0, buf.size, row_sep):
+                for j in range(row_sep):
+                    mass[j] += buf[q + j]
+                    mean[j] += buf[q + j] * moved[q + j]
+        for j in range(row_sep):
+            mean[j] = mean[j] / mass[j] if mass[j] > 0.0 else 0.0
+
+
+@jit
+def collect_means(tree, first, stop, val, tan, scale):
+    """Means of cliques first..stop-1 for their parents; ``val``, ``scale``: after ``collect``."""
+    place = np.empty(tree.card.size, np.int64)
+    for c in range(first, stop):
+        _collect_means(tree, c, val, tan, scale[c], place)
+
+
+@jit
+def distribute_means(tree, first, stop, val, tan, scale, out, moments):
+    """Marginals of cliques stop-1 down to first and how they move, and both for their children."""
+    place = np.empty(tree.card.size, np.int64)
+    for c in range(stop - 1, first - 1, -1):
+        goal, spare = goals(tree, c)
+        add_marginals(tree, c, val, tan, scale[c], moments, goal, spare, place)
+        add_marginals(tree, c, val, tan[:0], scale[c], out, goal, spare, place)
+        tell_children(tree, c, val, out, goal)  # leaves logs at the goals
+        for i in range(goal.size - 1):
+            child = tree.in_child[tree.in_ptr[c] + i]
+            if child >= 0:
+                at, size = tree.message[child], tree.message[child + 1] - tree.message[child]
+                mean = tan[at : at + size]
+                mass = out[goal[i] : goal[i] + size]
+                moment = moments[goal[i] : goal[i] + size]
+                exp_in_place(mass)
+                for j in range(size):
+                    mean[j] = moment[j] / mass[j] - mean[j] if mass[j] > 0.0 else 0.0
+
+
 # ---------------------------------------------------------------- structure
 
 
@@ -641,9 +651,7 @@ def distribute(tree, first, stop, val, scale, out):
 def place_inputs(off, fptr, toff, sizes, at, ptr, variables, n_eliminated, parent, message):
     """Inputs by clique: fields of what is eliminated there, tables at home there (``at``), and
     messages of children, in this order; ``sizes``: cells of tables, if their marginals are wanted.
-
-    Returns in_ptr and, of each input, source, out, child, scope and arity; ``n_out``.
-    """
+    Returns in_ptr and, of each input, source, out, child, scope and arity; ``n_out``."""
     n_cliques, n_tables, n_states = parent.size, fptr.size - 1, off[off.size - 1]
     n_scope = fptr[n_tables]
     in_ptr = np.zeros(n_cliques + 1, np.int64)

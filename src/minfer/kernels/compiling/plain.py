@@ -236,10 +236,6 @@ def greater(x: Vector, y: Vector) -> Vector:
     return Vector(np.maximum(np.asarray(x), np.asarray(y)))
 
 
-def lesser(x: Vector, y: Vector) -> Vector:
-    return Vector(np.minimum(np.asarray(x), np.asarray(y)))
-
-
 # ---------------------------------------------------------------- bits of a double
 
 

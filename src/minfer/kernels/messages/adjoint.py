@@ -93,11 +93,9 @@ class PairFrame(NamedTuple):
 
 @jit
 def pair_slopes(ptr, prior, m, W, odds, log_odds, slope, sigma):
-    """f' and sigma(c + w) of every slot, for the message that its variable sends.
-
-    ``odds`` are the beliefs', NaN where ``log_odds`` have to do, which may be infinite; both are
-    empty where all are ``prior`` times the messages.
-    """
+    """f' and sigma(c + w) of every slot, for the message that its variable sends. ``odds`` are the
+    beliefs', NaN where ``log_odds``, which may be infinite, have to do; both are empty where all
+    are ``prior`` times the messages."""
     for v in range(ptr.shape[0] - 1):
         lo, hi = ptr[v], ptr[v + 1]
         if odds.size == 0:
@@ -168,13 +166,10 @@ def pair_begin(frame, probs, c, g, S, lam):
 
 @jit
 def pair_sweeps(frame, slope, g, lam, S, trace, n_sweeps, tol, damping):
-    """Sweeps over the core, up and down in turn: how they ended, and how many.
-
-    ``trace`` (8,), infinite at first, has the last changes. Undamped ones take half the time, since
-    variables send ahead only: what one says to another that the sweep has passed is said anew on
-    the way back before it is heard. The core rises; slots of neighbours to come lie before those
-    of neighbours passed, with e < rev[e] (:func:`minfer.kernels.messages.wiring.pair_slots`).
-    """
+    """Sweeps over the core, up and down in turn: how they ended, and how many. ``trace`` (8,),
+    infinite at first, has the last changes. Undamped ones send ahead only, in half the time: what
+    is said to a variable that was passed is said anew before it is heard. The core rises; slots of
+    neighbours to come lie first, with e < rev[e]."""
     ptr, rev, rho, order = frame.ptr, frame.rev, frame.rho, frame.core
     done, code = 0, RUNNING
     while damping > 0.0 and done < n_sweeps and code == RUNNING:
@@ -226,10 +221,8 @@ def pair_sweeps(frame, slope, g, lam, S, trace, n_sweeps, tol, damping):
 
 @jit
 def judged(trace, done, moved, goal):
-    """What a sweep that moved so much means, after ``done`` others; ``trace`` has their changes.
-
-    SLOW: the change has not become much smaller in eight sweeps, or is not a number.
-    """
+    """What a sweep that moved so much means, after ``done`` others with the changes ``trace``.
+    SLOW: it has not become much smaller in eight sweeps, or is not a number."""
     last, former = trace[(done - 1) % _WINDOW], trace[(done - 2) % _WINDOW]
     before = trace[done % _WINDOW]
     trace[done % _WINDOW] = moved
@@ -246,11 +239,9 @@ def judged(trace, done, moved, goal):
 
 @jit
 def joint_slopes(slot, joint, slope, sigma):
-    """As :func:`pair_slopes`, from the beliefs of the pairs (P, 4): 00, 01, 10, 11.
-
-    sigma(c + w) is P(x_v = 1 | x_u = 1), and sigma(c) the same given x_u = 0. Where u has one state
-    left what is said of the other is 0; nothing that is not 0 will be multiplied with it.
-    """
+    """As :func:`pair_slopes`, from the beliefs of the pairs (P, 4): 00, 01, 10, 11. sigma(c + w) is
+    P(x_v = 1 | x_u = 1), and sigma(c) the same given x_u = 0; 0 where u has no such state, which
+    nothing but 0 will be multiplied with."""
     for f in range(slot.shape[0]):
         none, second, first, both = joint[f, 0], joint[f, 1], joint[f, 2], joint[f, 3]
         odd = both * none - first * second
@@ -263,13 +254,10 @@ def joint_slopes(slot, joint, slope, sigma):
 
 @jit
 def pair_rows(frame, rows, joint, probs, c, how, found):
-    """The adjoint of many instances of one structure of binary pairs, one after the other.
-
+    """The adjoint of instances ``rows`` of one structure of binary pairs, one after the other.
     ``joint`` (n, P, 4) are beliefs of the pairs, ``probs`` and ``c`` (n, 2V) marginals and
-    cotangents, ``rows`` those that are asked for; ``how``: (tol, damping, max_iters). Writes
-    ``found``: S (n, V), derivatives by log-tables (n, P, 4), or none where these have no rows, how
-    many sweeps it took and how they ended.
-    """
+    cotangents; ``how``: (tol, damping, max_iters). ``found``: S (n, V), derivatives by log-tables
+    (n, P, 4), or none where these have no rows, how many sweeps it took and how they ended."""
     tol, damping, max_iters = how
     S, tables, sweeps, codes = found
     trace, cells, every = np.empty(_WINDOW), np.eye(4), np.arange(frame.slot.shape[0])
@@ -309,10 +297,8 @@ def pair_statistics(frame, rows, sigma, lam, S, basis, out):
 
 class Conditionals(NamedTuple):
     """What conditional expectations are made of, beside a wiring with G general and E pair slots.
-
-    Vectors of general slots lie as their messages do, at OFFSET. Numbers ``lam`` of all slots are
-    those of the general ones, then one for each pair slot.
-    """
+    Vectors of general slots lie as their messages do; numbers ``lam`` are those of the general
+    slots, then one for each pair slot."""
 
     belief: np.ndarray  # f8 joint beliefs of factors of which tables and cavities do not serve
     at: np.ndarray  # i8 (F,) where a factor's begins; -1: a pair, from its table and cavities
@@ -361,13 +347,11 @@ def table_pass(w, given, alive, c, probs, lam, q, s, order, how, damping, tmp):
     """Visit some variables in turn: the largest change of b s and b lam; the largest b s.
 
     ``c`` are centred cotangents; ``alive`` is 1 where ``probs`` are positive, else 0. ``how`` is
-    (down, every, ahead, norming): the last, with ``lam`` all 1, only fills in ``norm``, and nothing
-    below happens. Not ``every`` slot is asked then, but those alone whose factors have a
-    variable that was visited since; what the others would say is in ``q``. ``ahead``, undamped: lam
-    is left only to factors that have others still to be visited, and its changes are not looked at.
-    ``tmp`` has room for three vectors of labels, as their messages need it.
-
-    Written out, and by address, for a call costs more than what is done for eight states.
+    (down, every, ahead, norming). Not ``every``: only slots are asked whose factors have a variable
+    that was visited since; what the others would say is in ``q``. ``ahead``, undamped: lam is left
+    only to factors that have others still to be visited, its changes unseen. ``norming``, with
+    ``lam`` all 1: fills in ``norm`` and no more. ``tmp`` has room for three vectors of labels. By
+    address, for a call costs more than what is done for eight states.
     """
     off, gptr, gslot, grho, fac, fslot = w.off, w.gptr, w.gslot, w.grho, w.fac, w.fslot
     ptr, rev, rho, tab = w.ptr, w.rev, w.rho, w.tab
@@ -384,11 +368,8 @@ def table_pass(w, given, alive, c, probs, lam, q, s, order, how, damping, tmp):
         o = off[v]
         n = off[v + 1] - o
         for g in range(gptr[v], gptr[v + 1]):
-            f, k, first = (
-                gslot[g, FACTOR],
-                np.int64(gslot[g, POSITION]),
-                fac[gslot[g, FACTOR], FIRST],
-            )
+            f, k = gslot[g, FACTOR], np.int64(gslot[g, POSITION])
+            first = fac[f, FIRST]
             if not every and not has_other(fslot, first, fac[f, ARITY], g, down):
                 continue
             code, width = fac[f, CODE], fac[f, WIDTH]
@@ -457,10 +438,7 @@ def table_pass(w, given, alive, c, probs, lam, q, s, order, how, damping, tmp):
 
 @jit
 def table_sweeps(w, given, alive, c, probs, lam, q, s, order, trace, how, tmp):
-    """As :func:`pair_sweeps`; undamped ones send ahead, too.
-
-    ``how``: (n_sweeps, tol, damping).
-    """
+    """As :func:`pair_sweeps`; undamped ones send ahead, too. ``how``: (n_sweeps, tol, damping)."""
     n_sweeps, tol, damping = how
     done, code = 0, RUNNING
     while done < n_sweeps and code == RUNNING:
@@ -573,42 +551,17 @@ def weigh(w, rows, lam, out):
 def weigh_distances(w, cavity, rows, lam, taps, which, mass):
     """The same by distance: (n, T), of pairs of labels with linear taps (n or 1, T)."""
     gslot, fac, fslot, grho = w.gslot, w.fac, w.fslot, w.grho
-    few = mass.shape[1] == 2  # equal or not
-    h = cavity * lam[: cavity.shape[0]] if not few else cavity
-    more = np.empty((1, mass.shape[1]))
-    base = np.empty((1, mass.shape[1]))
+    h = cavity * lam[: cavity.shape[0]]
+    more, base = np.empty((1, mass.shape[1])), np.empty((1, mass.shape[1]))
     for r in range(rows.shape[0]):
         a, b = fslot[fac[rows[r], FIRST]], fslot[fac[rows[r], FIRST] + 1]
         i, j, n = gslot[a, OFFSET], gslot[b, OFFSET], gslot[a, SIZE]
         rho = grho[a] if grho.size > 0 else 1.0
-        if few:
-            base[0, 0], base[0, 1], mass[r, 0], mass[r, 1] = _equal_or_not(cavity, lam, i, j, n)
-            more[:] = 0.0
-        else:
-            masses(cavity, i, cavity, j, n, base, 0)
-            masses(h, i, cavity, j, n, mass, r)
-            masses(cavity, i, h, j, n, more, 0)
+        masses(cavity, i, cavity, j, n, base, 0)
+        masses(h, i, cavity, j, n, mass, r)
+        masses(cavity, i, h, j, n, more, 0)
         total = 0.0
         for d in range(mass.shape[1]):
             total += base[0, d] * taps[which[r], d]
         for d in range(mass.shape[1]):
             mass[r, d] = (mass[r, d] + more[0, d]) * taps[which[r], d] / (total * rho)
-
-
-@jit
-def _equal_or_not(cavity, lam, i, j, n):
-    """Mass of equal labels and of different ones, plain and times the sum of both ends' lam.
-
-    Of different ones by running sums: nothing is subtracted.
-    """
-    same = other = same_lam = other_lam = 0.0
-    left = left_lam = right = right_lam = 0.0  # of labels before
-    for k in range(n):
-        p, q = cavity[i + k], cavity[j + k]
-        x, y = p * lam[i + k], q * lam[j + k]
-        same += p * q
-        same_lam += x * q + p * y
-        other += p * right + q * left
-        other_lam += (x * right + p * right_lam) + (y * left + q * left_lam)
-        left, left_lam, right, right_lam = left + p, left_lam + x, right + q, right_lam + y
-    return same, other, same_lam, other_lam

@@ -22,6 +22,7 @@ import math
 
 import numpy as np
 
+from minfer.kernels.arithmetic.vexp import log_add
 from minfer.kernels.compiling.jit import jit
 
 TINY = 1e-150  # as in :mod:`minfer.kernels.messages.vectors`
@@ -37,10 +38,8 @@ _U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
 
 @jit
 def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching):
-    """Messages of the machines order[begin:end] in turn; see the module's text.
-
-    Returns the largest change of a belief (in place) and, if ``watching``, of a message, undamped.
-    """
+    """Messages of the machines order[begin:end] in turn; the largest change of a belief (in place)
+    and, if ``watching``, of a message, undamped."""
     code, first, gfirst, at, card, lit = ma.code, ma.first, ma.gfirst, ma.at, ma.card, ma.lit
     stp, step, start, n_ends = ma.stp, ma.step, ma.start, ma.n_ends
     fin, final, work = ma.fin, ma.final, ma.work
@@ -364,10 +363,8 @@ def visit(ma, s, order, begin, end, forward, in_place, damping, watching, log):
 
 @jit
 def partitions(ma, s, log, ends):
-    """sum_f log Z_f from the cavities ``gq`` as they are, of all machines.
-
-    ``ends`` gets their beliefs over end states, K numbers each, one after the other; or is empty.
-    """
+    """sum_f log Z_f of all machines from the cavities ``gq`` as they are. ``ends`` gets their
+    beliefs over end states, K numbers each, or is empty."""
     first, gfirst, card, lit, stp, step = ma.first, ma.gfirst, ma.card, ma.lit, ma.stp, ma.step
     start, n_ends, fin, final, work, gq = ma.start, ma.n_ends, ma.fin, ma.final, ma.work, s.gq
     total, done = 0.0, 0
@@ -421,9 +418,7 @@ def partitions(ma, s, log, ends):
 @jit
 def end_distributions(step, literal, start, scope, probs, offsets, out):
     """Where the automata end if variables are independent: ``out`` (F, K + 1), the last: nowhere.
-
-    ``step`` i4 (A, K, 2), ``literal`` and ``scope`` i4 (F, A), ``start`` i4 (F,).
-    """
+    ``step`` i4 (A, K, 2), ``literal`` and ``scope`` i4 (F, A), ``start`` i4 (F,)."""
     arity, n_states = step.shape[0], step.shape[1]
     new = np.empty(n_states + 1)
     for f in range(start.shape[0]):
@@ -500,20 +495,14 @@ def residuals(step, literal, start, final, scope, probs, offsets, ends, out):
 @jit
 def _joined(a, b, best):
     """log(e^a + e^b), or the larger."""
-    if a < b:
-        a, b = b, a
-    if best or b == -np.inf:
-        return a
-    return a + math.log1p(math.exp(b - a))
+    return max(a, b) if best else log_add(a, b)
 
 
 @jit
 def all_messages(step, literal, start, final, card, incoming, out, log_z, best):
-    """All messages of n automata of one group, in logs: sums, or maxima where ``best``.
-
-    ``step`` (A, K, 2), ``literal`` (n, A), ``start`` (n,), ``final`` (n or 1, K), ``card`` (A,);
-    messages (n, sum of card) as :meth:`minfer.factors.GlobalFactor.messages` has them.
-    """
+    """All messages of n automata of one group, in logs: sums, or maxima where ``best``. ``step``
+    (A, K, 2), ``literal`` (n, A), ``start`` (n,), ``final`` (n or 1, K), ``card`` (A,); messages
+    (n, sum of card) as :meth:`minfer.factors.GlobalFactor.messages` has them."""
     arity, n_ends = step.shape[0], step.shape[1]
     forth = np.empty((arity + 1, n_ends))
     back = np.empty((arity + 1, n_ends))

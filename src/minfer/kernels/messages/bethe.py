@@ -1,4 +1,9 @@
-"""The (reweighted) Bethe estimate of log Z from messages.
+"""What messages say: joint beliefs of factors, and the (reweighted) Bethe estimate of log Z.
+
+    b_f(x_f) ∝ psi_f(x_f)^{1/rho} prod_{v in f} q_{v→f}(x_v),    q_{v→f} ∝ b_v / M_{f→v}
+
+Of a pair in odds form, with B the belief odds of its ends, m the messages into them and c = B / m,
+that is (1, c_b, c_a, c_a c_b W) / their sum: no exponential.
 
 With Z_v = sum field * prod M^rho, Z_f = sum psi^{1/rho} prod q and Z_vf = sum q M,
 
@@ -30,19 +35,29 @@ import numpy as np
 
 from minfer.kernels.compiling.jit import jit
 from minfer.kernels.messages.tables import factor_message, softplus
-from minfer.kernels.messages.wiring import ARITY, ASLEEP, FIRST, GENERAL, OFFSET, PLAIN, SIZE, TABLE
+from minfer.kernels.messages.wiring import (
+    ARITY,
+    ASLEEP,
+    FIRST,
+    GENERAL,
+    OFFSET,
+    PLAIN,
+    SIZE,
+    TABLE,
+    plus,
+)
 
 #: Odds within 1e-50 .. 1e50, messages and W between multiply without leaving the doubles.
 _SAFE = 1e50
+#: Cavity odds are cut here: a product of two of them and W stays a number.
+_MAX_CAVITY = 1e75
 
 
 @jit
 def log_odds(w, s, both):
-    """Belief log-odds of all binary variables, exact where the odds themselves would overflow.
-
-    Into both[0]; both[1] gets the odds where they and messages multiply safely, else NaN. A known
-    variable without slots, whose state's field is in the constant, adds log(1 + 0).
-    """
+    """Belief log-odds of all binary variables into both[0], exact where the odds would overflow;
+    both[1] gets the odds where they and messages multiply safely, else NaN. A known variable
+    without slots, whose state's field is in the constant, adds log(1 + 0)."""
     card, off, cls, prior, ptr = w.card, w.off, w.cls, w.prior, w.ptr
     m, rl, bel, out, linear = s.m, s.rl, s.bel, both[0], both[1]
     for v in range(card.shape[0]):
@@ -69,26 +84,15 @@ def log_odds(w, s, both):
 
 
 @jit
-def plus(total, lost, x):
-    """One step of a compensated sum: the new total, and what rounding lost of it."""
-    x -= lost
-    new = total + x
-    return new, (new - total) - x
-
-
-@jit
 def _log(x):
     return math.log(x) if x > 0.0 else -np.inf
 
 
 @jit
 def pair_terms(W, rho, m, slot, scope, odds, linear):
-    """sum_f rho_f (log Z_f - log Z_af - log Z_bf) over pair factors with slots (P, 2).
-
-    With B the belief odds, c = B / m the cavities' and Z_vf = 1 + B, a factor's term is the log of
-    (1 + c_a + c_b + c_a c_b W) / ((1 + B_a)(1 + B_b)): one logarithm, or, without rho, one for
-    many factors.
-    """
+    """sum_f rho_f (log Z_f - log Z_af - log Z_bf) over pair factors with slots (P, 2): with B the
+    belief odds, c = B / m the cavities' and Z_vf = 1 + B, the log of (1 + c_a + c_b + c_a c_b W) /
+    ((1 + B_a)(1 + B_b)), without rho one logarithm for many factors."""
     total = lost = 0.0
     product = 1.0
     for f in range(slot.shape[0]):
@@ -122,24 +126,8 @@ def pair_terms(W, rho, m, slot, scope, odds, linear):
 
 
 @jit
-def pair_variable_terms(odds, linear):
-    """sum_v log Z_v where all are pair variables; the zero state's field is the caller's."""
-    total = lost = 0.0
-    product = 1.0  # of 1 + B: one logarithm for many variables
-    for v in range(odds.shape[0]):
-        if linear[v] > 0.0:
-            product *= 1.0 + linear[v]
-            if product > _SAFE:
-                total, lost = plus(total, lost, math.log(product))
-                product = 1.0
-        else:
-            total, lost = plus(total, lost, softplus(odds[v]))
-    return total + math.log(product)
-
-
-@jit
 def variable_terms(w, s, odds, linear, log):
-    """As ``pair_variable_terms`` where some are general."""
+    """sum_v log Z_v; of pair variables the zero state's field is the caller's."""
     card, off, cls = w.card, w.off, w.cls
     field, ptr, gptr = w.field, w.ptr, w.gptr
     gslot, grho = w.gslot, w.grho
@@ -178,10 +166,8 @@ def variable_terms(w, s, odds, linear, log):
 
 @jit
 def general_terms(w, s, log):
-    """sum_f rho_f (log Z_f - sum_v log Z_vf) over table factors; the cavities must be fresh.
-
-    Others get only their - log Z_vf here; their log Z_f is the caller's.
-    """
+    """sum_f rho_f (log Z_f - sum_v log Z_vf) over table factors; the cavities must be fresh. Of
+    others only - log Z_vf: their log Z_f is the caller's."""
     gslot, fac, fslot = w.gslot, w.fac, w.fslot
     tab, grho = w.tab, w.grho
     gm, gq, tmp = s.gm, s.gq, s.tmp
@@ -222,11 +208,9 @@ def general_terms(w, s, log):
 
 @jit
 def tree_slack(w, s, slot, scope, odds, linear):
-    """By how much the reweighted Bethe value may lie below log Z at these messages, and why.
-
-    Returns sum_f rho_f max log(b_f(x_v) / b_v(x_v)), and the size of the numbers that the whole
-    value is made of, for its rounding. For pairwise models with messages in logs.
-    """
+    """By how much the reweighted Bethe value may lie below log Z at these messages: sum_f rho_f max
+    log(b_f(x_v) / b_v(x_v)); and the size of the numbers that the value is made of, for its
+    rounding. For pairwise models with messages in logs."""
     card, cls, prior = w.card, w.cls, w.prior
     ptr, W, gptr = w.ptr, w.W, w.gptr
     gslot, fac, fslot = w.gslot, w.fac, w.fslot
@@ -298,3 +282,81 @@ def _excess(la, ma, lb, mb, log_w):
     cb = lb - mb
     x = la - ma + softplus(cb + log_w) - softplus(cb)
     return max(softplus(la) - softplus(x), softplus(-la) - softplus(-x))
+
+
+@jit
+def pair_beliefs(rows, slot, scope, off, bel, m, W, out):
+    """Joint beliefs (n, 4) of the pair factors ``rows`` with slots and scopes (P, 2)."""
+    for k in range(rows.shape[0]):
+        f = rows[k]
+        i, j = slot[f, 0], slot[f, 1]
+        a, b = off[scope[f, 0]], off[scope[f, 1]]
+        ca = _odds(bel[a], bel[a + 1], m[i])
+        cb = _odds(bel[b], bel[b + 1], m[j])
+        both = ca * cb * W[i]
+        scale = 1.0 / (1.0 + ca + cb + both)
+        out[k, 0] = scale
+        out[k, 1] = cb * scale
+        out[k, 2] = ca * scale
+        out[k, 3] = both * scale
+
+
+@jit
+def _odds(p, q, m):
+    """q / (p m) within what a product may have."""
+    if q >= _MAX_CAVITY * p * m:
+        return _MAX_CAVITY
+    return max(q / (p * m), 1.0 / _MAX_CAVITY)
+
+
+@jit(fastmath={"reassoc", "contract"})
+def table_beliefs(w, gq, rows, log, out):
+    """Joint beliefs (n, cells) of the general factors ``rows``, all tables of so many cells."""
+    gslot, fac, fslot, tab = w.gslot, w.fac, w.fslot, w.tab
+    cells = out.shape[1]
+    most = 1
+    for k in range(rows.shape[0]):
+        most = max(most, fac[rows[k], ARITY])
+    digit = np.zeros(most, np.int64)
+    part = np.zeros(most + 1)  # products (sums of logs) over the leading variables
+    for k in range(rows.shape[0]):
+        f = rows[k]
+        first, n, t = fac[f, FIRST], fac[f, ARITY], np.uint64(fac[f, TABLE])
+        part[0] = 0.0 if log else 1.0
+        for d in range(n):
+            digit[d] = 0
+        last = np.uint64(gslot[fslot[first + n - 1], OFFSET])
+        size = np.uint64(gslot[fslot[first + n - 1], SIZE])
+        row, here = np.uint64(k), np.uint64(0)
+        changed, total = 0, 0.0
+        while changed >= 0:
+            for d in range(changed, n - 1):
+                q = gq[gslot[fslot[first + d], OFFSET] + digit[d]]
+                part[d + 1] = part[d] + q if log else part[d] * q
+            lead = part[n - 1]
+            if log:
+                for j in range(size):
+                    out[row, here + j] = tab[t + here + j] + (lead + gq[last + j])
+            else:
+                for j in range(size):
+                    out[row, here + j] = tab[t + here + j] * (lead * gq[last + j])
+                for j in range(size):
+                    total += out[row, here + j]
+            here += size
+            changed = n - 2
+            while changed >= 0:
+                digit[changed] += 1
+                if digit[changed] < gslot[fslot[first + changed], SIZE]:
+                    break
+                digit[changed] = 0
+                changed -= 1
+        if log:
+            top = -np.inf
+            for c in range(cells):
+                top = max(top, out[k, c])
+            for c in range(cells):
+                out[k, c] = math.exp(out[k, c] - top)
+                total += out[k, c]
+        scale = 1.0 / total
+        for c in range(cells):
+            out[k, c] *= scale

@@ -30,12 +30,9 @@ _LEAST, _MOST = 1e-250, 1e250  # of a belief; times a message and an entry it is
 
 @jit
 def pair_messages(scope, values, truth, keep, rho, belief, m, damping):
-    """Messages of ignored binary pair factors; ``belief`` (V,), odds, is moved by each.
-
-    ``values`` (F, 1) are weights of features with this truth table, or (F or 1, 4) log-tables.
-    ``m`` (F, 2) are the factors' earlier messages, replaced by the new ones, or empty if there
-    were none and none are wanted.
-    """
+    """Messages of ignored binary pair factors; ``belief`` (V,), odds, is moved by each. ``values``
+    (F, 1) are weights of features with this truth table, or (F or 1, 4) log-tables; ``m`` (F, 2)
+    earlier messages, replaced by the new ones, or empty if none are wanted."""
     n = scope.shape[0]
     psi, small = np.empty((_BLOCK, 4)), np.empty(_BLOCK)
     features, single, stored = values.shape[1] == 1, values.shape[0] == 1, m.shape[0] > 0
@@ -99,12 +96,9 @@ def pair_messages(scope, values, truth, keep, rho, belief, m, damping):
 
 @jit
 def table_messages(scope, log_psi, sizes, keep, rho, off, probs, m, damping, field):
-    """Log-messages of ignored tables of one shape; their change is added to ``field``.
-
-    ``probs`` (sum of states,), the marginals, is moved by each. ``m`` (F, sum of sizes) are the
-    factors' earlier log-messages, replaced by the new ones, or empty. States without mass get no
-    message.
-    """
+    """Log-messages of ignored tables of one shape; their change is added to ``field``, and
+    ``probs`` (sum of states,), the marginals, is moved by each. ``m`` (F, sum of sizes) are earlier
+    log-messages, replaced by the new ones, or empty. States without mass get no message."""
     single, stored = log_psi.shape[0] == 1, m.shape[0] > 0
     arity, n, width = sizes.shape[0], log_psi.shape[1], 0
     slot, place = np.zeros((arity, 4), np.int64), np.arange(arity)

@@ -131,11 +131,9 @@ def _belief(c, graph, b):
 
 @jit
 def sweep(graph, damping, forward, residual):
-    """All clusters send to those after them, or, backward, to those before.
-
-    ``residual`` (1,) takes the largest change of an entry of a message, before damping. Returns a
-    cluster that allows nothing, or -1.
-    """
+    """All clusters send to those after them, or, backward, to those before; ``residual`` (1,) takes
+    the largest change of an entry of a message, undamped. Returns a cluster that allows nothing, or
+    -1."""
     cell_ptr, inner, inc_ptr, inc_edge = graph.cell_ptr, graph.inner, graph.inc_ptr, graph.inc_edge
     inc_side, edge, sep_cells, msg_at = graph.inc_side, graph.edge, graph.sep_cells, graph.msg_at
     msg, place_ptr, place = graph.msg, graph.place_ptr, graph.place

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minfer.kernels.arithmetic.addresses import SPAN, L, address, get, load, put, spread, store
+from minfer.kernels.arithmetic.vexp import log_add
 from minfer.kernels.compiling.jit import jit
 from minfer.kernels.messages.wiring import FIRST, OFFSET
 
@@ -51,10 +52,8 @@ class FourTaps(NamedTuple):
 
 @jit
 def label_message(tab, t, code, width, gq, q, n, tmp):
-    """m(y) into ``tmp[:n]`` from h = gq[q:q+n] and the numbers tab[t:]; width is D.
-
-    ``tmp`` is scratch beyond that: n + 2 width numbers more.
-    """
+    """m(y) into ``tmp[:n]`` from h = gq[q:q+n] and the numbers tab[t:]; width is D. ``tmp`` has
+    room for n + 2 width numbers more."""
     at = n + width  # h with zeros on both sides
     mass = 0.0
     for i in range(width):
@@ -103,10 +102,8 @@ def band_message(numbers, code, D, h, mass, scale, n, out):
 
 @jit
 def few_taps(numbers, h, mass, scale, n, out, step):
-    """:func:`band_message` of RISE with FEW taps, which is most common.
-
-    ``step``: SPAN, or -SPAN for vectors from the last to the first.
-    """
+    """:func:`band_message` of RISE with FEW taps, which is most common; ``step`` is SPAN, or -SPAN
+    for vectors from the last to the first."""
     low, v0 = get(numbers) * scale * mass, get(numbers + 8) * scale
     a0, a1 = get(numbers + 16) * scale, get(numbers + 24) * scale
     a2, a3 = get(numbers + 32) * scale, get(numbers + 40) * scale
@@ -219,7 +216,7 @@ def label_message_log(tab, t, code, width, gq, q, n, tmp):
             if k >= D:
                 high, total = _more(high, total, gq[q + i + D])
             x = high + math.log(total) if total > 0.0 else -np.inf
-            tmp[n + i] = _add_logs(tmp[n + i], x)
+            tmp[n + i] = log_add(tmp[n + i], x)
     for i in range(n):
         x = every if code == RISE or D == 0 else tmp[n + i]
         tail = c + x if c > -np.inf else -np.inf
@@ -246,14 +243,6 @@ def _more(high, total, x):
     if x <= high:
         return high, total + math.exp(x - high)
     return x, (total * math.exp(high - x) if total > 0.0 else 0.0) + 1.0
-
-
-@jit
-def _add_logs(a, b):
-    high = max(a, b)
-    if high == -np.inf:
-        return high
-    return high + math.log1p(math.exp(min(a, b) - high))
 
 
 @jit
@@ -324,10 +313,8 @@ def _best_message(tab, width, h, first, n, out, at, work, where):
 
 @jit
 def all_messages(taps, which, incoming, out, log_z, best):
-    """Both messages of each of n pairs, in logs: see :meth:`minfer.factors.FactorGroup.messages`.
-
-    ``taps`` are log psi by distance, pair i has those of row which[i].
-    """
+    """Both messages of each of n pairs, in logs, as :meth:`minfer.factors.FactorGroup.messages`;
+    pair i has the log psi by distance taps[which[i]]."""
     k = incoming.shape[1] // 2
     D = taps.shape[1] - 1
     tab, tmp, h = np.empty(D + 1), np.empty(3 * k + 1), np.empty(2 * k)
@@ -379,10 +366,8 @@ def masses(p, a, q, b, n, mass, f):
 
 @jit
 def distance_masses(scope, n, probs, off, mass):
-    """How probable each distance of the labels of pairs (F, 2) is under product marginals, (F, T).
-
-    The last one: all distances from T - 1 on.
-    """
+    """How probable each distance of the labels of pairs (F, 2) is under product marginals, (F, T);
+    the last one: all from T - 1 on."""
     for f in range(scope.shape[0]):
         masses(probs, off[scope[f, 0]], probs, off[scope[f, 1]], n, mass, f)
 

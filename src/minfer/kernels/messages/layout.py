@@ -117,10 +117,8 @@ def _log_sum_exp(values, lo, hi):
 
 @jit
 def machine_room(fptr, machine):
-    """Room for each machine: a row of a number per state for every position, and one row more.
-
-    Returns where each machine's rows begin, (M,), and two such arrays.
-    """
+    """Where each machine's rows begin, (M,), and two arrays with room for them: a number per state
+    for every position, and one row more."""
     n_tables = fptr.shape[0] - 1 - machine.shape[0]
     at = np.empty(machine.shape[0], np.int64)
     size = 0

@@ -17,7 +17,6 @@ from minfer.kernels.messages.layout import (
     ASCENDING,
     FAST,
     FINAL,
-    GENERAL,
     IDLE,
     START,
     STATES,
@@ -72,11 +71,9 @@ def _step_back(step, t, at, n, q0, q1, behind):
 
 @jit
 def _read(model, m, q, at, pos, ahead, behind):
-    """Read machine m, whose rows begin at ``at``, from both ends up to ``pos``, itself unread.
-
-    Rows 0 to pos of ``ahead`` are distributions over the states before each position; rows pos + 1
-    to the last of ``behind`` are E_q[log-weight | state]. Minus infinity is out of reach here.
-    """
+    """Read machine m, whose rows begin at ``at``, from both ends up to ``pos``, itself unread: rows
+    0 to pos of ``ahead`` are distributions over the states before each position, rows pos + 1 to
+    the last of ``behind`` E_q[log-weight | state]. Minus infinity is out of reach here."""
     card, off, scope, literal = model.card, model.off, model.scope, model.literal
     step_at, step, final, row = model.step_at, model.step, model.final, model.machine[m]
     f = model.toff.shape[0] - model.machine.shape[0] + m
@@ -99,12 +96,10 @@ def _read(model, m, q, at, pos, ahead, behind):
 
 @jit
 def _message(card, off, scope, lo, hi, pos, table, log_psi, q, out, digit, prefix):
-    """E_q[log Psi | x_v = s] over the allowed cells, and the mass of the forbidden ones.
-
-    For any arity: all cells in order, with the products over the leading variables kept. The factor
-    has the variables ``scope[lo:hi]``, v is at ``pos``; ``out`` (2, S) gets both rows. ``digit``
-    and ``prefix`` are scratch, of at least hi - lo + 1 entries.
-    """
+    """E_q[log Psi | x_v = s] over the allowed cells, and the mass of the forbidden ones, into
+    ``out`` (2, S). All cells in order, with the products over the leading variables kept: the
+    factor has the variables ``scope[lo:hi]``, v is at ``pos``; ``digit`` and ``prefix`` are
+    scratch."""
     n = hi - lo
     for s in range(card[scope[lo + pos]]):
         out[0, s], out[1, s] = 0.0, 0.0
@@ -148,10 +143,8 @@ def _pair_message(n_own, own, n_other, other, table, log_psi, q, first, out):
 
 @jit
 def _label_message(n, table, width, log_psi, q, first, out):
-    """:func:`_message` of a pair of labels: its log psi by distance lie at ``table``.
-
-    What is as far as the last of them or further is summed from both ends.
-    """
+    """``_message`` of a pair of labels, log psi by distance at ``table``. What is as far as the
+    last of them or further is summed from both ends."""
     far = width - 1
     last = log_psi[table + far]
     left = right = 0.0
@@ -189,10 +182,8 @@ def _closes(scope, lo, hi, v, backward):
 
 @jit
 def _to_log_weights(bias, o, n, penalty, total):
-    """Turn energies and forbidden masses into log-weights, in place; the largest.
-
-    A finite penalty is charged per unit of forbidden mass. An infinite one is lexicographic: only
-    the states with the least forbidden mass stay.
+    """Turn energies and forbidden masses into log-weights, in place; the largest. A penalty is
+    charged per unit of forbidden mass; where it is infinite only the states with least mass stay.
     """
     least = np.inf
     for s in range(n):
@@ -214,10 +205,8 @@ def _to_log_weights(bias, o, n, penalty, total):
 
 @jit
 def _renew(bias, q, o, n, penalty, total, closing, dry):
-    """New q_v from energies and masses; its largest change, its part of the bound, of the mass.
-
-    ``dry``: q stays as it is; only the change counts.
-    """
+    """New q_v from energies and masses, unless ``dry``; its largest change, its part of the bound,
+    of the mass."""
     top = _to_log_weights(bias, o, n, penalty, total)
     z = 0.0
     for s in range(n):
@@ -237,11 +226,9 @@ def _renew(bias, q, o, n, penalty, total, closing, dry):
 
 @jit
 def _renew_binary(bias, q, o, x, close, dry):
-    """The same for two states with log-odds x, closing energy ``close`` for state 1 and no mass.
-
-    The entropy is log(1 + t) + |x| t / (1 + t) with t = exp(-|x|); 1 + t is returned instead of its
-    logarithm, so that one logarithm can serve many variables.
-    """
+    """The same for two states with log-odds x, closing energy ``close`` for state 1 and no mass; of
+    the entropy log(1 + t) + |x| t / (1 + t), t = exp(-|x|), it returns 1 + t, so that one logarithm
+    serves many variables."""
     t = np.exp(-abs(x))
     small = t / (1.0 + t)
     p = small if x < 0 else 1.0 - small
@@ -253,40 +240,10 @@ def _renew_binary(bias, q, o, x, close, dry):
 
 
 @jit
-def _fast_sweep(model, q, one, backward, dry):
-    """All variables once; largest change, and the bound at the end. None is GENERAL.
+def _sweep(model, q, one, penalty, backward, at, ahead, behind, dry):
+    """All variables once: the largest change; the bound and the forbidden mass at the end.
 
     A factor's energy is read off at the last of its variables: the others are final by then.
-    """
-    off, bias, kind = model.off, model.bias, model.kind
-    qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
-    n_vars = off.shape[0] - 1
-    worst, bound, product = 0.0, 0.0, 1.0
-    for i in range(n_vars):
-        v = n_vars - 1 - i if backward else i
-        if kind[v] == IDLE:
-            continue
-        o = off[v]
-        x, close = bias[o + 1] - bias[o], 0.0
-        for k in range(qptr[v], qptr[v + 1]):
-            m = qweight[k] * one[qvar[k]]
-            x += m
-            close += m if (qvar[k] < v) != backward else 0.0
-        change, value, factor = _renew_binary(bias, q, o, x, close, dry)
-        one[v] = q[o + 1]
-        worst = max(worst, change)
-        bound += value
-        product *= factor
-        if product > 1e100:
-            bound += np.log(product)
-            product = 1.0
-    return worst, bound + np.log(product), 0.0
-
-
-@jit
-def _sweep(model, q, one, penalty, backward, at, ahead, behind, dry):
-    """The same with variables of every kind; also the forbidden mass at the end.
-
     ``at``, ``ahead`` and ``behind`` are of the machines, see :func:`_read`. Where the scope is
     sorted, ``behind`` is right before a sweep forwards, which renews ``ahead``, and the reverse.
     """
@@ -437,28 +394,20 @@ def expected_size(model, q):
 
 @jit
 def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trace):
-    """Sweeps in alternating directions, one per penalty; returns how many were made.
+    """Sweeps in alternating directions, one per penalty (n,); returns how many were made.
 
-    Parameters
-    ----------
-    model : SiteLayout
-    q : f8 (sum S,), in and out
-    before : f8 (sum S,), in and out: q before the calm sweeps
-    calm : how many sweeps before these moved no probability by more than ``tol``
-    penalties : f8 (n,), see ``_to_log_weights``
-    backward : bool, direction of the first sweep
-    until_allowed : bool
-        Stop once no forbidden mass is left; else once two sweeps running, one in each direction,
-        move no probability by more than ``tol``, and after them no update of one variable alone
-        would: weights of a thousand turn a neighbour's last step of ``tol`` into a thousand.
-    trace : f8 (3, n), out: largest change (of such updates too), bound, forbidden mass
+    ``q`` (sum S,) is changed, and so is ``before``, q before the ``calm`` sweeps: those up to now
+    that moved no probability by more than ``tol``. ``backward``: the direction of the first. They
+    stop once no forbidden mass is left (``until_allowed``); else once two running, one in each
+    direction, are calm and after them no update of one variable alone would move more: weights of a
+    thousand turn a neighbour's last step of ``tol`` into a thousand. ``trace`` (3, n) gets the
+    largest change (of such updates too), the bound and the forbidden mass.
     """
     n_vars = model.card.shape[0]
     one = np.zeros(n_vars)  # probability of state 1 of the binary variables
     for v in range(n_vars):
         if model.card[v] == 2:
             one[v] = q[model.off[v] + 1]
-    only_fast = (model.kind != GENERAL).all()
     at, ahead, behind = machine_room(model.fptr, model.machine)
     n_tables = model.toff.shape[0] - model.machine.shape[0]
     for m in range(model.machine.shape[0]):
@@ -470,12 +419,9 @@ def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trac
                 before[v] = q[v]
         dry, change, bound, mass = False, 0.0, 0.0, 0.0
         for _ in range(2):  # the second time to confirm two calm sweeps
-            if only_fast:
-                moved, value, left = _fast_sweep(model, q, one, backward, dry)
-            else:
-                moved, value, left = _sweep(
-                    model, q, one, penalties[i], backward, at, ahead, behind, dry
-                )
+            moved, value, left = _sweep(
+                model, q, one, penalties[i], backward, at, ahead, behind, dry
+            )
             if dry:
                 change = max(change, moved)
                 break

@@ -53,9 +53,7 @@ _ONE, _TWO = np.uint64(1), np.uint64(2)
 @jit
 def scaled_odds(prior, m, lo, hi):
     """Belief odds where plain products could overflow: a mantissa and an exponent, then clamped.
-
-    Log-odds beyond 1e12 are the same as 1e12: messages of e^150 at most do not count there.
-    """
+    Log-odds beyond 1e12 are cut: messages of e^150 at most do not count there."""
     prior = min(max(prior, -1e12), 1e12)
     steps = round(prior / _LOG_BIG)
     odds = math.exp(prior - steps * _LOG_BIG)
@@ -80,17 +78,15 @@ def scaled_odds(prior, m, lo, hi):
 def visit_pairs(w, m, bel, out, begin, end, forward, send, damping, weights, order, wake):
     """Visit pair variables in turn: the largest change of a belief, and how far messages moved.
 
-    ``w`` is what all read of the wiring, off, cls, prior, ptr, rev and W, and no more: a kernel
-    with twenty arrays to hand on takes a third longer to compile. They are begin..end, or
-    ``order[begin:end]``. Else None, each compiled apart: ``damping``, which also has the messages
-    watched, undamped; ``weights`` of tree-reweighted ones, (rho, rl, whether in place: if not, rho
-    log m is left to the caller); ``wake``, (owner of each slot, active, control), to visit only
-    active variables, and to wake those whose messages moved by more than TRIGGER.
+    ``w`` is off, cls, prior, ptr, rev and W, and no more: twenty arrays take a third longer to
+    compile. Visited are begin..end, or ``order[begin:end]``. Else None, each compiled apart:
+    ``damping``, which also has the messages watched, undamped; ``weights`` of tree-reweighted ones,
+    (rho, rl, whether in place: if not, rho log m is left to the caller); ``wake``, (owner of each
+    slot, active, control), to visit only active variables, and to wake those whose messages moved
+    by more than TRIGGER.
 
-    The engine's hot loop: everything stands here written out, because even a small call per
-    variable, which counts references to its arrays, would double the cost of a sweep. Slots of
-    later neighbours come first, and have e < rev[e]
-    (:func:`minfer.kernels.messages.wiring.pair_slots`).
+    The hot loop, written out: even a small call per variable, which counts references to its
+    arrays, would double the cost. Slots of later neighbours come first, and have e < rev[e].
     """
     off, cls, prior, ptr, rev, W = w
     if weights is not None:
@@ -181,10 +177,8 @@ def half_angle(t):
 
 @jit
 def is_quiet(control, change):
-    """Whether a sweep that moved things by ``change`` is to be followed by a confirming update.
-
-    It is if the next one promises to move things by no more than TRIGGER.
-    """
+    """Whether the sweep after one that moved things by ``change`` promises to move them by no more
+    than TRIGGER: then a confirming update follows."""
     last = control[LAST]
     control[LAST] = change
     if control[DAMPING] == 0.0 and change < last < np.inf:
@@ -226,10 +220,8 @@ def tighten(control):
 
 @jit
 def read_pairs(w, m, weights, bel, state):
-    """Beliefs of the variables that are awake, read from the messages, into ``bel``.
-
-    Returns how far those of ``state`` that stood there were off.
-    """
+    """Beliefs of the variables that are awake, read from the messages, into ``bel``; how far those
+    of ``state`` that stood there were off."""
     off, cls, prior, ptr, _, _ = w
     worst = 0.0
     for v in range(cls.shape[0]):
@@ -253,11 +245,9 @@ def read_pairs(w, m, weights, bel, state):
 
 @jit
 def complete(w, m, bel, control, weights):
-    """Send what the last sweep, which sent ahead, left out: messages as if it had sent them all.
-
-    A variable has heard nothing since its visit but what such a completion sends it, and it comes
-    to the variables in the order of that sweep: so each finds the messages of its visit.
-    """
+    """Send what the last sweep, which sent ahead, left out. A variable has heard nothing since its
+    visit but what such a completion sends it, in the order of that sweep: so each finds the
+    messages of its visit."""
     sent, n, first = control[SENT], w[1].shape[0], np.int64(0)
     if sent == 0.0 or sent == NEVER:
         return
@@ -292,15 +282,14 @@ def sweep_pairs(
     """Up to ``n_sweeps`` sweeps; returns how many were made, fewer if the run has converged.
 
     Forward and backward in turn, in place; sending ahead unless SENT is NEVER. ``other`` (E,), not
-    None: flooding, every message from those of the sweep before, through this spare array.
-    ``before`` (E,) and ``seen`` are room for messages and beliefs of the confirming update; where
-    ``before`` is empty it is one sweep in each direction. ``residuals`` gets the largest changes of
-    beliefs, and with a minus sign what confirming sweeps moved.
+    None: flooding, through this spare array. ``before`` (E,) and ``seen`` are room for messages and
+    beliefs of the confirming update; where ``before`` is empty it is one sweep in each direction.
+    ``residuals`` gets the largest changes of beliefs, and with a minus sign what confirming sweeps
+    moved. ``damping`` may be None if there is none, and room.
 
-    ``damping`` may be None if there is none, and room. ``weights``, or None: see ``visit_pairs``.
-    ``wake``, None or (owner of each slot, active): the residual schedule. Sweeps then visit only
-    active variables, those whose messages moved. When nothing among them moves any more, everything
-    is woken; a sweep over everything within the trigger is followed by the confirming update.
+    ``wake``, None or (owner of each slot, active): the residual schedule visits only active
+    variables, those whose messages moved. When nothing among them moves any more, everything is
+    woken; a sweep over everything within the trigger is followed by the confirming update.
     """
     n, tol, begin = w[1].shape[0], control[TOL], np.int64(0)
     room = before.shape[0] == m.shape[0]

@@ -14,10 +14,9 @@ What passes is finished (trees distributed, beliefs, log Z) and written; what fa
 before the update, for a lane whose next sweep has its direction. When few lanes are left they are
 swept one by one, in *strict* arithmetic, which gives the same bits in vectors of any width.
 
-**Divisions** dominate (NEON: 13 cycles for two doubles), so two messages, or a message and a
-belief, share one: 1/c and 1/d follow from 1/cd. Larger groups, Newton's iteration and narrower
-vectors were slower or no faster. Products of two sums of odds must not leave the range of floats,
-so fields are clamped; :func:`reach` tells which instances that leaves right to the last bit.
+**Divisions** dominate, so two messages, or a message and a belief, share one: 1/c and 1/d follow
+from 1/cd. Products of two sums of odds must not leave the range of floats, so fields are clamped;
+:func:`reach` tells which instances that leaves right to the last bit.
 """
 
 import math
@@ -51,17 +50,11 @@ FEW = 4  # lanes that are swept one by one: sooner than all at once
 
 @jit
 def reach(ptr, pair, log_odds, w, field, high, bonds, widest):
-    """How far the numbers of each instance may go; ``bonds`` or ``field`` is NaN where one is.
-
-    ``field``: the largest |log-odds| given; ``high``: the largest log-odds that a belief can have,
-    messages lying between 1 and W; ``bonds``: the largest sum of |w| at a variable, and ``widest``
-    the largest |w|.
-    """
+    """How far the numbers of each instance may go: the largest |log-odds| given (``field``), that a
+    belief can have, messages lying between 1 and W (``high``), the largest sum of |w| at a variable
+    (``bonds``) and the largest |w|. NaN in ``bonds`` or ``field`` where a number is."""
     n_variables, n_pairs = ptr.shape[0] - 1, w.shape[1]
-    up, best, flat = np.zeros(n_variables), np.zeros(24), log_odds.reshape(-1)
-    C = lanes_of(up)
-    whole = n_variables - n_variables % C
-    zero, one = splat(up, 0.0), splat(up, 1.0)
+    up = np.zeros(n_variables)
     width = most = 0.0
     for i in range(log_odds.shape[0]):
         if i == 0 or w.shape[0] > 1:
@@ -76,21 +69,10 @@ def reach(ptr, pair, log_odds, w, field, high, bonds, widest):
                     up[v] += max(x, 0.0)
                     total += abs(x)
                 most = _most(most, total)
-        far, top, bad = zero, zero, zero
-        for v in range(0, whole, C):
-            y = load(flat, i * n_variables + v)
-            far = larger(magnitude(y), far)
-            top = larger(y + load(up, v), top)
-            bad = bad + choose(magnitude(y) + one, zero, zero, one)  # NaN is above nothing
-        store(best, 0, far)
-        store(best, C, top)
-        store(best, 2 * C, bad)
-        a, b = 0.0, 0.0
-        for v in range(whole, n_variables):
-            a, b = _most(a, abs(log_odds[i, v])), max(b, log_odds[i, v] + up[v])
-        for k in range(C):
-            a, b = _most(a, best[k] if best[2 * C + k] == 0.0 else np.nan), max(b, best[C + k])
-        field[i], high[i], bonds[i], widest[i] = a, b, most, width
+        far = top = 0.0
+        for v in range(n_variables):
+            far, top = _most(far, abs(log_odds[i, v])), max(top, log_odds[i, v] + up[v])
+        field[i], high[i], bonds[i], widest[i] = far, top, most, width
 
 
 @jit
@@ -101,11 +83,9 @@ def _most(x, y):
 
 @jit
 def unary_parts(scope, slot, values, basis, lean, w, first, constant):
-    """As ``kernels.wiring.pair_fill``, for many instances of one group of pair factors.
-
-    Log-tables are ``values @ basis``, values (n, P or 1, K). Adds the unary parts to ``lean``
-    (n, V) and t00 to ``constant`` (n,); writes ``w`` (n, P) and ``first`` (n, E), a log.
-    """
+    """As ``wiring.pair_fill``, for many instances of one group, values (n, P or 1, K): adds unary
+    parts to ``lean`` (n, V) and t00 to ``constant`` (n,); writes ``w`` (n, P) and ``first`` (n, E),
+    a log."""
     single = values.shape[1] == 1
     for i in range(values.shape[0]):
         for f in range(scope.shape[0]):
@@ -241,10 +221,8 @@ def _distribute(s, x):
 @jit
 def _sweep(like, at, s, x, out, forward, damping, change, moved):
     """Visit the core, messages into ``out``; ``change``: how far beliefs moved, lane by lane.
-
-    ``like`` is strict and tells how many lanes are visited, the first one is ``at``. Damped ones
-    are in place, and ``moved`` gets |x - y| / (x + y) of messages, undamped.
-    """
+    ``like`` is strict and tells how many lanes are visited, from ``at`` on. Damped ones are in
+    place, and ``moved`` gets |x - y| / (x + y) of messages, undamped."""
     if damping > 0.0:
         _visit(like, at, s, x, x.own, x.m, forward, damping, change, moved)
     elif x.own.shape[0] == 0:
@@ -324,12 +302,9 @@ def _compare(s, x, out, moved, change):
 
 @jit
 def _totals(s, x, holds, given, log_z, joint):
-    """Bethe log Z and beliefs of pairs, in float64, of the instances in ``holds`` (-1: none).
-
-    With p and q = 1 - p the beliefs of a pair's ends and m their messages, the terms of its belief
-    relative to independent ends are qq, q p/m, p/m q and W p/m p/m, and their sum is its share of
-    Z. A known variable's own log-odds count as 0.
-    """
+    """Bethe log Z and beliefs of pairs, in float64, of the instances in ``holds`` (-1: none). With
+    p and q = 1 - p the beliefs of a pair's ends and m their messages, its share of Z is the sum of
+    qq, q p/m, p/m q and W p/m p/m. A known variable's own log-odds count as 0."""
     L, V = lanes_of(x.m), s.ptr.shape[0] - 1
     on, off, four = np.ones(8 * V), np.ones(8 * V), np.ones(32)
     like = splat(on, 1.0)
@@ -432,11 +407,9 @@ def _shared(pair, given, W, F):
 
 @jit
 def propagate(s, given, rows, how, found):
-    """Run the instances ``rows``; see :func:`minfer.solvers.lanes.abreast`.
-
-    ``s`` is a LaneStructure, ``given`` LaneRows and ``found`` LaneAnswers, all of that file;
-    ``how``: (tol, floor, max_iters, damping). Arithmetic has the precision of ``found.probs``.
-    """
+    """Run the instances ``rows``; ``s``, ``given`` and ``found`` are :mod:`minfer.solvers.lanes`'s
+    LaneStructure, LaneRows and LaneAnswers; ``how``: (tol, floor, max_iters, damping). Arithmetic
+    has the precision of ``found.probs``."""
     tol, floor, max_iters, damping = how
     L, kind = lanes_of(found.probs), found.probs.dtype
     V, E = s.ptr.shape[0] - 1, s.rev.shape[0]
@@ -591,13 +564,11 @@ def propagate(s, given, rows, how, found):
 
 @jit
 def enter(base, more, lean, evidence, log_odds, own, dead):
-    """Fields of binary variables as log-odds, with what is known; all rows in one pass.
-
+    """Fields of binary variables as log-odds (n, V), infinite where known; all rows in one pass.
     ``base`` (n or 1, 2V) and ``more`` (n or 1, 2V, or empty) are log-fields to be added up,
-    ``lean`` (n or 1, V) what pairs add to state 1, ``evidence`` (n, V) states or -1, or empty.
-    Writes log-odds (n, V), infinite where known, the sum of each variable's own number (that of
-    state 0, or of the state it is known to be in), and whether a row has no state left somewhere.
-    """
+    ``lean`` (n or 1, V) what pairs add to state 1, ``evidence`` (n, V) states or -1, or empty. Also
+    writes the sum of each variable's own number (state 0's, or the known one's), and whether no
+    state is left somewhere."""
     for r in range(log_odds.shape[0]):
         a = r if base.shape[0] > 1 else 0
         b = r if more.shape[0] > 1 else 0

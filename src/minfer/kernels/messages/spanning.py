@@ -34,11 +34,8 @@ def incidence(n, edges):
 
 @jit
 def blocks(n, edges):
-    """Biconnected components by Tarjan's search with an explicit stack, in linear time.
-
-    Returns the block of every edge (i4) and the number of vertices of every block (i4). A bridge is
-    a block of one edge; a bundle of parallel edges between two vertices is (part of) a block.
-    """
+    """Biconnected components by Tarjan's search with an explicit stack: the block of every edge
+    (i4), the number of vertices of every block (i4). A bridge is a block of one edge."""
     n_edges = edges.shape[0]
     start, inc = incidence(n, edges)
     cursor = start[:-1].copy()
@@ -121,11 +118,9 @@ def group_by_block(block_of, n_blocks):
 
 @jit
 def _breadth_first(n, start, neighbour, root, limit, order, place):
-    """Number the vertices breadth first. Returns the bandwidth, or -1 as soon as it tops limit.
-
-    The widest gap between a vertex and one it discovers is the bandwidth over all edges: whoever
-    else is adjacent to the discovered vertex comes after its discoverer.
-    """
+    """Number the vertices breadth first. Returns the bandwidth, or -1 as soon as it tops limit: the
+    widest gap between a vertex and one it discovers, since whoever else is adjacent to the
+    discovered vertex comes after its discoverer."""
     place[:n] = -1
     order[0] = root
     place[root] = 0
@@ -149,10 +144,8 @@ def _breadth_first(n, start, neighbour, root, limit, order, place):
 @jit(fastmath={"reassoc", "contract"})
 def _eliminate(n, b, weight, total):
     """Eliminate vertices 0, 1, .. of a banded network; ``weight[v (b+1) + k - v]`` for k > v.
-
-    Star-mesh steps that only ever add (no subtraction: every entry keeps its relative accuracy).
-    Afterwards row v holds the weights at its elimination divided by their sum ``total[v]``.
-    """
+    Star-mesh steps only ever add: every entry keeps its relative accuracy. Afterwards row v holds
+    the weights at its elimination divided by their sum ``total[v]``."""
     for v in range(n - 1):
         m = min(b, n - 1 - v)
         row = weight[v * (b + 1) + 1 : v * (b + 1) + 1 + m]
@@ -211,13 +204,11 @@ def _work(n, b):
 
 @jit
 def resistances(n, edges, start, members, sizes, per_edge, dense, floor, max_entries, rho):
-    """Fill ``rho`` with effective resistances, block by block; leave -1 where it costs too much.
-
-    A block is solved if its work is at most ``per_edge`` times its edges, or fits into what is left
-    of ``floor``, and if its arrays have at most ``max_entries`` entries; ``per_edge[1]`` replaces
-    ``per_edge[0]`` where there are more than ``dense`` edges a vertex. Single edges and cycles have
-    a closed form. Returns the number of edges left out.
-    """
+    """Fill ``rho`` with effective resistances, block by block; leave -1 where it costs too much. A
+    block is solved if its work is at most ``per_edge[0]`` times its edges (``[1]``: of more than
+    ``dense`` edges a vertex), or fits into what is left of ``floor``, and its arrays into
+    ``max_entries``. Single edges and cycles have a closed form. Returns the number of edges left
+    out."""
     local = np.full(n, -1, np.int32)
     vertices = np.empty(n, np.int32)
     order = np.empty(n, np.int32)
@@ -336,14 +327,11 @@ def _join(parent, u, v):
 
 @jit
 def cover_with_forests(n, edges, least, most, count):
-    """Spanning forests that together hold every edge; ``count`` (i4) is how many hold each.
-
-    Kruskal rounds that prefer the edges held least so far, ties by smaller end, up and down in
-    turn: at least ``least`` rounds, then until all are covered, at most ``most``. What is uncovered
-    then (a graph of high arboricity) is split into forests by one maximum adjacency search
-    (Nagamochi and Ibaraki), each completed from one of the last trees in turn. Returns the number
-    of forests.
-    """
+    """Spanning forests that together hold every edge; ``count`` (i4) is how many hold each. Kruskal
+    rounds that prefer the edges held least so far, ties by smaller end, up and down in turn: at
+    least ``least``, then until all are covered, at most ``most``. What is uncovered then is split
+    into forests by one maximum adjacency search (Nagamochi and Ibaraki), each completed from one of
+    the last trees in turn. Returns the number of forests."""
     n_edges = edges.shape[0]
     low = np.empty(n_edges, np.int32)
     for e in range(n_edges):

@@ -33,9 +33,7 @@ class HardFactors(NamedTuple):
 @jit
 def propagate(off, alive, hard, waits):
     """Put out, in ``alive``, what factors exclude; the variable without a state left, or -1.
-
-    ``waits`` (F,) marks factors to look at; none is left in the end.
-    """
+    ``waits`` (F,) marks factors to look at; none is left in the end."""
     fptr, scope, vptr, vfac, toff, cells = hard[:6]
     literal, step_at, step, start, n_states, final_at, final = hard[6:]
     n_factors, n_tables = fptr.shape[0] - 1, toff.shape[0]

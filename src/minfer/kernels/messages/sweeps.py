@@ -21,10 +21,9 @@ sequential or damped sweeps hold. Trees never need this: walked in the order of
 :func:`minfer.kernels.messages.wiring.peel`, up and down, each message is computed once and for all.
 
 Few layers, on purpose: a kernel is compiled again into every kernel that calls it, once for every
-literal it is called with (hence ``np.int64(BOTH)``), and these are large. And a run compiles only
-what it needs: *markers* are True, or None where there is nothing of a kind
-(:meth:`minfer.engine.wiring.Wired.kinds`); numba leaves out a branch under ``if marker is not
-None`` before it looks at what is called there.
+literal it is called with (hence ``np.int64(BOTH)``). And a run compiles only what it needs:
+*markers* are True, or None where there is nothing of a kind; numba leaves out a branch under
+``if marker is not None``.
 """
 
 import math
@@ -114,11 +113,8 @@ def _product(w, s, v, log):
 
 @jit
 def read_beliefs(w, s, before, what, log):
-    """Beliefs of all variables that are awake, read from the messages as they stand.
-
-    KEEP writes them to ``before``; COMPARE too, and returns how far those there were off; WRITE
-    writes them to ``bel``.
-    """
+    """Beliefs of all variables that are awake, read from the messages as they stand, to ``before``
+    (KEEP; COMPARE returns how far those there were off) or to ``bel`` (WRITE)."""
     card, off, cls, prior, ptr = w.card, w.off, w.cls, w.prior, w.ptr
     m, rl, b = s.m, s.rl, s.b
     out = s.bel if what == WRITE else before
@@ -223,10 +219,8 @@ def has_room(s, watch):
 
 @jit
 def confirm(w, s, watch, mode, change, moved, log):
-    """After a sweep of a confirming update: has the run converged?
-
-    PHASE is 0, or -1 where an update is to begin, or which sweep of it comes next.
-    """
+    """After a sweep of a confirming update: has the run converged? PHASE is 0, or -1 where an
+    update is to begin, or which sweep of it comes next."""
     c, room = watch.control, has_room(s, watch)
     c[WORST] = max(max(c[WORST], moved), most_apart(s.m, watch.m) if room else change)
     if not room and c[PHASE] == 1.0:
@@ -277,16 +271,14 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
     """Up to ``n_sweeps`` sweeps; returns how many were made, fewer if the run has converged.
 
     SEQUENTIAL: forward and backward in turn, in place; FLOODING: every message from those of the
-    sweep before, those of pairs through the spare array ``watch.other``; START: no sweep, only the
-    cavities of general variables from the messages as they are, which is how runs begin; UP and
-    DOWN: once through ``watch.order``, forwards or backwards, undamped. ``residuals`` gets the
-    largest changes of beliefs, and with a minus sign what confirming sweeps moved. ``ma`` are the
-    automata, or None; ``weighted`` says whether messages are tree-reweighted.
-
-    Markers: numbers of general variables are logs (``log``), and sweeps may be ``lean``. ``wake``
-    (owners of pair slots, owners of general slots, active, room for beliefs; all empty for other
-    schedules): the residual one, as in :func:`minfer.kernels.messages.odds.sweep_pairs`; automata
-    are passed over in every sweep.
+    sweep before, of pairs through ``watch.other``; START: only the cavities of general variables,
+    which is how runs begin; UP and DOWN: once through ``watch.order``, forwards or backwards,
+    undamped. ``residuals`` gets the largest changes of beliefs, and with a minus sign what
+    confirming sweeps moved. ``ma`` are the automata, or None; ``weighted``: messages are
+    tree-reweighted. Markers: general numbers are logs (``log``), sweeps may be ``lean``. ``wake``
+    (owners of pair slots, of general slots, active, room for beliefs; empty for other schedules):
+    the residual one, as in :func:`minfer.kernels.messages.odds.sweep_pairs`, with automata in every
+    sweep.
     """
     owner, gowner, active, room = wake
     awake = active.shape[0] > 0

@@ -49,10 +49,8 @@ _STATES = 2**32
 
 @jit
 def by_neighbour(scope, gptr, order, owner, position):
-    """The places 0, 1, ... of pairs (F, 2) by variable, and those of a variable by neighbour.
-
-    With the factor and the position in its scope that each is, and where variables begin.
-    """
+    """The places 0, 1, ... of pairs (F, 2) by variable, those of a variable by neighbour; the
+    factor and position of each, and where variables begin."""
     flat, n = scope.ravel(), gptr.shape[0] - 1
     places = np.uint64(flat.shape[0])
     gptr[:] = 0
@@ -81,10 +79,8 @@ def by_neighbour(scope, gptr, order, owner, position):
 
 @jit(forceinline=True)
 def _begin(n, step):
-    """Where the first of n numbers lie that are taken, eight at a time: ``step`` is SPAN, or -SPAN.
-
-    What is left over after whole vectors comes last in either direction.
-    """
+    """Where the first eight of n numbers lie, forwards (``step`` is SPAN) or backwards (-SPAN);
+    what is left over after whole vectors comes last either way."""
     return 0 if step > 0 else (n // L - 1) * SPAN
 
 
@@ -123,10 +119,8 @@ def multiply(out, a, b, n):
 
 @jit(forceinline=True)
 def _multiply_all(first, second, belief, a, b, c, d, e, n, step):
-    """With x = a b c: first = x e, second = x d and belief = second e; their sums.
-
-    A visit on a grid, in one go: what the functions above do. ``step``: see :func:`_begin`.
-    """
+    """With x = a b c: first = x e, second = x d and belief = second e; their sums. A visit on a
+    grid in one go."""
     l0 = l1 = l2 = spread(0.0)
     t0 = t1 = t2 = 0.0
     at = _begin(n, step)
@@ -244,16 +238,16 @@ def by_rows(psi, h, scale, size, mine, out):
 
 
 @jit
-def _moved(new, old, n):
-    """The largest difference of two vectors, both taken to sum 1."""
-    x = y = 0.0
+def distance(new, old, n):
+    """The largest difference of two vectors, both taken to sum 1; 0 where one has no mass."""
+    x = y = worst = 0.0
     for i in range(n):
         x += get(new + 8 * i)
         y += get(old + 8 * i)
-    x, y = 1.0 / x, 1.0 / y
-    worst = 0.0
-    for i in range(n):
-        worst = max(worst, abs(get(new + 8 * i) * x - get(old + 8 * i) * y))
+    if x > 0.0 and y > 0.0:
+        x, y = 1.0 / x, 1.0 / y
+        for i in range(n):
+            worst = max(worst, abs(get(new + 8 * i) * x - get(old + 8 * i) * y))
     return worst
 
 
@@ -280,11 +274,9 @@ def _send_short(numbers, width, cavity, mass, scale, n, out, step):
 
 @jit
 def _send(numbers, code, width, position, cavity, mass, n, size, out, step):
-    """The message from a cavity, which sums to ``mass``, to the other end, of ``size`` states.
-
-    The sender is at ``position`` of the scope. There are zeros on both sides of the cavity, as many
-    as pairs of labels are wide (none for Potts pairs).
-    """
+    """The message from a cavity, which sums to ``mass``, of a sender at ``position`` of the scope,
+    to the other end, of ``size`` states. Around the cavity are as many zeros as pairs of labels are
+    wide."""
     scale = 1.0 / mass
     if code == RISE and (width <= 1 or width == FEW):
         _send_short(numbers, width, cavity, mass, scale, n, out, step)
@@ -300,13 +292,11 @@ def _send(numbers, code, width, position, cavity, mass, n, size, out, step):
 
 @jit(forceinline=True)
 def _greeting(numbers, ways, gptr, off, fields, messages, mine, g, n, room, own):
-    """Where it stands what the field of slot g's neighbour, a later one, says to a variable.
-
-    A run that starts afresh hears it first: as if a sweep backwards had come from nothing. Earlier
-    neighbours are heard in the first sweep, before it comes to those whom they speak to. It is
-    written to ``mine``, unless the neighbour told its first neighbour the same; then that is where
-    it stands, and it is copied if ``mine`` is to be the variable's ``own``.
-    """
+    """Where it stands what the field of slot g's neighbour, a later one, says to a variable of n
+    states. A run that starts afresh hears it first, as if a sweep backwards had come from nothing;
+    earlier neighbours are heard in the first sweep. It is written to ``mine``, unless the neighbour
+    told its first neighbour the same: then it stands there, and is copied if ``mine`` is to be the
+    variable's ``own``."""
     kind, u = ways[g, KIND], ways[g, FROM]
     first = gptr[u]
     told = messages + 8 * ways[first, THERE]
@@ -343,10 +333,8 @@ def greet(w, ways, gm, work):
 
 @jit
 def lean_ways(w, owner, ways):
-    """All that a visit asks about a general slot in one row of ``ways`` (G, 4).
-
-    Every factor is a pair. ``owner`` (G,): the variable of each slot.
-    """
+    """All that a visit asks about a general slot in one row of ``ways`` (G, 4); every factor is a
+    pair, ``owner`` (G,) the variable of each slot."""
     gslot, fac, fslot = w.gslot, w.fac, w.fslot
     for f in range(fac.shape[0]):
         psi, kind, first = fac[f, TABLE], fac[f, CODE] + 8 * fac[f, WIDTH], fac[f, FIRST]
@@ -361,13 +349,10 @@ def lean_ways(w, owner, ways):
 @jit
 def sweep_lean(w, ways, gm, bel, work, begin, end, forward, watching, fresh):
     """Visit the variables begin..end; returns the largest changes of a belief and of a message.
-
-    ``fresh``: the first sweep of a run, forwards, which needs neither messages nor beliefs. What it
-    hears from later variables stays unwritten where the next sweep, which writes it anew, is the
-    first to look; :func:`greet` is for others. ``work``
-    (:attr:`minfer.engine.wiring.Wired.lean_room`): in its first half two cavities between zeros, in
-    the other products.
-    """
+    ``fresh``: the first sweep of a run, forwards, which needs neither messages nor beliefs; what it
+    hears from later variables stays unwritten where the next sweep writes it anew before anybody
+    looks, ``greet`` is for others. ``work`` (:attr:`minfer.engine.wiring.Wired.lean_room`): in its
+    first half two cavities between zeros, in the other products."""
     card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
     messages, numbers = address(gm), address(tab)
     fields, beliefs = address(field), address(bel)
@@ -465,7 +450,7 @@ def sweep_lean(w, ways, gm, bel, work, begin, end, forward, watching, fresh):
                 n, size, to, way,
             )  # fmt: skip
             if watching:
-                told = max(told, _moved(to, tail + step, size))
+                told = max(told, distance(to, tail + step, size))
         mass = multiply(front, cavity, last, n) if a < b else copy(front, front, n)
         biggest = _renew(belief, was, front, 1.0 / mass, n, biggest, way)
     return biggest, told

@@ -22,8 +22,8 @@ a factor's scope *behind* another if the sweep comes to it sooner. With ``ahead`
   variable is the first of the scope to be visited in the sweep to come, and writes its cavity anew
   before any other of the scope pulls.
 
-So beliefs and messages are those of sending all, bit for bit, if the sweep before was one in the
-other direction; cavities are not, and are computed anew (CAVITIES) where somebody asks for them.
+So beliefs and messages are those of sending all, bit for bit; cavities are not, and are computed
+anew (CAVITIES) where somebody asks for them.
 """
 
 import math
@@ -47,6 +47,7 @@ from minfer.kernels.arithmetic.lanes import choose, exp, larger, smaller
 from minfer.kernels.compiling.jit import jit
 from minfer.kernels.messages.labels import label_message
 from minfer.kernels.messages.tables import contract, factor_message
+from minfer.kernels.messages.vector_pairs import by_columns, by_rows, distance
 from minfer.kernels.messages.wiring import (
     ARITY,
     ASLEEP,
@@ -61,6 +62,7 @@ from minfer.kernels.messages.wiring import (
     TABLE,
     WIDTH,
     damped,
+    plus,
 )
 
 #: Linear messages and products stay above this or the run continues in log space.
@@ -68,29 +70,13 @@ TINY = 1e-150
 #: No message in logs is further from the largest, so that sums of them never are minus infinity.
 FARTHEST = -1e300
 
-_U0, _U1, _U2, _U3, _U4 = (np.uint64(i) for i in range(5))
-
 BOTH, PULL, UPDATE, CAVITIES = 0, 1, 2, 3  # phases; CAVITIES is UPDATE without pair messages
 
 
 @jit
-def _distance(new, old, o, n):
-    """The largest difference of two vectors, new[:n] and old[o:o+n], both taken to sum 1."""
-    a = b = 0.0
-    for i in range(n):
-        a += new[i]
-        b += old[o + i]
-    worst = 0.0
-    if a > 0.0 and b > 0.0:
-        a, b = 1.0 / a, 1.0 / b
-        for i in range(n):
-            worst = max(worst, abs(new[i] * a - old[o + i] * b))
-    return worst
-
-
-@jit
 def _log_distance(new, old, o, n, top):
-    """The same for logs; ``top`` is the largest of ``new``, that of ``old`` is 0 or near."""
+    """The largest difference of two vectors of logs, new[:n] and old[o:o+n], both taken to sum 1;
+    ``top`` is the largest of ``new``, that of ``old`` is 0 or near."""
     a = b = 0.0
     for i in range(n):
         a += math.exp(new[i] - top)
@@ -138,10 +124,8 @@ def exp_from_top(given, at, n, few):
 
 @jit
 def exp_all(a, n, few):
-    """e^x of n numbers x <= 1 by address; their sum.
-
-    ``few`` has room for eight: all are computed in the same vectors.
-    """
+    """e^x of n numbers x <= 1 by address; their sum. All are computed in vectors: ``few`` has room
+    for eight."""
     lanes, rest = spread(0.0), 0.0
     for _ in range(n // L):
         x = exp(load(a))
@@ -171,11 +155,8 @@ def multiply(a, x, n):
 
 @jit
 def scale_field(given, off, cls, linear, field):
-    """Logs of general variables taken to maximum 0, of others to 0, and exponentials of them.
-
-    These if ``linear``. Returns the sum of what was taken off, and the lowest logarithm that is
-    left, zeros apart.
-    """
+    """Logs of general variables taken to maximum 0, of others to 0, as exponentials if ``linear``.
+    Returns the sum of what was taken off, and the lowest logarithm left, zeros apart."""
     tops = lost = lowest = 0.0
     few = np.zeros(L)
     for v in range(cls.shape[0]):
@@ -190,18 +171,14 @@ def scale_field(given, off, cls, linear, field):
         else:
             top, low = shift_to_top(address(given) + 8 * lo, address(field) + 8 * lo, n)
         lowest = min(lowest, low)
-        part = top - lost
-        more = tops + part
-        lost, tops = (more - tops) - part, more
+        tops, lost = plus(tops, lost, top)
     return tops, lowest
 
 
 @jit
 def has_other(fslot, first, arity, g, later):
-    """Whether a factor has another slot than g, of a later (an earlier) variable.
-
-    Slots lie in the order of their variables, and no scope has a variable twice.
-    """
+    """Whether a factor has another slot than g, of a later (an earlier) variable: slots lie in the
+    order of their variables."""
     for a in range(first, first + arity):  # noqa: SIM110 - kernels have no generators
         if fslot[a] != g and (fslot[a] > g) == later:
             return True
@@ -216,11 +193,9 @@ def _mixed(new, old, damping):
 
 @jit(fastmath={"reassoc", "contract"})
 def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead):
-    """Visit general variables begin..end; ``ahead``: see the module's text.
-
-    Returns the largest change of a belief and, if ``watching``, of a cavity and of a message into
-    the variable or, of a pair, out of it, undamped.
-    """
+    """Visit general variables begin..end; ``ahead``: see the module's text. Returns the largest
+    change of a belief and, if ``watching``, of a cavity and of a message into the variable or, of a
+    pair, out of it, undamped."""
     card, off, cls = w.card, w.off, w.cls
     field, ptr, rev = w.field, w.ptr, w.rev
     W, gptr, gslot = w.W, w.gptr, w.gslot
@@ -246,51 +221,17 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
             if fac[f, CODE] > 0:
                 q = gslot[fslot[first + 1 - k], OFFSET]
                 label_message(tab, t, fac[f, CODE], fac[f, WIDTH], gq, q, n, tmp)
-            elif fac[f, ARITY] == 2:  # most factors: written out, unsigned, four at a time
+            elif fac[f, ARITY] == 2:  # most factors
                 other = fslot[first + 1 - k]
-                q, size = np.uint64(gslot[other, OFFSET]), np.uint64(gslot[other, SIZE])
-                mine, row, j = np.uint64(n), np.uint64(t), _U0
+                h, size = address(gq) + 8 * gslot[other, OFFSET], np.int64(gslot[other, SIZE])
                 if k == 0:
-                    for i in range(mine):
-                        j = _U0
-                        t0 = t1 = t2 = t3 = 0.0
-                        while j + _U4 <= size:
-                            t0 += tab[row + j] * gq[q + j]
-                            t1 += tab[row + j + _U1] * gq[q + j + _U1]
-                            t2 += tab[row + j + _U2] * gq[q + j + _U2]
-                            t3 += tab[row + j + _U3] * gq[q + j + _U3]
-                            j += _U4
-                        while j < size:
-                            t0 += tab[row + j] * gq[q + j]
-                            j += _U1
-                        tmp[i] = (t0 + t1) + (t2 + t3)
-                        row += size
+                    by_rows(address(tab) + 8 * t, h, 1.0, size, np.int64(n), address(tmp))
                 else:
-                    while j + _U4 <= mine:
-                        t0 = t1 = t2 = t3 = 0.0
-                        cell = row + j
-                        for i in range(size):
-                            x = gq[q + i]
-                            t0 += x * tab[cell]
-                            t1 += x * tab[cell + _U1]
-                            t2 += x * tab[cell + _U2]
-                            t3 += x * tab[cell + _U3]
-                            cell += mine
-                        tmp[j] = t0
-                        tmp[j + _U1] = t1
-                        tmp[j + _U2] = t2
-                        tmp[j + _U3] = t3
-                        j += _U4
-                    while j < mine:
-                        t0 = 0.0
-                        for i in range(size):
-                            t0 += gq[q + i] * tab[row + i * mine + j]
-                        tmp[j] = t0
-                        j += _U1
+                    by_columns(address(tab) + 8 * t, h, 1.0, size, np.int64(n), address(tmp))
             else:
                 contract(tab, t, gq, gslot, fslot, first, fac[f, ARITY], np.int64(k), tmp)
             if watching:
-                told = max(told, _distance(tmp, gm, o, n))
+                told = max(told, distance(address(tmp), address(gm) + 8 * o, n))
             if damping == 0.0:  # a message is at most 1, so it needs no scaling
                 for i in range(n):
                     x = tmp[i]
@@ -353,7 +294,7 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
                 total += tmp[i]
             scale = 1.0 / total
             if watching:
-                moved = max(moved, _distance(tmp, gq, o, n))
+                moved = max(moved, distance(address(tmp), address(gq) + 8 * o, n))
             for i in range(n):
                 x = tmp[i] * scale
                 small += x < TINY and x > 0.0

@@ -124,6 +124,14 @@ class Confirmation(NamedTuple):
 
 
 @jit
+def plus(total, lost, x):
+    """One step of a compensated sum: the new total, and what rounding lost of it."""
+    x -= lost
+    new = total + x
+    return new, (new - total) - x
+
+
+@jit
 def split_pair(t00, t01, t10, t11):
     """(ua, ub, w) of a log-table; t00 is the constant."""
     ua, ub = t10 - t00, t01 - t00
@@ -154,16 +162,14 @@ def damped(new, old, damping):
 def peel(w, slot, scope, gowner, order, asleep):
     """Strip the trees off a model: its leaves, then what has become a leaf, and so on.
 
-    A variable is taken off when one factor is left to it, a general factor when one variable is
-    left to it, so in the order of taking off every message towards the core (or the root of a
-    component that is a tree) is sent after those it depends on: forwards through ``order`` is
-    *collecting*, backwards *distributing*. Tree-reweighted edges are taken off only at weight 1,
-    where a message does not depend on the one it answers.
+    A variable is taken off when one factor is left to it, a general factor when one variable is, so
+    forwards through ``order`` is *collecting* towards the core (or a root), each message after
+    those it depends on; backwards is *distributing*. Tree-reweighted edges are taken off only at
+    weight 1, where a message does not depend on the one it answers.
 
-    ``order`` (V + F,) gets a variable v as v and a factor f without a table, which answers in
-    between, as -1 - f; ``asleep`` (V,) is set for the variables. Pair factors have slots and
-    scopes (P, 2), general slots the variables ``gowner``. Returns the length of the order and how
-    many slots are left, all of them in the core.
+    ``order`` (V + F,) gets variables v, and factors f without a table, which answer in between, as
+    -1 - f; ``asleep`` (V,) is set for the variables. Pair factors have slots and scopes (P, 2),
+    general slots the variables ``gowner``. Returns the order's length and how many slots are left.
     """
     card, ptr, rev = w.card, w.ptr, w.rev
     gptr, gslot, fac = w.gptr, w.gslot, w.fac
@@ -230,14 +236,11 @@ def peel(w, slot, scope, gowner, order, asleep):
 
 @jit
 def pair_slots(scope, ptr, first, ends, rev, slot):
-    """Wire a batch of pair factors: each one's two slots, and which answers which.
-
-    Slots of a variable lie in two runs: first those of neighbours after it, for which e < rev[e],
-    then those of neighbours before it. The nearest neighbours' are at the two ends: a sweep, which
-    has just left one of them, looks there last. ``first`` is the number of the batch's first
-    factor; ``ends`` (V, 4) has of each variable how many slots of the two runs have one, and the
-    factors at the two ends.
-    """
+    """Wire a batch of pair factors, the first of which is ``first``: two slots each, and which
+    answers which. Slots of a variable lie in two runs: of neighbours after it, for which e <
+    rev[e], then of those before it. The nearest neighbours' are at the two ends: a sweep, which has
+    just left one of them, looks there last. ``ends`` (V, 4): how many slots of the two runs a
+    variable has, and the factors at the two ends."""
     one = np.uint64(1)
     for k in range(scope.shape[0]):
         f, a, b = np.uint64(first + k), np.uint64(scope[k, 0]), np.uint64(scope[k, 1])
@@ -272,14 +275,11 @@ def _exchange(i, f, j, g, rev, slot):
 
 @jit
 def pair_fill(scope, values, basis, rho, slot, W, first, lean, load):
-    """Numbers of a batch of pair factors with log-tables ``values @ basis`` (00, 01, 10, 11).
-
-    ``values`` has one row per factor or one for all; ``rho`` one weight per factor or is empty.
-    Adds the unary parts to ``lean`` (log-odds per variable) and |w| to ``load``; writes W of each
-    factor's two slots and, if there is room, ``first``, the uniform message of the table as it was
-    given: e^-ua once its unary part ua is absorbed, within the messages' bounds 1 and W. Returns
-    the sum of t00, the constant left over.
-    """
+    """Numbers of a batch of pair factors with log-tables ``values @ basis`` (00, 01, 10, 11), one
+    row each or one for all; ``rho`` one weight each or empty. Adds unary parts to ``lean``
+    (log-odds per variable) and |w| to ``load``; writes W of both slots and, if there is room,
+    ``first``, the uniform message of the table as given: e^-ua once its unary part ua is absorbed,
+    within 1 and W. Returns the sum of t00."""
     constant = lost = 0.0  # a compensated sum
     last, odds = 0.0, 1.0  # equal weights are common, exp is not cheap
     last_a, first_a, last_b, first_b = 0.0, 1.0, 0.0, 1.0
@@ -293,9 +293,7 @@ def pair_fill(scope, values, basis, rho, slot, W, first, lean, load):
         a = np.uint64(scope[f, 0])
         b = np.uint64(scope[f, 1])
         if t00 != 0.0 or lost != 0.0:  # conjunctions have neither this nor unary parts
-            part = t00 - lost
-            total = constant + part
-            lost, constant = (total - constant) - part, total
+            constant, lost = plus(constant, lost, t00)
         if ua != 0.0:
             lean[a] += ua
         if ub != 0.0:
@@ -332,13 +330,11 @@ def pair_fill(scope, values, basis, rho, slot, W, first, lean, load):
 
 @jit
 def classify(card, off, field, fixed, lean, load, gptr, log_prior, cls, prior):
-    """Choose each variable's class and absorb the pair factors' unary parts into its prior.
-
-    ``log_prior``: keep every prior in log-odds (tree-reweighted). ``fixed``: the only state of a
-    variable, or -1. The factors of such a variable were sliced, so it has nothing to hear or to
-    say, unless a global factor still sees it. Returns the number of general variables, whose lean
-    goes into ``field`` instead, and the sum of the others' field: of the only or the zero state.
-    """
+    """Choose each variable's class and absorb the pair factors' unary parts into its prior,
+    log-odds throughout if ``log_prior`` (tree-reweighted). ``fixed``: the only state of a variable,
+    or -1; its factors were sliced, so it hears and says nothing unless a global factor still sees
+    it. Returns the number of general variables, whose lean goes into ``field`` instead, and the sum
+    of the others' field: of the only or the zero state."""
     general = 0
     constant = lost = 0.0
     for v in range(card.shape[0]):
@@ -347,9 +343,7 @@ def classify(card, off, field, fixed, lean, load, gptr, log_prior, cls, prior):
         if (card[v] == 2 or is_fixed) and gptr[v] == gptr[v + 1]:
             lo = 0.0 if is_fixed else field[o + 1] - field[o] + lean[v]
             if np.isfinite(lo):
-                part = field[o + fixed[v] if is_fixed else o] - lost
-                total = constant + part
-                lost, constant = (total - constant) - part, total
+                constant, lost = plus(constant, lost, field[o + fixed[v] if is_fixed else o])
                 if is_fixed:
                     cls[v] = ASLEEP
                     prior[v] = 0.0
@@ -369,11 +363,9 @@ def classify(card, off, field, fixed, lean, load, gptr, log_prior, cls, prior):
 
 @jit
 def general_slots(order, owner, position, scope, card, pairs, gslot, fslot):
-    """Rows of ``Wiring.gslot``, messages one after the other, and each place's slot.
-
-    ``pairs``: every factor has two variables. Then messages from later variables come first, those
-    from earlier ones after them: a sweep over many states reads one half and writes the other.
-    """
+    """Rows of ``Wiring.gslot``, messages one after the other, and each place's slot. If all factors
+    are ``pairs``, messages from later variables come first, then those from earlier ones: a sweep
+    over many states reads one half and writes the other."""
     at, behind, one = 0, 0, np.int64(1)
     for p in range(0, scope.shape[0] if pairs else 0, 2):
         behind += np.int64(card[min(scope[p], scope[p + 1])])

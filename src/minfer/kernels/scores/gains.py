@@ -31,10 +31,8 @@ _NEAR = 1 / 64  # |x| up to which nine terms of log1p(x) do
 
 @jit
 def feature_gain(mu, nu, theta):
-    """Gain of a feature that is on with probability mu and off with nu = 1 - mu, given apart.
-
-    Stable for all of [0, 1]: next to 1 only nu still has the digits.
-    """
+    """Gain of a feature that is on with probability mu and off with nu = 1 - mu, given apart: next
+    to 1 only nu still has the digits."""
     r, s = (mu, theta) if mu <= nu else (nu, -theta)
     if r <= 0.0:
         return 0.0
@@ -50,10 +48,8 @@ def feature_gain(mu, nu, theta):
 
 @jit(fastmath={"contract"})
 def gain_block(mu, nu, theta, x, out):
-    """As ``feature_gain`` for arrays that fit into cache; relative error below 1e-12.
-
-    ``x`` is room of their size. Up to 1/2 only mu counts, beyond only nu.
-    """
+    """As ``feature_gain`` for arrays that fit into cache; relative error below 1e-12. ``x`` is room
+    of their size. Up to 1/2 only mu counts, beyond only nu."""
     far = extreme = 0
     for i in range(mu.size):
         flip = mu[i] > 0.5
@@ -164,18 +160,10 @@ def _pair_means(scope, truth, probs, mu, nu):
 def pair_residuals(scope, theta, slope, probs, out):
     """1/2 w^2 v_a v_b, w = slope * theta; variances v from the marginals ``probs`` (V, 2)."""
     half = 0.5 * slope * slope
-    if 4 * probs.shape[0] > scope.shape[0]:  # too few factors to pay for a table of variances
-        for f in range(scope.shape[0]):
-            a, b = np.uint32(scope[f, 0]), np.uint32(scope[f, 1])
-            both = (probs[a, 0] * probs[a, 1]) * (probs[b, 0] * probs[b, 1])
-            out[f] = half * theta[f] * theta[f] * both
-        return
-    variance = np.empty(probs.shape[0])
-    for v in range(variance.size):
-        variance[v] = probs[v, 0] * probs[v, 1]
     for f in range(scope.shape[0]):
         a, b = np.uint32(scope[f, 0]), np.uint32(scope[f, 1])
-        out[f] = half * theta[f] * theta[f] * (variance[a] * variance[b])
+        both = (probs[a, 0] * probs[a, 1]) * (probs[b, 0] * probs[b, 1])
+        out[f] = half * theta[f] * theta[f] * both
 
 
 @jit
@@ -237,11 +225,8 @@ def table_reverse_gains(joint, log_psi, out):
 
 @jit
 def table_residuals(joint, log_psi, sizes, out):
-    """1/2 E[R^2], R = T - sum_a E[T | x_a] + (A - 1) E[T]; infinite if a zero has mass.
-
-    ``joint`` (F, n) must be a product of marginals: R is then what no sum of unary terms explains
-    (the interaction of an analysis of variance).
-    """
+    """1/2 E[R^2], R = T - sum_a E[T | x_a] + (A - 1) E[T], what no sum of unary terms explains,
+    ``joint`` (F, n) being products of marginals; infinite if a zero has mass."""
     single = log_psi.shape[0] == 1
     arity, n = sizes.shape[0], joint.shape[1]
     start = np.zeros(arity + 1, np.int64)
@@ -284,11 +269,9 @@ def table_residuals(joint, log_psi, sizes, out):
 
 @jit
 def same_pairs(scope, ptr, other, number, twin):
-    """For each pair (F, 2) the number of a factor on the same two variables, where there is one.
-
-    Those factors lie in CSR order of their smaller variable: ``other[ptr[v]:ptr[v + 1]]`` are the
-    larger ones. Fills ``twin`` (F,); what has no such factor is left alone.
-    """
+    """For each pair (F, 2) the number of a factor on the same two variables into ``twin`` (F,),
+    where there is one. Those lie in CSR order of their smaller variable: ``other[ptr[v]:ptr[v +
+    1]]`` are the larger ones."""
     for f in range(scope.shape[0]):
         a, b = min(scope[f, 0], scope[f, 1]), max(scope[f, 0], scope[f, 1])
         for j in range(ptr[a], ptr[a + 1]):

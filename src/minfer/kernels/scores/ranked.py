@@ -40,10 +40,8 @@ def sort_rows(order, group, start, out):
 
 @jit
 def put(keys, ids, table, hashed):
-    """Fill a table of ids: by key, or (``hashed``: keys that are there) where a hash leads.
-
-    ``table`` holds -1 where there is nothing; whether no key is there twice.
-    """
+    """Fill a table of ids, -1 where there is nothing: by key, or (``hashed``: keys that are there)
+    where a hash leads; whether no key is there twice."""
     if len(hashed) == 0:
         for k in range(len(keys)):
             if table[keys[k]] >= 0:
@@ -140,9 +138,7 @@ class Tests(NamedTuple):
 @jit
 def candidates(at, sides, p, low, high, tests, lookups, out):
     """Ids of further clauses whose u = product of all q is from ``low`` to ``high``; how many.
-
-    ``at``: the row a and the place among the rows b to go on from (-1: the first), moved.
-    """
+    ``at``: the row a and the place among the rows b to go on from (-1: the first), moved."""
     group, a_id, a_q, b_start = sides.group, sides.a_id, sides.a_q, sides.start
     b_id, b_q, a_place, b_place = sides.b_id, sides.b_q, sides.place[0], sides.place[1]
     op, a_tests, b_tests, differ = tests.op, tests.a, tests.b, tests.differ
@@ -200,10 +196,8 @@ def candidates(at, sides, p, low, high, tests, lookups, out):
 
 @jit
 def add_messages(scope, positive, p, c, floor, cavity, product, out):
-    """Multiply messages of clauses into ``product``, its log into ``out`` where that is large.
-
-    To a positive literal, whose atom they speak against, the inverse.
-    """
+    """Multiply messages of clauses into ``product``, its log into ``out`` where that is large; to a
+    positive literal, whose atom they speak against, the inverse."""
     n, width = scope.shape
     q = np.empty(width)
     f = np.empty(width)

@@ -23,11 +23,9 @@ ALL, JOINT, SIZE, DIVERGENCE = 0, 1, 2, 3  # objectives
 
 @jit
 def deal(bits, values, shift, mask, counts, sums, lost):
-    """Count and sum of the values in each bucket, the bits of ``mask`` above ``shift``.
-
-    counts, sums, lost : (4 (mask + 1),), zeroed by the caller; bucket b owns entries 4b to 4b + 3;
-    ``lost`` is what rounding took from the sums.
-    """
+    """Count and sum of the values in each bucket, the bits of ``mask`` above ``shift``. ``counts``,
+    ``sums`` and ``lost``, what rounding took from the sums, are zeros (4 (mask + 1),) before, of
+    bucket b entries 4b to 4b + 3."""
     for i in range(len(values)):
         b = ((max(bits[i], 0) >> shift) & mask) * LANES + (i & (LANES - 1))
         counts[b] += 1
@@ -67,10 +65,8 @@ def crossed(counts, sums, spent, limit, by_number):
 
 @jit
 def drop_smallest(gains, limit, by_number, few, keep):
-    """Drop the smallest gains while their sum (their number) is within a limit: ``keep`` (F,).
-
-    Of equal gains at the threshold the later ones are dropped. At most ``few`` are sorted.
-    """
+    """Drop the smallest gains while their sum (their number) is within a limit: ``keep`` (F,). Of
+    equal gains at the threshold the later ones are dropped. At most ``few`` are sorted."""
     n = gains.shape[0]
     if n == 0:
         return
@@ -160,10 +156,8 @@ def drop_sorted(gains, limit, by_number, keep):
 @jit
 def choose(objective, parameter, by_sorting, gains, keep):
     """What an objective keeps: ``keep`` (F,). Infinite gains are kept and count in no budget.
-
-    ``parameter``: the least gain of JOINT, the divergence that SIZE may drop, the number of
-    factors that DIVERGENCE may keep. ``by_sorting``: as the paper does it.
-    """
+    ``parameter``: the least gain of JOINT, the divergence that SIZE may drop, the number of factors
+    that DIVERGENCE may keep. ``by_sorting``: as the paper does it."""
     n = gains.shape[0]
     if objective in (ALL, JOINT):
         for i in range(n):
