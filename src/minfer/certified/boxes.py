@@ -265,14 +265,10 @@ class _Slots:
             logs = np.where(finite, logs + slack, logs)
             logs[:, np.arange(s), np.arange(s)] = 0.0
             part: dict[str, Any] = {
-                "variable": scope[:, a],
-                "factor": self._n_factors + np.arange(n),
-                "n": s,
-                "joint": joint if fits else 0,
-                "logs": logs.reshape(n, -1),
-                "members": np.delete(scope, a, axis=1),
-                "pad": np.ones(n),
-            }
+                "variable": scope[:, a], "factor": self._n_factors + np.arange(n), "n": s,
+                "joint": joint if fits else 0, "logs": logs.reshape(n, -1),
+                "members": np.delete(scope, a, axis=1), "pad": np.ones(n),
+            }  # fmt: skip
             if fits:
                 part |= _weights(rows, error, arity)
             self._parts.append(part)

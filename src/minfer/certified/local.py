@@ -150,16 +150,9 @@ class LocalBounds:
         other[np.isnan(other).any(axis=1)] = [-np.inf, np.inf]  # one rules out what another may
         own = np.where(other.any(axis=1), slack, 0.0)  # nothing is exactly nothing
         ptr, nbr, weight = _merged(n, scopes, weights, errors)
-        return cls(
-            model,
-            binary,
-            slack,
-            np.stack([down(theta - slack), up(theta + slack)], axis=1),
-            np.stack([other[:, 0] - own, other[:, 1] + own], axis=1),
-            ptr,
-            nbr,
-            weight,
-        )
+        fields = np.stack([down(theta - slack), up(theta + slack)], axis=1)
+        other = np.stack([other[:, 0] - own, other[:, 1] + own], axis=1)
+        return cls(model, binary, slack, fields, other, ptr, nbr, weight)
 
     @property
     def n_variables(self) -> int:

@@ -35,10 +35,9 @@ from minfer.engine.layout import lay_out
 from minfer.engine.support import lift, without_least
 from minfer.errors import RefusedError
 from minfer.kernels.backend import Backend, backend
-from minfer.solvers.base import Marginals, check_start, first_argmax, normalised
+from minfer.solvers.base import Marginals, Preparable, check_start, first_argmax, normalised
 from minfer.solvers.independent import softmax
 from minfer.solvers.irreducible import no_messages
-from minfer.solvers.preparable import Preparable
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
@@ -97,13 +96,9 @@ class MeanField(OnSites):
             raise RefusedError(f"MeanField {why}")
 
     def run(
-        self,
-        graph: FactorGraph,
-        model: Conditioned,
-        parts: SiteLayout,
-        start: Marginals | None,
-        begin: float,
-    ) -> Marginals:
+        self, graph: FactorGraph, model: Conditioned, parts: SiteLayout,
+        start: Marginals | None, begin: float,
+    ) -> Marginals:  # fmt: skip
         """The answer for a model that is laid out."""
         q = initial_probs(model, parts, start)
         planned = clock()

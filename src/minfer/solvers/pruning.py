@@ -44,20 +44,12 @@ class PruningLists(NamedTuple):
 class PrunedPart:
     """The part of a model that a question is about; to be used as long as the model is there.
 
-    Attributes
-    ----------
-    variables : int array, their numbers in the whole
-    factors : int array, increasing, theirs
-    whole : bool
-        Whether nothing that has a say in the evidence's probability was left out.
+    ``factors`` and ``variables`` are numbers in the model, increasing; ``whole`` says whether
+    nothing that has a say in the evidence's probability was left out.
     """
 
     def __init__(
-        self,
-        of: FactorGraph,
-        factors: NDArray[np.int64],
-        variables: NDArray[np.int64],
-        whole: bool,
+        self, of: FactorGraph, factors: NDArray[np.int64], variables: NDArray[np.int64], whole: bool
     ) -> None:
         self._of = ref(of)  # parts are kept by the model
         self.factors, self.variables, self.whole = factors, variables, whole
@@ -152,12 +144,8 @@ def prune(
 ) -> PrunedPart:
     """The part that P(targets | evidence on observed and soft) depends on.
 
-    Parameters
-    ----------
-    whole : bool
-        Leave out only what is barren, so that the part's log Z is that of all.
-    check : bool
-        Keep parts that can contradict the evidence.
+    ``whole`` leaves out only what is barren, so that the part's log Z is that of all; ``check``
+    keeps parts that can contradict the evidence.
     """
     s = structure_of(graph)
     targets = list(targets)
@@ -230,17 +218,13 @@ def _connected(
                         todo.append(j)
         return found
 
-    begin = []
-    for t in targets:
-        if t in known:
-            continue
+    asked = [t for t in targets if t not in known]
+    begin = list(dict.fromkeys(j for t in asked for j in s.factors[t] if kept[j]))
+    for t in asked:
         seen[t] = True
-        for j in s.factors[t]:
-            if not seen_factor[j]:
-                seen_factor[j] = True
-                begin.append(j)
-    out = reach(begin)
-    complete = True
+    for j in begin:
+        seen_factor[j] = True
+    out, complete = reach(begin), True
     for i in range(len(kept)):
         if seen_factor[i]:
             continue
