@@ -220,6 +220,7 @@ class Deepening(ABC):
     gradual = True
     portion: int  # variables at a time, at most
     first: float  # threshold
+    of_odds: bool  # whether intervals are of odds
 
     def __init__(self) -> None:
         self._of: LocalBounds | None = None
@@ -237,9 +238,6 @@ class Deepening(ABC):
         self, roots: NDArray[np.int64], budget: float, scratch: Any
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
         """Ends of the intervals of some variables with as many states, and the work."""
-
-    @abstractmethod
-    def _offer(self, bounds: Bounds, roots: NDArray, lo: NDArray, hi: NDArray) -> None: ...
 
     def refine(self, now: Refining) -> bool:
         from minfer.kernels.intervals.deepening import Depths
@@ -274,5 +272,5 @@ class Deepening(ABC):
 
         for part, (lo, hi, work) in meter.each(run, portions):
             meter.spend(work)
-            self._offer(bounds, part, lo, hi)
+            (bounds.offer_odds if self.of_odds else bounds.offer)(self.name, part, lo, hi)
         return bool((wanted & ~self._depths.done).any())

@@ -83,7 +83,14 @@ class Auto(Preparable):
             whose = ""
             on_a_forest = answer.converged and answer.log_z_kind is LogZ.EXACT
             if self.time_limit is not None and not on_a_forest:
-                answer, whose = self._improve(graph, answer, clock() - began)
+                left = self.time_limit - (clock() - began)
+                if left >= LEAST_LEFT:
+                    from minfer.solvers.portfolio import best_of
+
+                    most = self.exact_cells
+                    most = cheap_cells(condition(graph)) if most is None else most
+                    limits = clock() + left, self.time_limit, float(most)
+                    answer, whose = best_of(graph, answer, *limits)
             parts = [whose, why, f"BeliefPropagation {how}" if how else ""]
             if not whose:  # whose answer it is comes first, then what became of the others
                 parts = [f"BeliefPropagation: {why}", how]
@@ -137,17 +144,6 @@ class Auto(Preparable):
             return solve(Exact(), graph, model, tree, began, deadline), why
         except RefusedError:
             return None, "exact inference did not end within time_limit"
-
-    def _improve(self, graph: FactorGraph, first: Marginals, spent: float) -> tuple[Marginals, str]:
-        """The best answer in the time that is left, and what was run for it."""
-        from minfer.solvers.portfolio import best_of
-
-        assert self.time_limit is not None
-        left = self.time_limit - spent
-        if left < LEAST_LEFT:
-            return first, ""
-        cells = cheap_cells(condition(graph)) if self.exact_cells is None else self.exact_cells
-        return best_of(graph, first, clock() + left, self.time_limit, float(cells))
 
     def _left(self, began: float) -> float | None:
         if self.time_limit is None:

@@ -184,17 +184,11 @@ def pass_messages(
     return Passed(probs, log_z, normalised(tables, ends(sizes)))
 
 
-class Moved(NamedTuple):
-    """Derivatives along a direction."""
-
-    probs: NDArray[np.float64]  # (sum S,)
-    joints: NDArray[np.float64]  # of the tables' marginals, end to end, if asked for
-
-
 def pass_means(
     model: Conditioned, tree: CliqueTree, direction: NDArray[np.float64], joints: bool = False
-) -> Moved:
-    """How the marginals move when the field moves along a direction (sum S,), centred by them."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How the marginals, and those of the tables end to end, if asked for, move when the field
+    moves along a direction (sum S,), centred by them."""
     from minfer.kernels.cliques.tangents import collect_means, distribute_means
 
     found, _, sizes = _collected(model, tree, joints)
@@ -207,10 +201,9 @@ def pass_means(
     for first, stop in reversed(slices_of(tree)):
         distribute_means(inputs, first, stop, values, means, scale, out, moments)
     n_states = len(model.field)
-    starts = model.graph._offsets
-    probs = _balanced(moments[:n_states], out[:n_states], starts)
+    probs = _balanced(moments[:n_states], out[:n_states], model.graph._offsets)
     cut = slice(n_states, inputs.n_out)
-    return Moved(probs, _balanced(moments[cut], out[cut], ends(sizes)))
+    return probs, _balanced(moments[cut], out[cut], ends(sizes))
 
 
 def _balanced(

@@ -88,7 +88,23 @@ class Components(Preparable):
             return self._solve(solver, graph, part, first, began)
 
         answers = in_threads(solve, [*zip(solvers, parts, starts)], self.workers)
-        return self._joined(graph, labels, parts, answers, ready - began, began)
+        probs = np.empty(int(graph._offsets[-1]))
+        for here, answer in zip(_places(graph, labels, len(parts)), answers):
+            probs[here] = answer.probs
+        residuals = np.zeros(max(len(a.residuals) for a in answers))
+        for a in answers:
+            mine = residuals[: len(a.residuals)]
+            np.maximum(mine, a.residuals, out=mine)
+        errors = [a.error_estimate for a in answers if a.error_estimate is not None]
+        notes = {a.note for a in answers} - {""}
+        more = f"; {notes.pop()}" if len(notes) == 1 else ""
+        return Marginals(
+            graph, probs, self, max((a.status for a in answers), key=_SEVERITY.index),
+            joint_kind({a.log_z_kind for a in answers}), max(a.iterations for a in answers),
+            residuals, {"split": ready - began, "solve": clock() - ready},
+            max(errors, default=None), f"components in {len(parts):,} parts{more}",
+            Parts(labels, tuple(parts), tuple(answers)),
+        )  # fmt: skip
 
     def _parts(
         self, graph: FactorGraph, start: Marginals | None
@@ -131,33 +147,6 @@ class Components(Preparable):
         names = tuple(f"x{v}" for v in part.variables)  # so that it names variables of the whole
         solver(replace(part.graph, names=names), start)
         raise first
-
-    def _joined(
-        self,
-        graph: FactorGraph,
-        labels: NDArray[np.int64],
-        parts: list[Component],
-        answers: list[Marginals],
-        split: float,
-        began: float,
-    ) -> Marginals:
-        probs = np.empty(int(graph._offsets[-1]))
-        for here, answer in zip(_places(graph, labels, len(parts)), answers):
-            probs[here] = answer.probs
-        residuals = np.zeros(max(len(a.residuals) for a in answers))
-        for a in answers:
-            mine = residuals[: len(a.residuals)]
-            np.maximum(mine, a.residuals, out=mine)
-        errors = [a.error_estimate for a in answers if a.error_estimate is not None]
-        notes = {a.note for a in answers} - {""}
-        more = f"; {notes.pop()}" if len(notes) == 1 else ""
-        return Marginals(
-            graph, probs, self, max((a.status for a in answers), key=_SEVERITY.index),
-            joint_kind({a.log_z_kind for a in answers}), max(a.iterations for a in answers),
-            residuals, {"split": split, "solve": clock() - began - split},
-            max(errors, default=None), f"components in {len(parts):,} parts{more}",
-            Parts(labels, tuple(parts), tuple(answers)),
-        )  # fmt: skip
 
 
 def pack(graph: FactorGraph, size: int) -> NDArray[np.int64]:

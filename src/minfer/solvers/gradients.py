@@ -318,19 +318,18 @@ class _MovedTree(CliqueTreeState):
     direction: Floats
 
     def _pass(self, model: Conditioned, tree: CliqueTree) -> Floats:
-        return pass_means(model, tree, self.direction, joints=True).joints
+        return pass_means(model, tree, self.direction, joints=True)[1]
 
 
 def _of_tree(state: CliqueTreeState, direction: Floats, joints: bool) -> Tangent:
     model, tree = state.model, state.tree
     whole = np.zeros(len(model.field))  # auxiliary variables lie behind
     whole[: len(direction)] = direction
-    moved = pass_means(model, tree, whole, joints)
-    known = (moved.joints, joint_starts(model)) if joints else None
-    there = _MovedTree(state.graph, model, tree, moved.probs, 0.0, known)
+    probs, of_tables = pass_means(model, tree, whole, joints)
+    known = (of_tables, joint_starts(model)) if joints else None
+    there = _MovedTree(state.graph, model, tree, probs, 0.0, known)
     there.direction = whole
-    probs = moved.probs[: len(direction)]
-    return Tangent(probs, replace(model, graph=state.graph), there._joints)
+    return Tangent(probs[: len(direction)], replace(model, graph=state.graph), there._joints)
 
 
 def _in_a_tree(marginals: Marginals, c: Floats) -> Marginals:

@@ -25,17 +25,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.limits import clock
+from minfer.basics.limits import clock, start_clock
+from minfer.engine.conditioning import condition
 from minfer.engine.message_state import NO_WAKE, MessageState, start_messages, watch_for
 from minfer.engine.support import LEAST, lift, possible
 from minfer.engine.wiring import Speakers, Wired, ranges
 from minfer.kernels.backend import backend
-from minfer.solvers.base import Marginals
+from minfer.solvers.base import Marginals, check_start
+from minfer.solvers.independent import independent
 from minfer.solvers.status import LOST_RANGE, LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.kernels.messages.wiring import Confirmation, Machines, WiredMessages, Wiring
+    from minfer.solvers.prepared import Prepared
 
 
 class Schedule(NamedTuple):
@@ -62,6 +65,26 @@ _GLANCE = 0.05
 #: How far, relative to its logarithm, a message in logs may move in the last sweep of a run.
 DRIFT = 1e-3
 _NONE = np.zeros(0)
+
+
+class Propagating:
+    """A solver that wires a model and passes messages over it."""
+
+    def __call__(self: Any, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
+        begin = start_clock(self.time_limit)
+        model = condition(graph)
+        check_start(start)
+        if not model.groups:
+            return independent(model, self, begin)
+        mesh = self._wired(model, start)
+        weighing = [clock() - begin] if mesh.reweighted else []
+        return self.propagate(graph, mesh, start, begin, *weighing)
+
+    def prepare(self: Any, graph: FactorGraph) -> Prepared:
+        """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
+        from minfer.solvers.prepared import PreparedPropagation
+
+        return PreparedPropagation(self, graph)
 
 
 def propagate(

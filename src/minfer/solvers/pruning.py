@@ -85,13 +85,8 @@ _STRUCTURES: WeakKeyDictionary[FactorGraph, PruningLists] = WeakKeyDictionary()
 
 def structure_of(graph: FactorGraph) -> PruningLists:
     """Made once for each graph."""
-    found = _STRUCTURES.get(graph)
-    if found is None:
-        found = _STRUCTURES[graph] = _structure(graph)
-    return found
-
-
-def _structure(graph: FactorGraph) -> PruningLists:
+    if graph in _STRUCTURES:
+        return _STRUCTURES[graph]
     n, n_factors = graph.n_variables, graph.n_factors
     arrays = FactorArrays(graph._n_states, graph._offsets, graph.groups)
     where = arrays.scopes
@@ -116,7 +111,8 @@ def _structure(graph: FactorGraph) -> PruningLists:
     flat = None
     if [] not in lists and all(g.form == "table" for g in graph.groups):
         flat = Flat(graph._n_states, graph._offsets, np.array(graph.field), *where, *arrays.cells)
-    return PruningLists(lists, factors, child.tolist(), zeros.tolist(), touched, flat)
+    found = PruningLists(lists, factors, child.tolist(), zeros.tolist(), touched, flat)
+    return _STRUCTURES.setdefault(graph, found)
 
 
 def _summed_out(group: FactorGroup, child: NDArray) -> NDArray[np.int64]:

@@ -153,17 +153,12 @@ class RowPlan:
             np.empty((n, self.width)), np.empty(n), np.zeros(n, dtype=bool),
             np.empty((n, self.n_table_cells)) if joints else _NO_NUMBERS,
         )  # fmt: skip
-        self._run(RowInputs(*own), found, workers)
-        return found
-
-    def _run(self, rows: RowInputs, found: SolvedRows, workers: int) -> None:
-        """Fill ``found`` by this very plan."""
         if self.layout is None or self.numbers is None:
             for x in (found.probs, found.log_z, found.joints):
                 x[:] = np.nan
             found.unsafe[:] = True
-            return
-        assert self.constant is not None
+            return found
+        rows = RowInputs(*own)
         layout, numbers, constant, whole_psi = self.numbers
         if len(found.joints) or len(rows.log_psi):
             layout, numbers = self.layout, numbers._replace(psi=whole_psi)
@@ -184,7 +179,8 @@ class RowPlan:
                     f"evidence has the state {states[v]}"
                 )
 
-        spread(some, len(found.log_z), workers)
+        spread(some, n, workers)
+        return found
 
 
 def observed_sets(evidence: NDArray[np.int32], few: int) -> list[NDArray[np.int64]]:
