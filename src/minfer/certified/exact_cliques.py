@@ -74,9 +74,8 @@ MOST_ERROR = 0.01
 class CertifiedTables(NamedTuple):
     """The model of a :class:`LocalBounds` in tables. V variables, auxiliary ones behind its own.
 
-    Logical factors become tables, or chains of them; global factors are written out where that
-    fits. What cannot be is left out, and its variables are *opaque*: nothing can be said of a
-    region that has one inside. The logarithms are wrong by what rounding did to the sums they are.
+    What cannot be written so is left out, and its variables are *opaque*: nothing can be said of a
+    region that has one inside.
     """
 
     flat: Flat
@@ -288,10 +287,7 @@ def _members(
 def _marginals(
     part: Flat, tree: CliqueTree, meter: Effort
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Marginals (sum S,) and, where a variable is eliminated, its clique's share of roundings.
-
-    None where the meter stopped it.
-    """
+    """Marginals (sum S,), and roundings by the variable a clique eliminates; None: out of work."""
     n_states = len(part.field)
     inputs = lay_out_inputs(part, tree)
     inputs = inputs._replace(in_out=np.where(inputs.in_child >= 0, inputs.in_src, inputs.in_out))

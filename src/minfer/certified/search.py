@@ -304,9 +304,9 @@ class Search:
     def _satisfiable(self) -> bool:
         """Whether it is proven that the model allows some assignment.
 
-        It does without zeros, or where a network of conditional probabilities has no evidence. A
-        part with zeros does where exact inference went through it; and one assignment that is
-        allowed, such as that of the intervals' middles may be, is a proof for all of it.
+        It does without zeros, or where a network of conditional probabilities has no evidence; a
+        part with zeros does where exact inference went through it; and one that is allowed proves
+        it for all.
         """
         graph = self.model.graph
         if graph.directed and not np.isneginf(graph.field).any():

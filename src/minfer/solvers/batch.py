@@ -247,11 +247,8 @@ def weights_of(
 def expected(
     graph: FactorGraph, model: Conditioned, probs: NDArray, joints: NDArray
 ) -> NDArray[np.float64]:
-    """Expected statistics (N, n_weights) of rows from their marginals and joints of all tables.
-
-    ``probs`` (N, sum S); ``joints`` are those of ``model.groups`` one after the other, with N rows.
-    Impossible rows have NaN in both.
-    """
+    """Expected statistics (N, n_weights) of rows from their marginals (N, sum S) and the joints of
+    ``model.groups`` one after the other, with N rows; NaN in impossible ones."""
     n = len(probs)
     flat = joints.reshape(n, -1)
     out = np.empty((n, int(graph.weight_offsets[-1])))

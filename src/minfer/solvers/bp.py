@@ -106,8 +106,7 @@ def at_rest(
 ) -> tuple[Marginals, str]:
     """Belief propagation, once more with damping if it does not converge; and what was done.
 
-    Of two runs that do not, the one whose messages moved less in the end. Each has its share of
-    the time to the ``deadline`` (:func:`~minfer.basics.limits.clock`).
+    Of two runs that do not, the one whose messages moved less in the end.
     """
 
     def share(of_it: float) -> float | None:

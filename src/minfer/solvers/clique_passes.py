@@ -39,10 +39,8 @@ _NO_SIZES = np.zeros(0, dtype=np.int64)
 
 
 def cheap_cells(model: Conditioned) -> int:
-    """Cells of all cliques up to which the exact answer is worth its time: about ten seconds.
-
-    Less on large models, where belief propagation and the search for an order both take a while.
-    """
+    """Cells of all cliques up to which the exact answer is worth its time: about ten seconds, less
+    on large models, where the search for an order takes a while."""
     return 2**29 if int((model.fixed < 0).sum()) <= 20_000 else 2**24
 
 

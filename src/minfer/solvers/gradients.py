@@ -209,11 +209,8 @@ def _by_weights(
 
 
 def away_from_mean(graph: FactorGraph, probs: Floats, c: Floats) -> Floats:
-    """c - E[c] of every variable, 0 on states that are impossible; of one row or of many.
-
-    Differences to the most probable state come first, since the mean of these is small: nothing
-    cancels where E[c] is almost c.
-    """
+    """c - E[c] of every variable, 0 on states that are impossible; of one row or of many. By way of
+    differences to the most probable state, so that nothing cancels where E[c] is almost c."""
     if not c.size:
         return c
     first, sizes = graph._offsets[:-1], np.diff(graph._offsets)
@@ -279,10 +276,7 @@ class Tangent(NamedTuple):
 
 
 def tangent(state: Any, model: Conditioned, direction: Floats, joints: bool) -> Tangent | None:
-    """Along a direction (sum of states,), centred by the marginals; None of what is not exact.
-
-    ``state`` is what an answer has kept; ``joints``: whether those of factors will be asked for.
-    """
+    """Along a direction (sum of states,), centred by the marginals; None of what is not exact."""
     if isinstance(state, JointTable):
         return _of_table(state, model, direction)
     if isinstance(state, CliqueTreeState):
@@ -345,10 +339,7 @@ def _in_a_tree(marginals: Marginals, c: Floats) -> Marginals:
 
 
 def were_lost(c: Floats, probs: Floats, shares: Floats) -> Any:
-    """Whether what prepared calls and batches round to 0 may matter, of one row or of many.
-
-    They add numbers of a common scale, and drop what is too small beside the rest.
-    """
+    """Whether what prepared calls and batches round to 0 may matter, of one row or of many."""
     most = np.abs(np.where(probs < _FLUSHED, c, 0.0)).max(axis=-1, initial=0.0)
     least = np.maximum(_LOST * np.abs(shares).max(axis=-1, initial=0.0), _NO_MATTER)
     return most * _FLUSHED > least

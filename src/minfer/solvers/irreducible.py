@@ -86,10 +86,7 @@ def haven(model: Conditioned) -> tuple[NDArray[np.int32] | None, str]:
 
 
 def may_be_trapped(model: Conditioned) -> str:
-    """A factor by which single moves may not lead everywhere, in words; empty: it is shown they do.
-
-    Parts that share no factor with zeros move on their own.
-    """
+    """A factor by which single moves may not lead everywhere, in words; empty: they do lead there."""
     hard = model.arrays.hard
     if not hard:
         return ""
@@ -112,11 +109,8 @@ def may_be_trapped(model: Conditioned) -> str:
 
 
 def may_stick(model: Conditioned, states: NDArray[np.int32], sweeps: int) -> str:
-    """A factor by whose finite weights chains may have stayed where they began, in words.
-
-    The chains ended in ``states`` (C, V); what is less probable than one in ``sweeps`` is taken to
-    be not seen.
-    """
+    """A factor by whose finite weights chains, which ended in ``states`` (C, V), may have stayed
+    where they began, in words: what is less probable than one in ``sweeps`` is not seen."""
     nats = math.log(max(sweeps, 2))
     tied = [(g, rows) for g in model.groups if len(rows := np.flatnonzero(_range(g) > nats))]
     if not tied:

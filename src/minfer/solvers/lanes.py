@@ -117,11 +117,8 @@ class Absorbed(NamedTuple):
 
 
 def absorb(mesh: Wired, weights: list[NDArray[np.float64]]) -> Absorbed:
-    """Split the pair factors of many instances into unary parts and conjunctions.
-
-    ``weights``, one array (n, F, k) for each group of ``mesh.model.groups``: as the group's own
-    ``weights``, in terms of its ``basis``.
-    """
+    """Split the pair factors of many instances, whose weights are (n, F, k) for each group of
+    ``mesh.model.groups``, into unary parts and conjunctions."""
     from minfer.kernels.messages.odds_lanes import unary_parts
 
     n, n_pairs = len(weights[0]) if weights else 0, len(mesh.slot)

@@ -56,15 +56,9 @@ IMPOSSIBLE = (
 
 
 class CliquePlan:
-    """See the module. All numbers of variables are the part's own.
-
-    Parameters
-    ----------
-    observed : variables of the whole of which rows have the states
-    soft : variables of the whole whose states rows weight, or which some of them observe
-    target : of the whole, the only one asked for; -1 for none at all, None for all
-    n_rows : how many rows there will be, about
-    """
+    """See the module. Numbers of variables are the part's own, but for those it is made with: rows
+    have the states of ``observed``, weight those of ``soft`` or some observe them, and ``target``
+    is the only one asked for; -1 for none at all, None for all."""
 
     def __init__(
         self,
@@ -260,7 +254,6 @@ def plan_for(
 
     Parameters
     ----------
-    soft : variables whose states rows weight, or which some of them observe
     each : marginals of every variable that is left, instead of the targets' joint
     whole : leave out only what is barren, so that log Z is that of all
     check : keep parts that can contradict the evidence

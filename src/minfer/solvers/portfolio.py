@@ -246,11 +246,8 @@ def _sampled(
     sequences: tuple[_Joins | _Windows, ...],
     start: Marginals,
 ) -> tuple[JudgedSamples | None, str, list[Contender]]:
-    """Samples, or why there are none; and what the sequences made of the time meanwhile.
-
-    These go on at half time, in turn, if no round trip was seen: then nothing will be known of the
-    samples' error. At once, if copies hardly exchange. Every other ensemble begins at ``start``.
-    """
+    """Samples, or why there are none; and what the sequences made of the time meanwhile: they go on
+    at half time if no round trip was seen, at once if copies hardly exchange."""
     if why := refusal(model):
         return None, f"Tempering {why}", _go_on(sequences, until)
     left = until - clock()

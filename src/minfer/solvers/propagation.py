@@ -502,11 +502,8 @@ class Propagation:
                 self.on.write(there, x)
 
     def _look_at_zeros(self) -> None:
-        """When all is done: no message may exclude what logic does not.
-
-        Trees are solved again, in logs. Elsewhere, and where logs left their range too, the run has
-        not converged.
-        """
+        """When all is done: no message may exclude what logic does not. Trees are solved again, in
+        logs; elsewhere, and where logs left their range too, the run has not converged."""
         if not self.mesh.log and self._has_false_zeros():
             self._go_on_in_logs()
             self.lost = not self.mesh.is_forest

@@ -138,9 +138,8 @@ class RowPlan:
         """Marginals of every variable, or of the plan's target, for each row, and log Z; with
         ``joints`` those of all tables, too.
 
-        Rows bring logarithms to add to the field that was loaded (N, sum S), observed states (N,
-        V), -1 where a variable is free, and tables of their own in place of those that were loaded
-        (N, cells). Answers depend neither on ``workers`` nor on which rows share a vector.
+        Rows bring logarithms to add to the field (N, sum S), observed states (N, V), -1 where a
+        variable is free, and tables in place of those that were loaded (N, cells).
         """
         if self.constant is None:
             raise SettingsError("RowPlan.run: no numbers yet; call load first")
@@ -204,8 +203,8 @@ def observed_sets(evidence: NDArray[np.int32], few: int) -> list[NDArray[np.int6
 class OneRow:
     """A first pass over a loaded plan for one row at a time: one lane, and next to no overhead.
 
-    Messages that no evidence touches are made once. What rows bring are the states of ``observed``,
-    in that order, which the plan has taken out of its tree and which have no field.
+    Rows bring the states of ``observed``, which the plan has taken out of its tree and which have
+    no field. Messages that no evidence touches are made once.
     """
 
     def __init__(self, plan: RowPlan, observed: Sequence[int]) -> None:

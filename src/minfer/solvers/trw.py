@@ -119,10 +119,8 @@ class TreeReweighted(Propagating):
     def _weights_given(
         self, model: Conditioned, known: NDArray[np.int32]
     ) -> NDArray[np.float64] | None:
-        """Edge weights of a model with some variables known (V,), or None: those it has without.
-
-        As if these were not there: an edge to one of them is a unary factor, and counts in full.
-        """
+        """Edge weights of a model as if known variables (V,) were not there: an edge to one of them
+        is a unary factor, and counts in full. None: those it has without."""
         if self._lent is not None:
             return None
         ids, edges = _edges(model)
