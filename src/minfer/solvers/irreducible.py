@@ -86,7 +86,7 @@ def haven(model: Conditioned) -> tuple[NDArray[np.int32] | None, str]:
 
 
 def may_be_trapped(model: Conditioned) -> str:
-    """A factor by which single moves may not lead everywhere, in words; empty: they do lead there."""
+    """A factor by which single moves may not lead everywhere, in words; empty: they do."""
     hard = model.arrays.hard
     if not hard:
         return ""
