@@ -34,7 +34,6 @@ from minfer.solvers.status import LOST_RANGE, LogZ, Status
 if TYPE_CHECKING:
     from minfer.graph import Component, FactorGraph
     from minfer.model.joint import Joint
-    from minfer.solvers.prepared import Prepared
 
 _MAX_JOINT_BITS = 26.0  # of the cells of a product of marginals
 
@@ -63,16 +62,6 @@ def with_inner(solver: Any, change: Callable[[Any], Any]) -> Any:
         return change(solver)
     changed = with_inner(inside, change)
     return solver if changed is inside else replace(solver, solver=changed)
-
-
-class Preparable:
-    """A solver of which a preparation keeps nothing: it is called again."""
-
-    def prepare(self: Any, graph: FactorGraph) -> Prepared:
-        """The same interface as other solvers'; calls share what the factors are laid out as."""
-        from minfer.solvers.prepared import Prepared
-
-        return Prepared(self, graph)
 
 
 def in_parts(solver: Solver, graph: FactorGraph, parts: Sequence[Component]) -> list[Solver]:

@@ -253,8 +253,11 @@ def _exactly(marginals: Marginals, model: Conditioned, c: Floats, weights: bool)
     graph = marginals.graph
     direction = away_from_mean(graph, marginals.probs, c)
     size = max(1.0, float(np.abs(direction).max(initial=0.0)) / _FAR)  # sums must stay finite
-    moved = tangent(marginals.state, model, direction / size, weights)
-    if moved is None:
+    if isinstance(marginals.state, JointTable):
+        moved = _of_table(marginals.state, model, direction / size)
+    elif isinstance(marginals.state, CliqueTreeState):
+        moved = _of_tree(marginals.state, direction / size, weights)
+    else:
         return None
     field = moved.probs * size
     found = np.zeros(int(graph.weight_offsets[-1]))
@@ -268,20 +271,11 @@ def _exactly(marginals: Marginals, model: Conditioned, c: Floats, weights: bool)
 
 
 class Tangent(NamedTuple):
-    """Derivatives of exact marginals along a direction of the field."""
+    """Derivatives of exact marginals along a direction (sum of states,), centred by them."""
 
     probs: Floats  # (sum of states,)
     model: Conditioned  # of which variables are fixed
     joints: Ask
-
-
-def tangent(state: Any, model: Conditioned, direction: Floats, joints: bool) -> Tangent | None:
-    """Along a direction (sum of states,), centred by the marginals; None of what is not exact."""
-    if isinstance(state, JointTable):
-        return _of_table(state, model, direction)
-    if isinstance(state, CliqueTreeState):
-        return _of_tree(state, direction, joints)
-    return None
 
 
 def _of_table(state: JointTable, model: Conditioned, direction: Floats) -> Tangent:

@@ -186,6 +186,14 @@ class Prepared:
         return f"Prepared({self.solver!r}, {self.graph!r})"
 
 
+class Preparable:
+    """A solver of which a preparation keeps nothing: it is called again."""
+
+    def prepare(self: Any, graph: FactorGraph) -> Prepared:
+        """The same interface as other solvers'; calls share what the factors are laid out as."""
+        return Prepared(self, graph)
+
+
 class PreparedPropagation(Prepared):
     """Belief propagation and its tree-reweighted kin, wired once."""
 
