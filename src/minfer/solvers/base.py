@@ -34,6 +34,7 @@ from minfer.solvers.status import LOST_RANGE, LogZ, Status
 if TYPE_CHECKING:
     from minfer.graph import Component, FactorGraph
     from minfer.model.joint import Joint
+    from minfer.solvers.pruning import PrunedPart
 
 _MAX_JOINT_BITS = 26.0  # of the cells of a product of marginals
 
@@ -64,7 +65,9 @@ def with_inner(solver: Any, change: Callable[[Any], Any]) -> Any:
     return solver if changed is inside else replace(solver, solver=changed)
 
 
-def in_parts(solver: Solver, graph: FactorGraph, parts: Sequence[Component]) -> list[Solver]:
+def in_parts(
+    solver: Solver, graph: FactorGraph, parts: Sequence[Component | PrunedPart]
+) -> list[Solver]:
     """The solver for each part: what it was told of variables and factors, in the part's numbers.
 
     A solver with such settings has a method ``_in_parts(graph, parts)`` of its own.

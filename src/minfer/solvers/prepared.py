@@ -429,7 +429,8 @@ class PreparedExact(Prepared):
             ]
             log_psi = np.concatenate(parts, axis=1) if parts else np.zeros((n, 0))
             log_psi = np.broadcast_to(log_psi, (n, log_psi.shape[1]))
-        known, wrong, fixed = rows.evidence, False, self.model.fixed[: graph.n_variables]
+        known, fixed = rows.evidence, self.model.fixed[: graph.n_variables]
+        wrong: Any = False
         if known is not None:
             behind = len(self.model.fixed) - graph.n_variables  # auxiliary variables are free
             wrong = ((known >= 0) & (fixed >= 0) & (known != fixed)).any(axis=1)

@@ -21,7 +21,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from minfer.engine.support import lift, without_least
 from minfer.errors import RefusedError, SettingsError
 from minfer.factors.group import FactorGroup, components
 from minfer.factors.tables import Tables
-from minfer.graph import Component, FactorGraph
+from minfer.graph import FactorGraph
 from minfer.solvers.base import Marginals, Solver, check_start
 from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.independent import softmax
@@ -105,7 +105,7 @@ class StructuredMeanField(Preparable):
         model = only_tables(condition(graph), "StructuredMeanField")
         return _BlockAscent(self, graph, model, start, begin).answer()
 
-    def _in_parts(self, graph: FactorGraph, parts: Sequence[Component]) -> list[Solver]:
+    def _in_parts(self, graph: FactorGraph, parts: Sequence[Any]) -> list[Solver]:
         """Itself for each part of a graph, with what given blocks have of its variables."""
         if self.blocks is None:
             return [self for _ in parts]
