@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,8 @@ from minfer import (
     Exact,
     FactorGraph,
     Gibbs,
+    Join,
+    JoinTemplates,
     LogZ,
     Marginals,
     MeanField,
@@ -30,8 +33,10 @@ from minfer import (
     ModelError,
     RefusedError,
     Result,
+    SettingsError,
     TreeReweighted,
     infer,
+    relax,
 )
 from minfer.reduction import bound as bounds
 from minfer.reduction import seeds
@@ -327,14 +332,6 @@ def test_a_zero_is_told_from_a_small_probability():
         assert found.bound == pytest.approx(0.0, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", lists.with_globals())
-def test_small_global_factors(name):
-    graph = lists.with_globals()[name]
-    keep = seeds.unary_and_globals(graph)
-    holds(graph.keep(keep), graph, ignored(graph, keep))
-    refused(ModelError, "global", ignored, graph, seeds.unary(graph))
-
-
 def test_large_global_factors_have_no_certificate_and_tables_are_checked():
     graph = FactorGraph.pairwise(np.zeros(40), [[0, 1]], 1.0).add_global(
         np.arange(40), lists.exactly_one()
@@ -355,13 +352,18 @@ def test_large_global_factors_have_no_certificate_and_tables_are_checked():
         refused(ModelError, "dropped", certificate, graph, [bad])
 
 
-@pytest.mark.parametrize("name", {**lists.graphs(), **lists.higher_order()})
-def test_named_graphs(name):
-    graph = {**lists.graphs(), **lists.higher_order()}[name]
-    keep = seeds.unary(graph)
+NAMED = {**lists.graphs(), **lists.higher_order(), **lists.with_globals()}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_graphs_and_small_global_factors(name):
+    graph = NAMED[name]
+    keep = seeds.unary_and_globals(graph)
     holds(graph.keep(keep), graph, ignored(graph, keep))
     nothing = holds(graph, graph, [])
     assert nothing.bound == nothing.loose == 0.0
+    if name in lists.with_globals():
+        refused(ModelError, "global", ignored, graph, seeds.unary(graph))
 
 
 # ------------------------------------------------------------------ all that a result promises
@@ -514,14 +516,8 @@ def test_a_constant_that_is_ignored_leaves_nothing_behind():
     drawn.table([0, 1], [[0.3, 0], [0, 0.2]])
     none = np.zeros(2, bool)
     for solver in (Exact(), MeanField(), Components(MeanField())):
-        for refreshes in (0, 2):
-            result = infer(
-                drawn.graph,
-                MinJoint(10.0),
-                solver,
-                recipe=Compensated(refreshes=refreshes),
-                seed=none,
-            )
+        for recipe in (Compensated(refreshes=0), Compensated(refreshes=2)):
+            result = infer(drawn.graph, MinJoint(10.0), solver, recipe=recipe, seed=none)
             keeps_its_word(result, drawn)
             assert result.log_z_full_kind is LogZ.LOWER
             assert result.log_z_full == pytest.approx(-3.48, abs=0.02)
@@ -591,3 +587,67 @@ def test_log_z_of_the_full_model_is_an_estimate_only_where_something_supports_it
     gibbs = infer(weak, MinJoint(0.01), Gibbs(n_sweeps=20))
     assert gibbs.log_z_full_kind is LogZ.NONE
     assert "gives none" in gibbs.no_log_z_full
+
+
+# ------------------------------------------------------------------ with certified intervals
+
+STRIP = FactorGraph.grid(8 * np.random.default_rng(0).normal(size=(4, 30)), coupling=1.0)
+
+
+@given(
+    models.binary_graphs(max_variables=5, scale=2.0),
+    st.integers(0, 5),
+    st.sampled_from([Exact(), BeliefPropagation(max_iters=2), MeanField()]),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=draws(60), deadline=None)
+def test_no_answer_is_further_off(graph, m, solver, compensate, iterate) -> None:
+    """Whatever was left out and whoever solved it: the interval holds the solver's error, too."""
+    run = relax if iterate else infer
+    recipe = Compensated(refreshes=0) if compensate else Paper()
+    recipe = Iterated(compensate=compensate) if iterate else recipe
+    result = run(graph, MinDivergence(m), solver, recipe=recipe)
+    assert result.intervals is result.interval is None
+    sure = result.certified(60.0, work=20_000)
+    truth = naive.marginals(graph)
+    assert (sure.intervals.lo <= truth + 1e-12).all()
+    assert (truth <= sure.intervals.hi + 1e-12).all()
+    assert np.abs(sure.marginals.probs - truth).max(initial=0.0) <= sure.interval + 1e-12
+    assert sure.timings == result.timings, "intervals are not part of the method's time"
+
+
+def test_what_the_result_says() -> None:
+    result = infer(STRIP, MinJoint(0.05), Gibbs(n_sweeps=50, rng=0), certify=2.0)
+    content = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert content["reduction"]["interval"] == result.interval
+    assert content["intervals"]["intervals"]["x3"]["lo"] == result.intervals[3][:, 0].tolist()
+    assert "largest possible error" in result._repr_html_()
+    again = pickle.loads(pickle.dumps(result))
+    assert again.interval == result.interval
+    np.testing.assert_array_equal(again.intervals.lo, result.intervals.lo)
+    plain = infer(STRIP, MinJoint(0.05))
+    assert plain.to_dict()["intervals"] is None
+    assert "possible" not in plain._repr_html_()
+    soon = relax(STRIP, MinJoint(0.05), recipe=Iterated(time_limit=5.0), certify=2.0)
+    assert soon.interval < 0.05
+    assert infer(FactorGraph.empty([]), MinJoint(0.1), certify=1.0).interval == 0.0
+
+
+def test_candidates_that_are_never_built_are_refused() -> None:
+    side = np.zeros(4, dtype=np.int64)
+    seed = FactorGraph.pairwise([0.0, 0.5, 1.0, -3.0], [], [])
+    join = Join(side, side, 0.5, 0.5)
+    source = JoinTemplates([join], lambda _, scope: np.full(len(scope), 0.5))
+    refused(
+        RefusedError, r"minfer\.ground", infer, seed, MinJoint(1e-3), source=source, certify=1.0
+    )
+    lazy = infer(seed, MinJoint(0.01), source=source)
+    assert lazy.n_untouched > 0
+    refused(RefusedError, "never built", lazy.certified, 1.0)
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, "soon", True, float("nan")])
+def test_seconds_are_checked_first(seconds) -> None:
+    for run in (infer, relax):
+        refused(SettingsError, "certify", run, STRIP, MinJoint(0.05), certify=seconds)

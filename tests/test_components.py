@@ -95,13 +95,9 @@ def test_a_reduced_graph_falls_apart_and_its_parts_run_in_parallel():
     rng = np.random.default_rng(0)
     model = FactorGraph.grid(6 * rng.normal(size=(30, 30)), rng.normal(size=2 * 30 * 29))
     for options in ({}, {"recipe": Compensated()}):
-        whole = infer(model, MinJoint(0.02), BeliefPropagation(tol=1e-10), **options)
-        apart = infer(
-            model,
-            MinJoint(0.02),
-            Components(BeliefPropagation(tol=1e-10), workers=2, size=100),
-            **options,
-        )
+        solver = BeliefPropagation(tol=1e-10)
+        whole = infer(model, MinJoint(0.02), solver, **options)
+        apart = infer(model, MinJoint(0.02), Components(solver, workers=2, size=100), **options)
         assert "parts" in apart.marginals.note
         np.testing.assert_array_equal(apart.keep, whole.keep)
         np.testing.assert_allclose(apart.marginals.probs, whole.marginals.probs, atol=1e-9)
@@ -141,10 +137,8 @@ def test_reweighted_parts_have_the_weights_of_the_full_model(size):
     rng = np.random.default_rng(0)
     graph = FactorGraph.grid(0.1 * rng.normal(size=(6, 6)), 2.0, feature="equal")
     truth = Exact()(graph).probs
-    plain, apart = (
-        TreeReweighted(tol=1e-9),
-        Components(TreeReweighted(tol=1e-9), workers=2, size=size),
-    )
+    plain = TreeReweighted(tol=1e-9)
+    apart = Components(plain, workers=2, size=size)
     for objective in (MinJoint(np.inf), MinDivergence(12), MinDivergence(45)):
         options = {"recipe": Compensated()}
         expected = infer(graph, objective, plain, **options)

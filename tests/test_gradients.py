@@ -121,8 +121,18 @@ def test_cavities_that_are_not_kept_follow_from_messages(kind, monkeypatch):
     np.testing.assert_allclose(pull_back(lean, c).field, pull_back(m, c).field, rtol=0, atol=1e-7)
 
 
-def check_drawn(models, names, examples):
-    """Drawn models against differences; almost every fixed point must have a gradient."""
+@pytest.mark.drawn
+@pytest.mark.parametrize(
+    ("models", "names", "examples"),
+    [
+        (table_graphs(), ["bp", "bp-damped", "exact"], 60),
+        (binary_graphs(), ["bp", "trw"], 60),
+        (table_graphs(max_arity=2, max_states=4), ["trw"], 40),
+    ],
+    ids=["tables", "pairs", "reweighted"],
+)
+def test_of_drawn_models(models, names, examples):
+    """Against differences; almost every fixed point must have a gradient."""
     asked = found = 0
 
     @settings(max_examples=draws(examples), deadline=None)
@@ -147,20 +157,6 @@ def check_drawn(models, names, examples):
     check()
     assert asked >= draws(examples) // 2
     assert found >= SHARE * asked, f"{found} of {asked} adjoints have converged"
-
-
-@pytest.mark.drawn
-@pytest.mark.parametrize(
-    ("models", "names", "examples"),
-    [
-        (table_graphs(), ["bp", "bp-damped", "exact"], 60),
-        (binary_graphs(), ["bp", "trw"], 60),
-        (table_graphs(max_arity=2, max_states=4), ["trw"], 40),
-    ],
-    ids=["tables", "pairs", "reweighted"],
-)
-def test_of_drawn_models(models, names, examples):
-    check_drawn(models, names, examples)
 
 
 def test_states_next_to_impossible_have_a_gradient():

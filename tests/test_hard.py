@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -35,9 +36,11 @@ from minfer import (
 )
 from minfer.engine import elimination
 from minfer.engine.conditioning import condition
+from minfer.engine.message_state import MessageState
 from minfer.graph import grid_edges
 from minfer.kernels.compiling import jit as _jit
 from minfer.solvers import mean_field, portfolio
+from minfer.solvers.portfolio import Contender
 from minfer.solvers.propagation import iterate
 from minfer.solvers.windows import Rounds
 from oracle import lists, models
@@ -46,6 +49,14 @@ from refused import refused
 from test_beside import Compiler
 
 TWO_MODES = FactorGraph.grid(np.full((5, 5), 0.02), 3.0, feature="equal")
+SLOPE, STRONG = (
+    FactorGraph.grid(np.linspace(-1, 1, 9).reshape(3, 3), w, feature="equal") for w in (1.0, 4.0)
+)
+
+
+def choose(found, samples=None, soft=False):
+    """What a portfolio takes."""
+    return portfolio._choose(found, samples, soft)[0]
 
 
 def mixed_grid(n: int, strength: float, seed: int = 0) -> FactorGraph:
@@ -309,61 +320,45 @@ def test_belief_propagation_does_not_vouch_for_itself():
     moving = BeliefPropagation(max_iters=1)(graph)
     alone = Clamped(BeliefPropagation(max_iters=1), k=0, restarts=0)(graph)
     assert not moving.converged
-    found = [
-        portfolio.Contender("BeliefPropagation", moving),
-        portfolio.Contender("Clamped", alone),
-    ]
-    chosen, _ = portfolio._choose(found, None)
-    assert chosen.error_estimate == moving.error_estimate  # nothing is known
+    found = [Contender("BeliefPropagation", moving), Contender("Clamped", alone)]
+    assert choose(found).error_estimate == moving.error_estimate  # nothing is known
     tilted = BeliefPropagation()(graph.tilt(np.tile([0.0, 3.0], 9)))
-    found.append(
-        portfolio.Contender("JoinGraph(max_cells=8)", replace(tilted, status=moving.status))
-    )
-    chosen, _ = portfolio._choose(found, None)
-    assert chosen.error_estimate == max(
-        np.abs(tilted.probs - c.answer.probs).max() for c in found[:2]
-    )
+    found.append(Contender("JoinGraph(max_cells=8)", replace(tilted, status=moving.status)))
+    worst = max(np.abs(tilted.probs - c.answer.probs).max() for c in found[:2])
+    assert choose(found).error_estimate == worst
 
 
 def test_samples_do_not_outvote_a_united_message_passing_behind_zeros():
-    graph = FactorGraph.grid(np.linspace(-1, 1, 9).reshape(3, 3), 1.0, feature="equal")
-    settled = BeliefPropagation()(graph)
-    other = BeliefPropagation()(graph.tilt(np.tile([0.0, 1.0], 9)))
+    """Nor, if they are coarse, what converged, unless it is far off."""
+    settled = BeliefPropagation()(SLOPE)
+    other = BeliefPropagation()(SLOPE.tilt(np.tile([0.0, 1.0], 9)))
     drawn = portfolio.JudgedSamples(replace(settled, probs=other.probs), 1e-4, True)
-    found = [
-        portfolio.Contender(name, settled)
-        for name in ("BeliefPropagation", "JoinGraph(max_cells=16)", "JoinGraph(max_cells=64)")
-    ]
-    assert portfolio._choose(found, drawn, soft=False)[0].error_estimate > 0.05
-    assert np.array_equal(portfolio._choose(found, drawn, soft=False)[0].probs, settled.probs)
-    assert np.array_equal(portfolio._choose(found, drawn, soft=True)[0].probs, other.probs)
-    apart = [*found[:2], found[2]._replace(answer=other)]
-    assert np.array_equal(portfolio._choose(apart, drawn, soft=False)[0].probs, other.probs)
-
-
-def test_coarse_samples_outvote_what_converged_only_from_afar():
-    graph = FactorGraph.grid(np.linspace(-1, 1, 9).reshape(3, 3), 1.0, feature="equal")
-    settled = BeliefPropagation()(graph)
-    drawn = replace(settled, probs=BeliefPropagation()(graph.tilt(np.tile([0.0, 1.0], 9))).probs)
-    apart = float(np.abs(settled.probs - drawn.probs).mean())
-    found = [portfolio.Contender("BeliefPropagation", settled)]
-    for error, taken in ((apart / 3, settled), (apart / 9, drawn)):
+    names = "BeliefPropagation", "JoinGraph(max_cells=16)", "JoinGraph(max_cells=64)"
+    found = [Contender(name, settled) for name in names]
+    assert choose(found, drawn, soft=False).error_estimate > 0.05
+    assert np.array_equal(choose(found, drawn, soft=False).probs, settled.probs)
+    assert np.array_equal(choose(found, drawn, soft=True).probs, other.probs)
+    united = [*found[:2], found[2]._replace(answer=other)]
+    assert np.array_equal(choose(united, drawn, soft=False).probs, other.probs)
+    apart = float(np.abs(settled.probs - other.probs).mean())
+    moving = found[0]._replace(answer=replace(settled, status=Status.MAX_ITERS))
+    for one, error, taken in (
+        (found[0], apart / 3, settled),
+        (found[0], apart / 9, other),
+        (moving, apart / 3, other),
+    ):
         assert error > portfolio.COARSE
-        chosen, _ = portfolio._choose(found, portfolio.JudgedSamples(drawn, error, True))
+        chosen = choose([one], drawn._replace(error=error))
         assert np.array_equal(chosen.probs, taken.probs)
-    moving = [found[0]._replace(answer=replace(settled, status=Status.MAX_ITERS))]
-    chosen, _ = portfolio._choose(moving, portfolio.JudgedSamples(drawn, apart / 3, True))
-    assert np.array_equal(chosen.probs, drawn.probs)
 
 
 def test_a_join_graph_that_still_moves_far_yields_to_belief_propagation_at_rest():
-    graph = FactorGraph.grid(np.linspace(-1, 1, 9).reshape(3, 3), 4.0, feature="equal")
-    rest = portfolio.Contender("BeliefPropagation", BeliefPropagation(damping=0.5)(graph))
-    moving = BeliefPropagation(max_iters=1)(graph)
+    rest = Contender("BeliefPropagation", BeliefPropagation(damping=0.5)(STRONG))
+    moving = BeliefPropagation(max_iters=1)(STRONG)
 
     def join(last):
         answer = replace(moving, residuals=np.array([0.5, last]))
-        return portfolio.Contender("JoinGraph(max_cells=8)", answer)
+        return Contender("JoinGraph(max_cells=8)", answer)
 
     assert portfolio._best([rest, join(0.1)]) is rest
     near = join(0.01)
@@ -373,14 +368,12 @@ def test_a_join_graph_that_still_moves_far_yields_to_belief_propagation_at_rest(
 
 
 def test_samples_without_round_trips_serve_where_a_soft_model_has_nothing_better():
-    graph = FactorGraph.grid(np.linspace(-1, 1, 9).reshape(3, 3), 4.0, feature="equal")
-    moving = BeliefPropagation(max_iters=1)(graph)
-    settled = BeliefPropagation(damping=0.5)(graph)
-    assert settled.converged
-    assert not moving.converged
-    drawn = Tempering(n_sweeps=50)(graph)
+    moving = BeliefPropagation(max_iters=1)(STRONG)
+    settled = BeliefPropagation(damping=0.5)(STRONG)
+    assert settled.converged > moving.converged
+    drawn = Tempering(n_sweeps=50)(STRONG)
     samples = portfolio.JudgedSamples(drawn, 0.02, False)
-    candidate = portfolio.Contender("BeliefPropagation", moving)
+    candidate = Contender("BeliefPropagation", moving)
     chosen, why = portfolio._choose([candidate], samples, soft=True)
     assert "no other vouches for itself" in why
     assert np.array_equal(chosen.probs, drawn.probs)
@@ -388,8 +381,7 @@ def test_samples_without_round_trips_serve_where_a_soft_model_has_nothing_better
     vague = samples._replace(error=1.0)
     at_rest = candidate._replace(answer=settled)
     for found, soft in ((candidate, True), (candidate, False), (at_rest, True)):
-        chosen, _ = portfolio._choose([found], vague, soft)
-        assert np.array_equal(chosen.probs, found.answer.probs)
+        assert np.array_equal(choose([found], vague, soft).probs, found.answer.probs)
 
 
 def test_a_seed_of_tempering_gives_the_same_bits_whatever_the_clock_says(monkeypatch):
@@ -405,10 +397,8 @@ def test_contradictions_are_found_or_refused():
     no = FactorGraph.from_tables([2, 2], [[0, 1], [0, 1]],
                                  [[[0.0, -np.inf], [-np.inf, -np.inf]],
                                   [[-np.inf, 0.0], [0.0, 0.0]]])  # fmt: skip
-    with pytest.raises(ContradictionError):
-        JoinGraph()(no)
-    with pytest.raises(ContradictionError):
-        StructuredMeanField()(no)
+    refused(ContradictionError, "", JoinGraph(), no)
+    refused(ContradictionError, "", StructuredMeanField(), no)
     with pytest.raises((ContradictionError, RefusedError)):
         Tempering(n_sweeps=20)(no)
 
@@ -585,12 +575,154 @@ def test_windows_that_never_left_belief_propagation_do_not_vouch_for_it():
     rounds.until(np.inf)
     windows = rounds.answer(0.0)
     assert np.abs(windows.probs - bp.probs).max() < 0.005
-    found = [portfolio.Contender("BeliefPropagation", bp), portfolio.Contender("Windows", windows)]
-    chosen, _ = portfolio._choose(found, None)
+    found = [Contender("BeliefPropagation", bp), Contender("Windows", windows)]
+    chosen = choose(found)
     assert np.abs(chosen.probs - Exact()(TWO_MODES).probs).max() > 0.3
     assert chosen.error_estimate is None, "nothing is known of it"
-    clamped = portfolio.Contender("Clamped", Clamped(k=1)(TWO_MODES))
-    chosen, _ = portfolio._choose([*found, clamped], None)
-    assert chosen.error_estimate > 0.3
+    clamped = Contender("Clamped", Clamped(k=1)(TWO_MODES))
+    assert choose([*found, clamped]).error_estimate > 0.3
     without_loops = portfolio._Windows(TWO_MODES, condition(TWO_MODES), 4.0, bp)
     assert without_loops.until(np.inf) == []
+
+
+# ------------------------------------------------------------------ windows
+
+GRAPHS = {**lists.graphs(), **lists.higher_order(), **lists.logical(), **lists.with_globals()}
+
+
+def rounds(graph: FactorGraph, **settings) -> Rounds | None:
+    """Windows, even where all of the model fits into one or belief propagation is exact."""
+    first = BeliefPropagation(tol=1e-10, damping=0.3, max_iters=5000)(graph)
+    if not isinstance(first.state, MessageState):
+        return None
+    made = Rounds(Windows(**settings), graph, condition(graph), first)
+    made.until(math.inf)
+    return made
+
+
+#: Of windows that hold some loops of a grid of nine by nine, and not all of it.
+SMALL = 2**8
+
+
+def spins(n: int, strength: float, seed: int = 0) -> FactorGraph:
+    rng = np.random.default_rng(seed)
+    field = 0.5 * rng.normal(size=(n, n))
+    return FactorGraph.grid(field, strength * rng.normal(size=2 * n * (n - 1)), feature="equal")
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_window_over_everything_is_exact_and_of_one_variable_belief_propagation(name):
+    graph = GRAPHS[name]
+    whole, single = (rounds(graph, max_cells=n, core=k) for n, k in ((2**20, 3), (1, 1)))
+    if whole is None or single is None:
+        return
+    np.testing.assert_allclose(single.probs, single.first.probs, atol=1e-9)
+    if not any(g.form == "messages" for g in whole.model.groups):  # these are always cut
+        np.testing.assert_allclose(whole.probs, naive.marginals(graph), atol=1e-9)
+
+
+@given(models.drawn_tables(max_variables=7, tree=True))
+@hsettings(max_examples=draws(80), deadline=None)
+def test_on_a_tree_every_window_is_exact(drawn):
+    graph = drawn.graph()
+    if naive.log_z(graph) == -math.inf:
+        return
+    for cells in (4, 16, 64):
+        made = rounds(graph, max_cells=cells, core=1)
+        if made is not None:
+            np.testing.assert_allclose(made.probs, naive.marginals(graph), atol=1e-7)
+
+
+@given(models.drawn_tables(max_variables=6))
+@hsettings(max_examples=draws(120), deadline=None)
+def test_drawn_windows_are_distributions_that_keep_sound_zeros(drawn):
+    graph = drawn.graph()
+    if naive.log_z(graph) == -math.inf:
+        return
+    truth = naive.marginals(graph)
+    for settings in ({"max_cells": 8, "core": 1}, {"max_cells": 32, "core": 4}):
+        m = Windows(**settings)(graph)
+        sums = np.add.reduceat(m.probs, graph.offsets[:-1]) if graph.n_variables else np.ones(0)
+        np.testing.assert_allclose(sums, 1.0, atol=1e-9)
+        fixed = np.repeat(condition(graph).fixed >= 0, graph.n_states)
+        np.testing.assert_allclose(m.probs[fixed], truth[fixed], atol=1e-9)
+        if m.status is Status.EXACT:
+            np.testing.assert_allclose(m.probs, truth, atol=1e-7)
+
+
+def test_gone_on_with_it_is_the_same():
+    graph = spins(9, 2.0)
+    at_once = rounds(graph, max_cells=SMALL)
+    assert at_once is not None
+    pieces = Rounds(at_once.settings, graph, at_once.model, at_once.first)
+    for _ in range(10_000):
+        if pieces.finished:
+            break
+        pieces.took = 0.0
+        before = len(pieces.todo), len(pieces.left), pieces.cells
+        core = pieces.take() if pieces.todo else None
+        if core is None:
+            pieces.until(-math.inf)  # begins no round that it cannot finish
+            assert (len(pieces.todo), len(pieces.left), pieces.cells) == before
+            pieces.until(math.inf)
+        else:
+            pieces._answer(core)
+    np.testing.assert_array_equal(pieces.probs, at_once.probs)
+
+
+def test_what_it_says():
+    graph = spins(9, 2.0)
+    m = Windows(max_cells=SMALL)(graph)
+    assert "windows of up to" in m.note
+    assert m.error_estimate is not None
+    assert 0.0 <= m.error_estimate <= 1.0
+    pair = int(np.flatnonzero(graph.arity == 2)[0])
+    first, second = graph.scope(pair).tolist()
+    np.testing.assert_allclose(m.factor(pair).sum(axis=1), m[first], atol=1e-6)
+    np.testing.assert_allclose(m.factor(pair).sum(axis=0), m[second], atol=1e-6)
+    for settings in ({"time_limit": 1e-3}, {"time_limit": 0.5, "max_cells": 2**60}):
+        assert Windows(**settings)(spins(40, 2.0)).status is Status.TIME_LIMIT
+    assert Windows()(spins(4, 1.0)).status is Status.EXACT
+    refused(SettingsError, "max_cells", Windows, max_cells=0)
+    cut = Windows(max_cells=SMALL, max_iters=3)(graph)  # of belief propagation
+    assert (cut.status, cut.iterations) == (Status.MAX_ITERS, 3)
+    assert "after 3 iterations" in cut.advice
+
+
+def test_cores_are_made_as_they_are_needed():
+    graph = spins(60, 1.0)
+    made = Rounds(Windows(), graph, condition(graph), BeliefPropagation(max_iters=1)(graph))
+    assert made.n_cores == 1
+    assert not made.until(-math.inf)
+    assert made.n_cores == 1
+    assert not made.finished
+    assert "no window was finished in time" in made.answer(0.0).note
+    made.take()
+    assert made.n_cores == 2
+
+
+def test_windows_without_a_loop_are_no_answer():
+    """20 states: a loop has more cells than the first round allows, and is tried again."""
+    rng = np.random.default_rng(0)
+    at = np.arange(12).reshape(3, 4)
+    pairs = [*zip(at[:, :-1].ravel(), at[:, 1:].ravel()), *zip(at[:-1].ravel(), at[1:].ravel())]
+    graph = FactorGraph.empty([20] * 12).add_potts(pairs, [4.0] * len(pairs))
+    graph = graph.add_tables([[v] for v in range(12)], rng.normal(size=(12, 20)))
+    m = Windows(max_cells=2**12)(graph)
+    assert "no window holds a loop" in m.note
+    assert m.error_estimate == 1.0
+    larger = Windows(max_cells=2**17)(graph)
+    assert 1e-4 < larger.error_estimate < 1.0
+    truth = Exact()(graph).probs
+    assert np.abs(larger.probs - truth).mean() < np.abs(m.probs - truth).mean()
+
+
+def test_what_is_beside_loops_is_known():
+    """A variable without a factor, and a tree."""
+    grid, small = spins(9, 2.0), Windows(max_cells=SMALL)
+    scopes = [grid.scope(i).tolist() for i in range(grid.n_factors)]
+    tables = [grid.log_table(i) for i in range(grid.n_factors)]
+    alone = FactorGraph.from_tables([2] * 82, scopes, tables)
+    assert small(alone).error_estimate == pytest.approx(small(grid).error_estimate)
+    tree = FactorGraph.from_tables([2] * 83, [*scopes, [81, 82]], [*tables, np.eye(2)])
+    assert max(small(grid).error_estimate, small(tree).error_estimate) < 1.0

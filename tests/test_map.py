@@ -69,17 +69,15 @@ def test_cuts_and_roof_duality_against_all_assignments(seed):
     assert (best[:, x >= 0] == x[x >= 0]).all(axis=1).any()
 
 
-def test_balanced_means_no_cycle_with_an_odd_number_of_negative_prices():
+def test_cuts_by_hand():
+    # balanced: no cycle with an odd number of negative prices
     ring = np.array([[0, 1], [1, 2], [0, 2]])
     odd = Ising(0.0, np.zeros(3), ring, np.array([1.0, 1.0, -1.0]), 0.0)
     assert odd.flips() is None
     even = Ising(0.0, np.zeros(3), ring, np.array([-1.0, 1.0, -1.0]), 0.0)
     flip = even.flips()
     assert (flip[ring[:, 0]] != flip[ring[:, 1]]).tolist() == [True, False, True]
-
-
-def test_capacities_beyond_32_bits_are_exact():
-    # the best cut hangs on the last of some fifty bits
+    # capacities beyond 32 bits are exact: the best cut hangs on the last of some fifty
     unary, price = np.array([1.0 + 2.0**-50, -1.0]), np.array([5.0])
     x, bound = best_cut(unary, np.array([[0, 1]]), price)
     assert x.tolist() == [1, 1]
@@ -136,12 +134,6 @@ def frustrated(seed=0, n=14, strength=2.0):
     return FactorGraph.grid(rng.normal(size=(n, n)), strength * rng.normal(size=2 * n * (n - 1)))
 
 
-def test_a_flow_that_would_outlast_the_limit_is_left_out():
-    best = minfer.mpe(frustrated(n=100), time_limit=0.2)
-    assert best.steps[0].startswith("no roof duality, which needs about 0.79 s")
-    assert best.log_score < best.upper < math.inf
-
-
 def test_no_assignment_is_below_the_floor():
     tables = [np.array([[-2.0, 1.0], [-np.inf, 3.0]]), np.array([[0.5, 4.0], [1.0, 2.0]])]
     g = FactorGraph.from_tables([2, 2, 2], [[0, 1], [1, 2]], tables)
@@ -167,9 +159,14 @@ def test_a_frustrated_grid_has_score_bound_and_status():
         assert again.gap == pytest.approx(best.gap, abs=5.0)
 
 
-def test_a_gap_that_is_allowed_ends_the_search():
-    g = frustrated()
-    best = minfer.mpe(g, max_gib=1e-6, gap=1e6)
+def test_an_allowed_gap_and_the_clock_end_the_search():
+    best = minfer.mpe(frustrated(n=30), max_gib=1e-6, time_limit=1e-6)
+    assert best.status == "time limit"
+    assert best.log_score <= best.upper < math.inf
+    flow = minfer.mpe(frustrated(n=100), time_limit=0.2)  # which would outlast the limit
+    assert flow.steps[0].startswith("no roof duality, which needs about 0.79 s")
+    assert flow.log_score < flow.upper < math.inf
+    best = minfer.mpe(frustrated(), max_gib=1e-6, gap=1e6)
     assert best.status == "within gap"
     assert not best.proven
     assert best.gap <= 1e6
@@ -201,12 +198,6 @@ def test_walks_begin_at_drawn_assignments_too():
     assert found.x.tolist() == search(condition(g)).x.tolist()
     assert "parallel tempering" in found.steps
     assert found.score == pytest.approx(minfer.mpe(g).log_score)
-
-
-def test_the_clock_ends_the_search():
-    best = minfer.mpe(frustrated(n=30), max_gib=1e-6, time_limit=1e-6)
-    assert best.status == "time limit"
-    assert best.log_score <= best.upper < math.inf
 
 
 def test_what_a_search_does_not_do():

@@ -71,11 +71,8 @@ def test_zero_fields_hide_nothing(schedule):
 
 
 def test_damping_hides_nothing():
-    right(
-        BeliefPropagation(damping=0.3)(
-            FactorGraph.pairwise([-7, 18.9], [[0, 1]], [8.2], feature="equal")
-        )
-    )
+    pair = FactorGraph.pairwise([-7, 18.9], [[0, 1]], [8.2], feature="equal")
+    right(BeliefPropagation(damping=0.3)(pair))
     edges = [[1, 0], [2, 0], [3, 0], [3, 2]]
     graph = FactorGraph.pairwise([34.1, 7.8, 11.8, -24.5], edges, 20.8, feature="and")
     for max_iters in (1, 2, 3, 10, 1000):  # it said 106.68
@@ -84,16 +81,18 @@ def test_damping_hides_nothing():
         assert bound.log_z >= naive.log_z(graph)
 
 
+def star(leaves: int, weight: float) -> FactorGraph:
+    """A hub whose leaves pull at it a little each."""
+    edges = [[0, v] for v in range(1, leaves + 1)]
+    return FactorGraph.pairwise(np.r_[0.0, np.full(leaves, 3e-3)], edges, weight, feature="equal")
+
+
 @pytest.mark.parametrize(
     "solver", [BeliefPropagation(tol=1e-3), TreeReweighted(tol=1e-3)], ids=repr
 )
 def test_tiny_pulls_that_add_up(solver):
     """A hub with 2,000 leaves, each within the tolerance: p(hub) is 0.98, not 0.5."""
-    leaves = 2000
-    fields = np.r_[0.0, np.full(leaves, 3e-3)]
-    hub = FactorGraph.pairwise(
-        fields, [[0, v] for v in range(1, leaves + 1)], 10.0, feature="equal"
-    )
+    leaves, hub = 2000, star(2000, 10.0)
     answer = solver(hub)
     on = leaves * np.logaddexp(10.0 + 3e-3, 0.0)
     off = leaves * np.logaddexp(10.0, 3e-3)
@@ -175,11 +174,7 @@ def test_what_further_iteration_would_move_is_estimated():
 
 def test_mean_field_settles_in_both_directions():
     """Leaves that move within the tolerance move their hub further on the way back."""
-    leaves = 200
-    fields = np.r_[0.0, np.full(leaves, 3e-3)]
-    hub = FactorGraph.pairwise(
-        fields, [[0, v] for v in range(1, leaves + 1)], 0.05, feature="equal"
-    )
+    hub = star(200, 0.05)
     answer = MeanField(tol=1e-3)(hub)
     further = MeanField(tol=1e-12)(hub)
     assert answer.converged
@@ -276,10 +271,8 @@ def _extreme(number: int) -> tuple[FactorGraph, list[np.ndarray], list[tuple]]:
     pairs = []
     for _ in range(int(rng.integers(2, 8))):
         i, j = (int(v) for v in rng.choice(n, 2, replace=False))
-        weight, far = (
-            float(rng.normal() * rng.choice([5.0, 60.0, 1e3])),
-            int(rng.integers(1, K + 2)),
-        )
+        weight = float(rng.normal() * rng.choice([5.0, 60.0, 1e3]))
+        far = int(rng.integers(1, K + 2))
         hard = rng.random() < 0.3
         if rng.random() < 0.3:
             graph = graph.add_potts([[i, j]], np.inf if hard else weight)

@@ -93,7 +93,7 @@ def test_covaried_derivatives_are_slopes_of_networks(seed):
     assert found.covaried[i][cell] == pytest.approx(slope, abs=1e-4 * max(1, abs(slope)))
 
 
-def test_sensitivity_speaks_names():
+def test_they_speak_names():
     found = minfer.sensitivity(sprinkler(), "rain", "yes", {"wet": "yes"})
     first = found.largest(1)[0]
     assert first.variable in ("rain", "sprinkler", "wet")
@@ -102,6 +102,13 @@ def test_sensitivity_speaks_names():
     assert "P(rain=yes)" in repr(found)
     assert found.to_dict(3)["largest"][0]["variable"] == first.variable
     assert np.abs(found["count"]).max() < 1e-12  # barren: its rows sum to one whatever they are
+    found = minfer.influence(sprinkler(), "rain", {"wet": "yes", "count": 2}, state="yes")
+    assert "wet=yes" in str(found)
+    assert found.to_dict()["state"] == "yes"
+    found = minfer.information(sprinkler(), "rain", {"sprinkler": "off"}, ["wet", "count"])
+    assert [row.variable for row in found.rows] == ["wet", "count"]
+    assert found["wet"].share > found["count"].share
+    assert "wet would tell" in str(found)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -127,12 +134,6 @@ def test_influence_is_leaving_out_and_taking_alone(seed):
         if 0 < p[s] < 1:
             want = math.log(p[s] / (1 - p[s])) - math.log(q[s] / (1 - q[s]))
             assert row.log_odds == pytest.approx(want, abs=1e-8)
-
-
-def test_influence_speaks_names():
-    found = minfer.influence(sprinkler(), "rain", {"wet": "yes", "count": 2}, state="yes")
-    assert "wet=yes" in str(found)
-    assert found.to_dict()["state"] == "yes"
 
 
 @pytest.mark.parametrize(("kind", "seed"), CASES)
@@ -164,13 +165,6 @@ def test_mutual_information(kind, seed):
     assert tells == sorted(tells, reverse=True)
 
 
-def test_information_speaks_names():
-    found = minfer.information(sprinkler(), "rain", {"sprinkler": "off"}, ["wet", "count"])
-    assert [row.variable for row in found.rows] == ["wet", "count"]
-    assert found["wet"].share > found["count"].share
-    assert "wet would tell" in str(found)
-
-
 def test_what_is_refused():
     g, rain = sprinkler(), {"rain": "yes"}
     loose = FactorGraph.from_tables([2, 2], [[0, 1]], [np.zeros((2, 2))])
@@ -197,6 +191,4 @@ def test_what_is_printed_says_its_unit_and_each_thing_once():
     rows = [line.split(" for P(")[1] for line in lines[1:]]
     given = [row.split("=")[0] + row.partition(" | ")[2].partition(")")[0] for row in rows]
     given = [row for row in given if not row.startswith("count")]  # which has three states
-    assert len(set(given)) == len(
-        given
-    )  # of two states one: the other's is the same, but for the sign
+    assert len(set(given)) == len(given)  # of two states one: the other's has the other sign

@@ -274,8 +274,7 @@ def frustrated(rng: np.random.Generator) -> Draft:
 
 def grid(rng: np.random.Generator) -> Draft:
     """Small grids; attractive, mixed, with diagonals, or with holes of evidence."""
-    rows, columns = int(rng.integers(2, 4)), int(rng.integers(2, 5))
-    return _grid(rng, rows, columns)
+    return _grid(rng, int(rng.integers(2, 4)), int(rng.integers(2, 5)))
 
 
 def _grid(rng: np.random.Generator, rows: int, columns: int) -> Draft:
@@ -493,8 +492,6 @@ FAMILIES: tuple[Callable[[np.random.Generator], Draft], ...] = (
     tiny, ties, parallel, nothing, thin, rope, mixed_signs, states, tangle, trees,
 )  # fmt: skip
 LARGE = {"thin", "rope", "tangle"}
-
-
 SMALL = {f.__name__: f for f in FAMILIES if f.__name__ not in LARGE}
 
 
@@ -737,9 +734,7 @@ def loaded(name: str, folder: Path):
         cpt = bn.cpt(v)
         parents = [p for p in cpt.names if p != v]
         axes = list(reversed(cpt.names))
-        tables[v] = (
-            parents, cpt.toarray().transpose([axes.index(x) for x in [*parents, v]]),
-        )  # fmt: skip
+        tables[v] = parents, cpt.toarray().transpose([axes.index(x) for x in [*parents, v]])
     graph = FactorGraph.network({v: list(bn.variable(v).labels()) for v in names}, tables)
     for v in names:  # its tables sum to one only to some digits: the same numbers for both
         i = next(k for k in range(graph.n_factors) if graph.child(k) == graph.index(v))
@@ -765,9 +760,8 @@ class AsDrawn(NamedTuple):
 
     def graph(self) -> FactorGraph:
         states = np.array(self.n_states, dtype=np.int64)
-        return FactorGraph.from_tables(states, self.scopes, self.tables).with_evidence(
-            self.evidence
-        )
+        graph = FactorGraph.from_tables(states, self.scopes, self.tables)
+        return graph.with_evidence(self.evidence)
 
 
 @st.composite
@@ -816,12 +810,8 @@ def drawn_pairs(draw, max_variables=7, scale=None):
     density = draw(st.sampled_from([0.2, 0.5, 0.9]))
     edges = [[a, b] for a in range(n) for b in range(a) if rng.random() < density]
     edges = np.array(edges, dtype=np.int32).reshape(-1, 2)
-    return (
-        rng.normal(size=n) * spread,
-        edges,
-        rng.normal(size=len(edges)) * spread,
-        draw(st.sampled_from(["and", "equal", "or", "implies"])),
-    )
+    fields, weights = rng.normal(size=n) * spread, rng.normal(size=len(edges)) * spread
+    return fields, edges, weights, draw(st.sampled_from(["and", "equal", "or", "implies"]))
 
 
 def binary_graphs(**limits):

@@ -59,27 +59,15 @@ class Bounds:
             return np.zeros(0)
         return np.maximum.reduceat(self.hi - self.lo, self.graph._offsets[:-1])
 
-    def offer_odds(
-        self,
-        method: str,
-        variables: NDArray[np.int64],
-        lo: NDArray[np.float64],
-        hi: NDArray[np.float64],
-    ) -> None:
-        """Intervals of the odds p(1) / p(0) of different binary variables (n,), rigorous."""
+    def offer_odds(self, method: str, variables: NDArray, lo: NDArray, hi: NDArray) -> None:
+        """Intervals of the odds p(1) / p(0) of different binary variables (n,)."""
         low, high = probability_from_odds(lo, hi)
         with np.errstate(divide="ignore", over="ignore"):
             other_low, other_high = probability_from_odds(np.maximum(down(1 / hi), 0.0), up(1 / lo))
         ends = (np.stack(both, axis=1) for both in ((other_low, low), (other_high, high)))
         self.offer(method, variables, *ends)
 
-    def offer(
-        self,
-        method: str,
-        variables: NDArray[np.int64],
-        lo: NDArray[np.float64],
-        hi: NDArray[np.float64],
-    ) -> None:
+    def offer(self, method: str, variables: NDArray, lo: NDArray, hi: NDArray) -> None:
         """Intervals (n, S) of different variables with S states each, rigorous as they are."""
         if not len(variables):
             return
@@ -201,10 +189,8 @@ class Effort:
 class Refining(NamedTuple):
     """What a method is asked for: better intervals of the ``wanted`` (V,) variables.
 
-    ``budget`` is the work that may go into one variable, about; it doubles or quadruples from call
-    to call. What a method does depends on the model, the bounds and the budget alone, never on the
-    clock; it asks ``meter.go_on()`` between portions (or uses ``meter.each``), returns as soon as
-    that is false, and spends work as it is done.
+    ``budget`` is the work that may go into one variable, about; it quadruples from call to call.
+    What a method does depends on the model, the bounds and the budget alone.
     """
 
     local: LocalBounds
@@ -234,6 +220,7 @@ class Deepening(ABC):
     gradual = True
     portion: int  # variables at a time, at most
     first: float  # threshold
+    of_odds: bool  # whether intervals are of odds
 
     def __init__(self) -> None:
         self._of: LocalBounds | None = None
@@ -251,9 +238,6 @@ class Deepening(ABC):
         self, roots: NDArray[np.int64], budget: float, scratch: Any
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
         """Ends of the intervals of some variables with as many states, and the work."""
-
-    @abstractmethod
-    def _offer(self, bounds: Bounds, roots: NDArray, lo: NDArray, hi: NDArray) -> None: ...
 
     def refine(self, now: Refining) -> bool:
         from minfer.kernels.intervals.deepening import Depths
@@ -288,5 +272,5 @@ class Deepening(ABC):
 
         for part, (lo, hi, work) in meter.each(run, portions):
             meter.spend(work)
-            self._offer(bounds, part, lo, hi)
+            (bounds.offer_odds if self.of_odds else bounds.offer)(self.name, part, lo, hi)
         return bool((wanted & ~self._depths.done).any())

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Deepening, Refining
+from minfer.certified.bounds import Deepening, Refining
 from minfer.certified.local import LocalBounds, odds_ranges, ratios
 from minfer.certified.rounding import EXP, U, gamma, up
 from minfer.engine.layout import ends, join
@@ -57,7 +57,7 @@ _LEAST_LOG = -160.0
 class Boxes(Deepening):
     """Boxes of ratios up trees of walks, one for each variable, deeper with every call."""
 
-    name, portion, first = "boxes", 64, 1.0
+    name, portion, first, of_odds = "boxes", 64, 1.0, False
 
     def refine(self, now: Refining) -> bool:
         if now.local.pairs_only and now.local.n_variables > MOST_VARIABLES:
@@ -91,9 +91,6 @@ class Boxes(Deepening):
         low, high = np.empty(shape), np.empty(shape)
         work = kernel.boxes(roots, int(budget), self._depths, low, high, self._model, scratch)
         return low, high, work
-
-    def _offer(self, bounds: Bounds, roots: NDArray, lo: NDArray, hi: NDArray) -> None:
-        bounds.offer(self.name, roots, lo, hi)
 
 
 def prepare(local: LocalBounds, check: Callable[[], None] = lambda: None) -> kernel.BoxModel:
@@ -265,14 +262,10 @@ class _Slots:
             logs = np.where(finite, logs + slack, logs)
             logs[:, np.arange(s), np.arange(s)] = 0.0
             part: dict[str, Any] = {
-                "variable": scope[:, a],
-                "factor": self._n_factors + np.arange(n),
-                "n": s,
-                "joint": joint if fits else 0,
-                "logs": logs.reshape(n, -1),
-                "members": np.delete(scope, a, axis=1),
-                "pad": np.ones(n),
-            }
+                "variable": scope[:, a], "factor": self._n_factors + np.arange(n), "n": s,
+                "joint": joint if fits else 0, "logs": logs.reshape(n, -1),
+                "members": np.delete(scope, a, axis=1), "pad": np.ones(n),
+            }  # fmt: skip
             if fits:
                 part |= _weights(rows, error, arity)
             self._parts.append(part)

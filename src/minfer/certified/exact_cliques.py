@@ -55,7 +55,7 @@ MOST_CELLS, MOST_MESSAGES = 2.0**28, 2.0**25
 _SLACK = 16.0
 #: Variables that are planned together, at least.
 PACK = 2048
-#: Planning n variables takes about so many units times n squared (see ``_planning``).
+#: Planning n variables takes about so many units times n squared.
 PLANNING = 16.0
 #: Of more variables, all in one component, only what is nearly a tree is planned: it takes seconds.
 MOST_PLANNED = 200_000
@@ -74,9 +74,8 @@ MOST_ERROR = 0.01
 class CertifiedTables(NamedTuple):
     """The model of a :class:`LocalBounds` in tables. V variables, auxiliary ones behind its own.
 
-    Logical factors become tables, or chains of them; global factors are written out where that
-    fits. What cannot be is left out, and its variables are *opaque*: nothing can be said of a
-    region that has one inside. The logarithms are wrong by what rounding did to the sums they are.
+    What cannot be written so is left out, and its variables are *opaque*: nothing can be said of a
+    region that has one inside.
     """
 
     flat: Flat
@@ -176,8 +175,6 @@ class Whole:
         self._packs = kept
         return any(not p.over for p in kept)
 
-    # ------------------------------------------------------------------ packs
-
     def _prepare(self, local: LocalBounds, meter: Effort) -> None:
         self._local = local
         grid = find_grid(local)
@@ -218,7 +215,7 @@ class Whole:
         if not n_wanted or 2 * len(pack.variables) > allowed:
             return []
         if pack.tree is None:
-            cost = _planning(len(pack.variables))
+            cost = PLANNING * len(pack.variables) * min(len(pack.variables), PACK)
             worth = budget * n_wanted >= cost * (4.0 if pack.tried else 1 / 16)
             if not (pack.easy or (worth and len(pack.variables) <= MOST_PLANNED)):
                 return []
@@ -254,13 +251,11 @@ class Whole:
         pack.over = True
         p, roundings = found
         # of each component: its own cliques and its own logarithms
-        which = np.repeat(
-            np.arange(len(pack.components)), np.diff(self._by_variable[1])[pack.components]
-        )
+        n = len(pack.components)
+        which = np.repeat(np.arange(n), np.diff(self._by_variable[1])[pack.components])
         members = _members(*self._by_variable, pack.components)
         component = np.empty(len(pack.variables), dtype=np.int64)
         component[np.searchsorted(pack.variables, members)] = which
-        n = len(pack.components)
         count = np.bincount(component, roundings, minlength=n)
         error = np.bincount(component, t.error[pack.variables], minlength=n)
         spread = 1.02 * gamma(2 * count + 8) + 2.1 * error + 8 * U
@@ -275,11 +270,6 @@ class Whole:
             tiny = np.minimum(2 * TINY * factor[mine, None], 1.0)
             high = np.where((q > 0) & (q <= TINY), tiny, high)
             bounds.offer(self.name, pack.variables[mine], low, high)
-
-
-def _planning(n: int) -> float:
-    """What planning n variables costs, about."""
-    return PLANNING * n * min(n, PACK)
 
 
 def _sorted_by(label: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -297,10 +287,7 @@ def _members(
 def _marginals(
     part: Flat, tree: CliqueTree, meter: Effort
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Marginals (sum S,) and, where a variable is eliminated, its clique's share of roundings.
-
-    None where the meter stopped it.
-    """
+    """Marginals (sum S,), and roundings by the variable a clique eliminates; None: out of work."""
     n_states = len(part.field)
     inputs = lay_out_inputs(part, tree)
     inputs = inputs._replace(in_out=np.where(inputs.in_child >= 0, inputs.in_src, inputs.in_out))

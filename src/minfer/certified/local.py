@@ -43,8 +43,7 @@ def ratios(
     """D (n, S, S): D[s, q] = max_x log psi(s, x) / psi(q, x) over the others' states x, of tables.
 
     ``tables`` (n, cells) are logs. States x that allow neither s nor q say nothing; minus infinity
-    where all are such. Not rounded outwards: the numbers are differences of two entries. This takes
-    S times as long as there are cells: ``check``, called now and then, may raise.
+    where all are such. Not rounded outwards. ``check``, called now and then, may raise.
     """
     n, size = len(tables), shape[place]
     rows = np.moveaxis(tables.reshape(n, *shape), 1 + place, 1).reshape(n, size, -1)
@@ -61,10 +60,8 @@ def ratios(
 
 
 def odds_ranges(group: FactorGroup) -> NDArray[np.float64]:
-    """(F, A, 2): the least and the largest log-odds a factor can add at each end with two states.
-
-    Ends with other numbers of states have NaN. Infinite where nothing is known.
-    """
+    """(F, A, 2): the least and the largest log-odds a factor can add at each end with two states;
+    NaN at others. Infinite where nothing is known."""
     out = np.full((len(group), group.arity, 2), np.nan)
     two = [a for a, s in enumerate(group.shape) if s == 2]
     out[:, two] = [-np.inf, np.inf]
@@ -150,16 +147,9 @@ class LocalBounds:
         other[np.isnan(other).any(axis=1)] = [-np.inf, np.inf]  # one rules out what another may
         own = np.where(other.any(axis=1), slack, 0.0)  # nothing is exactly nothing
         ptr, nbr, weight = _merged(n, scopes, weights, errors)
-        return cls(
-            model,
-            binary,
-            slack,
-            np.stack([down(theta - slack), up(theta + slack)], axis=1),
-            np.stack([other[:, 0] - own, other[:, 1] + own], axis=1),
-            ptr,
-            nbr,
-            weight,
-        )
+        fields = np.stack([down(theta - slack), up(theta + slack)], axis=1)
+        other = np.stack([other[:, 0] - own, other[:, 1] + own], axis=1)
+        return cls(model, binary, slack, fields, other, ptr, nbr, weight)
 
     @property
     def n_variables(self) -> int:

@@ -20,13 +20,11 @@ from minfer.factors.group import read_only
 from minfer.graph import FactorGraph
 from minfer.model.states import Probabilities
 from minfer.say.intervals import REFUTED
-from minfer.solvers.base import SHOWN, Given, Marginals
+from minfer.solvers.base import SHOWN, Given, Marginals, first_argmax
 from minfer.solvers.status import LogZ, Status
 
 #: What can have made an interval. The order is that of the codes.
 METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "range")
-
-
 #: Wider intervals are called vacuous.
 VACUOUS = 0.999
 
@@ -112,8 +110,6 @@ class Intervals:
         """Name and interval of every variable in turn."""
         return ((self.graph.name(v), self[v]) for v in range(self.graph.n_variables))
 
-    # ------------------------------------------------------------------ how good they are
-
     @property
     def width(self) -> NDArray[np.float64]:
         """The widest interval of each variable's states, shape (V,)."""
@@ -129,13 +125,8 @@ class Intervals:
         """Variables of which nothing is known: [0, 1] to within a thousandth, shape (V,)."""
         return self.width > VACUOUS
 
-    # ------------------------------------------------------------------ what they say
-
     def decided(self) -> NDArray[np.bool_]:
-        """Variables whose most probable state is certain, shape (V,).
-
-        One state's lower end is above every other's upper end.
-        """
+        """Variables of which one state's lower end is above all others' upper ends, shape (V,)."""
         if not len(self):
             return np.zeros(0, dtype=bool)
         starts, sizes = self.graph._offsets[:-1], self.graph._n_states
@@ -145,8 +136,6 @@ class Intervals:
 
     def states(self) -> NDArray[np.int64]:
         """The certain most probable state of each variable, -1 where undecided, shape (V,)."""
-        from minfer.solvers.base import first_argmax
-
         return np.where(self.decided(), first_argmax(self.lo, self.graph._offsets), -1)
 
     def refuted(self, marginals: Marginals, by: float = REFUTED) -> NDArray[np.bool_]:
@@ -163,8 +152,6 @@ class Intervals:
         least = np.maximum(np.maximum(self.lo - p, p - self.hi), 0.0)
         most = np.maximum(self.hi - p, p - self.lo)
         return self._most(least), self._most(most)
-
-    # ------------------------------------------------------------------ estimates made of them
 
     def midpoint(self) -> Marginals:
         """The middle of every interval (so scaled that they add up to one), as an estimate.
@@ -187,8 +174,6 @@ class Intervals:
         whole = np.repeat(self._sums(room), sizes)
         p = p + np.where(whole > 0, short * room / np.where(whole > 0, whole, 1.0), 0.0)
         return self._estimate(np.clip(p, self.lo, self.hi), f"{marginals.solver}, clipped")
-
-    # ------------------------------------------------------------------ writing
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON."""
@@ -232,8 +217,6 @@ class Intervals:
 
         about = repr(self)[len("Intervals(") : -1]
         return interval_table(self, None, SHOWN)._replace(conclusion=about).html("Intervals")
-
-    # ------------------------------------------------------------------ inside
 
     def _most(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.maximum.reduceat(values, self.graph._offsets[:-1]) if len(self) else np.zeros(0)

@@ -5,9 +5,8 @@ Level l stands for B_l = 64 * 4^l units of work for each variable that is still 
 little for its work in its last turn, compared with the best, sits out the next turn, then the next
 two, four, ..., and comes back at the level where it stopped, so that trying it again costs little;
 one that pays catches up at once. (Exact answers come all at once: there the level is always the
-search's.) Everything in this schedule depends on the model and on what was found, nothing on the
-clock or the limits: so a longer search passes through the same intervals and goes on, and more time
-never widens one.
+search's.) Nothing in this schedule depends on the clock or the limits: a longer search passes
+through the same intervals and goes on.
 """
 
 from __future__ import annotations
@@ -64,16 +63,11 @@ def all_methods() -> dict[str, tuple[Callable[[], BoundMethod], ...]]:
     """Every method by name, in the order of their turns."""
     from minfer.certified.boxes import Boxes
     from minfer.certified.exact_cliques import Whole
-    from minfer.certified.exact_frontier import Swept
-    from minfer.certified.monotone import Monotone
+    from minfer.certified.monotone import Monotone, Swept
     from minfer.certified.walks import Walks
 
-    return {
-        "exact": (Whole, Swept),
-        "walks": (Walks,),
-        "monotone": (Monotone,),
-        "boxes": (Boxes,),
-    }
+    exact = Whole, Swept
+    return {"exact": exact, "walks": (Walks,), "monotone": (Monotone,), "boxes": (Boxes,)}
 
 
 def applicable(model: Conditioned) -> list[str]:
@@ -176,7 +170,7 @@ def intervals(
         search.run([make() for n in chosen_methods for make in known[n]])
     except KeyboardInterrupt:
         meter.stopped = "interrupted"
-    return search.answer()
+    return replace(search._result(meter.stopped), satisfiable=search._satisfiable())
 
 
 @dataclass(eq=False)
@@ -191,22 +185,20 @@ class Turn:
     more: bool = True  # whether a larger budget could do more
 
 
+@dataclass(eq=False)
 class Search:
     """One search: the model, the bounds, the meter and the trace."""
 
-    def __init__(
-        self,
-        model: Conditioned,
-        asked: NDArray[np.bool_],
-        tol: float,
-        undecided: bool,
-        meter: Effort,
-        watch: Watcher | None = None,
-    ) -> None:
-        self.model, self.asked, self.tol, self.undecided = model, asked, tol, undecided
-        self.meter, self.watch = meter, watch
-        self.local = LocalBounds.of(model)
-        self.bounds = Bounds.vacuous(model.graph)
+    model: Conditioned
+    asked: NDArray[np.bool_]
+    tol: float
+    undecided: bool
+    meter: Effort
+    watch: Watcher | None
+
+    def __post_init__(self) -> None:
+        self.local = LocalBounds.of(self.model)
+        self.bounds = Bounds.vacuous(self.model.graph)
         self.trace: list[SearchStep] = []
 
     def begin(self) -> None:
@@ -293,16 +285,11 @@ class Search:
     def _note(self, name: str, level: int, before: NDArray[np.float64]) -> None:
         width = self.bounds.width
         asked = width[self.asked]
+        mean = float(asked.mean()) if len(asked) else 0.0
         step = SearchStep(
-            name,
-            level,
-            self.meter.work,
-            self.meter.seconds,
-            int((width < before).sum()),
-            float(asked.mean()) if len(asked) else 0.0,
-            float(asked.max()) if len(asked) else 0.0,
-            int(self._open().sum()),
-        )
+            name, level, self.meter.work, self.meter.seconds, int((width < before).sum()), mean,
+            float(asked.max(initial=0.0)), int(self._open().sum()),
+        )  # fmt: skip
         self.trace.append(step)
         if self.watch is not None:
             self.watch(step)
@@ -314,16 +301,12 @@ class Search:
             self.meter.seconds,
         )  # fmt: skip
 
-    def answer(self) -> Intervals:
-        """The intervals as they are."""
-        return replace(self._result(self.meter.stopped), satisfiable=self._satisfiable())
-
     def _satisfiable(self) -> bool:
         """Whether it is proven that the model allows some assignment.
 
-        It does without zeros, or where a network of conditional probabilities has no evidence. A
-        part with zeros does where exact inference went through it; and one assignment that is
-        allowed, such as that of the intervals' middles may be, is a proof for all of it.
+        It does without zeros, or where a network of conditional probabilities has no evidence; a
+        part with zeros does where exact inference went through it; and one that is allowed proves
+        it for all.
         """
         graph = self.model.graph
         if graph.directed and not np.isneginf(graph.field).any():

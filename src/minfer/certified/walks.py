@@ -40,7 +40,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.certified.bounds import Bounds, Deepening
+from minfer.certified.bounds import Deepening
 from minfer.certified.local import LocalBounds
 from minfer.certified.rounding import EXP, U, gamma, odds_from_log
 from minfer.kernels.intervals import walks as kernel
@@ -57,7 +57,7 @@ _WIDE = 2000.0  # stands for an infinite width
 class Walks(Deepening):
     """Trees of self-avoiding walks, one from each variable, deeper with every call."""
 
-    name, portion, first = "walks", 128, 0.3
+    name, portion, first, of_odds = "walks", 128, 0.3, True
 
     def _prepare(self, local: LocalBounds, check: Callable[[], None]) -> NDArray[np.bool_]:
         n = local.n_variables
@@ -83,9 +83,6 @@ class Walks(Deepening):
             roots, int(budget / VISIT), self._depths, lo, hi, self._graph, scratch
         )
         return lo, hi, VISIT * visits
-
-    def _offer(self, bounds: Bounds, roots: NDArray, lo: NDArray, hi: NDArray) -> None:
-        bounds.offer_odds(self.name, roots, lo, hi)
 
 
 def prepare(local: LocalBounds) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

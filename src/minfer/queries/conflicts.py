@@ -121,7 +121,7 @@ def possible(graph: FactorGraph, given: Mapping[int, int | NDArray[np.float64]])
     soft = {v: x for v, x in given.items() if isinstance(x, np.ndarray)}
     try:
         plan = plan_for(graph, (), tuple(sorted(hard)), tuple(sorted(soft)))
-        field = log_field(plan.graph, plan.place, soft)[None] if soft else None
+        field = log_field(plan.part.graph, plan.place, soft)[None] if soft else None
         return bool(plan.run(plan.row(hard), field)[1][0] > -np.inf)
     except ContradictionError:
         return False

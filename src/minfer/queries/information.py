@@ -125,7 +125,7 @@ def information(
     n = int(model._n_states[t])
     rows = np.repeat(plan.row(hard), n, axis=0)
     rows[:, plan.place[t]] = np.arange(n)
-    field = log_field(plan.graph, plan.place, soft)[None] if soft else None
+    field = log_field(plan.part.graph, plan.place, soft)[None] if soft else None
     probs, weight = plan.run(rows, field)
     top = weight.max()
     if top == -np.inf:

@@ -63,8 +63,7 @@ def edge_appearance(
 
     ``edges`` is (E, 2), integers, each row a pair of distinct variables. The result lies in the
     spanning tree polytope of every connected component: all entries are positive, a bridge has
-    exactly 1, and the sum over a component is its number of variables less one (to rounding; the
-    forests of one block are exact multiples of 1/K). The same input gives the same output.
+    exactly 1, and the sum over a component is its number of variables less one, to rounding.
 
     ``spanning-tree`` raises ``RefusedError`` where its arrays would exceed about 2 GB.
     """
@@ -80,18 +79,10 @@ def edge_appearance(
     start, members = spanning.group_by_block(block_of, len(sizes))
     rho = np.empty(len(pairs))
     exact = method == "spanning-tree"
-    left_out = spanning.resistances(
-        n_variables,
-        pairs,
-        start,
-        members,
-        sizes,
-        (np.inf, np.inf) if exact else _WORK_PER_EDGE,
-        _DENSE,
-        np.inf if exact else _WORK_FREE,
-        _ENTRIES_ASKED if exact else _ENTRIES_AUTO,
-        rho,
-    )
+    limits = ((np.inf, np.inf), _DENSE, np.inf, _ENTRIES_ASKED)
+    if not exact:
+        limits = (_WORK_PER_EDGE, _DENSE, _WORK_FREE, _ENTRIES_AUTO)
+    left_out = spanning.resistances(n_variables, pairs, start, members, sizes, *limits, rho)
     if left_out and exact:
         raise RefusedError(
             f"spanning-tree weights need too much memory for a block of {sizes.max()} variables: "

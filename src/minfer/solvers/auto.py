@@ -20,7 +20,7 @@ from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
 from minfer.solvers.exact import Exact, adds_up, count_assignments, solve, tabulated
-from minfer.solvers.preparable import Preparable
+from minfer.solvers.prepared import Preparable
 from minfer.solvers.status import LogZ
 
 if TYPE_CHECKING:
@@ -84,7 +84,14 @@ class Auto(Preparable):
             whose = ""
             on_a_forest = answer.converged and answer.log_z_kind is LogZ.EXACT
             if self.time_limit is not None and not on_a_forest:
-                answer, whose = self._improve(graph, answer, clock() - began)
+                left = self.time_limit - (clock() - began)
+                if left >= LEAST_LEFT:
+                    from minfer.solvers.portfolio import best_of
+
+                    most = self.exact_cells
+                    most = cheap_cells(condition(graph)) if most is None else most
+                    limits = clock() + left, self.time_limit, float(most)
+                    answer, whose = best_of(graph, answer, *limits)
             parts = [whose, why, f"BeliefPropagation {how}" if how else ""]
             if not whose:  # whose answer it is comes first, then what became of the others
                 parts = [f"BeliefPropagation: {why}", how]
@@ -138,17 +145,6 @@ class Auto(Preparable):
             return solve(Exact(), graph, model, tree, began, deadline), why
         except RefusedError:
             return None, "exact inference did not end within time_limit"
-
-    def _improve(self, graph: FactorGraph, first: Marginals, spent: float) -> tuple[Marginals, str]:
-        """The best answer in the time that is left, and what was run for it."""
-        from minfer.solvers.portfolio import best_of
-
-        assert self.time_limit is not None
-        left = self.time_limit - spent
-        if left < LEAST_LEFT:
-            return first, ""
-        cells = cheap_cells(condition(graph)) if self.exact_cells is None else self.exact_cells
-        return best_of(graph, first, clock() + left, self.time_limit, float(cells))
 
     def _left(self, began: float) -> float | None:
         if self.time_limit is None:

@@ -32,8 +32,9 @@ from minfer.model.states import Probabilities
 from minfer.solvers.status import LOST_RANGE, LogZ, Status
 
 if TYPE_CHECKING:
-    from minfer.graph import FactorGraph
+    from minfer.graph import Component, FactorGraph
     from minfer.model.joint import Joint
+    from minfer.solvers.pruning import PrunedPart
 
 _MAX_JOINT_BITS = 26.0  # of the cells of a product of marginals
 
@@ -64,17 +65,9 @@ def with_inner(solver: Any, change: Callable[[Any], Any]) -> Any:
     return solver if changed is inside else replace(solver, solver=changed)
 
 
-class Whence(Protocol):
-    """A part of a graph, as far as settings are concerned: what its numbers were in the whole."""
-
-    @property
-    def variables(self) -> NDArray[np.int64]: ...
-
-    @property
-    def factors(self) -> NDArray[np.int64]: ...
-
-
-def in_parts(solver: Solver, graph: FactorGraph, parts: Sequence[Whence]) -> list[Solver]:
+def in_parts(
+    solver: Solver, graph: FactorGraph, parts: Sequence[Component | PrunedPart]
+) -> list[Solver]:
     """The solver for each part: what it was told of variables and factors, in the part's numbers.
 
     A solver with such settings has a method ``_in_parts(graph, parts)`` of its own.
@@ -151,11 +144,7 @@ class Marginals:
 
     @classmethod
     def from_probs(
-        cls,
-        graph: FactorGraph,
-        probs: ArrayLike,
-        solver: Solver | str,
-        log_z: float = math.nan,
+        cls, graph: FactorGraph, probs: ArrayLike, solver: Solver | str, log_z: float = math.nan
     ) -> Marginals:
         """Wrap another library's marginals, flat (sum of states,), so that it can be a solver.
 
@@ -231,10 +220,7 @@ class Marginals:
 
     @property
     def _shown_error(self) -> float | None:
-        """:attr:`error_estimate` as it may be shown: None beside an answer that has not converged.
-
-        What such an answer is far from, nothing in it knows.
-        """
+        """:attr:`error_estimate` as it is shown: None beside an answer that has not converged."""
         known = self.converged and self.error_estimate != math.inf
         return self.error_estimate if known else None
 
@@ -293,17 +279,13 @@ class Marginals:
         many = np.where(many < 0, many + n, many)
         if not len(many):
             return np.zeros((0, 0))
-        self._check_one_shape(many)
+        if len({self.graph.groups[k].shape for k in np.unique(self.graph._where[0][many])}) > 1:
+            raise ModelError("factors: take factors of one shape, or m.factor(i) one by one")
         batch = getattr(self.state, "factors", None)
         joints = batch(many) if batch else None
         if joints is None:
             joints = np.array([self.factor(int(i)).ravel() for i in many])
         return joints
-
-    def _check_one_shape(self, factors: NDArray[np.int64]) -> None:
-        which = self.graph._where[0][factors]
-        if len({self.graph.groups[k].shape for k in np.unique(which)}) > 1:
-            raise ModelError("factors: take factors of one shape, or m.factor(i) one by one")
 
     def statistics(self) -> NDArray[np.float64]:
         """Expected statistics: E[d log p~ / d weight] of every weight, shape (n_weights,).

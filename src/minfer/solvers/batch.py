@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from minfer.solvers.base import Solver
     from minfer.solvers.prepared import Prepared
 
-
 #: What a row's code means.
 STATUSES: tuple[Status | None, ...] = (None, *Status)
 
@@ -137,18 +136,19 @@ class Rows:
         for what, values in (("field", more), ("weights", theta)):
             if values is None or not values.size:
                 continue
-            if np.isnan(values.max()):
-                raise ModelError(f"batch: there is a NaN among the numbers of {what}")
             top, low = values.max(), values.min()
-            if not (top < MAX_LOG and low > -MAX_LOG):
-                wrong = (np.abs(values) >= MAX_LOG) & (values != -np.inf)
-                if what == "weights":  # infinity makes some kinds hard
-                    wrong &= values != np.inf
-                if wrong.any():
-                    raise ModelError(
-                        f"batch: {what}: {values[wrong][0]} is too large; numbers must be within "
-                        "1e300, or minus infinity"
-                    )
+            if np.isnan(top):
+                raise ModelError(f"batch: there is a NaN among the numbers of {what}")
+            if top < MAX_LOG and low > -MAX_LOG:
+                continue
+            wrong = (np.abs(values) >= MAX_LOG) & (values != -np.inf)
+            if what == "weights":  # infinity makes some kinds hard
+                wrong &= values != np.inf
+            if wrong.any():
+                raise ModelError(
+                    f"batch: {what}: {values[wrong][0]} is too large; numbers must be within "
+                    "1e300, or minus infinity"
+                )
         given = {"evidence": known, "weights": theta, "field": more}
         sizes = {name: len(a) for name, a in given.items() if a is not None}
         if not sizes:
@@ -196,11 +196,8 @@ class Fields:
     def of(
         cls, model: Conditioned, graph: FactorGraph, rows: Rows, statistics: bool
     ) -> Fields | None:
-        """None where rows must be answered singly.
-
-        That is where weights, or ``statistics``, of the graph's own factors are wanted and these
-        have been sliced, or are not linear in their weights.
-        """
+        """None where rows must be answered singly: weights, or ``statistics``, of the graph's own
+        factors are wanted and these have been sliced, or are not linear in their weights."""
         if statistics and (
             model.has_fixed or not has_bases(graph) or any(g.form != "table" for g in graph.groups)
         ):
@@ -248,16 +245,10 @@ def weights_of(
 
 
 def expected(
-    graph: FactorGraph,
-    model: Conditioned,
-    probs: NDArray[np.float64],
-    joints: NDArray[np.float64],
+    graph: FactorGraph, model: Conditioned, probs: NDArray, joints: NDArray
 ) -> NDArray[np.float64]:
-    """Expected statistics (N, n_weights) of rows from their marginals and joints of all tables.
-
-    ``probs`` (N, sum S); ``joints`` are those of ``model.groups`` one after the other, with N rows.
-    Impossible rows have NaN in both.
-    """
+    """Expected statistics (N, n_weights) of rows from their marginals (N, sum S) and the joints of
+    ``model.groups`` one after the other, with N rows; NaN in impossible ones."""
     n = len(probs)
     flat = joints.reshape(n, -1)
     out = np.empty((n, int(graph.weight_offsets[-1])))
@@ -286,19 +277,11 @@ def with_singles(batch: Batch, run: Prepared, rows: Rows, which: NDArray[np.int6
     if not len(which):
         return batch
     some = one_by_one(run, rows.take(which), 1, batch.statistics is not None)
-    for mine, theirs in (
-        (batch.probs, some.probs),
-        (batch.log_z, some.log_z),
-        (batch.codes, some.codes),
-        (batch.iterations, some.iterations),
-        (batch.residuals, some.residuals),
-        (batch.statistics, some.statistics),
-    ):
-        if mine is not None:
-            mine[which] = theirs  # type: ignore[assignment]
-    kind = joint_kind({batch.log_z_kind, some.log_z_kind} if len(which) < len(batch) else
-                      {some.log_z_kind})  # fmt: skip
-    return replace(batch, log_z_kind=kind)
+    for name in ("probs", "log_z", "codes", "iterations", "residuals", "statistics"):
+        if (mine := getattr(batch, name)) is not None:
+            mine[which] = getattr(some, name)
+    kinds = {some.log_z_kind} | ({batch.log_z_kind} if len(which) < len(batch) else set())
+    return replace(batch, log_z_kind=joint_kind(kinds))
 
 
 def one_by_one(run: Prepared, rows: Rows, workers: int, statistics: bool) -> Batch:

@@ -17,13 +17,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from minfer.basics.checks import by_name, check_choice, check_settings
-from minfer.basics.limits import clock, start_clock
-from minfer.engine.conditioning import Conditioned, condition
+from minfer.basics.limits import clock
+from minfer.engine.conditioning import Conditioned
 from minfer.engine.message_state import wired
 from minfer.engine.wiring import Wired, wire
-from minfer.solvers.base import Marginals, check_start
-from minfer.solvers.independent import independent
-from minfer.solvers.propagation import SCHEDULES, propagate
+from minfer.solvers.base import Marginals
+from minfer.solvers.propagation import SCHEDULES, Propagating, propagate
 from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from minfer.graph import FactorGraph
-    from minfer.solvers.prepared import Prepared
 
 #: Of a second run where the first did not converge.
 RETRY_DAMPING = 0.5
@@ -41,7 +39,7 @@ FOR_FIRST, FOR_SECOND = 0.4, 0.3
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class BeliefPropagation:
+class BeliefPropagation(Propagating):
     """Sum-product belief propagation.
 
     Parameters
@@ -81,22 +79,6 @@ class BeliefPropagation:
         check_settings(self.max_iters, self.tol, self.damping, self.time_limit)
         check_choice("schedule", self.schedule, tuple(SCHEDULES))
 
-    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        begin = start_clock(self.time_limit)
-        model = condition(graph)
-        check_start(start)
-        if not model.groups:
-            return independent(model, self, begin)
-        mesh = self._wired(model, start)
-        assert mesh is not None
-        return self.propagate(graph, mesh, start, begin)
-
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
-        from minfer.solvers.prepared import PreparedPropagation
-
-        return PreparedPropagation(self, graph)
-
     def wired(self, model: Conditioned) -> Wired:
         """A model of this structure, laid out."""
         return wire(model)
@@ -124,8 +106,7 @@ def at_rest(
 ) -> tuple[Marginals, str]:
     """Belief propagation, once more with damping if it does not converge; and what was done.
 
-    Of two runs that do not, the one whose messages moved less in the end. Each has its share of
-    the time to the ``deadline`` (:func:`~minfer.basics.limits.clock`).
+    Of two runs that do not, the one whose messages moved less in the end.
     """
 
     def share(of_it: float) -> float | None:

@@ -11,17 +11,17 @@ and approximate inference", NIPS). Bounds stay bounds: a sum of lower (upper) bo
 one on Z, and from exact answers the mixture is exact.
 
 Which variables: the solver is run again from a few other starts, in the branch of the largest
-weight. Where these answers differ there are several modes, and the variable in which they differ
-the most, times its number of factors, is clamped next. Where they agree, it is the least certain
-one with many factors.
+weight. The variable in which these answers differ the most, times its number of factors, is clamped
+next; where they agree, it is the least certain one with many factors.
 """
 
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, is_dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,12 +31,12 @@ from minfer.basics.limits import clock, deadline_of, start_clock
 from minfer.basics.words import counted
 from minfer.engine.conditioning import condition
 from minfer.engine.support import lift
-from minfer.errors import ContradictionError, RefusedError
+from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.solvers.base import Marginals, Solver, check_start, normalised
 from minfer.solvers.batch import joint_kind
 from minfer.solvers.bp import RETRY_DAMPING, BeliefPropagation
 from minfer.solvers.components import _SEVERITY
-from minfer.solvers.preparable import Preparable
+from minfer.solvers.prepared import Preparable
 from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
@@ -101,11 +101,9 @@ class Clamped(Preparable):
         return _Mixture(self, graph, start).answer()
 
 
-@dataclass(frozen=True)
-class _Branch:
-    """One assignment of the clamped variables and its answer."""
+class _Branch(NamedTuple):
+    """One assignment of the clamped variables, as evidence, and its answer."""
 
-    states: tuple[int, ...]
     graph: FactorGraph
     answer: Marginals
 
@@ -129,7 +127,7 @@ class _Mixture:
                 f"Clamped: {first.solver} has no log Z to weigh its answers by; use one that has, "
                 "such as BeliefPropagation, TreeReweighted or JoinGraph"
             )
-        self.branches = [_Branch((), graph, first)]
+        self.branches = [_Branch(graph, first)]
         self.probs = self.mixed()
         self.moved: float | None = None
         self.cut_short = False
@@ -191,9 +189,7 @@ class _Mixture:
         return w / w.sum()
 
     def log_z(self) -> float:
-        z = np.array([b.answer.log_z for b in self.branches])
-        top = float(z.max())
-        return top if top == -math.inf else top + float(np.log(np.exp(z - top).sum()))
+        return float(np.logaddexp.reduce([b.answer.log_z for b in self.branches]))
 
     def _lost(self) -> RefusedError:
         return RefusedError(
@@ -220,8 +216,9 @@ class _Mixture:
         for _ in range(self.settings.restarts):
             if self.out_of_time:
                 break
-            other = self._elsewhere(heaviest)
-            if other is not None:
+            pushed = heaviest.graph.tilt(PUSH * self.rng.normal(size=len(self.probs)))
+            with suppress(ContradictionError, RefusedError):
+                other = self._solve(heaviest.graph, self.settings.solver(pushed, None))
                 differ = np.maximum(differ, np.abs(other.probs - heaviest.answer.probs))
         by_variable = np.maximum.reduceat(differ, off[:-1])
         if by_variable[able].max() < _AGREE:
@@ -229,16 +226,6 @@ class _Mixture:
             by_variable = np.add.reduceat(each, off[:-1])
         score = np.where(able, by_variable * np.log1p(self.degree), -1.0)
         return int(np.argmax(score))
-
-    def _elsewhere(self, branch: _Branch) -> Marginals | None:
-        """The branch's answer from a start that a random field has pushed away."""
-        graph = branch.graph
-        pushed = graph.tilt(PUSH * self.rng.normal(size=len(self.probs)))
-        solver: Any = self.settings.solver
-        try:
-            return self._solve(graph, solver(pushed, None))
-        except (ContradictionError, RefusedError):
-            return None
 
     def _clamp(self, v: int) -> bool:
         """Split every branch by variable v; False if time or the number of runs does not allow."""
@@ -262,16 +249,13 @@ class _Mixture:
             except ContradictionError:
                 continue
             if not math.isnan(found.log_z) and found.log_z > -math.inf:
-                new.append(_Branch((*branch.states, s), graph, found))
+                new.append(_Branch(graph, found))
             else:
                 lost += 1
         if not new and lost:
             raise self._lost()
         if not new:
-            raise ContradictionError(
-                "every assignment has probability zero: the model's zeros, or the model's zeros "
-                "and the evidence, contradict each other"
-            )
+            raise ContradictionError(NOTHING_POSSIBLE)
         self.branches = new
         self.clamped.append(v)
         before, self.probs = self.probs, self.mixed()

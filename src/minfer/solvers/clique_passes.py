@@ -39,10 +39,8 @@ _NO_SIZES = np.zeros(0, dtype=np.int64)
 
 
 def cheap_cells(model: Conditioned) -> int:
-    """Cells of all cliques up to which the exact answer is worth its time: about ten seconds.
-
-    Less on large models, where belief propagation and the search for an order both take a while.
-    """
+    """Cells of all cliques up to which the exact answer is worth its time: about ten seconds, less
+    on large models, where the search for an order takes a while."""
     return 2**29 if int((model.fixed < 0).sum()) <= 20_000 else 2**24
 
 
@@ -184,17 +182,11 @@ def pass_messages(
     return Passed(probs, log_z, normalised(tables, ends(sizes)))
 
 
-class Moved(NamedTuple):
-    """Derivatives along a direction."""
-
-    probs: NDArray[np.float64]  # (sum S,)
-    joints: NDArray[np.float64]  # of the tables' marginals, end to end, if asked for
-
-
 def pass_means(
     model: Conditioned, tree: CliqueTree, direction: NDArray[np.float64], joints: bool = False
-) -> Moved:
-    """How the marginals move when the field moves along a direction (sum S,), centred by them."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How the marginals, and those of the tables end to end, if asked for, move when the field
+    moves along a direction (sum S,), centred by them."""
     from minfer.kernels.cliques.streamed import collect_means, distribute_means
 
     found, _, sizes = _collected(model, tree, joints)
@@ -207,10 +199,9 @@ def pass_means(
     for first, stop in reversed(slices_of(tree)):
         distribute_means(inputs, first, stop, values, means, scale, out, moments)
     n_states = len(model.field)
-    starts = model.graph._offsets
-    probs = _balanced(moments[:n_states], out[:n_states], starts)
+    probs = _balanced(moments[:n_states], out[:n_states], model.graph._offsets)
     cut = slice(n_states, inputs.n_out)
-    return Moved(probs, _balanced(moments[cut], out[cut], ends(sizes)))
+    return probs, _balanced(moments[cut], out[cut], ends(sizes))
 
 
 def _balanced(

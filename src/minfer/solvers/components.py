@@ -2,14 +2,12 @@
 
 Variables in different components are independent, so with components C
 
-    p(x) = prod_C p_C(x_C),        log Z = sum_C log Z_C,
+    p(x) = prod_C p_C(x_C),        log Z = sum_C log Z_C.
 
-and an answer for the whole is the answers for the parts. A reduced graph is of this kind: what
-:func:`minfer.infer` keeps falls apart into many small components. They are packed, in order, into
-parts of at least ``size`` variables and factors, because a call of a solver costs more than a small
-component does; the packing does not depend on the number of workers, so neither do the answers.
-
-Workers are threads: kernels release the interpreter's lock, and nothing has to be copied.
+A reduced graph is of this kind: what :func:`minfer.infer` keeps falls apart into many small
+components. They are packed, in order, into parts of at least ``size`` variables and factors,
+because a call of a solver costs more than a small component does; the packing does not depend on
+the number of workers (threads), so neither do the answers.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from minfer.graph import Component, FactorGraph
 from minfer.solvers.base import Marginals, Solver, check_start, in_parts
 from minfer.solvers.batch import joint_kind
 from minfer.solvers.bp import BeliefPropagation
-from minfer.solvers.preparable import Preparable
+from minfer.solvers.prepared import Preparable
 from minfer.solvers.status import Status
 
 SIZE = 1 << 16
@@ -91,7 +89,23 @@ class Components(Preparable):
             return self._solve(solver, graph, part, first, began)
 
         answers = in_threads(solve, [*zip(solvers, parts, starts)], self.workers)
-        return self._joined(graph, labels, parts, answers, ready - began, began)
+        probs = np.empty(int(graph._offsets[-1]))
+        for here, answer in zip(_places(graph, labels, len(parts)), answers):
+            probs[here] = answer.probs
+        residuals = np.zeros(max(len(a.residuals) for a in answers))
+        for a in answers:
+            mine = residuals[: len(a.residuals)]
+            np.maximum(mine, a.residuals, out=mine)
+        errors = [a.error_estimate for a in answers if a.error_estimate is not None]
+        notes = {a.note for a in answers} - {""}
+        more = f"; {notes.pop()}" if len(notes) == 1 else ""
+        return Marginals(
+            graph, probs, self, max((a.status for a in answers), key=_SEVERITY.index),
+            joint_kind({a.log_z_kind for a in answers}), max(a.iterations for a in answers),
+            residuals, {"split": ready - began, "solve": clock() - ready},
+            max(errors, default=None), f"components in {len(parts):,} parts{more}",
+            Parts(labels, tuple(parts), tuple(answers)),
+        )  # fmt: skip
 
     def _parts(
         self, graph: FactorGraph, start: Marginals | None
@@ -117,13 +131,9 @@ class Components(Preparable):
             ]
         return parts, starts, labels
 
+    @staticmethod
     def _solve(
-        self,
-        solver: Any,
-        graph: FactorGraph,
-        part: Component,
-        start: Marginals | None,
-        began: float,
+        solver: Any, graph: FactorGraph, part: Component, start: Marginals | None, began: float
     ) -> Marginals:
         limit = getattr(solver, "time_limit", None)
         if limit is not None and is_dataclass(solver):
@@ -139,46 +149,10 @@ class Components(Preparable):
         solver(replace(part.graph, names=names), start)
         raise first
 
-    def _joined(
-        self,
-        graph: FactorGraph,
-        labels: NDArray[np.int64],
-        parts: list[Component],
-        answers: list[Marginals],
-        split: float,
-        began: float,
-    ) -> Marginals:
-        probs = np.empty(int(graph._offsets[-1]))
-        for here, answer in zip(_places(graph, labels, len(parts)), answers):
-            probs[here] = answer.probs
-        residuals = np.zeros(max(len(a.residuals) for a in answers))
-        for a in answers:
-            np.maximum(
-                residuals[: len(a.residuals)], a.residuals, out=residuals[: len(a.residuals)]
-            )
-        errors = [a.error_estimate for a in answers if a.error_estimate is not None]
-        notes = {a.note for a in answers} - {""}
-        more = f"; {notes.pop()}" if len(notes) == 1 else ""
-        return Marginals(
-            graph,
-            probs,
-            self,
-            max((a.status for a in answers), key=_SEVERITY.index),
-            joint_kind({a.log_z_kind for a in answers}),
-            max(a.iterations for a in answers),
-            residuals,
-            {"split": split, "solve": clock() - began - split},
-            max(errors, default=None),
-            f"components in {len(parts):,} parts{more}",
-            Parts(labels, tuple(parts), tuple(answers)),
-        )
-
 
 def pack(graph: FactorGraph, size: int) -> NDArray[np.int64]:
-    """The part of each variable (V,): consecutive components of ``size`` or more together.
-
-    The size of a component is its number of variables and of factors' ends.
-    """
+    """The part of each variable (V,): consecutive components that together have ``size`` or more
+    variables and ends of factors."""
     component = graph.component_labels().astype(np.int64)
     weight = np.bincount(component)
     for g in graph.groups:
@@ -201,13 +175,9 @@ def _places(graph: FactorGraph, labels: NDArray[np.int64], n: int) -> list[NDArr
 
 
 _SEVERITY = [
-    Status.EXACT,
-    Status.CONVERGED,
-    Status.SAMPLED,
-    Status.GIVEN,
-    Status.MAX_ITERS,
+    Status.EXACT, Status.CONVERGED, Status.SAMPLED, Status.GIVEN, Status.MAX_ITERS,
     Status.TIME_LIMIT,
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

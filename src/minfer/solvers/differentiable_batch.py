@@ -4,7 +4,7 @@
     rows.batch.probs                               # (N, sum of states)
     rows.pull_back(cotangents).field               # dLoss/d(field) of every row
 
-What :func:`~minfer.solvers.gradients.pull_back` does for one answer, on what a batch leaves behind:
+Ways, by what a batch leaves behind:
 
 * **pairs**, binary, by belief propagation: rows run in lanes (:mod:`minfer.solvers.lanes`), which
   keep beliefs of pairs and no messages. The adjoint needs no more: a message's slope is a
@@ -19,7 +19,6 @@ Rows do not depend on one another, nor on the number of threads.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,7 +92,13 @@ class _Singly:
 
     def __init__(self, run: Prepared, rows: Rows, which: NDArray[np.int64], workers: int) -> None:
         self.run, self.which, self.workers = run, which, workers
-        answer = partial(self._answer, rows)
+
+        def answer(row: int) -> Marginals:
+            try:
+                return run(**rows.at(row))
+            except ContradictionError as error:
+                raise ContradictionError(f"row {row}: {error}") from None
+
         self.answers: list[Marginals] = in_threads(answer, which.tolist(), workers)
         n = len(which)
         last = [m.residuals[-1] if len(m.residuals) else 0.0 for m in self.answers]
@@ -106,12 +111,6 @@ class _Singly:
             np.array([m.iterations for m in self.answers], dtype=np.int64), np.array(last),
             run.solver, 0.0,
         )  # fmt: skip
-
-    def _answer(self, rows: Rows, row: int) -> Marginals:
-        try:
-            return self.run(**rows.at(row))
-        except ContradictionError as error:
-            raise ContradictionError(f"row {row}: {error}") from None
 
     def pull_back(
         self, cotangents: Floats, *, tol: float, max_iters: int, weights: bool
@@ -141,13 +140,8 @@ def _in_lanes(run: PreparedPropagation, rows: Rows, workers: int) -> Recorded | 
     singly = None
     if len(left):
         singly = _Singly(run, rows, left, workers)
-        for mine, theirs in (
-            (batch.probs, singly.batch.probs),
-            (batch.codes, singly.batch.codes),
-            (batch.iterations, singly.batch.iterations),
-            (batch.residuals, singly.batch.residuals),
-        ):
-            mine[left] = theirs
+        for name in ("probs", "codes", "iterations", "residuals"):
+            getattr(batch, name)[left] = getattr(singly.batch, name)
     return _Pairwise(run, possible(batch), joints, singly, workers)
 
 

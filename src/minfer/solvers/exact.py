@@ -115,7 +115,8 @@ def _enumerate(solver: Exact, graph: FactorGraph) -> Marginals:
     began = clock()
     deadline = deadline_of(solver.time_limit, began)
     log_z, n, scores = -math.inf, 0, []
-    for _, score in assignments(graph, deadline):
+    for x in assignments(graph, deadline):
+        score = graph.log_score(x)
         log_z = float(np.logaddexp(log_z, np.logaddexp.reduce(score)))
         n += len(score)
         if n <= MAX_KEPT:
@@ -161,15 +162,8 @@ def adds_up(graph: FactorGraph) -> bool:
     return sum(sizes) <= -LOWEST
 
 
-def assignments(
-    graph: FactorGraph, deadline: float = math.inf
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """All assignments that the evidence allows, (N, V), with their log-scores (N,), in chunks."""
-    for x in _chunks(graph, deadline):
-        yield x, graph.log_score(x)
-
-
-def _chunks(graph: FactorGraph, deadline: float) -> Iterator[NDArray[np.int64]]:
+def assignments(graph: FactorGraph, deadline: float = math.inf) -> Iterator[NDArray[np.int64]]:
+    """All assignments that the evidence allows, (N, V), in chunks."""
     states = _allowed(graph)
     counts = [len(s) for s in states]
     n = math.prod(counts)
@@ -201,11 +195,8 @@ class EnumeratedState:
     def probabilities(
         self, deadline: float = math.inf
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        if self.scores is None:
-            found = assignments(self.graph, deadline)
-        else:
-            found = zip(_chunks(self.graph, deadline), self.scores)
-        for x, score in found:
+        for k, x in enumerate(assignments(self.graph, deadline)):
+            score = self.graph.log_score(x) if self.scores is None else self.scores[k]
             yield x, np.exp(score - self.value)
 
     def factor(self, factor: int) -> NDArray[np.float64]:

@@ -6,8 +6,7 @@
 Geman & Geman (1984), "Stochastic relaxation, Gibbs distributions, and the Bayesian restoration of
 images", IEEE PAMI 6:721-741. Marginals average the conditional *distributions*, not the states
 drawn (Rao-Blackwellisation; Gelfand & Smith 1990, "Sampling-based approaches to calculating
-marginal densities", JASA 85:398-409). A factor's joint marginal is
-the frequencies of its cells.
+marginal densities", JASA 85:398-409). A factor's joint marginal is the frequencies of its cells.
 
 Error estimate: with m_c(v, s) the mean of chain c = 1..C,
 
@@ -112,13 +111,9 @@ class Gibbs(OnSites):
             raise RefusedError(f"Gibbs {why}")
 
     def run(
-        self,
-        graph: FactorGraph,
-        model: Conditioned,
-        parts: SiteLayout,
-        start: Marginals | None,
-        begin: float,
-    ) -> Marginals:
+        self, graph: FactorGraph, model: Conditioned, parts: SiteLayout,
+        start: Marginals | None, begin: float,
+    ) -> Marginals:  # fmt: skip
         """The answer for a model that is laid out."""
         target, _ = haven(model)
         counted = scopes([g for g in model.groups if g.form == "table" or g.n_cells <= MAX_COUNTED])
@@ -184,10 +179,8 @@ class GibbsState:
         return count_ptr(self.model.graph._n_states, self.scope_ptr, self.scope)
 
     def factor(self, factor: int) -> NDArray[np.float64] | None:
-        """Frequencies of a factor's joint states.
-
-        None if at most one of its variables is free, or it is not a table and has too many states.
-        """
+        """Frequencies of a factor's joint states; None if at most one of its variables is free, or
+        it is not a table and has too many states."""
         graph = self.model.graph
         graph._locate(factor)
         factor %= graph.n_factors

@@ -6,12 +6,16 @@
 
 Ways, chosen by what the answer is:
 
-* **adjoint** of exact answers: their Jacobian is a covariance, and its product with the cotangent
-  is how the marginals move along it (:mod:`minfer.solvers.tangents`). Of fixed points of belief
-  propagation and its tree-reweighted kin, over tables of any kind: one linear system in the
+* **adjoint** of exact answers: their Jacobian is a covariance, hence symmetric, and its product
+  with the cotangent is how the marginals move along it,
+
+      d p(s) = p(s) (E[T | s] - E[T]),     T(x) = sum_v cotangent_v(x_v),
+
+  for every state s and every cell of a factor's joint. Joint tables are weighted with T; in a
+  clique tree conditional means travel with the messages (:mod:`minfer.kernels.cliques.streamed`).
+  Of fixed points of belief propagation and its tree-reweighted kin: one linear system in the
   messages' transposed slopes (:mod:`minfer.kernels.messages.adjoint`), solved by sweeps like those
   that found the fixed point, damped where these needed it, by GMRES where that is not enough.
-  Nothing depends on a step.
 * **perturbation** (Domke 2010): the Jacobian of the marginals by the field is symmetric wherever
   they are the gradient of a log Z, so its product with the cotangent is how the marginals (and all
   expected statistics) move when the field is tilted along the cotangent. Four runs at tilts of -2,
@@ -20,8 +24,7 @@ Ways, chosen by what the answer is:
   probability p has a cotangent of 1 / p): ``converged`` is false if it matters.
 * **independent**: models in which no factor is left over two free variables, in closed form.
 
-The gradient of log Z itself is ``m.probs`` and ``m.statistics()``. Batches:
-:mod:`minfer.solvers.differentiable_batch`.
+The gradient of log Z itself is ``m.probs`` and ``m.statistics()``.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,16 +45,23 @@ from minfer.engine.wiring import PAIR, TABLE, ranges, refill
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import n_entries
 from minfer.solvers.base import Marginals, Solver
+from minfer.solvers.clique_passes import CliqueTreeState, joint_starts, pass_means
+from minfer.solvers.exact import EnumeratedState, Exact
+from minfer.solvers.joint_table import JointTable
+from minfer.solvers.mean_field import MeanField, MeanFieldState
+from minfer.solvers.propagation import Propagation
 from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
+    from minfer.engine.elimination import CliqueTree
     from minfer.engine.wiring import Wired
     from minfer.factors.group import FactorGroup
     from minfer.graph import FactorGraph
     from minfer.kernels.messages.adjoint import PairFrame
-    from minfer.solvers.tangents import Ask
 
 Floats = NDArray[np.float64]
+#: Joints of some factors, whose free variables have one shape: (n, cells).
+Ask = Callable[[NDArray[np.int64], tuple[int, ...]], Floats]
 
 #: Of a probability by the flooding update: what a perturbed run must have settled to.
 _TIGHT = 1e-14
@@ -116,10 +126,8 @@ def pull_back(
         dLoss/d(probability), variable after variable as ``marginals.probs``.
     solver : Solver, optional
         What gave the answer, for solvers that have no adjoint and cannot be told from it.
-    tol : float
+    tol, max_iters
         Sweeps stop when they move no derivative by more than this share of the largest.
-    max_iters : int
-        Sweeps at most.
     weights : bool
         Whether ``weights`` are wanted too; they are zero otherwise.
     method : "auto", "adjoint" or "perturbation"
@@ -178,10 +186,8 @@ def _by_weights(
     graph: FactorGraph, model: Conditioned, field: Floats, ask: Ask,
     short: Callable[[FactorGroup], Floats | None] = lambda group: None,
 ) -> Floats:  # fmt: skip
-    """dLoss/d(weights), from dLoss/d(log psi) as ``ask`` has it: a signed joint that sums to zero.
-
-    What a group makes of a joint, ``statistics``, is linear, so it does for these too.
-    """
+    """dLoss/d(weights), from dLoss/d(log psi) as ``ask`` has it, a signed joint that sums to zero:
+    what a group makes of a joint, ``statistics``, is linear."""
     out = np.zeros(int(graph.weight_offsets[-1]))
     for g in graph.groups:
         if not g.n_weights or g.arity == 0:
@@ -203,11 +209,8 @@ def _by_weights(
 
 
 def away_from_mean(graph: FactorGraph, probs: Floats, c: Floats) -> Floats:
-    """c - E[c] of every variable, 0 on states that are impossible; of one row or of many.
-
-    Differences to the most probable state come first, since the mean of these is small: nothing
-    cancels where E[c] is almost c.
-    """
+    """c - E[c] of every variable, 0 on states that are impossible; of one row or of many. By way of
+    differences to the most probable state, so that nothing cancels where E[c] is almost c."""
     if not c.size:
         return c
     first, sizes = graph._offsets[:-1], np.diff(graph._offsets)
@@ -233,7 +236,6 @@ def _products(
 
 
 def _independent(marginals: Marginals, model: Conditioned, c: Floats, weights: bool) -> Pullback:
-    """Of a softmax per variable."""
     graph, probs = marginals.graph, marginals.probs
     s = away_from_mean(graph, probs, c)
     field = probs * s
@@ -248,13 +250,14 @@ def _independent(marginals: Marginals, model: Conditioned, c: Floats, weights: b
 
 def _exactly(marginals: Marginals, model: Conditioned, c: Floats, weights: bool) -> Pullback | None:
     """None where nothing was kept that could tell."""
-    from minfer.solvers.tangents import tangent
-
     graph = marginals.graph
     direction = away_from_mean(graph, marginals.probs, c)
     size = max(1.0, float(np.abs(direction).max(initial=0.0)) / _FAR)  # sums must stay finite
-    moved = tangent(marginals.state, model, direction / size, weights)
-    if moved is None:
+    if isinstance(marginals.state, JointTable):
+        moved = _of_table(marginals.state, model, direction / size)
+    elif isinstance(marginals.state, CliqueTreeState):
+        moved = _of_tree(marginals.state, direction / size, weights)
+    else:
         return None
     field = moved.probs * size
     found = np.zeros(int(graph.weight_offsets[-1]))
@@ -267,16 +270,62 @@ def _exactly(marginals: Marginals, model: Conditioned, c: Floats, weights: bool)
     return Pullback(field, found, "adjoint", status, 2, None, note)
 
 
+class Tangent(NamedTuple):
+    """Derivatives of exact marginals along a direction (sum of states,), centred by them."""
+
+    probs: Floats  # (sum of states,)
+    model: Conditioned  # of which variables are fixed
+    joints: Ask
+
+
+def _of_table(state: JointTable, model: Conditioned, direction: Floats) -> Tangent:
+    graph, p = state.graph, state.p
+    means = np.zeros(p.shape)
+    for v, lo in enumerate(graph._offsets[:-1].tolist()):
+        means += direction[lo : lo + p.shape[v]].reshape([-1] + [1] * (p.ndim - 1 - v))
+    moved = p * means
+    moved -= p * moved.sum()
+
+    def joint(variables: list[int]) -> Floats:
+        others = tuple(v for v in range(p.ndim) if v not in variables)
+        return moved.sum(axis=others).transpose(np.argsort(np.argsort(variables)))
+
+    def ask(factors: NDArray[np.int64], shape: tuple[int, ...]) -> Floats:
+        out = np.empty((len(factors), int(np.prod(shape))))
+        for k, f in enumerate(factors.tolist()):
+            scope = model.graph.scope(f)
+            out[k] = joint(scope[model.fixed[scope] < 0].tolist()).ravel()
+        return out
+
+    return Tangent(np.concatenate([joint([v]) for v in range(p.ndim)]), model, ask)
+
+
+class _MovedTree(CliqueTreeState):
+    """A clique tree whose "marginals" are derivatives."""
+
+    direction: Floats
+
+    def _pass(self, model: Conditioned, tree: CliqueTree) -> Floats:
+        return pass_means(model, tree, self.direction, joints=True)[1]
+
+
+def _of_tree(state: CliqueTreeState, direction: Floats, joints: bool) -> Tangent:
+    model, tree = state.model, state.tree
+    whole = np.zeros(len(model.field))  # auxiliary variables lie behind
+    whole[: len(direction)] = direction
+    probs, of_tables = pass_means(model, tree, whole, joints)
+    known = (of_tables, joint_starts(model)) if joints else None
+    there = _MovedTree(state.graph, model, tree, probs, 0.0, known)
+    there.direction = whole
+    return Tangent(probs[: len(direction)], replace(model, graph=state.graph), there._joints)
+
+
 def _in_a_tree(marginals: Marginals, c: Floats) -> Marginals:
     """An exact answer, found again where it has no tree, or has lost what matters to rounding."""
-    from minfer.solvers.clique_passes import CliqueTreeState
-    from minfer.solvers.exact import EnumeratedState, Exact
-
-    graph, probs, state = marginals.graph, marginals.probs, marginals.state
-    if isinstance(state, CliqueTreeState):  # of a prepared call, perhaps
+    graph, probs, again = marginals.graph, marginals.probs, False
+    if isinstance(marginals.state, CliqueTreeState):  # of a prepared call, perhaps
         again = bool(were_lost(c, probs, away_from_mean(graph, probs, c) * probs))
-    else:
-        again = isinstance(state, EnumeratedState)
+    again |= isinstance(marginals.state, EnumeratedState)
     try:
         return Exact(method="clique-tree", max_gib=1e6)(graph) if again else marginals
     except RefusedError:  # never of what is in a tree already
@@ -284,21 +333,15 @@ def _in_a_tree(marginals: Marginals, c: Floats) -> Marginals:
 
 
 def were_lost(c: Floats, probs: Floats, shares: Floats) -> Any:
-    """Whether what prepared calls and batches round to 0 may matter, of one row or of many.
-
-    They add numbers that have a common scale, and drop what is too small beside the rest: of tables
-    that range over hundreds of nats, states of probability 1e-23 have been. Others keep them.
-    """
+    """Whether what prepared calls and batches round to 0 may matter, of one row or of many."""
     most = np.abs(np.where(probs < _FLUSHED, c, 0.0)).max(axis=-1, initial=0.0)
     least = np.maximum(_LOST * np.abs(shares).max(axis=-1, initial=0.0), _NO_MATTER)
     return most * _FLUSHED > least
 
 
 def out_of_range(c: Floats, shares: Floats) -> Any:
-    """Whether probabilities below the range of numbers may matter, of one row or of many.
-
-    ``shares`` are contributions of states: cotangent, less its mean, times probability.
-    """
+    """Whether probabilities below the range of numbers may matter, of one row or of many, by the
+    shares of states: cotangent, less its mean, times probability."""
     lost = np.abs(c).max(axis=-1, initial=0.0) * _NOTHING
     return lost > np.maximum(_LOST * np.abs(shares).max(axis=-1, initial=0.0), _NO_MATTER)
 
@@ -396,7 +439,7 @@ def _gmres(
 ) -> Floats:
     """x with |b - product(x)| <= tol |b|, from a first guess (Saad and Schultz 1986).
 
-    SciPy's takes 0.1 ms a step in Python, which is ten sweeps of a small model.
+    SciPy's takes 0.1 ms a step, which is ten sweeps of a small model.
     """
     goal = tol * float(np.linalg.norm(b))
     basis = np.empty((_RESTART + 1, len(b)))
@@ -451,15 +494,10 @@ def _slopes(state: MessageState) -> tuple[Floats, Floats]:
 
 
 class PairSlopes:
-    """The adjoint equations of a fixed point, and what has been found of their solution, ``lam``.
+    """The adjoint equations of a fixed point, and what has been found of their solution, ``lam``:
+    of models of which all factors over free variables are binary pairs, one number a message."""
 
-    Here of models of which all factors over free variables are binary pairs: one number a message.
-    """
-
-    def __init__(
-        self, mesh: Wired, probs: Floats, c: Floats,
-        slope: Floats, sigma: Floats,
-    ) -> None:  # fmt: skip
+    def __init__(self, mesh: Wired, probs: Floats, c: Floats, slope: Floats, sigma: Floats) -> None:
         from minfer.kernels.messages import adjoint as k
 
         self.k, self.mesh, self.probs, self.frame = k, mesh, probs, frame_of(mesh)
@@ -517,7 +555,6 @@ class PairSlopes:
         return self.whole
 
     def _numbers(self, factors: NDArray[np.int64], basis: Floats) -> Floats:
-        """By weights of which log-tables are made by a basis (k, 4): (n, k)."""
         rows, out = self.mesh.roles.row[factors], np.empty((len(factors), len(basis)))
         self.k.pair_statistics(self.frame, rows, self.sigma, self.lam, self.S, basis, out)
         return out
@@ -584,9 +621,8 @@ class _Tables(PairSlopes):
         self._turn(self.c, self.frame.order, True, True)
 
     def _turn(
-        self, c: Floats, order: NDArray[np.int64], down: bool, every: bool,
-        norming: bool = False,
-    ) -> tuple[float, float]:  # fmt: skip
+        self, c: Floats, order: NDArray[np.int64], down: bool, every: bool, norming: bool = False
+    ) -> tuple[float, float]:
         if not len(order):
             return 0.0, 0.0
         return self.k.table_pass(
@@ -710,11 +746,6 @@ def slope_of(values: Sequence[Floats], step: ArrayLike) -> tuple[Floats, Any]:
 
 def _runner(marginals: Marginals, solver: Solver | None) -> Callable[[Floats], Marginals]:
     """The solver behind an answer, run with a field tilted and with next to no tolerance."""
-    from minfer.solvers.clique_passes import CliqueTreeState
-    from minfer.solvers.exact import EnumeratedState, Exact
-    from minfer.solvers.joint_table import JointTable
-    from minfer.solvers.mean_field import MeanField, MeanFieldState
-
     graph, state = marginals.graph, marginals.state
     if isinstance(state, MessageState):
         return lambda tilt: _propagated(marginals, state, tilt)
@@ -741,8 +772,6 @@ def _runner(marginals: Marginals, solver: Solver | None) -> Callable[[Floats], M
 
 def _propagated(marginals: Marginals, state: MessageState, tilt: Floats) -> Marginals:
     """Belief propagation from an answer's messages, under another field of the same wiring."""
-    from minfer.solvers.propagation import Propagation
-
     graph = marginals.graph.tilt(tilt)
     mesh, damping = state.mesh, state.damping
     model = replace(mesh.model, graph=graph, field=mesh.model.field + tilt)

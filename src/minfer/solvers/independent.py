@@ -22,15 +22,10 @@ if TYPE_CHECKING:
 MANY = 1 << 16
 
 
-def independent(
-    model: Conditioned,
-    solver: Solver,
-    begin: float,
-) -> Marginals:
+def independent(model: Conditioned, solver: Solver, begin: float) -> Marginals:
     """The exact answer where no factor over two or more free variables is left."""
     probs, log_z = softmax(model)
-    if probs.flags.writeable:
-        lift(model, probs)
+    lift(model, probs)
     timings = {"iterate": clock() - begin}
     return Marginals(
         model.graph, probs, solver, Status.CONVERGED, LogZ.EXACT, timings=timings,

@@ -4,13 +4,11 @@ Single-site chains in a model that forbids something may be trapped: of exactly 
 switches none can be moved alone. Here it is *shown* that they are not, where that is easy: if every
 variable has a state that it may take in any allowed assignment without breaking a factor, all
 allowed assignments lead to the one where each variable is in that state, and so to one another.
-"At most k of these" allows that (false), a clause does (its literals true), tables may. Variables
-of small parts without such states are decided by looking at all their assignments.
+Small parts without such states are decided by looking at all their assignments.
 
-Finite weights trap chains, too, if they are large: what has probability e^-20 is not seen in 2,000
-sweeps. There nothing can be shown ahead, but after a run it can be asked whether *blocks* of
-strongly tied variables, given where the chains ended, have islands of which single moves would have
-to cross such improbable assignments (:func:`may_stick`).
+Large finite weights trap chains, too. There nothing can be shown ahead, but after a run it can be
+asked whether *blocks* of strongly tied variables, given where the chains ended, have islands
+between which single moves would have to cross assignments too improbable to be seen.
 """
 
 from __future__ import annotations
@@ -52,12 +50,8 @@ def no_messages(model: Conditioned) -> str:
 
 
 def haven(model: Conditioned) -> tuple[NDArray[np.int32] | None, str]:
-    """A state of every variable that all assignments lead to, (V,), where one is needed.
-
-    It is needed in models with hard logical factors; if there is none, the words say of which
-    factor and what to do. Hard tables alone are none of its business: there an allowed assignment
-    is searched for, and :func:`may_be_trapped` says what is known.
-    """
+    """A state of every variable that all assignments lead to, (V,): needed in models with hard
+    logical factors; if there is none, the words say of which factor and what to do."""
     if why := no_messages(model):
         return None, why
     graph, off = model.graph, model.graph._offsets
@@ -92,11 +86,7 @@ def haven(model: Conditioned) -> tuple[NDArray[np.int32] | None, str]:
 
 
 def may_be_trapped(model: Conditioned) -> str:
-    """A factor by which single moves may not lead everywhere, in words; empty: it is shown they do.
-
-    Parts that share no factor with zeros move on their own. Each must have a state of every
-    variable that may always be taken, or so few assignments that all can be looked at.
-    """
+    """A factor by which single moves may not lead everywhere, in words; empty: they do."""
     hard = model.arrays.hard
     if not hard:
         return ""
@@ -119,11 +109,8 @@ def may_be_trapped(model: Conditioned) -> str:
 
 
 def may_stick(model: Conditioned, states: NDArray[np.int32], sweeps: int) -> str:
-    """A factor by whose finite weights chains may have stayed where they began, in words.
-
-    The chains ended in ``states`` (C, V); what is less probable than one in ``sweeps`` is taken to
-    be not seen.
-    """
+    """A factor by whose finite weights chains, which ended in ``states`` (C, V), may have stayed
+    where they began, in words: what is less probable than one in ``sweeps`` is not seen."""
     nats = math.log(max(sweeps, 2))
     tied = [(g, rows) for g in model.groups if len(rows := np.flatnonzero(_range(g) > nats))]
     if not tied:

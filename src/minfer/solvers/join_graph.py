@@ -32,7 +32,7 @@ from minfer.engine.elimination import SLOW_STEP, Adjacency, adjacency, eliminate
 from minfer.engine.layout import ends
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.solvers.base import Marginals, check_start, normalised
-from minfer.solvers.preparable import Preparable
+from minfer.solvers.prepared import Preparable
 from minfer.solvers.propagation import drifts, iterate
 from minfer.solvers.status import LogZ, Status
 
@@ -147,10 +147,7 @@ class Clusters:
 
 
 def order_of(links: Adjacency, seconds: float = math.inf) -> list[int]:
-    """A min-fill order of all free variables, however wide; the rest as numbered.
-
-    After ``seconds``, about, the search for it ends.
-    """
+    """A min-fill order of all free variables, however wide; after ``seconds`` as numbered."""
     from minfer.kernels.cliques.elimination import MIN_FILL
 
     work = min(_MAX_WORK, seconds / SLOW_STEP)
@@ -164,10 +161,8 @@ def order_of(links: Adjacency, seconds: float = math.inf) -> list[int]:
 def clusters(
     model: Conditioned, max_cells: int, order: list[int] | None = None, until: float = math.inf
 ) -> Clusters:
-    """Mini-buckets of at most ``max_cells`` cells, along ``order``, else a min-fill order.
-
-    RefusedError if they are not made ``until`` then (:func:`~minfer.basics.limits.clock`).
-    """
+    """Mini-buckets of at most ``max_cells`` cells, along ``order``, else a min-fill order; refused
+    if they are not made ``until`` then."""
     order = order_of(adjacency(model)) if order is None else order
     place = dict(zip(order, range(len(order))))
     card = model.graph._n_states.tolist()

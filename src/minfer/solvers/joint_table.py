@@ -99,12 +99,8 @@ class JointTable:
 
 
 class AnswerTable:
-    """P(target | observed) for every state of what is observed: answers are looked up.
-
-    The table has an axis for what is observed, one for the target and one for the rest, which is
-    summed out. A stand-in for a :class:`~minfer.solvers.plans.CliquePlan` of one target and hard
-    evidence.
-    """
+    """P(target | observed) for every state of what is observed: answers are looked up. A stand-in
+    for a :class:`~minfer.solvers.plans.CliquePlan` of one target and hard evidence."""
 
     decided: dict[int, int] = {}  # noqa: RUF012
     target = 0
@@ -112,10 +108,8 @@ class AnswerTable:
     def __init__(
         self, total: NDArray[np.float64], constant: float, order: Sequence[int], part: PrunedPart
     ) -> None:
-        """``total`` has an axis for each variable of ``order``, then the target's, then others.
-
-        log p is ``total`` plus ``constant``.
-        """
+        """log p is ``total``, an axis for each variable of ``order``, then the target's, then
+        others, plus ``constant``."""
         n = len(order)
         self.order, self.part, self.cells = list(order), part, total.size
         self._steps = [*total.shape[1:n], 1] if n else []
@@ -164,12 +158,9 @@ class AnswerTable:
 def joint_logs(
     graph: FactorGraph, variables: Sequence[int], most: int
 ) -> tuple[NDArray[np.float64], float] | None:
-    """The sum of all log-tables over ``variables``, an axis each in this order, in two parts.
-
-    The first is of the tables less their largest entries, the second of these. Factors that reach
-    outside are left out. None where it has more than ``most`` cells, or the model has
-    many factors or more than tables.
-    """
+    """The sum of all log-tables over ``variables``, an axis each in this order: of the tables less
+    their largest entries, and of these. Factors that reach outside are left out. None where it has
+    more than ``most`` cells, or the model has many factors or more than tables."""
     states = graph._n_states.tolist()
     shape = [states[v] for v in variables]
     if math.prod(shape) > most or graph.n_factors > MOST_FACTORS:

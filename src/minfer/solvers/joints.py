@@ -85,7 +85,7 @@ def _of_free(m: Marginals, free: list[int]) -> NDArray[np.float64]:
     net = _Bipartite(m)
     parts: dict[int, list[int]] = {}
     for v in free:
-        parts.setdefault(net.component(v), []).append(v)
+        parts.setdefault(int(net.labels[v]), []).append(v)
     out, order = np.ones(()), [v for part in parts.values() for v in part]
     for part in parts.values():
         table = np.array(m[part[0]]) if len(part) == 1 else _tied(m, net, part)
@@ -184,9 +184,6 @@ class _Bipartite:
         order = np.argsort(self.v, kind="stable")
         self.ptr = np.searchsorted(self.v[order], np.arange(n + 1))
         self.of_variable = self.f[order]
-
-    def component(self, v: int) -> int:
-        return int(self.labels[v])
 
     def free_scope(self, factor: int) -> list[int]:
         return [int(v) for v in self.graph.scope(factor) if self.is_free[v]]

@@ -1,9 +1,8 @@
 """Belief propagation on many instances of one structure at once: arrays in, arrays out.
 
 All instances share the wiring of one binary pairwise model; their fields differ, perhaps also their
-weights. Each gets the answer of :class:`~minfer.BeliefPropagation` with the sequential schedule
-(the same sweeps, the same definition of converged; float64 differs from it by rounding), whatever
-runs beside it and in however many threads. See :mod:`minfer.kernels.messages.odds_lanes`.
+weights. Each gets the answer of :class:`~minfer.BeliefPropagation` with the sequential schedule, to
+rounding, whatever runs beside it and in however many threads.
 
 Which arithmetic an instance gets follows from its numbers alone:
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 #: The least tolerance that float32 serves.
 LEAST_TOL_32 = 5e-7
-
 
 # A sweep multiplies two sums of odds and of messages, and a message by W; so these reach e^340 in
 # float64 and e^42 in float32. A field clamped at c leaves odds of e^(c - sum |w|) at least, and a
@@ -119,11 +117,8 @@ class Absorbed(NamedTuple):
 
 
 def absorb(mesh: Wired, weights: list[NDArray[np.float64]]) -> Absorbed:
-    """Split the pair factors of many instances into unary parts and conjunctions.
-
-    ``weights``, one array (n, F, k) for each group of ``mesh.model.groups``: as the group's own
-    ``weights``, in terms of its ``basis``.
-    """
+    """Split the pair factors of many instances, whose weights are (n, F, k) for each group of
+    ``mesh.model.groups``, into unary parts and conjunctions."""
     from minfer.kernels.messages.odds_lanes import unary_parts
 
     n, n_pairs = len(weights[0]) if weights else 0, len(mesh.slot)

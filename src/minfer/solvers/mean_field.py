@@ -38,7 +38,7 @@ from minfer.kernels.backend import Backend, backend
 from minfer.solvers.base import Marginals, check_start, first_argmax, normalised
 from minfer.solvers.independent import softmax
 from minfer.solvers.irreducible import no_messages
-from minfer.solvers.preparable import Preparable
+from minfer.solvers.prepared import Preparable
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
@@ -97,13 +97,9 @@ class MeanField(OnSites):
             raise RefusedError(f"MeanField {why}")
 
     def run(
-        self,
-        graph: FactorGraph,
-        model: Conditioned,
-        parts: SiteLayout,
-        start: Marginals | None,
-        begin: float,
-    ) -> Marginals:
+        self, graph: FactorGraph, model: Conditioned, parts: SiteLayout,
+        start: Marginals | None, begin: float,
+    ) -> Marginals:  # fmt: skip
         """The answer for a model that is laid out."""
         q = initial_probs(model, parts, start)
         planned = clock()
@@ -125,11 +121,8 @@ class MeanField(OnSites):
 
 @dataclass(frozen=True, eq=False)
 class MeanFieldState:
-    """What mean field leaves: the bound, and how it rose (minus infinity: forbidden mass).
-
-    Of a converged run ``before`` is q before its last two sweeps, which moved none of it by more
-    than ``tol``.
-    """
+    """What mean field leaves: the bound, how it rose (minus infinity: forbidden mass), and, of a
+    converged run, q before its last two sweeps."""
 
     value: float
     bounds: NDArray[np.float64]  # (iterations,)
@@ -280,10 +273,8 @@ def refusal(model: Conditioned) -> str:
 def initial_probs(
     model: Conditioned, parts: SiteLayout, start: Marginals | None
 ) -> NDArray[np.float64]:
-    """Marginals to start from, (sum S,): of ``start`` if they fit, else of the field alone.
-
-    Idle variables, without any factor left, always get those of the field: that is the answer.
-    """
+    """Marginals to start from, (sum S,): of ``start`` if they fit, else of the field alone, as
+    always of idle variables, without any factor left."""
     off = model.graph._offsets
     weights, _ = softmax(model)
     if model.graph.n_variables and _fits(model, start):

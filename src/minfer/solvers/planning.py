@@ -148,8 +148,8 @@ def plan(graph: FactorGraph) -> Plan:
 def exact_seconds(graph: FactorGraph, cells: float | None = SOON) -> float | None:
     """What the exact answer should take if its cliques have at most so many cells, else None.
 
-    ``cells=None`` stands for what :class:`~minfer.Auto` allows, some seconds' worth. Finding out
-    takes a second or two at most; None also for models of so many variables that it would be more.
+    ``cells=None`` stands for what :class:`~minfer.Auto` allows. None also for models of so many
+    variables that finding out would take more than a second or two.
     """
     try:
         model = condition(graph)
@@ -200,22 +200,12 @@ def _iterative(model: Conditioned) -> tuple[Estimate, ...]:
     return (
         Estimate("bp", SWEEPS * sweep, memory, sweep),
         Estimate("trw", SWEEPS * 3.0 * sweep, 1.5 * memory, 3.0 * sweep, pairs_only),
-        Estimate(
-            "mean-field",
-            SWEEPS * 0.7 * sweep,
-            memory / 2.0,
-            0.7 * sweep,
-            no_globals or refusal(model),
-        ),
+        Estimate("mean-field", SWEEPS * 0.7 * sweep, memory / 2.0, 0.7 * sweep,
+                 no_globals or refusal(model)),
         Estimate("gibbs", gibbs, memory, gibbs / GIBBS_SWEEPS, no_globals or haven(model)[1]),
-        Estimate(
-            "tempering",
-            TEMPERING_SWEEPS * copies,
-            64.0 * (8.0 * n + 4.0 * states),
-            copies,
-            no_globals or tempering.refusal(model),
-        ),
-    )
+        Estimate("tempering", TEMPERING_SWEEPS * copies, 64.0 * (8.0 * n + 4.0 * states), copies,
+                 no_globals or tempering.refusal(model)),
+    )  # fmt: skip
 
 
 def _joined(model: Conditioned) -> Estimate:

@@ -10,13 +10,11 @@ is answered without a wider tree: all but one are conditioned on, a row for each
 eight rows abreast. What plain numbers or the rows' memory cannot hold is solved in logarithms, row
 by row, or refused with an estimate where it does not fit.
 
-**Tables of cases** (:class:`Network`). Rows are grouped by their *observed set*, and a plan is made
-for a set. With ``check``, parts that evidence cuts off from the targets stay, as components of
-their own: their mass is part of P(e), which finds contradictions anywhere. Who does not want to
-know saves them: they may be nearly all of a network. Sets with few rows share a plan in which the
-variables that some of them observe are free and evidence enters as zeros. The rule: a set has a
-plan of its own if planning takes less time than its rows take by the shared plan, or if that is too
-wide to be made.
+**Tables of cases** (:class:`Network`). Rows are grouped by their *observed set*. With ``check``,
+parts that evidence cuts off from the targets stay, as components of their own: their mass is part
+of P(e), which finds contradictions anywhere. A set has a plan of its own if planning takes less
+time than its rows take by a plan that all share, in which the variables that some rows observe are
+free and evidence enters as zeros, or if that is too wide to be made.
 
 Plans are kept as long as their model, the last ones of each.
 """
@@ -58,15 +56,9 @@ IMPOSSIBLE = (
 
 
 class CliquePlan:
-    """See the module. All numbers of variables are the part's own.
-
-    Parameters
-    ----------
-    observed : variables of the whole of which rows have the states
-    soft : variables of the whole whose states rows weight, or which some of them observe
-    target : of the whole, the only one asked for; -1 for none at all, None for all
-    n_rows : how many rows there will be, about
-    """
+    """See the module. Numbers of variables are the part's own, but for those it is made with: rows
+    have the states of ``observed``, weight those of ``soft`` or some observe them, and ``target``
+    is the only one asked for; -1 for none at all, None for all."""
 
     def __init__(
         self,
@@ -124,13 +116,6 @@ class CliquePlan:
             self.single = OneRow(self.rows, seen)
             self.order = part.variables[seen].tolist()
         self.nothing_known = np.full((1, len(free)), -1, dtype=np.int32)
-
-    @property
-    def graph(self) -> FactorGraph:
-        """The part as a model of its own."""
-        return self.part.graph
-
-    # ------------------------------------------------------------ answers
 
     def run(
         self, evidence: NDArray[np.int32], field: NDArray[np.float64] | None = None
@@ -198,7 +183,8 @@ class CliquePlan:
         self, states: NDArray[np.int32], field: NDArray[np.float64] | None = None
     ) -> FactorGraph:
         """The part with observed states, and perhaps a field, of one row."""
-        graph = self.graph if field is None else self.graph.tilt(field[: self.n_states])
+        graph = self.part.graph
+        graph = graph if field is None else graph.tilt(field[: self.n_states])
         seen = np.flatnonzero(states[: graph.n_variables] >= 0).tolist()
         return graph.with_evidence({v: int(states[v]) for v in seen})
 
@@ -210,18 +196,11 @@ class CliquePlan:
                 row[0, self.place[v]] = state
         return row
 
-    # ------------------------------------------------------------ several targets
-
     def joint(
-        self,
-        targets: list[int],
-        row: NDArray[np.int32],
-        field: NDArray[np.float64] | None,
+        self, targets: list[int], row: NDArray[np.int32], field: NDArray[np.float64] | None
     ) -> tuple[NDArray[np.float64], float]:
-        """Table over the first of the (free) targets and the observed others, and log Z.
-
-        The others are observed by the plan: rows have all their states.
-        """
+        """Table over the first of the (free) targets and the others, which the plan observes: rows
+        have all their states. And log Z."""
         first, others = targets[0], targets[1:]
         sizes = [int(self.offsets[v + 1] - self.offsets[v]) for v in targets]
         n = math.prod(sizes[1:])
@@ -244,8 +223,6 @@ class CliquePlan:
 
 
 class Kept(NamedTuple):
-    """What is kept of a model."""
-
     plans: OrderedDict[Any, Any]
     asked: dict[Any, Any]  # questions as they were put; forgotten with any plan
 
@@ -277,7 +254,6 @@ def plan_for(
 
     Parameters
     ----------
-    soft : variables whose states rows weight, or which some of them observe
     each : marginals of every variable that is left, instead of the targets' joint
     whole : leave out only what is barren, so that log Z is that of all
     check : keep parts that can contradict the evidence
@@ -353,12 +329,7 @@ class Network:
         self.graph = graph
 
     def ask(
-        self,
-        evidence: NDArray[np.integer],
-        targets: Sequence[int],
-        workers: int = 1,
-        *,
-        check: bool = True,
+        self, evidence: NDArray, targets: Sequence[int], workers: int = 1, *, check: bool = True
     ) -> RowAnswers:
         """Posteriors of ``targets`` for rows of states (N, V), -1 where nothing is known.
 
@@ -375,12 +346,7 @@ class Network:
         return out
 
     def solve(
-        self,
-        evidence: NDArray[np.integer],
-        targets: Sequence[int],
-        workers: int = 1,
-        *,
-        check: bool = True,
+        self, evidence: NDArray, targets: Sequence[int], workers: int = 1, *, check: bool = True
     ) -> RowAnswers:
         """The same with log Z of what was planned for in place of log P(e)."""
         known = np.ascontiguousarray(evidence, dtype=np.int32)

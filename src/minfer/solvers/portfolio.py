@@ -12,13 +12,13 @@ Where an exact answer does not fit, belief propagation comes first, then, with w
 * certified intervals (:func:`minfer.intervals`), into which the answer is clipped.
 
 Tempering is the referee, because it alone knows its error: the standard error s over independent
-ensembles. While it has seen enough round trips, a message passing answer further off than about s
-is wrong, and one within s is taken, since it carries no noise. (Where s is large it takes several s
-to outvote an answer that converged; behind zeros, samples far off from what belief propagation and
-join graphs of several sizes agree on are not taken.) Without round trips s counts ``NO_TRIPS``
-times, every method vouches for itself, and the smallest doubt is taken: of join graphs and windows
-how far the last step moved them, of samples, in models without zeros, their s. The error estimate
-is the samples' own, or how far the answer lies from the next best method.
+ensembles. With enough round trips, a message passing answer further off than about s is wrong, and
+one within s is taken, since it carries no noise. (Where s is large it takes several s to outvote an
+answer that converged; behind zeros, samples far off from what belief propagation and join graphs of
+several sizes agree on are not taken.) Without round trips s counts ``NO_TRIPS`` times, and the
+smallest doubt is taken: of join graphs and windows how far the last step moved them, of samples, in
+models without zeros, their s. The error estimate is the samples' own, or how far the answer lies
+from the next best method.
 """
 
 from __future__ import annotations
@@ -103,11 +103,8 @@ class JudgedSamples(NamedTuple):
 def best_of(
     graph: FactorGraph, first: Marginals, deadline: float, seconds: float, exact_cells: float
 ) -> tuple[Marginals, str]:
-    """The best answer there is by ``deadline`` (:func:`clock`), and in words what was run and why.
-
-    ``first`` is belief propagation's, ``seconds`` the time for everything, ``exact_cells`` bounds
-    the tables of join graphs, too.
-    """
+    """The best answer there is by ``deadline`` (:func:`clock`), and in words what was run and why;
+    ``first`` is belief propagation's, ``seconds`` the time for everything."""
     found = [Contender("BeliefPropagation", first)]
     model = condition(graph)
     intervals_at = deadline
@@ -249,12 +246,8 @@ def _sampled(
     sequences: tuple[_Joins | _Windows, ...],
     start: Marginals,
 ) -> tuple[JudgedSamples | None, str, list[Contender]]:
-    """Samples, or why there are none; and what the sequences made of the time meanwhile.
-
-    These go on at half time, in turn, if there is something left for them to do and no round trip
-    was seen: then nothing will be known of the samples' error. At once, if copies hardly exchange.
-    Every other ensemble begins at ``start``.
-    """
+    """Samples, or why there are none; and what the sequences made of the time meanwhile: they go on
+    at half time if no round trip was seen, at once if copies hardly exchange."""
     if why := refusal(model):
         return None, f"Tempering {why}", _go_on(sequences, until)
     left = until - clock()
@@ -359,11 +352,8 @@ def _judged(found: list[Contender], samples: JudgedSamples) -> tuple[Marginals, 
 
 
 def _best(found: list[Contender]) -> Contender:
-    """The best answer by what the methods say of themselves.
-
-    The largest join graph that converged, or windows, whichever moved less in its last step; of
-    join graphs that did not converge, one that still moves far is no better than the others.
-    """
+    """By what the methods say of themselves: the largest join graph that converged, or windows,
+    whichever moved less in its last step; join graphs that still move far come after others."""
     joins = [c for c in found if c.is_join]
     settled = [c for c in joins if c.answer.converged][-1:]
     settled += [c for c in found if c.name == "Windows"]
@@ -386,10 +376,8 @@ def _united(found: list[Contender]) -> Contender | None:
 
 
 def _plain(c: Contender) -> bool:
-    """Whether it is belief propagation of the whole model, which agrees with itself.
-
-    So are windows that never left its answer: a mode that spans the model looks the same from all.
-    """
+    """Whether it is belief propagation of the whole model, which agrees with itself: windows that
+    never left its answer are, too."""
     state = c.answer.state
     alone = isinstance(state, MixtureState) and len(state.answers) == 1
     same = c.name == "Windows" and c.doubt == math.inf
@@ -407,10 +395,8 @@ def _doubted(answer: Marginals) -> Marginals:
 
 
 def _with_error(answer: Marginals, others: list[Marginals]) -> Marginals:
-    """The answer with its largest distance from the nearest of some others as error estimate.
-
-    From the farthest where it has not converged: then that another is near says little.
-    """
+    """The answer with its largest distance from the nearest of some others as error estimate; from
+    the farthest where it has not converged: then that another is near says little."""
     far = [float(np.abs(answer.probs - o.probs).max(initial=0.0)) for o in others]
     pick = min if answer.converged or answer.status is Status.EXACT else max
     return replace(answer, error_estimate=pick(far)) if far else answer
@@ -419,10 +405,12 @@ def _with_error(answer: Marginals, others: list[Marginals]) -> Marginals:
 def _clip(graph: FactorGraph, answer: Marginals, seconds: float) -> tuple[Marginals, str]:
     """Moved into certified intervals where it lies outside, by methods that are compiled."""
     from minfer.certified.search import applicable, intervals
+    from minfer.kernels.compiling.jit import ready
 
     able = applicable(condition(graph))
     wanted = [name for name in _ENTRIES if name in able]
-    methods = [name for name in wanted if _is_compiled(name)]
+    kernels = {name: import_module(f"minfer.kernels.{_ENTRIES[name][0]}") for name in wanted}
+    methods = [name for name in wanted if ready(getattr(kernels[name], _ENTRIES[name][1]))]
     missing = [name for name in wanted if name not in methods]
     about = ""
     if missing:
@@ -449,11 +437,3 @@ def _clip(graph: FactorGraph, answer: Marginals, seconds: float) -> tuple[Margin
         replace(answer, probs=probs, state=Plain(answer.log_z), log_z_kind=LogZ.ESTIMATE),
         f"{moved}; {about}" if about else moved,
     )
-
-
-def _is_compiled(method: str) -> bool:
-    """Whether the kernel that a method of intervals spends its time in is ready."""
-    from minfer.kernels.compiling.jit import ready
-
-    module, name = _ENTRIES[method]
-    return ready(getattr(import_module(f"minfer.kernels.{module}"), name))

@@ -5,10 +5,9 @@
     run.batch(evidence=..., weights=..., field=...)          many, as arrays
 
 A model's structure is its variables, the scopes of its factors and what its own zeros fix; all else
-are numbers. Conditioning, wiring, clique trees and edge appearance probabilities depend on the
-structure alone. A call moves numbers only and answers what the solver would on the model with
-these numbers: it is the same run, in another place. Where new numbers change the structure after
-all (a zero where there was none, a weight beyond what odds hold) the model is laid out afresh.
+are numbers. A call moves numbers only and answers what the solver would on the model with these
+numbers. Where they change the structure after all (a zero where there was none, a weight beyond
+what odds hold) the model is laid out afresh.
 
 Evidence of a call is not sliced out of the tables, which would make another structure: a known
 variable stays where it is and tells the others its state.
@@ -38,7 +37,6 @@ from minfer.solvers.clique_passes import CliqueTreeState, flatten, pass_messages
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
-    from minfer.factors.group import FactorGroup
     from minfer.graph import FactorGraph
     from minfer.solvers.batch import Batch, Rows
     from minfer.solvers.bp import BeliefPropagation
@@ -188,6 +186,14 @@ class Prepared:
         return f"Prepared({self.solver!r}, {self.graph!r})"
 
 
+class Preparable:
+    """A solver of which a preparation keeps nothing: it is called again."""
+
+    def prepare(self: Any, graph: FactorGraph) -> Prepared:
+        """The same interface as other solvers'; calls share what the factors are laid out as."""
+        return Prepared(self, graph)
+
+
 class PreparedPropagation(Prepared):
     """Belief propagation and its tree-reweighted kin, wired once."""
 
@@ -238,24 +244,16 @@ class PreparedPropagation(Prepared):
     def in_lanes(
         self, rows: Rows, dtype: type, workers: int, log_z: bool, pairs: bool
     ) -> tuple[Batch, NDArray[np.float64] | None, NDArray[np.int64]] | None:
-        """Rows in vector lanes; None where the model does not go there.
-
-        The answers, without statistics; beliefs of all pairs (N, P, 4), if asked for; and which
-        rows do not fit, whose answers are yet to be found.
-        """
+        """Rows in vector lanes: the answers, without statistics; beliefs of all pairs (N, P, 4), if
+        asked for; and which rows do not fit. None where the model does not go there."""
         from minfer.kernels.messages.odds_lanes import enter, leave
         from minfer.solvers.batch import Batch, Fields, code, weights_of
         from minfer.solvers.lanes import LaneStructure, abreast, absorb
 
         solver, graph, mesh, n = self.solver, self.graph, self.mesh, rows.n
-        if (
-            mesh is None
-            or mesh.reweighted
-            or len(mesh.wiring.gslot)
-            or (graph._n_states != 2).any()
-        ):
+        if mesh is None or mesh.reweighted or len(mesh.wiring.gslot):
             return None
-        if getattr(solver, "schedule", "") != "sequential":
+        if getattr(solver, "schedule", "") != "sequential" or (graph._n_states != 2).any():
             return None
         fields = Fields.of(self.model, graph, rows, pairs)
         if fields is None:
@@ -283,9 +281,7 @@ class PreparedPropagation(Prepared):
             max_iters=solver.max_iters, dtype=dtype, workers=workers, pairs=pairs,
             time_limit=solver.time_limit, log_z=log_z,
         )  # fmt: skip
-        values = np.full(n, np.nan)
-        if log_z:
-            values = found.log_z + constant + start
+        values = found.log_z + constant + start if log_z else np.full(n, np.nan)
         values[impossible] = -np.inf
         probs = np.empty((n, 2 * graph.n_variables))
         leave(found.probs, probs)
@@ -337,8 +333,8 @@ def solve(
 class PreparedExact(Prepared):
     """Exact inference with a clique tree that is planned once, without the evidence of a call.
 
-    Evidence enters as zeros. That costs the cells of the whole tree; where known variables cut them
-    to less than an eighth, and there are more than 65,536, a call plans again for its evidence.
+    Evidence enters as zeros. Where known variables cut the cells of a tree of more than 65,536 to
+    less than an eighth, a call plans again for its evidence.
     """
 
     solver: Exact
@@ -374,18 +370,16 @@ class PreparedExact(Prepared):
     def _planned(self, graph: FactorGraph, model: Conditioned, began: float) -> Marginals | None:
         """The answer by the plan for rows; None where plain numbers do not hold it."""
         assert self.tree is not None
-        base = self.model.field
-        planned = clock()
+        base, planned = self.model.field, clock()
         with np.errstate(invalid="ignore"):
             more = np.where(base == -np.inf, 0.0, model.field - base)
         found = self.plan.run(more[None, :])
         if found.unsafe[0]:
             return None
         if found.log_z[0] == -np.inf:
-            raise ContradictionError(
-                "every assignment has probability zero: the model's zeros and the evidence "
-                "contradict each other"
-            )
+            from minfer.solvers.plans import IMPOSSIBLE
+
+            raise ContradictionError(IMPOSSIBLE)
         log_z = float(found.log_z[0]) + model.constant - self.model.constant
         return Marginals(
             graph, found.probs[0, : int(graph._offsets[-1])].copy(), self.solver,
@@ -420,39 +414,34 @@ class PreparedExact(Prepared):
         fields = Fields.of(self.model, graph, rows, statistics)
         if fields is None:
             return None
-        plan = self.plan
         n_states = int(graph._offsets[-1])
         more = None
         if rows.field is not None or rows.weights is not None:  # what they add to the field
-            aux = len(self.model.field) - n_states
             base = self.model.field[:n_states]
+            more = np.zeros((n, len(self.model.field)))
             with np.errstate(invalid="ignore"):
-                added = np.where(base == -np.inf, 0.0, fields.whole - base)
-            more = np.zeros((n, n_states + aux))
-            more[:, :n_states] = added
+                more[:, :n_states] = np.where(base == -np.inf, 0.0, fields.whole - base)
         log_psi = None
         if rows.weights is not None:
             parts = [
-                (weights_of(graph, g, rows.weights) @ _basis(g)).reshape(len(rows.weights), -1)
+                np.reshape(weights_of(graph, g, rows.weights) @ g.basis(), (len(rows.weights), -1))  # type: ignore[operator]
                 for g in self.model.groups
             ]
             log_psi = np.concatenate(parts, axis=1) if parts else np.zeros((n, 0))
             log_psi = np.broadcast_to(log_psi, (n, log_psi.shape[1]))
-        known = rows.evidence
+        known, fixed = rows.evidence, self.model.fixed[: graph.n_variables]
+        wrong: Any = False
         if known is not None:
             behind = len(self.model.fixed) - graph.n_variables  # auxiliary variables are free
-            wrong = ((known >= 0) & (self.model.fixed[: graph.n_variables] >= 0)
-                     & (known != self.model.fixed[: graph.n_variables])).any(axis=1)  # fmt: skip
+            wrong = ((known >= 0) & (fixed >= 0) & (known != fixed)).any(axis=1)
             if behind:
                 known = np.pad(known, ((0, 0), (0, behind)), constant_values=-1)
         elif more is None and log_psi is None:
             known = np.full((n, len(self.model.fixed)), -1, dtype=np.int32)
-        found = plan.run(more, known, log_psi, joints=statistics, workers=workers)
+        found = self.plan.run(more, known, log_psi, joints=statistics, workers=workers)
         values = found.log_z + (fields.constant - self.model.constant)
         probs = np.ascontiguousarray(found.probs[:, :n_states])
-        impossible = found.log_z == -np.inf
-        if rows.evidence is not None:
-            impossible = impossible | wrong
+        impossible = (found.log_z == -np.inf) | wrong
         values[impossible], probs[impossible] = -np.inf, np.nan
         codes = np.where(impossible, code(None), code(Status.EXACT)).astype(np.int8)
         batch = Batch(
@@ -486,12 +475,6 @@ class PreparedExact(Prepared):
         return float((tree.clique_cells * 2.0**-less).sum()) < tree.cells / 8.0
 
 
-def _basis(group: FactorGroup) -> NDArray[np.float64]:
-    basis = group.basis()
-    assert basis is not None
-    return basis
-
-
 def same_structure(a: Conditioned, b: Conditioned) -> bool:
     """Whether two models differ in numbers only."""
     return (
@@ -504,10 +487,8 @@ def same_structure(a: Conditioned, b: Conditioned) -> bool:
 def known_states(
     graph: FactorGraph, fixed: NDArray[np.int32], evidence: Mapping[int, int]
 ) -> NDArray[np.int32]:
-    """The states that evidence leaves to variables that are free without it, -1 elsewhere.
-
-    As long as ``fixed``, which may go on with auxiliary variables behind the graph's.
-    """
+    """The states that evidence leaves to variables that are free without it, -1 elsewhere; as long
+    as ``fixed``, which may go on with auxiliary variables."""
     known = np.full(len(fixed), -1, dtype=np.int32)
     for v, state in evidence.items():
         known[v] = state

@@ -10,10 +10,9 @@ after those it depends on, whatever the schedule and the damping (Pearl 1988). W
     million messages: by one sweep in each direction), and no message, as a normalised vector, and
     no belief, read from the messages before and after, moved by more than ``tol``.
 
-The kernels have the sweeps and the judgement, several sweeps in a call; here is what needs Python:
-the clock, global factors, the switch to log space, and whether a zero is one of the model's
-(:mod:`minfer.engine.support`) or a number that lost its range. What the kernels read and write is
-on the backend, and got back where it is looked at.
+The kernels have the sweeps and the judgement; here is what needs Python: the clock, global factors,
+the switch to log space, and whether a zero is one of the model's (:mod:`minfer.engine.support`) or
+a number that lost its range. What the kernels read and write is on the backend.
 """
 
 from __future__ import annotations
@@ -26,17 +25,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.limits import clock
+from minfer.basics.limits import clock, start_clock
+from minfer.engine.conditioning import condition
 from minfer.engine.message_state import NO_WAKE, MessageState, start_messages, watch_for
 from minfer.engine.support import LEAST, lift, possible
 from minfer.engine.wiring import Speakers, Wired, ranges
 from minfer.kernels.backend import backend
-from minfer.solvers.base import Marginals
+from minfer.solvers.base import Marginals, check_start
+from minfer.solvers.independent import independent
 from minfer.solvers.status import LOST_RANGE, LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.kernels.messages.wiring import Confirmation, Machines, WiredMessages, Wiring
+    from minfer.solvers.prepared import Prepared
 
 
 class Schedule(NamedTuple):
@@ -65,6 +67,26 @@ DRIFT = 1e-3
 _NONE = np.zeros(0)
 
 
+class Propagating:
+    """A solver that wires a model and passes messages over it."""
+
+    def __call__(self: Any, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
+        begin = start_clock(self.time_limit)
+        model = condition(graph)
+        check_start(start)
+        if not model.groups:
+            return independent(model, self, begin)
+        mesh = self._wired(model, start)
+        weighing = [clock() - begin] if mesh.reweighted else []
+        return self.propagate(graph, mesh, start, begin, *weighing)
+
+    def prepare(self: Any, graph: FactorGraph) -> Prepared:
+        """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
+        from minfer.solvers.prepared import PreparedPropagation
+
+        return PreparedPropagation(self, graph)
+
+
 def propagate(
     solver: Any,
     graph: FactorGraph,
@@ -74,11 +96,8 @@ def propagate(
     schedule: str = "sequential",
     weighing: float | None = None,
 ) -> Marginals:
-    """A solver's answer from a mesh, which serves this run alone.
-
-    ``begin`` is when the call began, ``weighing`` the seconds that its edge weights took, if it is
-    tree-reweighted.
-    """
+    """A solver's answer from a mesh, which serves this run alone; ``weighing`` is the seconds that
+    its edge weights took, if it is tree-reweighted."""
     run = Propagation(mesh, start, solver.tol, solver.damping, schedule)
     ready = clock()
     limit = None if solver.time_limit is None else max(solver.time_limit - (ready - begin), 1e-9)
@@ -98,16 +117,9 @@ def propagate(
 
 
 class Propagation:
-    """The mesh, its messages, and how they are brought to a fixed point.
+    """The mesh, its messages (at first those of ``start``), and how they reach a fixed point.
 
-    Parameters
-    ----------
-    mesh : Wired
-        Serves this run alone: pair messages are its own.
-    start : Marginals or None
-        An earlier answer whose messages to begin with.
-    tol, damping, schedule
-        As in :class:`~minfer.BeliefPropagation`.
+    The mesh serves this run alone: pair messages are its own.
     """
 
     def __init__(
@@ -173,8 +185,9 @@ class Propagation:
             between = self.speakers or self.schedule.awake is not None
             chunk = 1 if between else 4096  # something happens between sweeps
             status, self.residuals = iterate(
-                self._sweeps, self._is_over, max_iters, time_limit, self._sweep_cost, chunk
-            )
+                self._sweeps, lambda: self._has_passed() or self.lost, max_iters, time_limit,
+                self._sweep_cost, chunk,
+            )  # fmt: skip
             if self.pairs_only and not self._has_passed():
                 s, control = self.messages, self.watch.control
                 self.odds.complete(self.core.odds, s.m, s.bel, control, self.weights)
@@ -297,9 +310,6 @@ class Propagation:
     def _has_passed(self) -> bool:
         return self._control("PASSED") != 0.0
 
-    def _is_over(self) -> bool:
-        return self._has_passed() or self.lost
-
     def _sweeps(self, n: int, residuals: NDArray[np.float64]) -> int:
         """Up to n sweeps; see :func:`iterate`."""
         on, s, watch, there = self.on, self.messages, self.watch, self.on.put(residuals)
@@ -339,8 +349,10 @@ class Propagation:
         if self._has_passed() and not self.mesh.log and self._has_false_zeros():
             self._set_control(PASSED=0.0)
             self._go_on_in_logs()
-        if self._has_passed() and self._drifts():
-            self._set_control(PASSED=0.0, PHASE=0.0)
+        if self._has_passed() and self.mesh.log:
+            before, after = on.get((watch.gm, s.gm))
+            if len(before) == len(after) and drifts(before, after):
+                self._set_control(PASSED=0.0, PHASE=0.0)
         return made
 
     def _go(
@@ -357,11 +369,6 @@ class Propagation:
             w, self.machines, self.messages if s is None else s, watch, mode, len(residuals),
             residuals, *self.mesh.kinds(), self.on.put(NO_WAKE) if wake is None else wake,
         )  # fmt: skip
-
-    def _drifts(self) -> bool:
-        """Whether messages in logs moved in the confirming update, unseen by probabilities."""
-        before, after = self.on.get((self.watch.gm, self.messages.gm))
-        return self.mesh.log and len(before) == len(after) and drifts(before, after)
 
     def _complete(self) -> None:
         """Cavities of the core that sweeps sending ahead have left as they were."""
@@ -420,10 +427,8 @@ class Propagation:
             self._go_on_in_logs()
 
     def _nothing_left(self) -> None:
-        """ContradictionError where zeros of the model prove it, else numbers lost their range.
-
-        In logs, that ends the run.
-        """
+        """ContradictionError where zeros of the model prove it; else numbers lost their range, and
+        in logs that ends the run."""
         self._possible  # noqa: B018 - it proves, or does not
         if self.mesh.log:
             self.lost = True
@@ -458,17 +463,14 @@ class Propagation:
 
     @property
     def _general_numbers(self) -> tuple[NDArray, ...]:
-        """General messages and cavities, those before the confirming update included."""
         return self.messages.gm, self.messages.gq, self.watch.gm, self.watch.gq
 
     # ------------------------------------------------------------------ zeros
 
     @cached_property
     def _possible(self) -> NDArray[np.bool_]:
-        """Of every entry of the general messages, whether its state is possible, by logic.
-
-        ContradictionError where no state is left of a variable.
-        """
+        """Of every entry of the general messages, whether its state is possible, by logic; or
+        ContradictionError."""
         return possible(self.mesh.model, self.mesh.known)[self._state_of]
 
     @cached_property
@@ -500,11 +502,8 @@ class Propagation:
                 self.on.write(there, x)
 
     def _look_at_zeros(self) -> None:
-        """When all is done: no message may exclude what logic does not.
-
-        Trees are solved again, in logs. Elsewhere, and where logs left their range too, the run has
-        not converged.
-        """
+        """When all is done: no message may exclude what logic does not. Trees are solved again, in
+        logs; elsewhere, and where logs left their range too, the run has not converged."""
         if not self.mesh.log and self._has_false_zeros():
             self._go_on_in_logs()
             self.lost = not self.mesh.is_forest
@@ -589,9 +588,8 @@ def iterate(
 ) -> tuple[Status, NDArray[np.float64]]:
     """Run ``sweeps(n, residuals)`` until converged, out of iterations or out of time.
 
-    ``sweeps`` makes up to n sweeps, writes their residuals and returns how many it made; fewer
-    than n means that it has converged or wants to be called again.
-    ``sweep_cost`` guesses the seconds of a sweep, for the first call.
+    It makes up to n sweeps, writes their residuals and returns how many it made. ``sweep_cost``
+    guesses the seconds of one, for the first call.
     """
     begin = clock()
     trace: list[NDArray[np.float64]] = []
@@ -612,11 +610,8 @@ def iterate(
 
 
 def drifts(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
-    """Whether messages in logs still moved while no probability showed it.
-
-    Where weights are huge, a message of e^-500 and one of e^-900 are the same probability, but not
-    to a belief in which another message of e^700 stands against them.
-    """
+    """Whether messages in logs still moved while no probability showed it: e^-500 and e^-900 are
+    not the same to a belief in which another message of e^700 stands against them."""
     both = np.isfinite(before) & np.isfinite(after)
     moved = np.abs(after[both] - before[both])
     return bool((moved > DRIFT * (1.0 + np.abs(after[both]))).any())
@@ -625,10 +620,9 @@ def drifts(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
 def still_to_move(residuals: Sequence[float], stride: int) -> float | None:
     """What further iteration would still move, were the residuals to go on shrinking as they do.
 
-    With R and R' the last residual and the one before, r = R / R', it is R r / (1 - r): a geometric
-    series, an estimate. ``stride`` sweeps together (one in each direction) count as one, by the
-    larger of their residuals. None where there are not two, or where they hardly shrink: no
-    probability moves by more than one.
+    With R and R' the last residual and the one before, r = R / R', it is R r / (1 - r), a geometric
+    series. ``stride`` sweeps together (one in each direction) count as one, by the larger of their
+    residuals. None where there are not two, or where they hardly shrink.
     """
     if len(residuals) < 2 * stride:
         return None

@@ -44,20 +44,12 @@ class PruningLists(NamedTuple):
 class PrunedPart:
     """The part of a model that a question is about; to be used as long as the model is there.
 
-    Attributes
-    ----------
-    variables : int array, their numbers in the whole
-    factors : int array, increasing, theirs
-    whole : bool
-        Whether nothing that has a say in the evidence's probability was left out.
+    ``factors`` and ``variables`` are numbers in the model, increasing; ``whole`` says whether
+    nothing that has a say in the evidence's probability was left out.
     """
 
     def __init__(
-        self,
-        of: FactorGraph,
-        factors: NDArray[np.int64],
-        variables: NDArray[np.int64],
-        whole: bool,
+        self, of: FactorGraph, factors: NDArray[np.int64], variables: NDArray[np.int64], whole: bool
     ) -> None:
         self._of = ref(of)  # parts are kept by the model
         self.factors, self.variables, self.whole = factors, variables, whole
@@ -93,13 +85,8 @@ _STRUCTURES: WeakKeyDictionary[FactorGraph, PruningLists] = WeakKeyDictionary()
 
 def structure_of(graph: FactorGraph) -> PruningLists:
     """Made once for each graph."""
-    found = _STRUCTURES.get(graph)
-    if found is None:
-        found = _STRUCTURES[graph] = _structure(graph)
-    return found
-
-
-def _structure(graph: FactorGraph) -> PruningLists:
+    if graph in _STRUCTURES:
+        return _STRUCTURES[graph]
     n, n_factors = graph.n_variables, graph.n_factors
     arrays = FactorArrays(graph._n_states, graph._offsets, graph.groups)
     where = arrays.scopes
@@ -124,7 +111,8 @@ def _structure(graph: FactorGraph) -> PruningLists:
     flat = None
     if [] not in lists and all(g.form == "table" for g in graph.groups):
         flat = Flat(graph._n_states, graph._offsets, np.array(graph.field), *where, *arrays.cells)
-    return PruningLists(lists, factors, child.tolist(), zeros.tolist(), touched, flat)
+    found = PruningLists(lists, factors, child.tolist(), zeros.tolist(), touched, flat)
+    return _STRUCTURES.setdefault(graph, found)
 
 
 def _summed_out(group: FactorGroup, child: NDArray) -> NDArray[np.int64]:
@@ -152,12 +140,8 @@ def prune(
 ) -> PrunedPart:
     """The part that P(targets | evidence on observed and soft) depends on.
 
-    Parameters
-    ----------
-    whole : bool
-        Leave out only what is barren, so that the part's log Z is that of all.
-    check : bool
-        Keep parts that can contradict the evidence.
+    ``whole`` leaves out only what is barren, so that the part's log Z is that of all; ``check``
+    keeps parts that can contradict the evidence.
     """
     s = structure_of(graph)
     targets = list(targets)
@@ -230,17 +214,13 @@ def _connected(
                         todo.append(j)
         return found
 
-    begin = []
-    for t in targets:
-        if t in known:
-            continue
+    asked = [t for t in targets if t not in known]
+    begin = list(dict.fromkeys(j for t in asked for j in s.factors[t] if kept[j]))
+    for t in asked:
         seen[t] = True
-        for j in s.factors[t]:
-            if not seen_factor[j]:
-                seen_factor[j] = True
-                begin.append(j)
-    out = reach(begin)
-    complete = True
+    for j in begin:
+        seen_factor[j] = True
+    out, complete = reach(begin), True
     for i in range(len(kept)):
         if seen_factor[i]:
             continue

@@ -1,13 +1,11 @@
 """Exact answers for many rows on one structure: a clique tree planned once, eight rows abreast.
 
 A *row* is what differs between questions to one model: observed states, a field, or the tables'
-numbers. :meth:`RowPlan.make` lays a clique tree out as flat arrays, :meth:`RowPlan.load` enters the
-numbers all rows share, :meth:`RowPlan.run` answers (:mod:`minfer.kernels.cliques.rows` has the
-formulas).
+numbers (:mod:`minfer.kernels.cliques.rows` has the formulas).
 
-**Evidence enters as zeros**: one plan serves every pattern of observed variables. A plan for one
-set takes them out of the tree, which may be much narrower; observed states select slices of the
-tables then (:mod:`minfer.solvers.plans` chooses).
+**Evidence enters as zeros**, so one plan serves every pattern of observed variables; a plan for one
+set takes them out of the tree, and observed states select slices of the tables
+(:mod:`minfer.solvers.plans` chooses).
 
 **Small inputs meet first.** In a clique much larger than two of its inputs (messages of children,
 fields), these are multiplied in a node of their own, over their variables only, and come in as one;
@@ -78,22 +76,7 @@ class SharedNumbers(NamedTuple):
 
 @dataclass(eq=False)
 class RowPlan:
-    """A structure prepared for rows: see the module.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from minfer import FactorGraph
-    >>> from minfer.engine.conditioning import condition
-    >>> from minfer.engine.elimination import clique_tree
-    >>> from minfer.engine.layout import flatten
-    >>> model = condition(FactorGraph.pairwise([0.0, 0.0], [[0, 1]], [1.0]))
-    >>> flat = flatten(model)
-    >>> plan = RowPlan.make(flat, clique_tree(model))
-    >>> plan.load(flat.log_psi, flat.field, model.constant)
-    >>> plan.run(evidence=np.array([[-1, -1], [1, -1]], dtype=np.int32)).probs.round(3).tolist()
-    [[0.35, 0.65, 0.35, 0.65], [0.0, 1.0, 0.269, 0.731]]
-    """
+    """A structure prepared for rows: made once, loaded with what all rows share, then run."""
 
     flat: Flat  # its structure; its numbers are not read
     tree: CliqueTree
@@ -114,9 +97,8 @@ class RowPlan:
     ) -> RowPlan:
         """Plan for all observed sets, or for one, whose variables are not in the tree.
 
-        ``flat``: the model conditioned without evidence. With a ``target`` that is not observed,
-        or none at all (-1), a first pass is laid out alone; ``entering`` are the variables that
-        some rows observe, and those that have a field.
+        With a ``target`` that is not observed, or none at all (-1), a first pass is laid out alone;
+        ``entering`` are the variables that some rows observe, and those that have a field.
         """
         sizes, layout = flat.sizes, None
         if tree.complete and tree.cells <= (MAX_CELLS if most is None else most):
@@ -135,21 +117,14 @@ class RowPlan:
             return int(self.flat.off[-1])
         return int(self.layout.nodes[answer, ENTRIES]) if answer >= 0 else 0
 
-    # ------------------------------------------------------------ numbers
-
     def load(
         self, log_psi: NDArray[np.float64], field: NDArray[np.float64], constant: float = 0.0
     ) -> None:
-        """Enter what all rows share: tables as in ``flat``, a field (sum S,), a constant.
-
-        To be called again when numbers change; the arrays may not change on their own.
-        """
+        """Enter what all rows share: tables as in ``flat``, a field (sum S,), a constant."""
         self.constant, self.numbers = float(constant), None
         if self.layout is not None:
             given = _plain(log_psi), _plain(field), self.constant
             self.numbers = _numbers(self.flat, self.layout, *given)
-
-    # ------------------------------------------------------------ answers
 
     def run(
         self,
@@ -163,9 +138,8 @@ class RowPlan:
         """Marginals of every variable, or of the plan's target, for each row, and log Z; with
         ``joints`` those of all tables, too.
 
-        Rows bring logarithms to add to the field that was loaded (N, sum S), observed states (N,
-        V), -1 where a variable is free, and tables of their own in place of those that were loaded
-        (N, cells). Answers depend neither on ``workers`` nor on which rows share a vector.
+        Rows bring logarithms to add to the field (N, sum S), observed states (N, V), -1 where a
+        variable is free, and tables in place of those that were loaded (N, cells).
         """
         if self.constant is None:
             raise SettingsError("RowPlan.run: no numbers yet; call load first")
@@ -178,17 +152,12 @@ class RowPlan:
             np.empty((n, self.width)), np.empty(n), np.zeros(n, dtype=bool),
             np.empty((n, self.n_table_cells)) if joints else _NO_NUMBERS,
         )  # fmt: skip
-        self._run(RowInputs(*own), found, workers)
-        return found
-
-    def _run(self, rows: RowInputs, found: SolvedRows, workers: int) -> None:
-        """Fill ``found`` by this very plan."""
         if self.layout is None or self.numbers is None:
             for x in (found.probs, found.log_z, found.joints):
                 x[:] = np.nan
             found.unsafe[:] = True
-            return
-        assert self.constant is not None
+            return found
+        rows = RowInputs(*own)
         layout, numbers, constant, whole_psi = self.numbers
         if len(found.joints) or len(rows.log_psi):
             layout, numbers = self.layout, numbers._replace(psi=whole_psi)
@@ -209,7 +178,8 @@ class RowPlan:
                     f"evidence has the state {states[v]}"
                 )
 
-        spread(some, len(found.log_z), workers)
+        spread(some, n, workers)
+        return found
 
 
 def observed_sets(evidence: NDArray[np.int32], few: int) -> list[NDArray[np.int64]]:
@@ -233,8 +203,8 @@ def observed_sets(evidence: NDArray[np.int32], few: int) -> list[NDArray[np.int6
 class OneRow:
     """A first pass over a loaded plan for one row at a time: one lane, and next to no overhead.
 
-    Messages that no evidence touches are made once. What rows bring are the states of ``observed``,
-    in that order, which the plan has taken out of its tree and which have no field.
+    Rows bring the states of ``observed``, which the plan has taken out of its tree and which have
+    no field. Messages that no evidence touches are made once.
     """
 
     def __init__(self, plan: RowPlan, observed: Sequence[int]) -> None:
@@ -303,9 +273,8 @@ def lay_out(
 ) -> PackedTree:
     """Nodes, their inputs and all maps; ``observed`` variables are not in the tree.
 
-    ``entering`` (V,) lays out the first pass alone: the variables whose fields are inputs, all
-    others having none; with ``answer`` the message of the last clique is asked for
-    (:func:`rooted_at`).
+    ``entering`` (V,) lays out the first pass alone: the variables whose fields are inputs; with
+    ``answer`` the message of the last clique is asked for (:func:`rooted_at`).
     """
     card = flat.card.tolist()
     scope, fptr = flat.scope.tolist(), flat.fptr.tolist()
@@ -331,29 +300,21 @@ def lay_out(
     # inputs
     is_root = [True] * n_nodes
     n_variables, slice_number = len(card), {t: i for i, t in enumerate(cut)}
-    which: list[int] = []
-    over: list[list[int]] = []
-    source: list[int] = []
-    bound: list[int] = []
+    found: list[tuple[int, list[int], int, int]] = []
     in_ptr = [0]
     for c, node in enumerate(nodes):
         for kind, k in node.inputs:
-            which.append(c)
             if kind == "node":
-                over.append(nodes[k].separator)
-                source.append(message[k])
-                bound.append(n_variables + len(cut) + k)
+                found.append((c, nodes[k].separator, message[k], n_variables + len(cut) + k))
                 is_root[k] = False
             elif kind == "field":
-                over.append([k])
-                source.append(offsets[k])
-                bound.append(k)
+                found.append((c, [k], offsets[k], k))
             else:
-                over.append(free[k])
-                source.append(slice_at[k])
-                bound.append(n_variables + slice_number[k])
-        in_ptr.append(len(which))
-    n_inputs = len(which)
+                found.append((c, free[k], slice_at[k], n_variables + slice_number[k]))
+        in_ptr.append(len(found))
+    n_inputs = len(found)
+    which, over = [x[0] for x in found], [x[1] for x in found]
+    source, bound = [x[2] for x in found], [x[3] for x in found]
     whole = [t for t in range(len(scopes)) if t not in is_cut]
     homes = tree.homes(*_ragged([scopes[t] for t in whole])).tolist()
     table_node = [of_clique[c] for c in homes]
@@ -440,8 +401,7 @@ def _nodes(
 ) -> tuple[list[_Node], list[int]]:
     """Nodes in an order in which children come first; the node of each clique.
 
-    ``cut``: tables of which rows select a slice, with the variables of the slice. ``fields``: which
-    variables' fields are inputs, if not all of them.
+    ``cut``: tables of which rows select a slice, with its variables; ``fields``: if not all enter.
     """
     ptr, variables = tree.ptr.tolist(), tree.variables.tolist()
     n_eliminated, parent = tree.n_eliminated.tolist(), tree.parent.tolist()
@@ -494,11 +454,8 @@ def _meet(
     size: int,
     most: int,
 ) -> list[tuple[str, int]]:
-    """The inputs of a clique, ``most`` or fewer; appends the nodes in which some meet first.
-
-    Two inputs meet if the node over their variables has less than a quarter of the clique's cells,
-    those over the fewest first.
-    """
+    """The inputs of a clique, ``most`` or fewer; appends the nodes in which some meet first: those
+    over whose variables a node has less than a quarter of the clique's cells, the fewest first."""
     if len(items) < 2:
         return [(kind, k) for kind, k, _ in items]
     bit = {v: 1 << i for i, v in enumerate(clique)}

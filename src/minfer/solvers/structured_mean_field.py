@@ -11,8 +11,8 @@ an exact answer on its own factors and on what is left of those that cross (Saul
 never falls. With single variables as blocks this is naive mean field; with one block it is exact.
 
 By default a block is a forest: each variable joins the block to which its factors are the strongest
-among those where it closes no cycle, so that a grid needs two. Variables that share a factor with
-zeros always go together, since a product must not give mass to what is forbidden.
+among those where it closes no cycle. Variables that share a factor with zeros always go together,
+since a product must not give mass to what is forbidden.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,20 +31,18 @@ from minfer.basics.limits import clock, deadline_of, start_clock
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import CliqueTree, clique_tree
+from minfer.engine.layout import ranges
 from minfer.engine.support import lift, without_least
 from minfer.errors import RefusedError, SettingsError
 from minfer.factors.group import FactorGroup, components
 from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
-from minfer.solvers.base import Marginals, check_start
+from minfer.solvers.base import Marginals, Solver, check_start
 from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.independent import softmax
 from minfer.solvers.irreducible import tied_parts
-from minfer.solvers.preparable import Preparable
+from minfer.solvers.prepared import Preparable
 from minfer.solvers.status import LogZ, Status
-
-if TYPE_CHECKING:
-    from minfer.solvers.base import Whence
 
 
 @dataclass(frozen=True)
@@ -107,12 +105,12 @@ class StructuredMeanField(Preparable):
         model = only_tables(condition(graph), "StructuredMeanField")
         return _BlockAscent(self, graph, model, start, begin).answer()
 
-    def _in_parts(self, graph: FactorGraph, parts: Sequence[Whence]) -> list[StructuredMeanField]:
+    def _in_parts(self, graph: FactorGraph, parts: Sequence[Any]) -> list[Solver]:
         """Itself for each part of a graph, with what given blocks have of its variables."""
         if self.blocks is None:
-            return [self] * len(parts)
+            return [self for _ in parts]
         block_of = _block_of(graph, self.blocks)
-        out = []
+        out: list[Solver] = []
         for part in parts:
             mine: dict[int, list[int]] = defaultdict(list)
             for v, b in enumerate(block_of[part.variables].tolist()):
@@ -235,7 +233,11 @@ class _BlockAscent:
                 parts.append(part)
                 for s in (part.inside, *others):
                     if len(s) > 1 and (k, s) not in self.joints:
-                        self.joints[k, s] = self._product(g, s)
+                        joint = np.ones((len(g), 1))
+                        for a in s:
+                            q = self._marginal(g._scope[:, a], g.shape[a])
+                            joint = (joint[:, :, None] * q[:, None, :]).reshape(len(g), -1)
+                        self.joints[k, s] = joint
                 if len(part.inside) > 1:
                     shape = tuple(g.shape[a] for a in part.inside)
                     scope = number[g._scope[rows][:, part.inside]]
@@ -244,10 +246,7 @@ class _BlockAscent:
                         Tables(none, scope, shape, np.zeros((len(rows), math.prod(shape))))
                     )
         graph = FactorGraph.empty(self.card[mine])
-        states = np.concatenate(
-            [np.arange(self.off[v], self.off[v + 1]) for v in mine] or [np.zeros(0)]
-        )
-        states = states.astype(np.int64)
+        states = ranges(self.off[mine], self.card[mine])
         small = Conditioned(
             graph, 0.0, self.model.field[states], np.full(len(mine), -1, np.int32), tuple(groups)
         )
@@ -259,14 +258,6 @@ class _BlockAscent:
                 f"{most:,} cells; give smaller blocks, raise max_cells, or use BeliefPropagation"
             )
         return _Block(mine, states, parts, small, tree)
-
-    def _product(self, g: FactorGroup, positions: tuple[int, ...]) -> NDArray[np.float64]:
-        """Products of marginals over some positions of all a group's factors, (F, cells)."""
-        out = np.ones((len(g), 1))
-        for a in positions:
-            q = self._marginal(g._scope[:, a], g.shape[a])
-            out = (out[:, :, None] * q[:, None, :]).reshape(len(g), -1)
-        return out
 
     def _marginal(self, variables: NDArray, size: int) -> NDArray[np.float64]:
         return self.q[self.off[variables][:, None] + np.arange(size)]

@@ -20,8 +20,7 @@ log Z comes from the ladder: log Z(0) is known, and
     log Z(beta_{r+1}) - log Z(beta_r) = log E_r[ exp( (beta_{r+1} - beta_r) E(x) ) ].
 
 The error estimate is the largest standard error of a marginal over independent ensembles. *Round
-trips*, copies that have gone from the hot end to the cold one and back, say whether it can be
-trusted: without them the ensembles are plain chains.
+trips* of copies, from the hot end to the cold one and back, say whether it can be trusted.
 """
 
 from __future__ import annotations
@@ -43,14 +42,8 @@ from minfer.kernels.backend import backend
 from minfer.solvers.base import Marginals, check_start, normalised
 from minfer.solvers.gibbs import GibbsState, count_ptr, standard_error
 from minfer.solvers.irreducible import no_messages
-from minfer.solvers.mean_field import (
-    Pace,
-    initial_probs,
-    is_idle,
-    make_feasible,
-    random_words,
-)
-from minfer.solvers.preparable import Preparable
+from minfer.solvers.mean_field import Pace, initial_probs, is_idle, make_feasible, random_words
+from minfer.solvers.prepared import Preparable
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
@@ -160,13 +153,9 @@ class Ensembles:
     """The arrays of one run, filled by the kernel."""
 
     def __init__(
-        self,
-        settings: Tempering,
-        graph: FactorGraph,
-        model: Conditioned,
-        start: Marginals | None,
-        begin: float,
-    ) -> None:
+        self, settings: Tempering, graph: FactorGraph, model: Conditioned,
+        start: Marginals | None, begin: float,
+    ) -> None:  # fmt: skip
         self.settings, self.graph, self.begin = settings, graph, begin
         self.on = on = backend()
         self.kernels, draw = on.kernels("sampling.tempering"), on.kernels("sampling.gibbs").draw
@@ -265,10 +254,8 @@ class Ensembles:
         self._sums = self._sums._replace(tries=tries, accepted=accepted)
 
     def pace(self) -> Pace:
-        """How sweeps are cut into calls of the kernel, each of which sums its energies anew.
-
-        By the clock where there is a deadline; else evenly, so that a seed gives the same bits.
-        """
+        """How sweeps are cut into calls of the kernel, each of which sums its energies anew: by the
+        clock where there is a deadline; else evenly, so that a seed gives the same bits."""
         if self.deadline < math.inf:
             return Pace()
         return Even(max(1, _UPDATES_A_CALL // max(self._copies.x.size, 1)))
@@ -291,10 +278,8 @@ class Ensembles:
         return left == 0
 
     def sample(self, enough: float = 0.0) -> NDArray[np.float64]:
-        """Record; how far the mean of a chain moved between two looks, look by look.
-
-        Stops early once no standard error is above ``enough``, if that is not 0.
-        """
+        """Record; how far the mean of a chain moved between two looks, look by look. Stops early
+        once no standard error is above ``enough``, if that is not 0."""
         pace, done = self.pace(), 0
         residuals: list[float] = []
         before = None
@@ -379,10 +364,8 @@ class Ensembles:
         return self._recorded(self.sums.totals)
 
     def _recorded(self, totals: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Whether sums (..., sum S) have something of every variable, (...,).
-
-        A sweep may end allowed and yet have passed its first variables while it was not.
-        """
+        """Whether sums (..., sum S) have something of every variable, (...,): a sweep may end
+        allowed and yet have passed its first variables while it was not."""
         if not self.graph.n_variables:
             return np.ones(totals.shape[:-1], dtype=bool)
         sums = np.add.reduceat(totals, self.graph._offsets[:-1], axis=-1)

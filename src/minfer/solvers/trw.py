@@ -20,19 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.checks import by_name, check_choice, check_settings
-from minfer.basics.limits import clock, start_clock
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.message_state import wired
 from minfer.engine.wiring import Wired, wire
 from minfer.errors import RefusedError, SettingsError
 from minfer.solvers.appearance import METHODS, edge_appearance
-from minfer.solvers.base import Marginals, check_start
-from minfer.solvers.independent import independent
-from minfer.solvers.propagation import propagate
+from minfer.solvers.base import Marginals
+from minfer.solvers.propagation import Propagating, propagate
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.solvers.prepared import Prepared
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +51,7 @@ class Lent:
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class TreeReweighted:
+class TreeReweighted(Propagating):
     """Tree-reweighted BP for pairwise models.
 
     Parameters
@@ -95,22 +92,6 @@ class TreeReweighted:
             )
         return replace(self, _lent=Lent(graph.lineage, graph.origin, rho))
 
-    def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
-        begin = start_clock(self.time_limit)
-        model = condition(graph)
-        check_start(start)
-        if not model.groups:
-            return independent(model, self, begin)
-        mesh = self._wired(model, start)
-        assert mesh is not None
-        return self.propagate(graph, mesh, start, begin, clock() - begin)
-
-    def prepare(self, graph: FactorGraph) -> Prepared:
-        """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
-        from minfer.solvers.prepared import PreparedPropagation
-
-        return PreparedPropagation(self, graph)
-
     def _wired(
         self,
         model: Conditioned,
@@ -138,10 +119,8 @@ class TreeReweighted:
     def _weights_given(
         self, model: Conditioned, known: NDArray[np.int32]
     ) -> NDArray[np.float64] | None:
-        """Edge weights of a model with some variables known (V,), or None: those it has without.
-
-        As if these were not there: an edge to one of them is a unary factor, and counts in full.
-        """
+        """Edge weights of a model as if known variables (V,) were not there: an edge to one of them
+        is a unary factor, and counts in full. None: those it has without."""
         if self._lent is not None:
             return None
         ids, edges = _edges(model)

@@ -9,12 +9,10 @@ around it, as many layers of factors as a clique tree of bounded size can hold. 
 with belief propagation's message m of every factor that the window cuts; the core's marginals are
 read off. A window that is all of the model is exact, one that is a single variable is belief
 propagation, and on a forest every window is exact. Between these, what the messages got wrong
-reaches the core through the window only, and where correlations decay it decays with the layers:
-strong mixed couplings on grids, on which belief propagation and join graphs do not converge. (The
-same decay makes belief propagation with a truncated tree of walks correct: Weitz 2006, "Counting
-independent sets up to the tree threshold", STOC; as regions with messages between them: Yedidia,
-Freeman & Weiss 2005, IEEE Trans. Inf. Theory 51:2282-2312. Here no message comes back, so nothing
-has to converge.)
+reaches the core through the window only, and where correlations decay it decays with the layers.
+(Compare Weitz 2006, "Counting independent sets up to the tree threshold", STOC; and regions with
+messages between them: Yedidia, Freeman & Weiss 2005, IEEE Trans. Inf. Theory 51:2282-2312. Here no
+message comes back, so nothing has to converge.)
 
 Windows grow in rounds, each with four times the cells. A core that a round moved by less than
 ``tol`` is left alone from then on. How far its last larger window moved a variable is its error
@@ -46,8 +44,7 @@ from minfer.graph import FactorGraph
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import check_tree, pass_messages
-from minfer.solvers.preparable import Preparable
-from minfer.solvers.prepared import solve
+from minfer.solvers.prepared import Preparable, solve
 from minfer.solvers.status import LOST_RANGE, LogZ, Status
 
 #: Cells of a window in the first round, and how much more in each further one.
@@ -128,13 +125,9 @@ class Windows(Preparable):
         return self.around(graph, model, first, began, deadline)
 
     def around(
-        self,
-        graph: FactorGraph,
-        model: Conditioned,
-        first: Marginals,
-        began: float,
+        self, graph: FactorGraph, model: Conditioned, first: Marginals, began: float,
         deadline: float = math.inf,
-    ) -> Marginals:
+    ) -> Marginals:  # fmt: skip
         """The answer from what belief propagation left."""
         if not isinstance(first.state, MessageState) or first.state.is_forest:
             return replace(first, solver=self)
@@ -223,9 +216,8 @@ class Rounds:
 
     def _factors(self, variables: NDArray[np.int64]) -> NDArray[np.int64]:
         lo = self.at.vptr[variables]
-        return np.unique(self.at.vfac[ranges(lo, self.at.vptr[variables + 1] - lo)]).astype(
-            np.int64
-        )
+        every = self.at.vfac[ranges(lo, self.at.vptr[variables + 1] - lo)]
+        return np.unique(every).astype(np.int64)
 
     def _scopes(self, factors: NDArray[np.int64]) -> NDArray[np.int32]:
         lo = self.flat.fptr[factors]
@@ -348,17 +340,7 @@ class Rounds:
             groups.append(part.replace(_scope=np.ascontiguousarray(number[part._scope])))
         states = self.model.graph._n_states[window]
         field = self.model.field[ranges(self.off[window], states)].copy()
-        self._hear(window, states, inside, field)
-        number[window] = -1
-        return Conditioned(
-            FactorGraph.empty(states), 0.0, field, np.full(len(window), -1, np.int32), tuple(groups)
-        )
-
-    def _hear(
-        self, window: NDArray, states: NDArray, inside: NDArray[np.int64], field: NDArray
-    ) -> None:
-        """Add the messages of factors that are not inside, in place."""
-        told = self.told
+        told = self.told  # the messages of factors that are not inside
         lo = told.vptr[window]
         which = ranges(lo, told.vptr[window + 1] - lo)
         owner = np.repeat(np.arange(len(window)), told.vptr[window + 1] - lo)
@@ -367,6 +349,10 @@ class Rounds:
         size = states[owner].astype(np.int64)
         first = np.cumsum(states) - states
         np.add.at(field, ranges(first[owner], size), told.log[ranges(told.ptr[which], size)])
+        number[window] = -1
+        return Conditioned(
+            FactorGraph.empty(states), 0.0, field, np.full(len(window), -1, np.int32), tuple(groups)
+        )
 
     def _read(self, members: NDArray, window: NDArray, found: NDArray[np.float64]) -> float:
         """Take over a core's marginals; how far the furthest moved."""
