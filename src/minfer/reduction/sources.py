@@ -461,10 +461,10 @@ _NOTHING = _Part(np.zeros((0, 2), np.int32), np.zeros(0, np.int64), np.zeros(0),
 
 def _whole(parts: list[_Part]) -> _Part:
     """All parts as one, by increasing factor number."""
-    out = _Part(*(np.concatenate(x) for x in zip(_NOTHING, *parts)))
+    out = _Part._make(np.concatenate(x) for x in zip(_NOTHING, *parts))
     if (out.ids[1:] < out.ids[:-1]).any():
         order = np.argsort(out.ids, kind="stable")
-        out = _Part(*(x[order] for x in out))
+        out = _Part._make(x[order] for x in out)
     return out
 
 
