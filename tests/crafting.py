@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import random
 import struct
-import time
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -27,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import minfer
-from fuzzing import BYTES, TOKENS, Case, answered, model, network, other_json
-from minfer import MinferError
+from fuzzing import BYTES, TOKENS, Case, answered, model, network, other_json, read_and_used
 from minfer.images.denoising import denoise
 from minfer.io import native
 from minfer.io.npz import read_npz
@@ -320,13 +318,10 @@ def other_indices(r: random.Random, parts: Parts) -> Parts:
 
 Mutation = Callable[[random.Random, Parts], Parts]
 
-PARSER: list[Mutation] = [
-    *(other_values, other_arrays, other_header, other_table, other_names, other_settings),
-]
+SEALED: list[Mutation] = [other_values, other_arrays, other_header]
+PARSER: list[Mutation] = [*SEALED, other_table, other_names, other_settings]
 CHECKPOINT: list[Mutation] = [other_values, other_arrays, other_arrays, other_header]
-NATIVE: list[Mutation] = [
-    *(other_values, other_arrays, other_header, other_groups, other_indices),
-]
+NATIVE: list[Mutation] = [*SEALED, other_groups, other_indices]
 
 
 def _mutated(r: random.Random, parts: Parts, mutations: list[Mutation]) -> Parts:
@@ -484,15 +479,4 @@ def honest(folder: Path) -> list[Case]:
 
 
 def check(crafted: Case, folder: Path) -> tuple[str, float]:
-    """Read one case and use it; the error's class name or ``accepted``, and seconds of reading."""
-    *_, read, use = KINDS[crafted.kind]
-    path = folder / crafted.name
-    path.write_bytes(crafted.data)
-    start, seconds = time.process_time(), 0.0
-    try:
-        content = read(path)
-        seconds = time.process_time() - start
-        use(content)
-    except MinferError as error:
-        return type(error).__name__, seconds or time.process_time() - start
-    return "accepted", seconds
+    return read_and_used(crafted, folder, *KINDS[crafted.kind][3:])

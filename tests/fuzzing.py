@@ -265,6 +265,11 @@ def other_json(r: random.Random, value: Any) -> Any:
 _SEEDS = seeds()
 
 
+def honest() -> list[Case]:
+    """Files that must be accepted."""
+    return [Case(-1, *seed) for seed in _SEEDS]
+
+
 def case(rng: int, number: int, kinds: Collection[str] = ()) -> Case:
     """The ``number``-th broken file of the stream ``rng``, of some kinds or of any."""
     r = random.Random(f"{rng}/{number}")
@@ -312,19 +317,28 @@ def _read_model(path: Path) -> FactorGraph:
     return minfer.read(path).validate()
 
 
+MODELS = ("uai", "fg", "minfer", "bif", "xmlbif", "net", "xdsl", "any")
 READERS: dict[str, Callable[[Path], Any]] = {
-    "uai": _read_model,
-    "fg": _read_model,
-    "minfer": _read_model,
-    "bif": _read_model,
-    "xmlbif": _read_model,
-    "net": _read_model,
-    "xdsl": _read_model,
-    "any": _read_model,
-    "evid": lambda path: minfer.read_evidence(path, model()),
-    "mar": read_mar,
-    "pr": read_pr,
-}
+    **dict.fromkeys(MODELS, _read_model),
+    "evid": lambda path: minfer.read_evidence(path, model()), "mar": read_mar, "pr": read_pr,
+}  # fmt: skip
+
+
+def read_and_used(
+    broken: Case, folder: Path, read: Callable[[Path], Any], use: Callable[[Any], Any]
+) -> tuple[str, float]:
+    """What became of a case: an error's class name or ``accepted``, CPU seconds of reading."""
+    path = folder / broken.name
+    path.write_bytes(broken.data)
+    start, seconds = time.process_time(), 0.0
+    try:
+        content = read(path)
+        seconds = time.process_time() - start
+        with np.errstate(all="ignore"):
+            use(content)
+    except MinferError as error:
+        return type(error).__name__, seconds or time.process_time() - start
+    return "accepted", seconds
 
 
 def check(broken: Case, folder: Path) -> tuple[str, float]:

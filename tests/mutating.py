@@ -15,7 +15,6 @@ import random
 import re
 import sqlite3
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,8 +27,7 @@ import numpy as np
 
 import minfer
 from crafting import other_array
-from fuzzing import BYTES, TOKENS, Case, model, network, other_json
-from minfer import MinferError
+from fuzzing import BYTES, TOKENS, Case, model, network, other_json, read_and_used
 from minfer.learn import ChainCRF, Fitted, GridCRF, LogLinear, Template, fit
 
 MLN = b"""// a program
@@ -84,16 +82,6 @@ def _table(**columns: Any) -> bytes:
     file = io.BytesIO()
     pq.write_table(pa.table(columns), file)
     return file.getvalue()
-
-
-@cache
-def _parquet() -> bytes:
-    return _table(a=["no", "yes", None], b=["p", "q q", "p"], x=[1.5, None, -2.0])
-
-
-@cache
-def _fact_rows() -> bytes:
-    return _table(a=["no", "yes", "x"], b=[1, 2, 3])
 
 
 @cache
@@ -188,16 +176,10 @@ def _facts(path: Path) -> Any:
     return minfer.Rules().closed("f", source).store
 
 
-def _evidence(path: Path) -> Any:
+def _evidence(path: Path, what: str = "evidence") -> Any:
     program = path.with_name("honest.mln")
     program.write_bytes(MLN)
-    return minfer.Rules.read(program, path)
-
-
-def _query(path: Path) -> Any:
-    program = path.with_name("honest.mln")
-    program.write_bytes(MLN)
-    return minfer.Rules.read(program, query=path)
+    return minfer.Rules.read(program, **{what: path})
 
 
 def _cases(path: Path) -> Any:
@@ -317,17 +299,24 @@ KINDS: dict[str, Kind] = {
     "mln.gz": Kind("p.mln.gz", _fixed(gzip.compress(MLN, mtime=0)), minfer.Rules.read),
     "db": Kind("p.db", _fixed(DB), _evidence),
     "db.gz": Kind("p.db.gz", _fixed(gzip.compress(DB, mtime=0)), _evidence),
-    "query": Kind("p.query", _fixed(b"smokes(x)\nlikes\n"), _query),
+    "query": Kind("p.query", _fixed(b"smokes(x)\nlikes\n"), lambda path: _evidence(path, "query")),
     "facts csv": Kind("f.csv", _fixed(FACTS), _facts),
     "facts tsv": Kind("f.tsv", _fixed(FACTS.replace(b",", b"\t")), _facts),
     "facts csv.gz": Kind("f.csv.gz", _fixed(gzip.compress(FACTS, mtime=0)), _facts),
-    "facts parquet": Kind("f.parquet", _fact_rows, _facts, parts=other_parquet),
+    "facts parquet": Kind(
+        "f.parquet", lambda: _table(a=["no", "yes", "x"], b=[1, 2, 3]), _facts, parts=other_parquet
+    ),
     "facts sqlite": Kind("f.sqlite", lambda: _database("sqlite"), _facts),
     "facts duckdb": Kind("f.duckdb", lambda: _database("duckdb"), _facts),
     "cases csv": Kind("c.csv", _fixed(CSV), _cases),
     "cases tsv": Kind("c.tsv", _fixed(CSV.replace(b",", b"\t")), _cases),
     "cases csv.gz": Kind("c.csv.gz", _fixed(gzip.compress(CSV, mtime=0)), _cases),
-    "cases parquet": Kind("c.parquet", _parquet, _cases, parts=other_parquet),
+    "cases parquet": Kind(
+        "c.parquet",
+        lambda: _table(a=["no", "yes", None], b=["p", "q q", "p"], x=[1.5, None, -2.0]),
+        _cases,
+        parts=other_parquet,
+    ),
     "records jsonl": Kind("r.jsonl", _fixed(JSONL), _shards, parts=other_lines),
     "records jsonl.gz": Kind("r.jsonl.gz", _fixed(gzip.compress(JSONL, mtime=0)), _shards),
     "records csv": Kind("r.csv", _fixed(b"id,evidence\none,x0=1\ntwo,\n"), _shards),
@@ -340,7 +329,7 @@ KINDS: dict[str, Kind] = {
     "chain": Kind("m.crf", _chain, ChainCRF.load, _use_chain, other_saved),
     "grid": Kind("m.grid", _grid, GridCRF.load, _use_grid, other_saved),
     "fitted": Kind("m.npz", _fitted, Fitted.load, lambda f: _finite(f.weights), other_saved),
-    "fit checkpoint": Kind("c.npz", _checkpoint, _resume, lambda f: None, other_saved),
+    "fit checkpoint": Kind("c.npz", _checkpoint, _resume, parts=other_saved),
 }
 
 
@@ -403,15 +392,4 @@ def honest() -> list[Case]:
 
 
 def check(broken: Case, folder: Path) -> tuple[str, float]:
-    """Read one case and use it; the error's class name or ``accepted``, and CPU seconds of it."""
-    kind, path = KINDS[broken.kind], folder / broken.name
-    path.write_bytes(broken.data)
-    start, seconds = time.process_time(), 0.0
-    try:
-        content = kind.read(path)
-        seconds = time.process_time() - start
-        with np.errstate(all="ignore"):
-            kind.use(content)
-    except MinferError as error:
-        return type(error).__name__, seconds or time.process_time() - start
-    return "accepted", seconds
+    return read_and_used(broken, folder, KINDS[broken.kind].read, KINDS[broken.kind].use)

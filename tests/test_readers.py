@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import gzip
 import io
+import json
 import os
 import subprocess
 import sys
 import time
 import tracemalloc
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -38,6 +40,8 @@ from refused import all_refused
 from sources import parsed
 
 SRC = Path(minfer.__file__).parent
+FUZZ = Path(__file__).parents[1] / "benchmarks" / "fuzz.py"
+CRAFTED = 300
 
 # ---------------------------------------------------------------------- time
 
@@ -336,26 +340,53 @@ def test_native_files_with_wrong_indices_or_rows(name, change, said, tmp_path):
 # ---------------------------------------------------------------------- many broken files
 
 
-def test_honest_files_are_accepted(tmp_path):
-    for name in ("duckdb", "pyarrow"):
+@pytest.mark.parametrize("kind", [fuzzing, mutating, crafting], ids=lambda kind: kind.__name__)
+def test_honest_files_are_accepted_and_cases_reproducible(kind, tmp_path):
+    for name in {mutating: ("duckdb", "pyarrow"), crafting: ("safetensors",)}.get(kind, ()):
         pytest.importorskip(name)
-    for case in mutating.honest():
-        assert mutating.check(case, tmp_path)[0] == "accepted", case.kind
+    folder = [tmp_path] if kind is crafting else []
+    for case in kind.honest(*folder):
+        assert kind.check(case, tmp_path)[0] == "accepted", case.kind
+    a, b = ([kind.case(3, k, *folder) for k in range(30)] for _ in range(2))
+    assert a == b
 
 
 @pytest.mark.drawn
-def test_only_typed_errors_escape(tmp_path):
-    """benchmarks/fuzz.py --what mutated runs more, under a limit of memory."""
-    for name in ("duckdb", "pyarrow"):
-        pytest.importorskip(name)
-    for number in range(draws(2000) if thorough() else 120):
-        broken = mutating.case(1, number)
+@pytest.mark.parametrize("kind", [fuzzing, mutating], ids=lambda kind: kind.__name__)
+def test_only_typed_errors_escape(kind, tmp_path):
+    """Of files that are broken at random; benchmarks/fuzz.py runs more, with little memory."""
+    n, limit = draws(10_000), fuzzing.LIMIT_SECONDS
+    if kind is mutating:
+        for name in ("duckdb", "pyarrow"):
+            pytest.importorskip(name)
+        n, limit = draws(2000) if thorough() else 120, 5
+    outcomes: Counter[str] = Counter()
+    for number in range(n):
+        broken = kind.case(1, number)
         try:
-            _, seconds = mutating.check(broken, tmp_path)
+            outcome, seconds = kind.check(broken, tmp_path)
         except BaseException as error:
-            error.add_note(f"mutating.case(1, {number}): {broken.kind} {broken.data[:200]!r}")
+            error.add_note(f"case(1, {number}): {broken.kind} {broken.data[:200]!r}")
             raise
-        assert seconds < 5, f"mutating.case(1, {number}) took {seconds:.1f} s"
+        assert seconds < limit, f"{kind.__name__}.case(1, {number}) took {seconds:.1f} s"
+        outcomes[outcome] += 1
+    assert outcomes["FormatError"] > n / 2 or kind is mutating
+    assert min(outcomes["ContradictionError"], outcomes["EvidenceError"]) > 0 or kind is mutating
+
+
+@pytest.mark.slow
+def test_no_crafted_file_ends_the_process():
+    """In a child: what is accepted goes through the kernels, where a wrong index would end it."""
+    for name in ("safetensors", "PIL", "duckdb", "pyarrow"):
+        pytest.importorskip(name)
+    command = [sys.executable, FUZZ, "--what", "crafted", "--n", str(CRAFTED), "--rng", "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    outcomes = json.loads(done.stdout)[0]["outcomes"]
+    assert sum(outcomes.values()) == CRAFTED
+    for kind in ("parser", "checkpoint", "native"):
+        assert outcomes[f"{kind}: accepted"] >= 5  # the kernels were reached
+        assert outcomes[f"{kind}: FormatError"] >= 20
 
 
 # ---------------------------------------------------------------------- the list of readers
@@ -395,7 +426,6 @@ READERS = {
     "prediction/files.open_cases": "cases csv",
     "prediction/files._ragged": "cases csv",
     "rules/mln.read_program": "mln",
-    "rules/mln._queried": "query",
     "rules/mln.read_text": "db",
     "rules/tables._header": "facts csv",
     "rules/tables._of_database": "facts sqlite",

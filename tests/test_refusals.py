@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fuzzing
 import minfer
-import odd_arguments
 from draws import few
 from minfer import (
     Auto,
@@ -52,6 +52,8 @@ from minfer import (
 from minfer.cli.parse import _tell_tree
 from minfer.cli.render import line
 from minfer.errors import visible
+from minfer.learn import ChainCRF
+from minfer.model.joint import Joint
 from minfer.parsing.drawing import Drawn, svg
 from minfer.reduction import bound, seeds
 from minfer.reduction.recipes import Compensated, Iterated, Paper
@@ -303,17 +305,36 @@ JUNK: list[Any] = [
 ]  # fmt: skip
 
 
+#: Arrays without a dimension, containers of everything.
+MORE_JUNK: list[Any] = [
+    *JUNK,
+    np.array(1), np.array(1.5), np.array("a"), np.array(None, dtype=object), 0, 1, 2.0,
+    np.float64(0.5), np.int64(3), [0], [[0]], {"x": 1}, {0: 0}, {"a": None}, {"a": []},
+    {"a": {"yes": None}}, "a", "", set(), range(2), [True], [b"x"], [[]], np.zeros(0),
+    np.zeros((0, 3)), 2**63, -(2**63), np.array([2**63], dtype=np.uint64), "\ud800", "\0",
+    [object()], ("a",), frozenset(["a"]), np.datetime64("2020"),
+]  # fmt: skip
+
+
 def _source(**join: Any) -> JoinTemplates:
     return JoinTemplates([Join(**join)], lambda template, scope: np.ones(len(scope)))
 
 
-def _calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+Calls = dict[str, tuple[Callable[..., Any], dict[str, Any]]]
+
+
+def _add(calls: Calls, function: Callable[..., Any], /, *name: str, **given: Any) -> None:
+    """Note a call, by the name of its function or another one."""
+    calls[name[0] if name else function.__name__] = (function, given)
+
+
+def _calls(folder: Path) -> Calls:
     """Public functions with arguments that are right; each of them is then replaced by junk."""
     m, ok = answer(), np.ones(8, dtype=bool)
     result = infer(MODEL, MinJoint(0.01), Exact())
     seed = seeds.unary(MODEL)
-    calls: odd_arguments.Calls = {}
-    add = partial(odd_arguments.add, calls)
+    calls: Calls = {}
+    add = partial(_add, calls)
     add(FactorGraph.empty, n_states=[2, 2], names=["a", "b"])
     add(FactorGraph.pairwise, log_odds=[0.0, 1.0], edges=[[0, 1]], weights=[1.0], feature="and",
         names=["a", "b"])  # fmt: skip
@@ -417,7 +438,136 @@ def _calls(folder: Path) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]
     return calls
 
 
-def untyped(calls: odd_arguments.Calls, junk: list[Any]) -> list[str]:
+def queries() -> Calls:
+    """Exact questions about a network, each with evidence."""
+    net, seen = fuzzing.network(), {"b": "p"}
+    asked = minfer.Query(net, ["a"], ["b"])
+    joint = minfer.query(net, ["a", "d 4"], seen)
+    assert isinstance(joint, Joint)
+    calls: Calls = {}
+    add_ = partial(_add, calls)
+    add_(minfer.query, model=net, targets="a", evidence=seen, check=True)
+    add_(minfer.Query, model=net, targets=["a"], observed=["b"], soft=())
+    add_(asked, "Query()", evidence=seen)
+    add_(minfer.mpe, model=net, evidence=seen, k=2, variables=["a"], time_limit=1.0, gap=0.0,
+         max_gib=1.0)  # fmt: skip
+    add_(minfer.sample, model=net, n=2, evidence=seen, seed=0, max_gib=1.0)
+    add_(minfer.sensitivity, model=net, target="a", state="yes", evidence=seen, max_gib=1.0)
+    add_(minfer.information, model=net, target="a", evidence=seen, variables=["d 4"])
+    add_(minfer.influence, model=net, target="a", evidence=seen, state="yes")
+    add_(minfer.intervals, model=net, time_limit=0.01, tol=0.5, variables=["a"], work=10,
+         undecided=False, methods=None, kept=None, workers=1, watch=None)  # fmt: skip
+    add_(minfer.explore, model=net, evidence=seen, targets=["a"], fix=False, title="x")
+    add_(joint.conditional, "joint.conditional")
+    add_(joint.axis, "joint.axis", variable="a")
+    add_(joint.state, "joint.state", variable="a", state="yes")
+    add_(lambda v: joint.marginal(v), "joint.marginal", v="a")
+    add_(lambda v: joint.conditional(v), "joint.given", v="a")
+    add_(joint.mutual_information, "joint.mutual_information", one=0, other=1)
+    add_(lambda key: joint[key], "joint[]", key={"a": "yes", "d 4": 0})
+    add_(FactorGraph.network, states={"a": 2}, tables={"a": [0.5, 0.5]})
+    add_(lambda t: FactorGraph.network({"a": 2}, {"a": t}), "network table", t=[0.5, 0.5])
+    add_(lambda s: FactorGraph.network({"a": s}, {"a": [0.5, 0.5]}), "network states", s=2)
+    add_(net.with_state_names, names={"a": ["x", "y"]})
+    add_(net.state, variable="a", state="yes")
+    add_(net.states, variable="a")
+    add_(net.child, factor=0)
+    add_(net.parents, variable="b")
+    add_(net.conditional, variable="b")
+    add_(net.factor_index, factor=0)
+    add_(net.structured, tolerance=1e-9)
+    return calls
+
+
+def factors() -> Calls:
+    """Logical factors and label distances."""
+    six, grid = FactorGraph.empty([2] * 6), FactorGraph.empty([4, 4])
+    base = {"scopes": [[0, 1, 2]], "signs": [[1, -1, 1]], "states": 1}
+    calls: Calls = {}
+    add_ = partial(_add, calls)
+    add_(six.add_clauses, **base, weights=1.0)
+    add_(six.add_parity, **base, weights=1.0, odd=True)
+    add_(six.add_exactly_one, **base)
+    add_(six.add_at_most_one, **base)
+    add_(six.add_cardinality, **base, log_weights=[0.0, 1.0])
+    add_(six.add_cardinality, "add_cardinality at most", **base, at_most=1)
+    add_(six.add_or, inputs=[[0, 1]], output=[2], weights=1.0)
+    add_(six.add_and, inputs=[[0, 1]], output=[2], weights=1.0)
+    add_(grid.add_potts, scope=[[0, 1]], weights=1.0)
+    add_(grid.add_truncated_linear, scope=[[0, 1]], weights=1.0, truncation=2, hard=False)
+    add_(grid.add_truncated_quadratic, scope=[[0, 1]], weights=1.0, truncation=2)
+    add_(grid.add_label_distances, scope=[[0, 1]], log_weights=[0.0, -1.0], weights=1.0)
+    return calls
+
+
+def runs() -> Calls:
+    """Prepared solvers, batches, predictions."""
+    net = fuzzing.network()
+    calls: Calls = {}
+    for solver in (Exact(), BeliefPropagation()):
+        ready = solver.prepare(net)
+        calls[f"prepared {solver!r}"] = (ready, {"evidence": {"a": 1}})
+        calls[f"batch {solver!r}"] = (
+            ready.batch,
+            {"evidence": np.array([[-1, 0, 0, -1]]), "weights": None, "field": None,
+             "dtype": "float64", "workers": 1, "log_z": True, "statistics": False},
+        )  # fmt: skip
+    rows = [{"b": "p"}]
+    calls["predict"] = (
+        minfer.predict,
+        {"model": net, "rows": rows, "targets": ["a"], "evidence": ["b"], "keep": [],
+         "on_unknown": "mark", "probabilities": True, "missing": [""], "columns": None,
+         "workers": 1, "chunk_rows": 10, "report": None, "check": True},
+    )  # fmt: skip
+    calls["predict cell"] = (lambda x: minfer.predict(net, [{"b": x}], ["a"]), {"x": "p"})
+    calls["predict column"] = (lambda x: minfer.predict(net, {"b": x}, ["a"]), {"x": ["p"]})
+    answer = Exact()(net)
+    calls["joint"] = (lambda v: answer.joint(v), {"v": "a"})
+    calls["intervals of"] = (minfer.intervals(net, 0.01).refuted, {"marginals": answer, "by": 0.1})
+    return calls
+
+
+def rules() -> Calls:
+    """Programs of rules."""
+
+    def program() -> minfer.Rules:
+        table = [("A", "B"), ("B", "C")]
+        return minfer.Rules().closed("f", table).open("s", ["A", "B", "C"]).rule("s(x)", 1.0)
+
+    calls: Calls = {}
+    add_ = partial(_add, calls)
+    add_(minfer.Rules, split=False, unbound="error", memory_limit=None, threads=1,
+         max_groundings=100)  # fmt: skip
+    add_(lambda **given: minfer.Rules().closed(**given).store, "closed", name="f",
+         table=[("A", "B")], columns=None, types=None, symmetric=False)  # fmt: skip
+    add_(lambda **given: minfer.Rules().open(**given).store, "open", name="f",
+         candidates=[("A", "B")], columns=None, types=None, log_odds=None, probability=0.5,
+         symmetric=False, exactly_one=None, at_most_one=None)  # fmt: skip
+    add_(lambda **given: program().rule(**given), "rule", text="s(x)", weight=1.0)
+    add_(lambda **given: program().rule(**given), "rule weights", text="s(+x)", weights={"A": 1.0})
+    add_(lambda a, truth: program().evidence(a, truth=truth).store, "evidence", a="s(A)",
+         truth=True)  # fmt: skip
+    add_(lambda a: program().condition(a), "condition", a="s(A)")
+    add_(lambda **given: program().infer(**given), "infer", objective=None, solver=None,
+         grounding="auto", threshold=None, tolerance=None)  # fmt: skip
+    add_(lambda **given: program().explain(**given), "explain", atom="s(A)", n=3)
+    add_(lambda w: program().with_weights(w), "rules.with_weights", w={"s(x)": 2.0})
+    add_(lambda names: program().to_graph(names=names), "rules.to_graph", names=True)
+    return calls
+
+
+def learners() -> Calls:
+    """Estimators."""
+    words, labels = [[["a"], ["b"]]], [["x", "y"]]
+    crf = ChainCRF().fit(words, labels)
+    return {
+        "ChainCRF.predict": (crf.predict, {"X": words}),
+        "ChainCRF.predict_proba": (crf.predict_proba, {"X": words}),
+        "ChainCRF.score": (crf.score, {"X": words, "y": labels}),
+    }
+
+
+def untyped(calls: Calls, junk: list[Any]) -> list[str]:
     """Calls with one argument replaced by junk that end in an error of no type of ours."""
     found = []
     for name, (function, given) in calls.items():
@@ -442,16 +592,16 @@ def test_no_argument_ends_in_an_untyped_error(tmp_path: Path, monkeypatch: Any) 
 
 @pytest.mark.drawn
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("group", odd_arguments.GROUPS, ids=lambda group: group.__name__)
+@pytest.mark.parametrize("group", [queries, factors, runs, rules, learners])
 def test_no_odd_argument_ends_in_an_untyped_error(
-    group: Callable[[], odd_arguments.Calls], tmp_path: Path, monkeypatch: Any
+    group: Callable[[], Calls], tmp_path: Path, monkeypatch: Any
 ) -> None:
-    if group is odd_arguments.rules:
+    if group is rules:
         pytest.importorskip("duckdb")
     monkeypatch.chdir(tmp_path)
     for function, given in group().values():
         function(**given)
-    assert not untyped(group(), few([*JUNK, *odd_arguments.MORE_JUNK], 8))
+    assert not untyped(group(), few(MORE_JUNK, 8))
 
 
 # ---------------------------------------------------------------------- names on a terminal
@@ -549,18 +699,14 @@ def test_errors_explanations_and_notebooks_show_names_escaped() -> None:
     assert not ACTING.search(result.marginals._repr_html_())
 
 
-def test_words_of_a_sentence_are_shown_escaped() -> None:
+def test_words_of_a_sentence_are_shown_escaped(capsys: Any) -> None:
     words = ["\x1b[31mred", "\u202eevil", "[b]x[/b]"]
     drawn = Drawn(words, words, words, [2, 0, 2], [0.9] * 3, [-1] * 3, [0.0] * 3, 0.5)
     assert drawn.visible().forms == [visible(word) for word in words]
     picture = svg(drawn)
     assert not ACTING.search(picture)
     assert visible(words[0]) in "".join(ET.fromstring(picture).itertext())
-
-
-def test_the_tree_of_a_sentence_has_one_line_for_each_word(capsys: Any) -> None:
-    words = ["\x1b[31mred", "\u202eevil", "[b]x[/b]"]
-    _tell_tree(Drawn(words, words, words, [2, 0, 2], [0.9] * 3, [-1] * 3, [0.0] * 3, 0.5))
+    _tell_tree(drawn)
     text = capsys.readouterr().out
     assert not ACTING.search(text)
     for word in words:

@@ -34,6 +34,16 @@ def secret(tmp_path) -> Path:
     return path
 
 
+def made(path: Path, *statements: str) -> Path:
+    """A DuckDB or SQLite file, by default with a table t of one x."""
+    con = (sqlite3 if path.suffix == ".sqlite" else duckdb).connect(str(path))
+    for text in statements or ["create table t as select 'x' as a"]:
+        con.execute(text)
+    con.commit()
+    con.close()
+    return path
+
+
 def values(source) -> list[str]:
     """The values of a one-column table, as rules read it."""
     table = Rules().open("p", source, types=("t",)).infer()["p"]
@@ -152,13 +162,8 @@ FORBIDDEN = [
 
 
 def attempts(tmp_path, secret) -> list[str]:
-    other = tmp_path / "other.duckdb"
-    with duckdb.connect(str(other)) as con:
-        con.execute(f"create or replace table t as select '{SECRET}' as a")
-    return [
-        text.format(secret=secret, folder=tmp_path, other=other)
-        for text in FORBIDDEN
-    ]  # fmt: skip
+    other = made(tmp_path / "other.duckdb", f"create or replace table t as select '{SECRET}' as a")
+    return [text.format(secret=secret, folder=tmp_path, other=other) for text in FORBIDDEN]
 
 
 @pytest.mark.parametrize("kind", ["memory", "limit", "csv", "duckdb"])
@@ -166,11 +171,9 @@ def test_the_database_of_a_program_opens_nothing(tmp_path, secret, kind):
     source = ["x"]
     if kind == "csv":
         source = tmp_path / "own.csv"
-        source.write_text("a\nx\n")
+        write_column(source, "x")
     if kind == "duckdb":
-        source = (tmp_path / "own.duckdb", "t")
-        with duckdb.connect(str(source[0])) as con:
-            con.execute("create table t as select 'x' as a")
+        source = (made(tmp_path / "own.duckdb"), "t")
     texts = attempts(tmp_path, secret)
     before = sorted(tmp_path.iterdir())
     con = Rules(memory_limit="1GB" if kind == "limit" else None).open("p", source).store.con
@@ -195,9 +198,7 @@ def test_the_database_of_a_program_opens_nothing(tmp_path, secret, kind):
 def hostile(tmp_path, secret) -> Path:
     """A DuckDB file with tables, good views and views that go elsewhere."""
     path = tmp_path / "hostile.duckdb"
-    other = tmp_path / "other.duckdb"
-    with duckdb.connect(str(other)) as con:
-        con.execute(f"create table t as select '{SECRET}' as a")
+    other = made(tmp_path / "other.duckdb", f"create table t as select '{SECRET}' as a")
     with duckdb.connect(str(path)) as con:
         con.execute("create table t as select 'x' as a union all select 'y'")
         con.execute("create view good as select a || '!' as a from t")
@@ -257,15 +258,13 @@ def test_views_see_their_own_file_only(tmp_path, hostile, secret):
 
 @pytest.mark.parametrize("name", ["evil_raw", "evil_frame", "evil_local"])
 def test_views_see_no_table_of_the_program_and_no_variable(tmp_path, name):
-    path = tmp_path / "hostile.duckdb"
     seen = {"evil_raw": "temp.main.minfer_raw_1", "evil_frame": "frame", "evil_local": "columns"}
-    with duckdb.connect(str(path)) as con:
-        con.execute("create temp table minfer_raw_1 as select 'x' as a")
-        con.execute("create table frame as select 'x' as a")
-        con.execute("create table columns as select 'x' as a")
-        con.execute(f"create view {name} as select * from {seen[name]}")
-        con.execute("drop table frame")
-        con.execute("drop table columns")
+    path = made(
+        tmp_path / "hostile.duckdb", "create temp table minfer_raw_1 as select 'x' as a",
+        "create table frame as select 'x' as a", "create table columns as select 'x' as a",
+        f"create view {name} as select * from {seen[name]}", "drop table frame",
+        "drop table columns",
+    )  # fmt: skip
     globals()["frame"] = {"a": [SECRET]}
     program = Rules().closed("s", [SECRET], types=("t",))
     with pytest.raises(FormatError):
@@ -401,10 +400,7 @@ def test_a_question_mark_in_the_name_of_a_database_is_refused(tmp_path):
 @pytest.mark.parametrize("kind", ["duckdb", "sqlite"])
 def test_a_file_that_is_a_database_is_one_whatever_its_suffix(tmp_path, monkeypatch, name, kind):
     monkeypatch.chdir(tmp_path)
-    con = (duckdb if kind == "duckdb" else sqlite3).connect(name)
-    con.execute("create table t as select 'x' as a")
-    con.commit()
-    con.close()
+    made(tmp_path / f"made.{kind}").rename(name)
     assert values((name, "t")) == ["x"]
     assert values((Path(name), "t")) == ["x"]
     with pytest.raises(FormatError, match="there is no table 'u'"):
@@ -427,8 +423,7 @@ def test_two_texts_of_which_the_first_is_a_file(tmp_path, monkeypatch):
 
 def test_links_of_ones_own_are_followed(tmp_path):
     (tmp_path / "far").mkdir()
-    with duckdb.connect(str(tmp_path / "far" / "t.duckdb")) as con:
-        con.execute("create table t as select 'x' as a")
+    made(tmp_path / "far" / "t.duckdb")
     write_column(tmp_path / "far" / "t.csv", "x")
     for name in ("t.duckdb", "t.csv"):
         (tmp_path / name).symlink_to(tmp_path / "far" / name)
@@ -437,11 +432,10 @@ def test_links_of_ones_own_are_followed(tmp_path):
 
 
 def test_a_connection_here_is_read_by_its_relations(tmp_path):
-    with duckdb.connect(str(tmp_path / "t.duckdb")) as con:
-        con.execute("create table t as select 'x' as a")
+    path = made(tmp_path / "t.duckdb")
+    with duckdb.connect(str(path)) as con:
         assert values(con.table("t")) == ["x"]
         assert values(con.sql("select a || a as a from t")) == ["xx"]
-        path = tmp_path / "t.duckdb"
         with pytest.raises(FormatError, match=r"t\.duckdb: this process .* give con\.table\('t'\)"):
             values((path, "t"))
         with pytest.raises(FormatError, match=r"t\.duckdb: this process .* give con\.sql\("):
@@ -452,10 +446,8 @@ def test_a_connection_here_is_read_by_its_relations(tmp_path):
     "sql", ["selec a", "select b from t", "select * from read_csv('o.csv')", "select a::int from t"]
 )
 def test_errors_of_sql_name_the_file(tmp_path, sql):
-    path = tmp_path / "t.duckdb"
-    with duckdb.connect(str(path)) as con:
-        con.execute("create table t as select 'x' as a")
-        con.execute("create view v as select a::int as i from t")
+    make = "create table t as select 'x' as a", "create view v as select a::int as i from t"
+    path = made(tmp_path / "t.duckdb", *make)
     for source in (Query(path, sql=sql), (path, "v")):
         with pytest.raises(FormatError, match=r"t\.duckdb: (Parser|Binder|Permission|Conversion) "):
             values(source)
@@ -520,10 +512,7 @@ def twins(tmp_path):
     (tmp_path / "t.csv").write_text("a,A\nx,u\n")
     yield tmp_path / "t.csv"
     for name in ("t.duckdb", "t.sqlite"):
-        with duckdb.connect(str(tmp_path / "t.duckdb")) as con:
-            con.execute("create table if not exists t as select 1 as a")
-        sqlite3.connect(tmp_path / "t.sqlite").execute("create table if not exists t (a)").close()
-        yield Query(tmp_path / name, sql="select 1 as a, 2 as A")
+        yield Query(made(tmp_path / name), sql="select 1 as a, 2 as A")
     try:
         import pandas as pd
         import pyarrow as pa

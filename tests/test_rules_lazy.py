@@ -26,7 +26,7 @@ from minfer import (
 )
 from minfer.reduction.recipes import Compensated
 from minfer.rules import lazy
-from minfer.rules.gains import gains, roots
+from minfer.rules.blocks import gains, roots
 from minfer.rules.model import block_weights, weight_of
 from minfer.rules.selection import Selector
 from oracle import grounding as oracle

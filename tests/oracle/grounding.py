@@ -109,38 +109,31 @@ def score(case: Case, world: set, rules) -> float:
 
 def enumerate_worlds(case: Case) -> dict[tuple, float] | None:
     """P(atom) of every candidate, or None where no world is possible."""
-    atoms, fields = [], []
-    for name, rows in case.open.items():
-        for row, prior in zip(rows, case.priors[name]):
-            atoms.append((name, *row))
-            fields.append(prior)
-    fixed = {(name, *row) for name, rows in case.closed.items() for row in rows}
+    atoms = [(name, *row) for name, rows in case.open.items() for row in rows]
+    fields = np.concatenate([case.priors[name] for name in case.open])
     rules = [parse_rule(text) for text in case.rules]
-    total, mass = 0.0, np.zeros(len(atoms))
     logs, truths = [], []
     for truth in product([False, True], repeat=len(atoms)):
         if any(case.evidence.get(a, t) != t for a, t in zip(atoms, truth)):
             continue
-        world = set(fixed)
-        for atom, t in zip(atoms, truth):
-            if t:
-                world.add(atom)
-                if atom[0] in case.symmetric:
-                    world.add((atom[0], atom[2], atom[1]))
-        if not unique_holds(case, atoms, truth):
-            continue
-        s = score(case, world, rules) + sum(x for x, t in zip(fields, truth) if t)
-        if s > -math.inf:
-            logs.append(s)
+        if unique_holds(case, atoms, truth):
+            logs.append(score(case, world_of(case, atoms, truth), rules) + fields @ truth)
             truths.append(truth)
-    if not logs:
+    if max(logs, default=-math.inf) == -math.inf:
         return None
-    top = max(logs)
-    for s, truth in zip(logs, truths):
-        w = math.exp(s - top)
-        total += w
-        mass += w * np.array(truth)
-    return dict(zip(atoms, (mass / total).tolist()))
+    weights = np.exp(np.array(logs) - max(logs))
+    return dict(zip(atoms, (weights @ np.array(truths) / weights.sum()).tolist()))
+
+
+def world_of(case: Case, atoms, truth) -> set:
+    """All that is true where these are the truths of the open atoms."""
+    world = {(name, *row) for name, rows in case.closed.items() for row in rows}
+    for atom, t in zip(atoms, truth):
+        if t:
+            world.add(atom)
+            if atom[0] in case.symmetric:
+                world.add((atom[0], atom[2], atom[1]))
+    return world
 
 
 def unique_holds(case: Case, atoms, truth) -> bool:

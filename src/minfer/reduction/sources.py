@@ -80,9 +80,6 @@ class FactorSource(Protocol):
         ...
 
 
-# ------------------------------------------------------------------ thresholds
-
-
 def least_variance(gamma: float, theta_low: float, theta_high: float) -> float:
     """Smallest v_a v_b of a conjunction whose residual can reach gamma; infinite if none can."""
     if gamma <= 0:
@@ -90,9 +87,6 @@ def least_variance(gamma: float, theta_low: float, theta_high: float) -> float:
     size = max(theta_low**2, theta_high**2)
     least = 2 * gamma / size if size > 0 else math.inf
     return least if least <= 1 / 16 else math.inf
-
-
-# ------------------------------------------------------------------ sources
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,9 +172,7 @@ class JoinTemplates:
     """
 
     def __init__(
-        self,
-        joins: Sequence[Join],
-        weights: Callable[[int, NDArray[np.int32]], ArrayLike],
+        self, joins: Sequence[Join], weights: Callable[[int, NDArray[np.int32]], ArrayLike]
     ) -> None:
         if not np.iterable(joins) or not all(isinstance(j, Join) for j in joins):
             raise SettingsError(f"joins must be a list of Join, not {told(joins)}")
@@ -189,7 +181,7 @@ class JoinTemplates:
                 f"weights must be a function (template, scope), not {told(weights)}"
             )
         self._weights = weights
-        self._joined = []
+        self._joined: list[_Joined] = []
         self._first = [0]  # number of each template's first factor
         self.n_variables = real_numbers(joins[0].left, "template 0: left").size if joins else 0
         for t, join in enumerate(joins):
@@ -336,9 +328,6 @@ def ground(base: FactorGraph, source: FactorSource) -> FactorGraph:
     return base.add_features(found.scope, found.theta, "and")
 
 
-# ------------------------------------------------------------------ scanning
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Scan:
     """What a scan of a factor source touched, and what it keeps.
@@ -472,17 +461,11 @@ _NOTHING = _Part(np.zeros((0, 2), np.int32), np.zeros(0, np.int64), np.zeros(0),
 
 def _whole(parts: list[_Part]) -> _Part:
     """All parts as one, by increasing factor number."""
-    scope, ids, theta, scores = (np.concatenate(x) for x in zip(_NOTHING, *parts))
-    if (ids[1:] < ids[:-1]).any():
-        order = np.argsort(ids, kind="stable")
-        scope, ids, theta, scores = scope[order], ids[order], theta[order], scores[order]
-    return _Part(scope, ids, theta, scores)
-
-
-def _products(key: NDArray[np.float64], scope: NDArray[np.int32]) -> NDArray[np.float64]:
-    """key[a] * key[b] of each pair, shape (n,)."""
-    pairs = key.take(scope)
-    return pairs[:, 0] * pairs[:, 1]
+    out = _Part._make(np.concatenate(x) for x in zip(_NOTHING, *parts))
+    if (out.ids[1:] < out.ids[:-1]).any():
+        order = np.argsort(out.ids, kind="stable")
+        out = _Part._make(x[order] for x in out)
+    return out
 
 
 class _Scores:
@@ -508,14 +491,13 @@ class _Scores:
             least_key(lowered, low, high) * (1 - self.margin)
             for low, high in self.source.theta_bounds
         ]
-        return [self._scored(part) for part in _fetch(self.source, self.key, least)]
-
-    def _scored(self, part: _Part) -> _Part:
-        scope, scores = np.require(part.scope, np.int32, ["C"]), np.empty(len(part.ids))
-        group = Features(part.ids, scope, TRUTH_TABLES["and"], part.theta)
-        score = "residual" if self.residual else "gain"
-        group.scores(self.probs.ravel(), 2 * np.arange(len(self.probs) + 1), score, scores)
-        return part._replace(scores=scores)
+        parts = _fetch(self.source, self.key, least)
+        offsets, score = 2 * np.arange(len(self.probs) + 1), "residual" if self.residual else "gain"
+        for part in parts:
+            scope = np.require(part.scope, np.int32, ["C"])
+            group = Features(part.ids, scope, TRUTH_TABLES["and"], part.theta)
+            group.scores(self.probs.ravel(), offsets, score, part.scores)
+        return parts
 
     def slope(self, template: int) -> float:
         """Upper bound on the score of a factor per unit of its key product."""
@@ -537,7 +519,8 @@ class _Scores:
         """Upper bound on the sum of the scores of all factors outside the parts."""
         most = 0.0
         for t, part in enumerate(parts):
-            unseen = self.source.total(t, self.key) - float(_products(self.key, part.scope).sum())
+            pairs = self.key.take(part.scope)
+            unseen = self.source.total(t, self.key) - float((pairs[:, 0] * pairs[:, 1]).sum())
             if unseen > 0:
                 most += self.slope(t) * unseen * (1 + self.margin)
         return most
@@ -565,9 +548,6 @@ def _best(scores: _Scores, m: int) -> tuple[float, list[_Part]]:
     return 0.0, scores.above(0.0)
 
 
-# ------------------------------------------------------------------ what is unseen
-
-
 def unseen_shifts(
     found: Scan, on: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -585,6 +565,14 @@ def unseen_shifts(
     source = found.source
     assert source is not None
     mean, variance = np.zeros(len(on)), np.zeros(len(on))
+
+    def unseen(t: int, part: _Part, key: NDArray[np.float64]) -> NDArray[np.float64]:
+        if hasattr(source, "partner_sums"):
+            every = source.partner_sums(t, key)
+        else:
+            every = _sums_over(source.candidates(t, np.ones(len(key)), 0.0)[0], key)
+        return np.maximum(every - _sums_over(part.scope, key), 0.0)
+
     for t, part in enumerate(found.parts):
         rise = np.expm1(np.minimum(part.theta, _MOST_THETA))
         if len(rise):
@@ -592,20 +580,9 @@ def unseen_shifts(
         else:
             extremes = np.expm1(np.minimum(source.theta_bounds[t], _MOST_THETA))
             first, second = 0.0, float(np.square(extremes).max())
-        mean += first * _unseen_sums(source, t, part, on)
-        variance += second * _unseen_sums(source, t, part, on * on)
+        mean += first * unseen(t, part, on)
+        variance += second * unseen(t, part, on * on)
     return mean, variance
-
-
-def _unseen_sums(
-    source: FactorSource, template: int, part: _Part, key: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """For each variable the sum of key over its partners in untouched factors, shape (V,)."""
-    if hasattr(source, "partner_sums"):
-        every = source.partner_sums(template, key)
-    else:
-        every = _sums_over(source.candidates(template, np.ones(len(key)), 0.0)[0], key)
-    return np.maximum(every - _sums_over(part.scope, key), 0.0)
 
 
 def _sums_over(scope: NDArray[np.int32], key: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -5,8 +5,7 @@ Read in this order: :mod:`~minfer.rules.formulas`, :mod:`~minfer.rules.schema`,
 :mod:`~minfer.rules.program`, :mod:`~minfer.rules.weights`.
 """
 
-from minfer.rules.answer import Answer
-from minfer.rules.explain import Explanation, Reason
+from minfer.rules.answer import Answer, Explanation, Reason
 from minfer.rules.plan import Plan, RulePlan
 from minfer.rules.program import Rules
 from minfer.rules.tables import Query

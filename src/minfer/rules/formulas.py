@@ -93,8 +93,6 @@ Term: TypeAlias = Union[Variable, Constant, Arithmetic]  # noqa: UP007 (recursiv
 
 @dataclass(frozen=True)
 class Atom:
-    """predicate(terms)."""
-
     predicate: str
     terms: tuple[Variable | Constant, ...]
 
@@ -189,9 +187,6 @@ def _inside(formula: Formula) -> str:
     return f"({formula})"
 
 
-# ---------------------------------------------------------------------- looking
-
-
 def atoms(formula: Formula) -> Iterator[Atom]:
     """All atoms, from left to right."""
     for part in _walk(formula):
@@ -200,19 +195,16 @@ def atoms(formula: Formula) -> Iterator[Atom]:
 
 
 def comparisons(formula: Formula) -> Iterator[Compare]:
-    """All comparisons, from left to right."""
     for part in _walk(formula):
         if isinstance(part, Compare):
             yield part
 
 
 def quantified(formula: Formula) -> bool:
-    """Whether there is a quantifier."""
     return any(isinstance(part, Exists | Forall) for part in _walk(formula))
 
 
 def children(formula: Formula) -> tuple[Formula, ...]:
-    """The formulas that one is made of."""
     if isinstance(formula, Not | Exists | Forall):
         return (formula.part,)
     if isinstance(formula, And | Or):
@@ -231,7 +223,6 @@ def _walk(formula: Formula) -> Iterator[Formula]:
 
 
 def variables_of(term: Term) -> Iterator[Variable]:
-    """The variables of a term."""
     left = [term]
     while left:
         part = left.pop()
@@ -275,9 +266,6 @@ def free_variables(formula: Formula) -> dict[str, bool]:
                     found[v.name] = found.get(v.name, False) or v.plus
         left += [(child, bound) for child in reversed(children(part))]
     return found
-
-
-# ---------------------------------------------------------------------- rewriting
 
 
 def with_terms(part: Atom | Compare, of: Callable[[Variable], Term]) -> Atom | Compare:
@@ -344,10 +332,7 @@ def _mapped(formula: Formula, change: Callable[[Formula], Formula]) -> Formula:
 
 
 def negation_normal(formula: Formula, negate: bool = False) -> Formula:
-    """Negations at atoms alone (comparisons say it themselves), no ``=>``; ``<=>`` written out.
-
-    Conjunctions and disjunctions are flat.
-    """
+    """Negations at atoms alone (comparisons have their own), all flat, ``<=>`` written out."""
     f = formula
     if isinstance(f, Atom):
         return Not(f) if negate else f
@@ -391,11 +376,7 @@ def _flat(kind: type[And] | type[Or], parts: list[Formula]) -> Formula:
 
 
 def clauses(formula: Formula) -> list[tuple[Formula, ...]]:
-    """Clauses whose conjunction is the formula; quantified parts count as literals.
-
-    A FORALL over a conjunction or at the top gives up its quantifier: the variables become free
-    where that means the same for a *hard* rule; for weights it does not, so it stays here.
-    """
+    """Clauses whose conjunction is the formula; quantified parts count as literals."""
 
     def go(f: Formula) -> list[tuple[Formula, ...]]:
         if isinstance(f, And):

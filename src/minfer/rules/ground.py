@@ -70,7 +70,6 @@ class Part:
 
     @cached_property
     def said(self) -> Formula:
-        """What it says as one formula."""
         return _disjunction(self.literals) if self.formula is None else self.formula
 
     @cached_property
@@ -79,28 +78,20 @@ class Part:
         return self.kind in ("clause", "table") and len(list(atoms(self.said))) <= MAX_TABLE
 
     def block(self, scope: NDArray[np.int32], **more: Any) -> Block:
-        """Factors of it over these atoms."""
         return Block(self.rule, scope, self.share, listed=self.listed, **more)
 
 
 @dataclass
 class Grounding:
-    """All factors of a program, before they have weights.
+    """All factors of a program, before they have weights."""
 
-    Attributes
-    ----------
-    blocks : in order of their rules
-    bindings : of each rule that may matter (those that evidence decides are none)
-    keys : of each rule with a +, the values of these variables, one row for each weight
-    """
-
-    blocks: list[Block] = field(default_factory=list)
-    bindings: list[int] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)  # in order of their rules
+    bindings: list[int] = field(default_factory=list)  # of each rule, that evidence leaves open
+    #: Of each rule with a +, the values of these variables, one row for each weight.
     keys: dict[int, list[tuple[str, ...]]] = field(default_factory=dict)
 
 
 def parts_of(rule: Rule, number: int, split: bool = False) -> list[Part]:
-    """The pieces that a rule is grounded in."""
     formula = negation_normal(renamed_apart(rule.formula))
     if split and not rule.hard:
         found = clauses(formula)
@@ -183,8 +174,6 @@ def _is_literal(formula: Formula) -> bool:
 
 
 class Grounder:
-    """Grounds rules over the tables of a store."""
-
     def __init__(
         self, store: Store, rules: Sequence[Rule], split: bool = False, whole_domains: bool = False
     ) -> None:
@@ -200,7 +189,6 @@ class Grounder:
         ]  # fmt: skip
 
     def with_rules(self, rules: Sequence[Rule]) -> Grounder:
-        """Of other rules over the same tables."""
         return Grounder(self.store, rules, self.split, self.whole_domains)
 
     def _without_twins(self, part: Part) -> list[Part]:
@@ -235,7 +223,6 @@ class Grounder:
         return self._builders[part]
 
     def free(self, part: Part) -> list[str]:
-        """The variables that a part is grounded for."""
         return list(dict.fromkeys([*free_variables(part.said), *self.rules[part.rule].plus]))
 
     def _kind(self, part: Part) -> str:
@@ -271,10 +258,7 @@ class Grounder:
             ]  # fmt: skip
         return self._bindings[part]
 
-    # ------------------------------------------------------------------ all
-
     def ground(self) -> Grounding:
-        """All factors."""
         return self.grounding([block for part in self.parts for block in self.blocks(part)])
 
     def grounding(self, blocks: list[Block]) -> Grounding:
@@ -286,7 +270,6 @@ class Grounder:
         return Grounding(blocks, bindings, keys)
 
     def blocks(self, part: Part) -> Iterator[Block]:
-        """The factors of a part."""
         if part.kind == "clause":
             for join in self.joins(part):
                 yield from self.clauses(part, join)
@@ -311,8 +294,6 @@ class Grounder:
             f"{' at ' if at else ''}{', '.join(at)}"
         )
 
-    # ------------------------------------------------------------------ clauses
-
     def clauses(
         self,
         part: Part,
@@ -321,10 +302,7 @@ class Grounder:
         tables: Mapping[str, str] | None = None,
         most: int | None = None,
     ) -> Iterator[Block]:
-        """The factors of a join; of those under ``conditions`` and with other ``tables``, if given.
-
-        At most ``most`` rows are asked for.
-        """
+        """The factors of a join under ``conditions``, with other ``tables``, of ``most`` rows."""
         if not join.literals:
             return
         sql = join.ids_sql(conditions, tables)
@@ -340,22 +318,14 @@ class Grounder:
         for a, b in combinations(range(len(ids)), 2):
             x, y = join.literals[a], join.literals[b]
             if x.predicate == y.predicate and x.positive == y.positive:
-                same = ids[a] == ids[b]
-                if same.any():
-                    ids[b] = np.where(same, np.int32(-1), ids[b])
-        uncertain = [
-            k for k, x in enumerate(join.literals)
-            if x.optional or x.may_be_known or (len(ids[k]) and ids[k].min() < 0)
-        ]  # fmt: skip
+                ids[b] = np.where(ids[a] == ids[b], np.int32(-1), ids[b])
         if join.times > 1:
             count = np.full(len(ids[0]), join.times) if count is None else join.times * count
-        for rows, kept in _by_absence(ids, uncertain):
-            if not kept:
+        for rows, kept in _by_absence(ids):
+            if not kept or not len(ids[0][rows]):
                 continue
             scope = np.stack([ids[k][rows] for k in kept], axis=1).astype(np.int32, copy=False)
             mine = None if key is None else key[rows]
-            if not len(scope):
-                continue
             if join.partly and len(kept) < len(ids):  # the rest of a binding is not to be seen
                 for places in alike([join.literals[k] for k in kept]).values():
                     scope[:, places] = np.sort(scope[:, places], axis=1)
@@ -368,9 +338,18 @@ class Grounder:
     def check_violated(self, part: Part) -> None:
         """A hard clause that evidence makes false, no atom left to mend it."""
         builder, everywhere = self.builder(part), True
-        if not builder.whole_domains and not _bound_without_heads(part.literals, self.store):
-            # its variables have the values of candidates, if there are any
-            everywhere = not any(self._has_candidates(builder, x) for x in part.literals)
+        bound, names = set[str](), set[str]()  # variables of negated literals, and of all
+        for x in part.literals:
+            complete = isinstance(x, Atom) and self.store.predicates[x.predicate].complete
+            if isinstance(x, Not) or complete:
+                bound |= set(free_variables(x))
+            names |= set(free_variables(x))
+        if not builder.whole_domains and not names <= bound:
+            everywhere = all(  # its variables have the values of candidates, if there are any
+                self.store.con.one(f"select {builder.absent(x, {})}")[0]
+                for x in part.literals
+                if isinstance(x, Atom) and self.store.predicates[x.predicate].open
+            )
             if everywhere:
                 size = math.prod(self.store.domain(k)[1] for k in builder.classes.values())
                 if size > MAX_WRITTEN_OUT:
@@ -381,14 +360,6 @@ class Grounder:
             row = self.store.con.one(f"{join.values_sql(join.variables, false)} limit 1")
             if row is not None:
                 self._contradiction(part, join.variables, row)
-
-    def _has_candidates(self, builder: Builder, literal: Formula) -> bool:
-        """Whether some atom of an open literal is a candidate."""
-        if not isinstance(literal, Atom) or not self.store.predicates[literal.predicate].open:
-            return False
-        return not self.store.con.one(f"select {builder.absent(literal, {})}")[0]
-
-    # ------------------------------------------------------------------ EXIST
 
     def _long(self, part: Part) -> Iterator[Block]:
         """Clauses with EXIST: rows of a driving table, and for each the literals of its terms."""
@@ -440,8 +411,6 @@ class Grounder:
             scopes, positives = atom[place].astype(np.int32), sign[place]
             mine = None if key is None else key[which]
             yield from _merged_clauses(part, scopes, positives, mine)
-
-    # ------------------------------------------------------------------ other formulas
 
     def instances(
         self, part: Part, selects: Iterable[str]
@@ -518,16 +487,20 @@ class Grounder:
         """Formulas with quantifiers inside, written out over their domains in Python."""
         store, builder, rule = self.store, self.builder(part), self.rules[part.rule]
         formula, free = part.said, self.free(part)
-        domains = {v: self._values(builder.classes[v]) for v in builder.classes}
-        size = math.prod(len(domains[v]) for v in free)
+        tables = {v: store.domain(number) for v, number in builder.classes.items()}
+        size = max([math.prod(tables[v][1] for v in free), *(n for _, n in tables.values())])
         if size > MAX_WRITTEN_OUT:
             raise RefusedError(
                 f"{rule.name}: a formula with quantifiers that is not a clause is written out for "
                 f"every value of its variables, {size:,} times; at most {MAX_WRITTEN_OUT:,}. Name "
                 "what is under the quantifier by a predicate of its own, defined by a hard rule"
             )
+        domains = {
+            v: store.con.arrays(f"select v from {name} order by v")["v"].tolist()
+            for v, (name, _) in tables.items()
+        }
         world = _World(store, {a.predicate for a in atoms(formula)}, builder)
-        tables = _RuleTables(part)
+        found = _RuleTables(part)
         for values in product(*(domains[v] for v in free)):
             binding = dict(zip(free, values))
             left = world.residual(formula, binding, domains)
@@ -540,17 +513,8 @@ class Grounder:
             if block.truth is None:
                 yield block
             else:
-                tables.add(block.scope, block.truth, key)
-        yield from tables.blocks()
-
-    def _values(self, number: int) -> list[Any]:
-        table, n = self.store.domain(number)
-        if n > MAX_WRITTEN_OUT:
-            return []
-        got = self.store.con.arrays(f"select v from {table} order by v")["v"]
-        return got.tolist()
-
-    # ------------------------------------------------------------------ functional predicates
+                found.add(block.scope, block.truth, key)
+        yield from found.blocks()
 
     def unique_scopes(self) -> Iterator[tuple[bool, list[NDArray[np.int32]]]]:
         """For each functional predicate: exactly one?, and the atoms of each key."""
@@ -565,9 +529,6 @@ class Grounder:
             )
             ends = np.flatnonzero(np.diff(got["g"])) + 1
             yield exactly, np.split(got["id"], ends) if len(got["id"]) else []
-
-
-# ---------------------------------------------------------------------- helpers
 
 
 class Keys:
@@ -588,7 +549,6 @@ class Keys:
         return np.array(place, dtype=np.int64)[which.ravel()]
 
     def texts(self) -> list[tuple[str, ...]]:
-        """The values of each row, as they are written."""
         new = list(self.found)[len(self._texts) :]
         if new:
             classes = variable_classes(self.store, self.rule.formula)
@@ -721,15 +681,11 @@ def _truth(left: Any, place: Mapping[int, NDArray[np.bool_]]) -> NDArray[np.bool
 
 
 def _two_level(left: Any) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_]] | None:
-    """An automaton of a disjunction of conjunctions (or the other way), no atom in it twice.
-
-    States: 0 the present term may still decide, 1 it cannot, 2 decided.
-    """
-    outer = left[0]
+    """An automaton of a disjunction of conjunctions (or the other way), no atom in it twice."""
     terms = [x if x[0] != "lit" else (None, (x,)) for x in left[1]]
     if any(y[0] != "lit" for x in terms for y in x[1]):
         return None
-    decisive = outer == "or"
+    decisive = left[0] == "or"  # states: 0 the present term may still decide, 1 not, 2 decided
     scope: list[int] = []
     steps: list[list[list[int]]] = []
     for _, literals in terms:
@@ -758,25 +714,12 @@ def evaluate(formula: Formula, values: Mapping[Formula, Any]) -> Any:
     return values[formula]
 
 
-def _bound_without_heads(literals: Sequence[Formula], store: Store) -> bool:
-    """Whether negated literals bind all variables of a clause."""
-    bound: set[str] = set()
-    names: set[str] = set()
-    for x in literals:
-        if (isinstance(x, Not) and isinstance(x.part, Atom)) or (
-            isinstance(x, Atom) and store.predicates[x.predicate].complete
-        ):
-            bound |= set(free_variables(x))
-        names |= set(free_variables(x))
-    return names <= bound
-
-
 def _by_absence(
-    ids: Sequence[NDArray[np.int32]], uncertain: Sequence[int]
+    ids: Sequence[NDArray[np.int32]],
 ) -> Iterator[tuple[NDArray[np.int64] | slice, list[int]]]:
     """Rows by which literals are left (their id is not -1), and these literals."""
     everything = list(range(len(ids)))
-    uncertain = [k for k in uncertain if len(ids[k]) and ids[k].min() < 0]
+    uncertain = [k for k in everything if len(ids[k]) and ids[k].min() < 0]
     if not uncertain:
         yield slice(None), everything
         return

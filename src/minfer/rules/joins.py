@@ -15,13 +15,13 @@ literal, put a threshold inside, sum messages instead of building factors.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from typing import TYPE_CHECKING
 
 from minfer.errors import ModelError, visible
-from minfer.rules.conditions import ColumnTest
 from minfer.rules.formulas import (
     Arithmetic,
     Atom,
@@ -42,6 +42,28 @@ if TYPE_CHECKING:
     from minfer.rules.schema import Store
 
 _MOST_MAPS = 1000  # permutations of a clause's literals that are followed
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "=": "<>", "<>": "="}
+
+
+class ColumnTest(str):
+    """A condition, as SQL, that says no more than how two columns compare (neither is null)."""
+
+    __slots__ = ("a", "b", "op")
+    a: str
+    op: str
+    b: str
+
+    def __new__(cls, a: str, op: str, b: str, sql: str = "") -> ColumnTest:
+        out = super().__new__(cls, sql or f"{a} {op} {b}")
+        out.a, out.op, out.b = a, op, b
+        return out
+
+    def negated(self) -> ColumnTest:
+        return ColumnTest(self.a, _OPPOSITE[self.op], self.b)
+
+    @property
+    def aliases(self) -> set[str]:
+        return {x.partition(".")[0] for x in (self.a, self.b)}
 
 
 @dataclass(frozen=True)
@@ -59,8 +81,6 @@ class Source:
 
 @dataclass(frozen=True)
 class OpenLiteral:
-    """An open literal of a join."""
-
     alias: str
     predicate: str
     positive: bool
@@ -102,22 +122,18 @@ class ClauseJoin:
         self, conditions: Iterable[str] = (), tables: Mapping[str, str] | None = None
     ) -> str:
         """FROM and WHERE; ``tables`` replaces sources by alias, as by atoms that can matter."""
-        text = "from "
-        if not self.sources:
-            text += "(select 1) nothing"
-        where = list(self.conditions)
+        text, where = "", list(self.conditions)
         # left joins last: DuckDB 2.0 loses rows of a cross product that is between them and others
-        for k, s in enumerate(sorted(self.sources, key=lambda s: s.left)):
+        for s in sorted(self.sources, key=lambda s: s.left):
             table = (tables or {}).get(s.alias, s.table)
-            if k == 0 and not s.left:
-                text += f"{table} {s.alias}"
+            if not text and not s.left:
+                text = f"from {table} {s.alias}"
                 where += s.on
-            elif k == 0:
-                text += f"(select 1) nothing left join {table} {s.alias} on "
-                text += " and ".join(s.on) or "true"
             else:
                 how = "left join" if s.left else "join"
+                text = text or "from (select 1) nothing"
                 text += f" {how} {table} {s.alias} on {' and '.join(s.on) or 'true'}"
+        text = text or "from (select 1) nothing"
         where += conditions
         return text + (f" where {' and '.join(where)}" if where else "")
 
@@ -191,8 +207,6 @@ def orders(store: Store, literals: Sequence[OpenLiteral]) -> int:
 
 @dataclass
 class Builder:
-    """Makes joins of clauses of one rule."""
-
     store: Store
     rule: Rule
     classes: dict[str, int]  # of the variables
@@ -246,11 +260,19 @@ class Builder:
             if coding.kind != "text":
                 break
             text, v, x = quoted(other.text), "v", bound[var.name]
-            if op not in ("=", "<>") and (other.number is not None) != coding.whole:
-                self._no_number(var, other)
             if op not in ("=", "<>") and coding.whole:
-                self.expression(other, {}, True)  # a finite number
-                text, v = _exactly(other), "v::hugeint"
+                text, v = self.expression(other, {}, True), "v::hugeint"  # a finite number
+                if re.fullmatch("-?[0-9]+", other.text):  # with all its digits
+                    text = f"'{other.text}'::hugeint"
+            elif op not in ("=", "<>") and other.number is not None:
+                row = self.store.con.one(
+                    f"select v from {coding.table} where try_cast(v as double) is null"
+                )
+                such = f", such as {visible(row[0])!r}" if row is not None else ""
+                raise ModelError(
+                    f"{self.rule.name}: the variable {visible(var.name)} has values that are not "
+                    f"numbers{such}, so it cannot be compared with {visible(other.text)}"
+                )
             direct = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(op, op) if flipped else op
             below = f"(select count(*) from {coding.table} where {v} < {text})"
             upto = f"(select count(*) from {coding.table} where {v} <= {text})"
@@ -267,19 +289,6 @@ class Builder:
                 return f"{quoted(texts[0])} {op} {quoted(texts[1])}"
         left, right = (self.expression(side, bound, not simple) for side in sides)
         return f"{left} {op} {right}"
-
-    def _no_number(self, var: Variable, other: Constant) -> None:
-        """An error: a text is compared with a number."""
-        coding = self.store.coding(self.classes[var.name])
-        if coding.whole:
-            self.expression(other, {}, True)
-        table = coding.table
-        row = self.store.con.one(f"select v from {table} where try_cast(v as double) is null")
-        named = f", such as {visible(row[0])!r}" if row is not None else ""
-        raise ModelError(
-            f"{self.rule.name}: the variable {visible(var.name)} has values that are not "
-            f"numbers{named}, so it cannot be compared with {visible(other.text)}"
-        )
 
     def arguments(
         self, atom: Atom, alias: str, bound: dict[str, str]
@@ -320,15 +329,15 @@ class Builder:
         """
         positives: list[Formula] = []
         rest: list[Formula] = []
+        sure = given is not None or everything  # whether one join has them all
         for literal in literals:
-            open_ = isinstance(literal, Atom) and self.store.predicates[literal.predicate].open
-            (positives if open_ else rest).append(literal)
-        sure = [
-            x for x in rest
-            if isinstance(x, Not) and self.store.predicates[_atom(x).predicate].open
-        ]  # fmt: skip
-        complete = [x for x in positives if self.store.predicates[_atom(x).predicate].complete]
-        if given is not None or everything or sure or complete or not positives:
+            if isinstance(literal, Compare):
+                rest.append(literal)
+                continue
+            p, positive = self.store.predicates[_atom(literal).predicate], isinstance(literal, Atom)
+            (positives if p.open and positive else rest).append(literal)
+            sure = sure or (p.open and (p.complete or not positive))
+        if sure or not positives:
             return [self._join(rest, positives, need, given=given)]
         joins = []  # one open atom at least is a candidate: the first such, in turn
         for k in range(len(positives)):
@@ -370,11 +379,10 @@ class Builder:
             sources.append(
                 Source(p.table, alias, tuple(on), tuple(columns), not inner, tuple(own), p.complete)
             )
-            if not p.open:
-                return
-            open_literals.append(
-                OpenLiteral(alias, atom.predicate, positive, atom, not inner, p.has_known)
-            )
+            if p.open:
+                open_literals.append(
+                    OpenLiteral(alias, atom.predicate, positive, atom, not inner, p.has_known)
+                )
 
         for literal in rest:
             if isinstance(literal, Not):
@@ -390,8 +398,17 @@ class Builder:
                 left.append(atom)
         names = [name for literal in (*left, *later) for name in free_variables(literal)]
         for name in dict.fromkeys([*names, *need]):
-            if name not in bound:
-                self._range(name, bound, sources)
+            if name in bound:
+                continue
+            table, n = store.domain(self.classes[name])
+            if not self.whole_domains:
+                raise ModelError(
+                    f"{self.rule.name}: nothing binds the variable {visible(name)}, which would "
+                    f"take all {n:,} values of its type; add a condition that binds it, or set "
+                    'unbound="domain"'
+                )
+            bound[name] = f"t{len(sources)}.v"
+            sources.append(Source(table, f"t{len(sources)}", (), ((name, "v"),)))
         for atom in left:
             add(atom, True, False)
         for literal in later:
@@ -408,33 +425,11 @@ class Builder:
             tuple(sources), tuple(conditions), tuple(open_literals), bound, self.rule.plus
         )
 
-    def _range(self, name: str, bound: dict[str, str], sources: list[Source]) -> None:
-        """All values of its type for a variable that nothing binds."""
-        table, n = self.store.domain(self.classes[name])
-        if not self.whole_domains:
-            raise ModelError(
-                f"{self.rule.name}: nothing binds the variable {visible(name)}, which would take "
-                f"all {n:,} values of its type; add a condition that binds it, or set "
-                'unbound="domain"'
-            )
-        alias = f"t{len(sources)}"
-        sources.append(Source(table, alias, (), ((name, "v"),)))
-        bound[name] = f"{alias}.v"
-
     def absent(self, atom: Atom, bound: Mapping[str, str]) -> str:
         """SQL that a closed atom is not in its table; variables not bound stand for any value."""
-        p = self.store.predicates[atom.predicate]
-        inner: dict[str, str] = {}
-        on = []
-        for k, term in enumerate(atom.terms):
-            sql = f"e.a{k}"
-            if isinstance(term, Constant):
-                on.append(f"{sql} = {self.store.constant(term.text, p.classes[k], self.rule.name)}")
-            elif term.name in bound or term.name in inner:
-                on.append(f"{sql} = {bound.get(term.name) or inner[term.name]}")
-            else:
-                inner[term.name] = sql
-        return f"not exists (select 1 from {p.table} e where {' and '.join(on) or 'true'})"
+        table = self.store.predicates[atom.predicate].table
+        on, _, _ = self.arguments(atom, "e", dict(bound))
+        return f"not exists (select 1 from {table} e where {' and '.join(on) or 'true'})"
 
     def unmerged(self, join: ClauseJoin, literals: Sequence[Formula]) -> list[ClauseJoin]:
         """The join as one or two whose factors come as rarely twice as can be known beforehand.
@@ -473,10 +468,7 @@ class Builder:
     def _coincidences(
         self, join: ClauseJoin, literals: Sequence[Formula]
     ) -> tuple[set[tuple[str, str]], tuple[str, str] | None] | None:
-        """Pairs of variables whose being equal lets bindings coincide, and a symmetry's pair.
-
-        None where that is not enough to know.
-        """
+        """Variables that, equal, let bindings coincide; a symmetry's pair. None: unknown."""
         n_maps = orders(self.store, join.literals)
         if n_maps == 1:
             return set(), None
@@ -519,12 +511,12 @@ class Builder:
                 moved = tuple(sorted({_pair(a, b) for a, b in sigma.items() if a != b}))
                 if any(sigma.get(b) != a for a, b in sigma.items()):
                     return None  # no swap
-                strict = any(
-                    isinstance(c, Compare) and c.negated != (c.op in ("<", ">"))
+                strict = any(  # what must hold, the opposite of the literal, is < or >
+                    isinstance(c, Compare) and c.op in ("<", ">", "<=", ">=")
+                    and c.negated == (c.op in ("<", ">"))
                     and isinstance(c.left, Variable) and isinstance(c.right, Variable)
                     and _pair(c.left.name, c.right.name) in moved
-                    and c.op in ("<", ">", "<=", ">=")
-                    for c in (_opposite(x) for x in others if isinstance(x, Compare))
+                    for c in others
                 )  # fmt: skip
                 if strict:  # it holds for one of two bindings only
                     continue
@@ -536,21 +528,8 @@ class Builder:
         return equal, (next(iter(swaps))[0] if swaps else None)
 
 
-def _exactly(constant: Constant) -> str:
-    """SQL of a number, whole ones with all their digits."""
-    try:
-        return f"'{int(constant.text)}'::hugeint"
-    except ValueError:
-        return f"{constant.number!r}::double"
-
-
 def _pair(a: str, b: str) -> tuple[str, str]:
     return (a, b) if a < b else (b, a)
-
-
-def _opposite(c: Compare) -> Compare:
-    """What must hold where a comparison among a clause's literals does not."""
-    return replace(c, negated=not c.negated)
 
 
 def _renamed(formula: Formula, names: Mapping[str, str]) -> Formula:
@@ -576,4 +555,39 @@ def variable_classes(store: Store, formula: Formula) -> dict[str, int]:
         for k, term in enumerate(atom.terms):
             if isinstance(term, Variable):
                 out[term.name] = store.predicates[atom.predicate].classes[k]
+    return out
+
+
+class Equal:
+    """Columns that have the same value."""
+
+    def __init__(self, join: ClauseJoin) -> None:
+        self._up: dict[str, str] = {}
+        every = [*join.conditions, *(x for s in join.sources if not s.left for x in s.on)]
+        for test in every:
+            if isinstance(test, ColumnTest) and test.op == "=":
+                self._up[self.of(test.a)] = self.of(test.b)
+
+    def of(self, column: str) -> str:
+        while column in self._up and self._up[column] != column:
+            column = self._up[column]
+        return column
+
+
+def contradictory(join: ClauseJoin) -> bool:
+    """Whether conditions ask two columns to be the same and not to be."""
+    equal = Equal(join)
+    tests = [x for x in join.conditions if isinstance(x, ColumnTest)]
+    return any(x.op in ("<", ">", "<>") and equal.of(x.a) == equal.of(x.b) for x in tests)
+
+
+def implied(join: ClauseJoin) -> list[ColumnTest]:
+    """Equalities within one source that follow from those between sources."""
+    equal, out = Equal(join), list[ColumnTest]()
+    for s in join.sources:
+        columns = [] if s.left else list(dict.fromkeys(f"{s.alias}.{c}" for _, c in s.variables))
+        for k, a in enumerate(columns):
+            same = [b for b in columns[k + 1 :] if equal.of(a) == equal.of(b)]
+            new = [ColumnTest(a, "=", b) for b in same]
+            out += [x for x in new if x not in (*s.own, *join.conditions)]
     return out

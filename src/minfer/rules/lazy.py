@@ -1,6 +1,6 @@
 """Lazy grounding: only the groundings that can matter are ever built.
 
-A factor matters by its gain (:mod:`minfer.rules.gains`); those that reach a threshold under given
+A factor matters by its gain (:mod:`minfer.rules.blocks`); those that reach a threshold under given
 marginals are found by :mod:`minfer.rules.selection`. Marginals begin with priors, rules about
 single atoms and functional constraints, which are always kept. A second round selects with the
 marginals of the first and keeps both (selecting afresh drops what it has just satisfied).
@@ -20,7 +20,7 @@ A hard rule has an infinite gain unless it is sure to hold. It is judged by the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,51 +55,29 @@ AUTO_UP_TO = 1e11  # more are a cross product that nobody meant, and refused wit
 
 @dataclass
 class Lazily:
-    """How an answer by lazy grounding came about.
+    """How an answer by lazy grounding came about."""
 
-    Attributes
-    ----------
-    threshold : the last one: groundings with a gain of so much are factors
-    band : the gain from which messages of others were summed
-    kept : factors built, with those over one atom left out
-    possible : groundings there are (where not ``exact``: at most)
-    rounds : kept factors after each round
-    thresholds, differences, largest : by threshold, how far the answer was from the one before it
-        (mean and largest difference over atoms that are not known)
-    tolerance : the mean difference that was asked for; None: one threshold alone
-    agreed : whether two answers agreed to it, sums moved the last by no more than half of it, and
-        other starts gave the same answer (exact ones need none); None where not asked
-    untried : whether that is false only because no other start was tried (``starts=0``)
-    checked : whether these were sums of all groundings, so that nothing was left out of them
-    starts : from how many other starts belief propagation was run on the last graph
-    another : how far the farthest answer from there was, on average
-    several : whether that is more than the tolerance (1e-3 where none was given)
-    moved : mean change of the probabilities by the last sums of messages
-    hard : whether hard rules were selected by the reverse divergence
-    notes : what could not be done
-    """
-
-    threshold: float
-    band: float
-    kept: int = 0
-    possible: float = 0.0
-    exact: bool = True
-    rounds: list[int] = field(default_factory=list)
+    threshold: float  # the last one: groundings with a gain of so much are factors
+    band: float  # the gain from which messages of others were summed
+    kept: int = 0  # factors built, with those over one atom left out
+    possible: float = 0.0  # groundings there are,
+    exact: bool = True  # ... or, if this is false, at most
+    rounds: list[int] = field(default_factory=list)  # kept factors after each round
     thresholds: list[float] = field(default_factory=list)
-    differences: list[float] = field(default_factory=list)
-    largest: list[float] = field(default_factory=list)
-    tolerance: float | None = None
+    differences: list[float] = field(default_factory=list)  # of each answer from the one before it,
+    largest: list[float] = field(default_factory=list)  # mean and largest, over unknown atoms
+    tolerance: float | None = None  # the mean difference asked for; None: one threshold alone
+    #: Whether two answers agreed to it, sums moved the last by no more than half of it, and other
+    #: starts gave the same answer (exact ones need none); None where not asked.
     agreed: bool | None = None
-    untried: bool = False
-    checked: bool = False
-    starts: int = 0
-    another: float = 0.0
-    several: bool = False
-    moved: float = 0.0
-    hard: bool = False
-    notes: list[str] = field(default_factory=list)
+    untried: bool = False  # whether that is false only as no other start was tried (``starts=0``)
+    checked: bool = False  # whether these were sums of all groundings: nothing was left out of them
+    starts: int = 0  # from how many others belief propagation was run on the last graph
+    another: float = 0.0  # how far the farthest answer from there was, on average
+    several: bool = False  # whether that is more than the tolerance (1e-3 where none was given)
+    moved: float = 0.0  # mean change of the probabilities by the last sums of messages
+    notes: list[str] = field(default_factory=list)  # what could not be done
     grounding: Grounding = field(default_factory=Grounding)
-    model: Model | None = None
 
     @property
     def mean_error_estimate(self) -> float:
@@ -145,20 +123,17 @@ def infer_lazily(
     rough: Callable[..., Any] | None = None,
     starts: int | None = None,
 ) -> tuple[Any, Lazily]:
-    """Marginals of all atoms from the groundings that matter; see :meth:`minfer.Rules.infer`.
-
-    ``rough`` solves in rounds before the last.
-    """
+    """See :meth:`minfer.Rules.infer`; ``rough`` solves in rounds before the last."""
     if threshold is None and tolerance is None:
         tolerance = TOLERANCE
     gamma = THRESHOLD if threshold is None else threshold
     most = sums if sums is not None else 1 if tolerance is None else MAX_SUMS
     selector = Selector(grounder, max_groundings)
-    how = Lazily(gamma, gamma / BAND, possible=selector.possible, exact=selector.exact)
-    how.tolerance = tolerance
-    how.hard = any(r.hard for r in grounder.rules)
+    how = Lazily(
+        gamma, gamma / BAND, possible=selector.possible, exact=selector.exact, tolerance=tolerance
+    )
     kept: Kept = {}
-    seed = build(grounder.store, grounder, selector.grounding(kept))
+    seed = build(grounder, selector.grounding(kept))
     marginals = (rough or solver)(seed.graph)
     first = _true(marginals)
     free = np.isfinite(seed.log_odds)
@@ -189,7 +164,8 @@ def infer_lazily(
             n = now
             # two of them at a time would be most of the memory
             marginals = model = grounding = sums_of = None
-            grounding, model = selector.model(kept)
+            grounding = selector.grounding(kept)
+            model = build(grounder, grounding)
             marginals = (rough if rough is not None and most else solver)(model.graph)
             own = _true(marginals)
         band = 0.0 if everything else gamma / BAND
@@ -200,9 +176,11 @@ def infer_lazily(
         if most:
             how.moved = sums_of.moved
         how.threshold, how.band = gamma, band if most else gamma
-        how.kept, how.grounding, how.model = model.graph.n_factors, grounding, model
+        how.kept, how.grounding = model.graph.n_factors, grounding
         how.thresholds.append(gamma)
-        _note_skipped(how, selector)
+        if selector.skipped:
+            note = f"too many groundings to sum: {', '.join(dict.fromkeys(selector.skipped))}"
+            how.notes = list(dict.fromkeys([*how.notes, note]))
         last = sums_of.marginals
         if before is not None:
             mean, largest = _apart(p, before, free)
@@ -250,7 +228,9 @@ def _compare_starts(
         starts = STARTS if found.graph.n_factors <= STARTS_UP_TO else few
     enough = TOLERANCE if how.tolerance is None else how.tolerance
     p = _true(found.marginals)
-    for signs in _other_starts(len(p), starts):
+    rng = np.random.default_rng(0)
+    for k in range(starts):  # atoms pulled to true, to false, then at random (the same always)
+        signs = np.full(len(p), (1.0, -1.0)[k]) if k < 2 else rng.choice((-1.0, 1.0), len(p))
         pull = np.zeros((len(p), 2))
         pull[free, 1] = PULL * signs[free]
         pulled = rough(found.graph.tilt(pull.ravel()))
@@ -268,13 +248,6 @@ def _compare_starts(
                 f"{away:.2g} away on average"
             )
             return
-
-
-def _other_starts(n: int, starts: int) -> Iterator[Floats]:
-    """Where each of n atoms is pulled to: all true, all false, then at random (the same always)."""
-    rng = np.random.default_rng(0)
-    for k in range(starts):
-        yield np.full(n, (1.0, -1.0)[k]) if k < 2 else rng.choice((-1.0, 1.0), n)
 
 
 @dataclass
@@ -307,7 +280,9 @@ class _Sums:
             new = self.selector.sums(self.own, self.kept, band, self.p)
             total += step * (new - total)
             del new
-            self.graph = self.model.graph.tilt(self._fields(total))
+            fields = np.zeros((len(total), 2))
+            fields[:, 1] = np.where(np.isfinite(self.model.log_odds), total, 0.0)
+            self.graph = self.model.graph.tilt(fields.ravel())
             self.marginals = self.solver(self.graph, start=self.marginals)
             then = _true(self.marginals)
             self.moved = _apart(then, self.own if self.p is None else self.p, free)[0] / step
@@ -319,25 +294,11 @@ class _Sums:
             before = self.moved
         return self.own if self.p is None else self.p
 
-    def _fields(self, log_odds: Floats) -> Floats:
-        """Numbers of the states of all atoms, 0 for those that are known."""
-        out = np.zeros((len(log_odds), 2))
-        out[:, 1] = np.where(np.isfinite(self.model.log_odds), log_odds, 0.0)
-        return out.ravel()
-
 
 def _apart(p: Floats, q: Floats, free: NDArray[np.bool_]) -> tuple[float, float]:
     """Mean and largest difference over atoms that are not known."""
     away = np.abs(p - q)[free]
     return (float(away.mean()), float(away.max())) if len(away) else (0.0, 0.0)
-
-
-def _note_skipped(how: Lazily, selector: Selector) -> None:
-    if selector.skipped:
-        texts = ", ".join(dict.fromkeys(selector.skipped))
-        note = f"too many groundings to sum: {texts}"
-        if note not in how.notes:
-            how.notes.append(note)
 
 
 def _true(marginals: Any) -> Floats:

@@ -16,6 +16,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from minfer.basics.words import counted
@@ -54,7 +55,6 @@ class Program:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """A text file, compressed or not."""
     data = read_bytes(path)
     try:
         return data.decode("utf-8-sig")
@@ -115,24 +115,19 @@ def parse_mln(text: str, where: str = "") -> Program:
                 raise FormatError(f"{at}the constants of {visible(domain[1])} are listed twice")
             program.domains[domain[1]] = _listed(domain, where, line, column)
             continue
-        declared = _declaration(statement)
-        if declared is not None and _again(program, declared):
-            _declare(program, declared, at)
-        if declared is not None and _declares(program, declared):
-            _declare(program, declared, at)
-            continue
+        m = _DECLARATION.match(statement)
+        if m is not None and all(map(_ARGUMENT.fullmatch, m[3].split(","))):
+            # of small words, not met before; or what the types of a predicate are once more
+            types = tuple(x.replace("!", " ").split()[0] for x in m[3].split(","))
+            small = all(x.strip()[0].islower() for x in m[3].split(","))
+            if m[1] or program.types.get(m[2]) == types or (m[2] not in program.types and small):
+                _declare(program, m, at)
+                continue
         rule = parse_rule(statement, where=where, line=line, column=column)
         for atom in atoms(rule.formula):
             _check_atom(program, atom.predicate, len(atom.terms), where, line, column, statement)
         program.rules.append(rule)
     return program
-
-
-def _declaration(statement: str) -> re.Match[str] | None:
-    m = _DECLARATION.match(statement)
-    if m is None or any(_ARGUMENT.fullmatch(x) is None for x in m[3].split(",")):
-        return None
-    return m
 
 
 def _listed(domain: re.Match[str], where: str, line: int, column: int) -> list[str]:
@@ -180,18 +175,6 @@ def _statements(text: str) -> Iterable[tuple[int, int, str]]:
             held, depth = [], 0
     if held:
         yield began, column, "\n".join(held)
-
-
-def _declares(program: Program, m: re.Match[str]) -> bool:
-    """Whether a line that looks like an atom is a declaration: of small words, not met before."""
-    names = [x.strip() for x in m[3].split(",")]
-    return bool(m[1]) or (m[2] not in program.types and all(x[0].islower() for x in names))
-
-
-def _again(program: Program, m: re.Match[str]) -> bool:
-    """Whether a line says once more what the types of a predicate are."""
-    types = tuple(x.replace("!", " ").split()[0] for x in m[3].split(","))
-    return program.types.get(m[2]) == types
 
 
 def _declare(program: Program, m: re.Match[str], at: str) -> None:
@@ -262,11 +245,9 @@ def parse_db(text: str, program: Program, where: str = "", facts: Facts | None =
                 at = place_in(line, place, number)
                 raise FormatError(f"{where}{at}: an argument of {visible(name)} is empty")
             _check_atom(program, name, len(row), where, number, 1, line)
-        rows = facts.get(name)
-        if rows is None:
-            rows = facts[name] = ([], [])
-        rows[0].append(row)
-        rows[1].append(truth)
+        rows, truths = facts.setdefault(name, ([], []))
+        rows.append(row)
+        truths.append(truth)
     return facts
 
 
@@ -283,57 +264,39 @@ def parse_query(text: str, program: Program, where: str = "") -> list[str]:
                     raise FormatError(
                         f"{where}line {number}: a query is about all atoms of a predicate"
                     )
-                _check_atom(program, atom.predicate, len(atom.terms), where, number, 1, line)
-                name = atom.predicate
+                name, n = atom.predicate, len(atom.terms)
             else:
                 name = piece.strip()
                 n = len(program.types.get(name, ()))
-                _check_atom(program, name, n, where, number, 1, line)
-            if name not in out:
-                out.append(name)
-    return out
+            _check_atom(program, name, n, where, number, 1, line)
+            out.append(name)
+    return list(dict.fromkeys(out))
 
 
-def read_program(
-    cls: type, program: Any, evidence: Any, query: Any, settings: dict[str, Any]
-) -> Any:
-    """``Rules.read``."""
-    with reading(program):
-        parsed = parse_mln(read_text(program), f"{visible(shown(program))}: ")
+def read_program(cls: type, path: Any, evidence: Any, query: Any, settings: dict[str, Any]) -> Any:
+    with reading(path):
+        program = parse_mln(read_text(path), f"{visible(shown(path))}: ")
     facts: Facts = {}
-    listed = [evidence] if isinstance(evidence, str | os.PathLike) else list(evidence or ())
-    for path in listed:
+    for path in [evidence] if isinstance(evidence, str | os.PathLike) else list(evidence or ()):
         with reading(path):
-            parse_db(read_text(path), parsed, f"{visible(shown(path))}: ", facts)
-    return make_rules(cls, parsed, facts, _queried(parsed, query), settings)
-
-
-def _queried(program: Program, query: Any) -> list[str] | None:
-    """Names from a list, or from a file."""
-    if query is None:
-        return None
+            parse_db(read_text(path), program, f"{visible(shown(path))}: ", facts)
+    asked: list[str] = []
     if isinstance(query, os.PathLike) or (
         isinstance(query, str) and query not in program.types and os.path.exists(query)
     ):
         with reading(query):
-            return parse_query(read_text(query), program, f"{visible(os.fspath(query))}: ")
-    names = query.split(",") if isinstance(query, str) else list(query)
-    return [x for n in names for x in parse_query(str(n), program, "query: ")]
-
-
-def make_rules(
-    cls: type, program: Program, facts: Facts, query: list[str] | None, settings: dict[str, Any]
-) -> Any:
-    """A :class:`minfer.Rules` from what was read."""
+            asked = parse_query(read_text(query), program, f"{visible(os.fspath(query))}: ")
+    elif query is not None:
+        for name in query.split(",") if isinstance(query, str) else list(query):
+            asked += parse_query(str(name), program, "query: ")
     rules = cls(**({"split": True, "unbound": "domain"} | settings))
-    rules.new_constants = True
-    for name in query or ():
+    rules.new_constants, rules.queried = True, None if query is None else asked
+    for name in asked:
         if name in program.closed:
             raise FormatError(f"query: {visible(name)} is declared with a *: it is known")
     named: dict[str, set[str]] = {kind: set(values) for kind, values in program.domains.items()}
-    for types in program.types.values():
-        for kind in types:
-            named.setdefault(kind, set())
+    for kind in chain.from_iterable(program.types.values()):
+        named.setdefault(kind, set())
     for rule in program.rules:
         for atom in atoms(rule.formula):
             for term, kind in zip(atom.terms, program.types[atom.predicate]):
@@ -351,18 +314,13 @@ def make_rules(
                 raise ContradictionError(
                     f"evidence says both that {visible(said)} is true and that it is false"
                 )
-            for row in false:  # constants all the same
-                for kind, value in zip(types, row):
-                    named[kind].add(value)
+            for kind, column in zip(types, zip(*false)):  # constants all the same
+                named[kind].update(column)
             rules._declare(Declaration(name, False, true, types=types))
             continue
-        if name in program.unique:
-            k = program.unique[name]
-            columns = tuple(f"a{i}" for i in range(len(types)))
-            d = Declaration(name, True, None, columns, types, exactly_one=(columns[k],))
-        else:
-            d = Declaration(name, True, None, types=types)
-        rules._declare(d)
+        columns = tuple(f"a{i}" for i in range(len(types))) if name in program.unique else None
+        one = (columns[program.unique[name]],) if columns else ()
+        rules._declare(Declaration(name, True, None, columns, types, exactly_one=one))
         if rows:
             table = [(*row, truth) for row, truth in zip(rows, truths)]
             rules._evidence.append(Observation(name, table, f"c{len(types)}"))
@@ -374,6 +332,5 @@ def make_rules(
             listed = [(v,) for v in sorted(values)]
             rules._declare(Declaration(name, False, listed, types=(kind,)))
     rules._rules.extend(program.rules)
-    rules.queried = query
     rules._changed()
     return rules

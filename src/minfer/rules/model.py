@@ -37,19 +37,13 @@ _FEATURE = 6  # atoms of a feature
 
 @dataclass
 class Model:
-    """A graph and where its factors come from.
+    """A graph and where its factors come from."""
 
-    Attributes
-    ----------
-    graph : variables are atoms, by id
-    log_odds : of the atoms, priors and unary rules together, infinite where known (atoms,)
-    ranges : (first, last + 1, block) of factor numbers; block -1 for functional predicates
-    blocks : those of the grounding, clauses that are there both ways round in blocks of their own
-    """
-
-    graph: FactorGraph
-    log_odds: Floats
+    graph: FactorGraph  # variables are atoms, by id
+    log_odds: Floats  # of the atoms, priors and unary rules together, infinite where known (atoms,)
+    #: (first, last + 1, block) of factor numbers; block -1 for functional predicates.
     ranges: list[tuple[int, int, int]] = field(default_factory=list)
+    #: Those of the grounding, clauses that are there both ways round in blocks of their own.
     blocks: list[Block] = field(default_factory=list)
 
 
@@ -69,10 +63,10 @@ def block_weights(block: Block, weights: Floats) -> Floats:
 
 
 def build(
-    store: Store, grounder: Grounder, grounding: Grounding, weights: Sequence[Floats] | None = None
+    grounder: Grounder, grounding: Grounding, weights: Sequence[Floats] | None = None
 ) -> Model:
     """The factor graph. ``weights`` replaces those of the rules, one array for each."""
-    rules = grounder.rules
+    store, rules = grounder.store, grounder.rules
     if weights is None:
         used = {block.rule for block in grounding.blocks}
         weights = [
@@ -91,12 +85,14 @@ def build(
     for number, block in enumerate(model.blocks):
         w = block_weights(block, weights[block.rule])
         if block.scope.shape[1] == 1:
-            _add_unary(block, w, log_odds, forced)
+            atoms, hard = block.scope[:, 0], np.isinf(w)
+            forced[atoms[hard], int(block.up)] = True
+            pushes = np.where(hard, 0.0, w if block.up else -w)
+            log_odds += np.bincount(atoms, pushes, minlength=len(log_odds))
             continue
-        for group in _groups(block, w, n):
-            groups.append(group)
-            model.ranges.append((n, n + len(group), number))
-            n += len(group)
+        groups.append(_group(block, w, n))
+        model.ranges.append((n, n + len(block), number))
+        n += len(block)
         if block.both:  # one of the two clauses is always true: log Z has that
             constant += float(w[np.isfinite(w)].sum())
     for exactly, scopes in grounder.unique_scopes():
@@ -119,7 +115,7 @@ def build(
         atom = store.atom_texts(np.flatnonzero(both)[:1])[0]
         raise ContradictionError(f"hard rules and evidence make {atom} both true and false")
     for block in grounding.blocks:
-        _check_clauses(store, grounder, block, weights[block.rule], forced)
+        _check_clauses(grounder, block, weights[block.rule], forced)
     log_odds[forced[:, 1]], log_odds[forced[:, 0]] = np.inf, -np.inf
     delta = np.zeros((store.n_atoms, 2))
     free = np.isfinite(log_odds)
@@ -181,78 +177,51 @@ def _check_keys(
 
 
 def _check_clauses(
-    store: Store, grounder: Grounder, block: Block, weights: NDArray, forced: NDArray[np.bool_]
+    grounder: Grounder, block: Block, weights: NDArray, forced: NDArray[np.bool_]
 ) -> None:
     """That no hard clause has all its literals known to be false."""
     if block.positive is None or block.scope.shape[1] < 2 or not np.isinf(weights).any():
         return
-    w = weights[block.key] if block.key is not None else weights[:1]
-    broken = forced[block.scope, 1 - block.positive.astype(int)].all(axis=1) & np.isinf(w)
+    broken = forced[block.scope, 1 - block.positive.astype(int)].all(axis=1)
     if broken.any():
         row = block.scope[int(np.argmax(broken))]
         signs = ["!" if yes else "" for yes in block.positive]  # what is known
-        named = ", ".join(s + a for s, a in zip(signs, store.atom_texts(row)))
+        named = ", ".join(s + a for s, a in zip(signs, grounder.store.atom_texts(row)))
         raise ContradictionError(
             f"{grounder.rules[block.rule].name}: evidence and other hard rules break this hard "
             f"rule, as they make {named} true"
         )
 
 
-def _add_unary(block: Block, w: Floats, log_odds: Floats, forced: NDArray[np.bool_]) -> None:
-    up, atoms, hard = block.up, block.scope[:, 0], np.isinf(w)
-    forced[atoms[hard], int(up)] = True
-    soft = ~hard
-    sign = 1.0 if up else -1.0
-    log_odds += np.bincount(atoms[soft], sign * w[soft], minlength=len(log_odds))
-
-
-def _groups(block: Block, w: Floats, first: int) -> list[FactorGroup]:
-    """The factor groups of a block over two atoms or more."""
+def _group(block: Block, w: Floats, first: int) -> FactorGroup:
+    """A block over two atoms or more as factors, all hard (a rule is so for all keys) or none."""
     n, arity = block.scope.shape
-    shape, hard = (2,) * arity, np.isinf(w)
-    if hard.any() and not hard.all():  # keys of which some are hard
-        out: list[FactorGroup] = []
-        for part in (hard, ~hard):
-            rows = np.flatnonzero(part)
-            out += _groups(block.rows(rows), w[rows], first + sum(map(len, out)))
-        return out
-    ids = np.arange(first, first + n)
+    shape, hard = (2,) * arity, bool(np.isinf(w).any())
+    ids, flip = np.arange(first, first + n), np.zeros(arity, dtype=bool)
     if block.positive is not None and arity > 2:
         literal = np.tile(block.positive.astype(np.int32), (n, 1))
-        return [Clauses(ids, block.scope, shape, literal, np.zeros(arity, dtype=bool), w)]
-    if block.automaton is not None:
-        step, accepting = block.automaton
-        return [_automata(ids, block.scope, step, accepting, w)]
+        return Clauses(ids, block.scope, shape, literal, flip, w)
     truth = block.truth
-    if truth is None:
-        assert block.positive is not None
+    if block.positive is not None:
         truth = np.ones(shape, dtype=bool)
         truth[tuple((~block.positive).astype(int))] = False
-    if arity > _FEATURE:
-        step, accepting = automaton_of(truth)
-        return [_automata(ids, block.scope, step, accepting, w)]
-    if hard.any():
+    if truth is None or arity > _FEATURE:
+        step, accepting = block.automaton or automaton_of(truth)  # type: ignore[arg-type]
+        final = np.zeros((n, len(accepting)))
+        if hard:
+            final[:, ~accepting] = -np.inf
+        else:
+            final[:, accepting] = w[:, None]
+        literal, begin = np.ones((n, arity), dtype=np.int32), np.zeros(n, dtype=np.int32)
+        step = np.ascontiguousarray(step, dtype=np.int32)
+        return Automata(ids, block.scope, shape, literal, flip, step, begin, final)
+    if hard:
         with np.errstate(divide="ignore"):
             table = np.log((truth & truth.T if block.both else truth).reshape(1, -1).astype(float))
-        return [Tables(ids, block.scope, shape, table)]
+        return Tables(ids, block.scope, shape, table)
     if block.both:  # as often true as the atoms are equal, and once more: see build
         truth = np.eye(2, dtype=bool)
-    return [Features(ids, block.scope, truth, np.ascontiguousarray(w))]
-
-
-def _automata(
-    ids: NDArray, scope: NDArray, step: NDArray, accepting: NDArray[np.bool_], w: NDArray
-) -> Automata:
-    n, arity = scope.shape
-    final = np.zeros((n, len(accepting)))
-    hard = np.isinf(w)
-    final[:, accepting] = np.where(hard, 0.0, w)[:, None]
-    final[np.ix_(hard, ~accepting)] = -np.inf
-    literal = np.ones((n, arity), dtype=np.int32)
-    return Automata(
-        ids, scope, (2,) * arity, literal, np.zeros(arity, dtype=bool),
-        np.ascontiguousarray(step, dtype=np.int32), np.zeros(n, dtype=np.int32), final,
-    )  # fmt: skip
+    return Features(ids, block.scope, truth, np.ascontiguousarray(w))
 
 
 def automaton_of(truth: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -52,6 +52,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _SPACE = re.compile(r"\s*")
+_AFTER_TERM = (*COMPARISONS, "<>", "+", "-", "*", "/")
 _QUANTIFIERS: dict[str, type[Exists] | type[Forall]] = {
     "exist": Exists,
     "exists": Exists,
@@ -61,24 +62,15 @@ _QUANTIFIERS: dict[str, type[Exists] | type[Forall]] = {
 
 @dataclass(frozen=True)
 class Rule:
-    """A formula with its weight.
-
-    Attributes
-    ----------
-    formula : Formula
-    weight : float, infinite for a hard rule; None: not known yet
-    text : as it was written
-    where : the place it was read from, for messages
-    weights : by the values of the variables with a ``+``, where they differ
-    stated : whether these weights are the user's for this program, not learned from another
-    """
+    """A formula with its weight."""
 
     formula: Formula
-    weight: float | None
-    text: str
-    where: str = ""
+    weight: float | None  # infinite for a hard rule; None: not known yet
+    text: str  # as it was written
+    where: str = ""  # the place it was read from, for messages
+    #: By the values of the variables with a ``+``, where they differ.
     weights: tuple[tuple[tuple[str, ...], float], ...] | None = None
-    stated: bool = False
+    stated: bool = False  # whether these are the user's for this program, not learned from another
 
     @property
     def hard(self) -> bool:
@@ -126,7 +118,7 @@ class Rule:
         if isinstance(weight, bool) or not isinstance(weight, int | float | np.number):
             raise ModelError(f"{self.name}: a weight must be a number, not {weight!r}")
         number = float(weight)
-        if math.isnan(number) or number == -math.inf or 1e300 < abs(number) < math.inf:
+        if not _is_weight(number):
             raise ModelError(
                 f"{self.name}: the weight is {number:g}; weights are finite numbers (within "
                 "1e300), or inf for a hard rule"
@@ -210,8 +202,7 @@ class _Parser:
         self.quantified: list[Token] = []  # ... and of those that were
 
     def _tokens(self) -> list[Token]:
-        found, at = [], 0
-        text = self.text
+        found, at, text = [], 0, self.text
         end = len(text.rstrip())
         while at < end:
             m = _TOKEN.match(text, at)
@@ -233,8 +224,8 @@ class _Parser:
     def next(self) -> Token:
         return self.tokens[self.at]
 
-    def take(self, value: str) -> bool:
-        if self.next.kind == "op" and self.next.value == value:
+    def take(self, value: str, kind: str = "op") -> bool:
+        if self.next.kind == kind and self.next.value == value:
             self.at += 1
             return True
         return False
@@ -258,8 +249,6 @@ class _Parser:
         if self.next.kind != "end":
             self.fail(self.next.place, f"unexpected {self.shown(self.next)}")
 
-    # ------------------------------------------------------------ rules
-
     def rule(self) -> Rule:
         weight = self._weight()
         if self.next.kind == "end":
@@ -272,7 +261,12 @@ class _Parser:
                     "are put in quotes",
                 )
         formula = self.formula()
-        self._check_size(formula)
+        deepest, n = depth_and_size(formula)
+        if deepest > MAX_NESTED or n > MAX_PARTS:
+            what = f"is nested more than {MAX_NESTED} deep, as by so many =>, <=> or + in a row"
+            what = what if deepest > MAX_NESTED else f"has more than {MAX_PARTS:,} parts"
+            what += "; name a part of it by a predicate, defined by a hard rule"
+            self.fail(0, f"the formula {what}")
         place = self.next.place
         if self.take("."):
             if weight is not None and not math.isinf(weight):
@@ -288,21 +282,8 @@ class _Parser:
                     "where this quantifier does not reach; give one of the two another name, or "
                     "put brackets around all that the quantifier is about",
                 )
-        text = self.text.strip()
         line = f"line {self.line}: " if self.line else ""
-        return Rule(formula, weight, text, self.where + line)
-
-    def _check_size(self, formula: Formula) -> None:
-        deepest, n = depth_and_size(formula)
-        if deepest > MAX_NESTED:
-            what = f"is nested more than {MAX_NESTED} deep, as by so many =>, <=> or + in a row"
-        elif n > MAX_PARTS:
-            what = f"has more than {MAX_PARTS:,} parts"
-        else:
-            return
-        self.fail(
-            0, f"the formula {what}; name a part of it by a predicate, defined by a hard rule"
-        )
+        return Rule(formula, weight, self.text.strip(), self.where + line)
 
     def _weight(self) -> float | None:
         start = self.at
@@ -316,25 +297,19 @@ class _Parser:
             if math.isinf(value):
                 value = math.nan  # too large to be meant
         elif token.kind == "word" and token.value.lower() in ("inf", "infinity", "nan", "hard"):
-            after = self.tokens[self.at + 1]
-            if after.value == ":" or after.kind in ("word", "text") or after.value in ("!", "("):
+            after = self.tokens[self.at + 1]  # after ( it is a predicate of that name
+            if after.kind in ("word", "text") or after.value in (":", "!"):
                 value = math.nan if token.value.lower() == "nan" else math.inf
-                if after.value == "(":  # a predicate of that name
-                    value = None
         if value is None:
             self.at = start
             return None
         self.at += 1
-        if self.next.kind == "op" and self.next.value in (*COMPARISONS, "<>", "+", "-", "*", "/"):
+        if self.next.kind == "op" and self.next.value in _AFTER_TERM:
             self.at = start  # a comparison that begins with a number
             return None
         self.take(":")
         value = -value if negative else value
-        if (
-            math.isnan(value)
-            or value == -math.inf
-            or (abs(value) > 1e300 and not math.isinf(value))
-        ):
+        if not _is_weight(value):
             self.fail(
                 token.place,
                 f"the weight is {'-' * negative}{token.value}; weights are finite numbers (within "
@@ -342,12 +317,13 @@ class _Parser:
             )
         return value
 
-    # ------------------------------------------------------------ formulas
-
-    def formula(self) -> Formula:
+    def deeper(self, at: Token) -> None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            self.fail(self.next.place, f"brackets and negations are more than {MAX_DEPTH} deep")
+            self.fail(at.place, f"brackets and negations are more than {MAX_DEPTH} deep")
+
+    def formula(self) -> Formula:
+        self.deeper(self.next)
         left = self.implication()
         while self.take("<=>"):
             left = Iff(left, self.implication())
@@ -365,7 +341,7 @@ class _Parser:
 
     def disjunction(self) -> Formula:
         parts = [self.conjunction()]
-        while self.take("|") or self._word("v"):
+        while self.take("|") or self.take("v", "word"):
             parts.append(self.conjunction())
         return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
@@ -375,18 +351,10 @@ class _Parser:
             parts.append(self.negation())
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
-    def _word(self, word: str) -> bool:
-        if self.next.kind == "word" and self.next.value == word:
-            self.at += 1
-            return True
-        return False
-
     def negation(self) -> Formula:
         token = self.next
         if self.take("!"):
-            self.depth += 1
-            if self.depth > MAX_DEPTH:
-                self.fail(token.place, f"brackets and negations are more than {MAX_DEPTH} deep")
+            self.deeper(token)
             inner = self.negation()
             self.depth -= 1
             return Not(inner)
@@ -394,11 +362,10 @@ class _Parser:
         if word in _QUANTIFIERS and self.tokens[self.at + 1].value != "(":
             return self.quantifier()
         if token.kind == "op" and token.value == "(":
-            start = self.at
-            comparison = self._bracketed_term()
-            if comparison is not None:
-                return comparison
-            self.at = start + 1
+            close = self._closing.get(self.at)  # of terms alone, as in (a - b) > 5
+            if close is not None and self.tokens[close + 1].value in _AFTER_TERM:
+                return self.comparison()
+            self.at += 1
             inner = self.formula()
             self.need_op(")", "to close the bracket")
             return inner
@@ -450,25 +417,13 @@ class _Parser:
             self.fail(token.place, "expected a number after the minus sign")
         if token.kind == "text":
             self.at += 1
-            return Constant(_unquoted(token.value))
+            return Constant(re.sub(r"\\(.)", r"\1", token.value[1:-1], flags=re.DOTALL))
         token = self.need("word", "a variable or a constant")
         if _is_constant(token.value):
             if plus:
                 self.fail(token.place, "a + stands before a variable")
             return Constant(token.value)
         return Variable(token.value, plus)
-
-    # ------------------------------------------------------------ comparisons
-
-    def _bracketed_term(self) -> Formula | None:
-        """A comparison that begins with a bracket, if it is one: ``(a - b) > 5``."""
-        close = self._closing.get(self.at)
-        if close is None:
-            return None
-        after = self.tokens[close + 1]
-        if after.value not in (*COMPARISONS, "<>", "+", "-", "*", "/"):
-            return None
-        return self.comparison()
 
     @cached_property
     def _closing(self) -> dict[int, int]:
@@ -491,32 +446,27 @@ class _Parser:
         token = self.next
         op = "!=" if token.value == "<>" else token.value
         if token.kind != "op" or op not in COMPARISONS:
-            what = "an atom such as smokes(x), or a comparison such as x < y"
-            self.fail(token.place, f"expected {what}, not {self.shown(token)}")
+            self.no_comparison()
         self.at += 1
         return Compare(op, left, self.sum())
 
-    def sum(self) -> Term:
-        left = self.product()
-        while self.next.kind == "op" and self.next.value in "+-":
-            op = self.next.value
-            self.at += 1
-            left = Arithmetic(op, left, self.product())
-        return left
+    def no_comparison(self) -> NoReturn:
+        what = "an atom such as smokes(x), or a comparison such as x < y"
+        self.fail(self.next.place, f"expected {what}, not {self.shown(self.next)}")
 
-    def product(self) -> Term:
-        left = self.factor()
-        while self.next.kind == "op" and self.next.value in "*/":
+    def sum(self, ops: str = "+-") -> Term:
+        """A sum of products, or with ``*/`` a product of factors."""
+        part: Callable[[], Term] = partial(self.sum, "*/") if ops == "+-" else self.factor
+        left = part()
+        while self.next.kind == "op" and self.next.value in ops:
             op = self.next.value
             self.at += 1
-            left = Arithmetic(op, left, self.factor())
+            left = Arithmetic(op, left, part())
         return left
 
     def factor(self) -> Term:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            self.fail(self.next.place, f"brackets and negations are more than {MAX_DEPTH} deep")
         token = self.next
+        self.deeper(token)
         out: Term
         if self.take("("):
             out = self.sum()
@@ -530,15 +480,14 @@ class _Parser:
         elif token.kind in ("number", "word", "text"):
             out = self.argument()
         else:
-            what = "an atom such as smokes(x), or a comparison such as x < y"
-            self.fail(token.place, f"expected {what}, not {self.shown(token)}")
+            self.no_comparison()
         self.depth -= 1
         return out
 
 
+def _is_weight(number: float) -> bool:
+    return number == math.inf or abs(number) <= 1e300
+
+
 def _is_constant(word: str) -> bool:
     return word[0].isupper() or word[0].isdigit()
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)

@@ -84,28 +84,21 @@ class Plan(Faced):
         return Face(conclusion, ("groundings", "rule"), rows)
 
 
-def _whole(n: float) -> float:
-    """A count as a whole number."""
+def whole(n: float) -> float:
     return int(n) if math.isfinite(n) and n == int(n) else n
 
 
-def _at_most(n: float, exact: bool) -> str:
+def _at_most(n: float, exact: bool = True) -> str:
     return ("" if exact else "at most ") + (f"{n:,.0f}" if n < 1e15 else f"{n:.2g}")
 
 
 def make_plan(grounder: Grounder, count_up_to: float = MAX_COUNTED) -> Plan:
-    """Counts of all rules."""
-    store = grounder.store
-    found: dict[int, list[tuple[float, bool, str]]] = {}
-    for part in grounder.parts:
-        n, exact, kind = count_part(grounder, part, count_up_to)
-        found.setdefault(part.rule, []).append((n, exact, kind))
-    rules = []
+    store, rules = grounder.store, []
     for k, rule in enumerate(grounder.rules):
-        mine = found.get(k, [])
-        kind = mine[0][2] if mine else "nothing"
-        total = sum(n for n, _, _ in mine)
-        rules.append(RulePlan(rule.text, _whole(total), all(e for _, e, _ in mine), kind))
+        mine = [part for part in grounder.parts if part.rule == k]
+        counts = [count_part(grounder, part, count_up_to) for part in mine]
+        total, exact = whole(sum(n for n, _ in counts)), all(exact for _, exact in counts)
+        rules.append(RulePlan(rule.text, total, exact, mine[0].kind if mine else "nothing"))
     atoms = {p.name: p.n for p in store.open_predicates}
     known = sum(
         store.con.one(f"select count(*) from {p.atoms} where known < 2")[0]
@@ -119,37 +112,30 @@ def check_size(grounder: Grounder, most: float, parts: Sequence[Part] | None = N
     """Refuse rules (or these parts) that have too many groundings, before any join is run."""
     total = 0.0
     for part in grounder.parts if parts is None else parts:
-        n, _, _ = count_part(grounder, part, 0.0, enough=most)
+        n, _ = count_part(grounder, part, 0.0, enough=most)
         if total + n > most:  # the bound is loose perhaps
-            n, exact, _ = count_part(grounder, part, min(10 * most, MAX_COUNTED))
+            n, exact = count_part(grounder, part, min(10 * most, MAX_COUNTED))
             if total + n > most:
                 rule = grounder.rules[part.rule]
-                others = f" on top of {_number(total)} others" if n <= most else ""
+                others = f" on top of {_at_most(total)} others" if n <= most else ""
                 raise RefusedError(
-                    f"{rule.name}: {'' if exact else 'up to '}{_number(n)} groundings{others}, "
-                    f"more than max_groundings = {_number(most)}; bind its variables by a "
+                    f"{rule.name}: {'' if exact else 'up to '}{_at_most(n)} groundings{others}, "
+                    f"more than max_groundings = {_at_most(most)}; bind its variables by a "
                     "condition that holds for fewer of them (blocking), give fewer candidates, set "
                     "max_groundings, or ask for grounding='lazy'"
                 )
         total += n
 
 
-def _number(n: float) -> str:
-    return f"{n:,.0f}" if n < 1e15 else f"{n:.3g}"
-
-
 def count_part(
     grounder: Grounder, part: Part, count_up_to: float, enough: float = -1.0
-) -> tuple[float, bool, str]:
-    """Groundings of a part: number, whether it is exact, and what they become.
-
-    A bound that is not above ``enough`` is returned as soon as it is found.
-    """
+) -> tuple[float, bool]:
+    """Groundings of a part, and whether that is exact; a bound up to ``enough`` will do."""
     kind, joins = part.kind, grounder.bindings(part)
     if kind == "written out":
         classes = grounder.builder(part).classes
         sizes = [grounder.store.domain(classes[v])[1] for v in grounder.free(part)]
-        return float(math.prod(sizes)), False, kind
+        return float(math.prod(sizes)), False
     total, exact = 0.0, kind != "long clause"  # whether one is decided takes all its atoms
     for join in joins:
         if kind == "clause" and not join.literals:
@@ -166,7 +152,7 @@ def count_part(
     if kind == "table":
         known = any(x.may_be_known or x.optional for join in joins for x in join.literals)
         exact = exact and len(joins) == 1 and not known
-    return total, exact, kind
+    return total, exact
 
 
 def quick_bound(store: Store, join: ClauseJoin) -> float:
@@ -206,14 +192,12 @@ def summed_bound(store: Store, join: ClauseJoin) -> tuple[float, bool]:
         sql = f"select {columns}{comma}1::double as n from {s.table} {s.alias}{where}"
         left.append((frozenset(v for v, _ in s.variables), sql))
     while len(left) > 1:
-        folded = False
         for k, (names, sql) in enumerate(left):
             others = left[:k] + left[k + 1 :]
             shared = names & frozenset[str]().union(*(o[0] for o in others))
             if not shared:
                 factor *= _total(store, sql)
                 left = others
-                folded = True
                 break
             host = next((i for i, o in enumerate(others) if shared <= o[0]), None)
             if host is None:
@@ -227,9 +211,8 @@ def summed_bound(store: Store, join: ClauseJoin) -> tuple[float, bool]:
             )
             others[host] = (others[host][0], merged)
             left = others
-            folded = True
             break
-        if not folded:  # a cycle: leave out a source whose variables others have
+        else:  # a cycle: leave out a source whose variables others have
             exact = False
             k = next(
                 i for i, (names, _) in enumerate(left)

@@ -108,8 +108,6 @@ class Rules:
         self._grounding: Grounding | None = None
         self._model: Model | None = None
 
-    # ------------------------------------------------------------------ stating
-
     def closed(
         self,
         name: str,
@@ -270,8 +268,6 @@ class Rules:
         out._evidence = list(self._evidence)
         return out.evidence(*atoms)
 
-    # ------------------------------------------------------------------ weights
-
     def learn(
         self,
         labels: Mapping[str, Any],
@@ -339,8 +335,6 @@ class Rules:
         out._rules = with_weights(self._rules, given)
         return out
 
-    # ------------------------------------------------------------------ asking
-
     @property
     def rules(self) -> tuple[Rule, ...]:
         return tuple(self._rules)
@@ -401,7 +395,7 @@ class Rules:
     def model(self) -> Model:
         """The factor graph of all groundings, and where its factors come from."""
         if self._model is None:
-            self._model = build(self.store, self.grounder, self.ground())
+            self._model = build(self.grounder, self.ground())
         return self._model
 
     def to_graph(self, *, names: bool = True) -> FactorGraph:
@@ -493,7 +487,6 @@ class Rules:
             ) from None
 
     def _lazily(self, objective: Any, grounding: str, *given: float | None) -> bool:
-        """Whether to ground lazily."""
         check_choice("grounding", grounding, ("auto", "full", "lazy"))
         for name, value in zip(("threshold", "tolerance"), given):
             if value is None:
@@ -535,13 +528,15 @@ class Rules:
         for name in settings:
             if name not in _LAZY:
                 raise SettingsError(f"infer: {name}= is not a setting of lazy grounding")
-        rounds, sums, starts = settings.get("rounds", 2), settings.get("sums"), None
+        rounds, sums, starts = (
+            settings.get("rounds", 2),
+            settings.get("sums"),
+            settings.get("starts"),
+        )
         check_whole("rounds", rounds, 1)
-        if sums is not None:
-            check_whole("sums", sums, 0)
-        if settings.get("starts") is not None:
-            starts = settings["starts"]
-            check_whole("starts", starts, 0)
+        for name, value in (("sums", sums), ("starts", starts)):
+            if value is not None:
+                check_whole(name, value, 0)
         rough = None
         if solver is None:
             solver, rough = BeliefPropagation(tol=1e-5), BeliefPropagation(tol=1e-3)

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from minfer.kernels.scores import ranked as kernels
 from minfer.reduction.lazy import CHUNK, Ranks, joined
 from minfer.rules.blocks import Floats
-from minfer.rules.conditions import ColumnTest, Equal
+from minfer.rules.joins import ColumnTest, Equal
 
 if TYPE_CHECKING:
     from minfer.rules.joins import ClauseJoin, OpenLiteral, Source
@@ -42,18 +41,11 @@ Columns = dict[str, NDArray[Any]]
 _Steps = list[tuple[Any, ...]]  # column, lowest value, how many, cells between two of them
 
 
-# ---------------------------------------------------------------------- from a join
-
-
-@dataclass
-class _RankedTable:
+class _RankedTable(NamedTuple):
     """Rows of a source, as the database gave them."""
 
     columns: Columns
     id: NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.id)
 
 
 class RankedTables:
@@ -82,8 +74,7 @@ class RankedTables:
         return self._read[sql]
 
 
-@dataclass
-class _Lookup:
+class _Lookup(NamedTuple):
     """A table that is looked up by columns of the two literals that are joined."""
 
     literal: OpenLiteral | None  # None: there must be no row
@@ -126,12 +117,14 @@ def ranked(join: ClauseJoin, tables: RankedTables) -> Ranked | None:
             if sql not in s.own and (not same or ".id" in sql):
                 return None
     equal = Equal(join)
-    read = _ConditionReader(join, tables, own, equal)
     pairs = sorted(permutations(join.literals, 2), key=lambda ab: ab[0].positive + ab[1].positive)
     for a, b in pairs:
-        if len(inner) > 2 and not read.shared(a.alias, b.alias):
+        one, two = (
+            {equal.of(f"{x.alias}.{c}") for _, c in inner[x.alias].variables} for x in (a, b)
+        )
+        if len(inner) > 2 and one.isdisjoint(two):
             continue  # all pairs, where another literal would leave a few of them
-        lookups = read.lookups((a.alias, b.alias))
+        lookups = _lookups(join, tables, own, equal, (a.alias, b.alias))
         if lookups is not None:
             sides = [tables.get(inner[x.alias], own[x.alias], True) for x in (a, b)]
             if sides[0] is None or sides[1] is None:
@@ -141,71 +134,54 @@ def ranked(join: ClauseJoin, tables: RankedTables) -> Ranked | None:
     return None
 
 
-@dataclass
-class _ConditionReader:
-    join: ClauseJoin
-    tables: RankedTables
-    own: Mapping[str, list[str]]
-    equal: Equal
-
-    def shared(self, a: str, b: str) -> bool:
-        """Whether two sources agree in a column."""
-        one, two = (
-            {self.equal.of(f"{s.alias}.{c}") for _, c in s.variables}
-            for x in (a, b) for s in self.join.sources if s.alias == x
-        )  # fmt: skip
-        return not one.isdisjoint(two)
-
-    def lookups(self, pair: tuple[str, str]) -> list[_Lookup] | None:
-        """All other sources, looked up by columns of a pair; None where these are not enough."""
-        bound = {
-            self.equal.of(f"{s.alias}.{c}"): f"{s.alias}.{c}"
-            for s in self.join.sources if s.alias in pair for _, c in s.variables
-        }  # fmt: skip
-        literals = {x.alias: x for x in self.join.literals}
-        out = []
-        for s in self.join.sources:
-            if s.alias in pair:
-                continue
-            key = []
-            for column in sorted({c for _, c in s.variables}):
-                at = f"{s.alias}.{column}"
-                to = bound.get(self._other(s, at) if s.left else self.equal.of(at))
-                if to is None:
-                    return None
-                key.append((column, to))
-            own, literal = self.own[s.alias], literals.get(s.alias)
-            if literal is None and not s.left:  # few rows: what the database begins with
+def _lookups(
+    join: ClauseJoin,
+    tables: RankedTables,
+    conditions: Mapping[str, list[str]],
+    equal: Equal,
+    pair: tuple[str, str],
+) -> list[_Lookup] | None:
+    """All other sources, looked up by columns of a pair; None where these are not enough."""
+    bound = {
+        equal.of(f"{s.alias}.{c}"): f"{s.alias}.{c}"
+        for s in join.sources if s.alias in pair for _, c in s.variables
+    }  # fmt: skip
+    literals = {x.alias: x for x in join.literals}
+    out = []
+    for s in join.sources:
+        if s.alias in pair:
+            continue
+        key = []
+        for column in sorted({c for _, c in s.variables}):
+            at = f"{s.alias}.{column}"
+            same = at  # of a left join, what it must be the same as
+            for sql in s.on if s.left else ():
+                if isinstance(sql, ColumnTest) and at in (sql.a, sql.b):
+                    same = sql.b if sql.a == at else sql.a
+                    break
+            to = bound.get(equal.of(same))
+            if to is None:
                 return None
-            if s.left:  # no row, or one that its conditions let through
-                if not self._absent(s):
-                    return None
-                more = [x for x in own if x not in s.own]
-                own = [*s.own, f"not coalesce({' and '.join(more)}, false)"]
-            rows = self.tables.get(s, own, literal is not None)
-            if rows is None:
+            key.append((column, to))
+        own, literal = conditions[s.alias], literals.get(s.alias)
+        if literal is None and not s.left:  # few rows: what the database begins with
+            return None
+        if s.left:  # no row, which passes, or one that its conditions let through
+            more = [x for x in own if x not in s.own]
+            others = [x for x in s.on if x not in s.own]  # each column is asked for once
+            if not more or len(others) != len({c for _, c in s.variables}):
                 return None
-            out.append(_Lookup(literal, rows, key))
-        return out
-
-    def _other(self, s: Source, column: str) -> str:
-        """The column that one of a left join must be the same as."""
-        for sql in s.on:
-            if isinstance(sql, ColumnTest) and column in (sql.a, sql.b):
-                return self.equal.of(sql.b if sql.a == column else sql.a)
-        return column
-
-    def _absent(self, s: Source) -> bool:
-        """Whether each column is asked for once, and a row that is not there passes."""
-        more = [x for x in self.own[s.alias] if x not in s.own]
-        others = [x for x in s.on if x not in s.own]
-        if not more or len(others) != len({c for _, c in s.variables}):
-            return False
-        sql = f"select count(*) from (select 1) nothing left join {s.table} {s.alias} on false "
-        return bool(self.tables.store.con.one(f"{sql}where {' and '.join(more)}")[0])
-
-
-# ---------------------------------------------------------------------- the join
+            no_row = f"(select 1) nothing left join {s.table} {s.alias} on false"
+            both = " and ".join(more)
+            sql = f"select count(*) from {no_row} where {both}"
+            if not tables.store.con.one(sql)[0]:
+                return None
+            own = [*s.own, f"not coalesce({both}, false)"]
+        rows = tables.get(s, own, literal is not None)
+        if rows is None:
+            return None
+        out.append(_Lookup(literal, rows, key))
+    return out
 
 
 class Ranked:
@@ -235,7 +211,7 @@ class Ranked:
             {equal.of(f"{x.alias}.{c}"): c for c in side.columns} for x, side in zip(pair, sides)
         ]
         self.shared = [(mine[0][c], mine[1][c]) for c in mine[0] if c in mine[1]]
-        fine = [np.ones(len(side), dtype=bool) for side in sides]
+        fine = [np.ones(len(side.id), dtype=bool) for side in sides]
         for k, (x, side) in enumerate(zip(pair, sides)):
             for c in side.columns:  # columns of one literal that are the same
                 fine[k] &= side.columns[c] == side.columns[mine[k][equal.of(f"{x.alias}.{c}")]]
@@ -301,7 +277,8 @@ class Ranked:
         ]
         if cells > max(DENSE * len(self.rows[1]), _SMALL):
             kinds, groups[1] = np.unique(groups[1], return_inverse=True)
-            groups[0], cells = _placed(kinds, groups[0]), len(kinds)
+            at = np.minimum(np.searchsorted(kinds, groups[0]), len(kinds) - 1)
+            groups[0], cells = np.where(kinds[at] == groups[0], at, -1), len(kinds)
         self._group = [np.maximum(g, -1).astype(np.int32) for g in groups]  # -1: none on the other
         self._groups = cells
         return True
@@ -316,7 +293,7 @@ class Ranked:
     def _never(self, k: int) -> bool:
         """Whether what must not be there is there wherever two different columns may lead."""
         if self.lookups[k].literal is not None:
-            return not len(self.lookups[k].rows)
+            return not len(self.lookups[k].rows.id)
         parts = self._keys[k]
         if len(self._hashed[k]) or any(len(p) != 1 for p in parts):
             return False
@@ -331,8 +308,6 @@ class Ranked:
             if (mine, other) == (parts[0][0][0], parts[1][0][0]):
                 good &= _COMPARE[kernels.OPS[op]](*values)
         return not good.any()
-
-    # ------------------------------------------------------------------ with probabilities
 
     def find(self, p: Floats, low: float, high: float) -> Iterator[NDArray[np.int32]]:
         """Ids of the clauses with u from ``low`` to ``high``, as arrays that are used again."""
@@ -407,13 +382,6 @@ def _numbers(
         x = columns[name][rows].astype(np.int64) - low
         out += np.where((x >= 0) & (x < size), x * step, -_MOST_CELLS)
     return out
-
-
-def _placed(kinds: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    if not len(kinds):
-        return np.full(len(codes), -1, np.int64)
-    at = np.minimum(np.searchsorted(kinds, codes), len(kinds) - 1)
-    return np.where(kinds[at] == codes, at, -1)
 
 
 def _stacked(rows: list[NDArray[Any]], n: int, kind: Any) -> NDArray[Any]:

@@ -60,8 +60,6 @@ _REALS = ("FLOAT", "DOUBLE")
 
 @dataclass(frozen=True)
 class Declaration:
-    """A predicate as it was stated."""
-
     name: str
     open: bool
     source: Any = None  # None: an open predicate over all values of its types
@@ -79,7 +77,6 @@ class Declaration:
 
     @property
     def prior(self) -> float | str | None:
-        """As it was given: a number, or the name of a column."""
         return self.log_odds if self.probability is None else self.probability
 
     def prior_log_odds(self) -> float:
@@ -214,10 +211,24 @@ class Store:
         self._rows: dict[str, int] = {}  # of raw tables
         self._domains: dict[int, int] = {}
         self._numbers = 0
-        self._load()
+        for d in declarations:
+            if d.source is not None:
+                width = len(d.types) if d.types else None
+                raw = tables.load(self.con, self.fresh("raw"), d.source, d.what, width)
+                self._raws[d.name] = raw
         observations = self._observations(evidence)
         for rule in rules:
-            self._check_rule(rule)
+            bound = set[str]()
+            for atom in atoms(rule.formula):
+                self.check_atom(atom, rule.name)
+                bound |= {v.name for t in atom.terms for v in variables_of(t)}
+            for c in comparisons(rule.formula):
+                for v in (*variables_of(c.left), *variables_of(c.right)):
+                    if v.name not in bound:
+                        raise ModelError(
+                            f"{rule.name}: the variable {visible(v.name)} is in comparisons only; "
+                            "an atom must bind it"
+                        )
         self.codings = self._classes(rules, observations)
         for coding in {id(c): c for c in self.codings.values()}.values():
             self._choose_coding(coding, rules)
@@ -229,22 +240,12 @@ class Store:
             if d.open:
                 self._open(d, [o for o in observations if o.predicate == d.name])
 
-    # ------------------------------------------------------------------ loading
-
     def fresh(self, stem: str) -> str:
         """A name that the database does not have yet, nor a file that is read from there."""
         self._numbers += 1
         return f"minfer_{stem}_{self._numbers}"
 
-    def _load(self) -> None:
-        for d in self.declarations.values():
-            if d.source is None:
-                continue
-            width = len(d.types) if d.types else None
-            self._raws[d.name] = tables.load(self.con, self.fresh("raw"), d.source, d.what, width)
-
     def columns(self, d: Declaration) -> tuple[str, ...]:
-        """Names of the argument columns."""
         priors = [d.prior] if isinstance(d.prior, str) else []
         if d.source is None:
             assert d.types is not None
@@ -307,22 +308,8 @@ class Store:
             )
         return _Observed(name, raw, columns, truth, what)
 
-    # ------------------------------------------------------------------ checking
-
     def unknown_predicate(self, name: str) -> str:
         return f"there is no predicate {visible(name)}{did_you_mean(name, self.declarations)}"
-
-    def _check_rule(self, rule: Rule) -> None:
-        for atom in atoms(rule.formula):
-            self.check_atom(atom, rule.name)
-        bound = {v.name for a in atoms(rule.formula) for t in a.terms for v in variables_of(t)}
-        for c in comparisons(rule.formula):
-            for v in (*variables_of(c.left), *variables_of(c.right)):
-                if v.name not in bound:
-                    raise ModelError(
-                        f"{rule.name}: the variable {visible(v.name)} is in comparisons only; an "
-                        "atom must bind it"
-                    )
 
     def check_atom(self, atom: Atom, who: str) -> None:
         d = self.declarations.get(atom.predicate)
@@ -335,8 +322,6 @@ class Store:
                 f"{visible(atom.predicate)} has {width}: "
                 f"{', '.join(map(visible, self.columns(d)))}"
             )
-
-    # ------------------------------------------------------------------ codings
 
     def _classes(
         self, rules: Sequence[Rule], observations: list[_Observed]
@@ -484,26 +469,22 @@ class Store:
         """Whether a rule computes with values of a class, or compares them with a number."""
         for rule in rules:
             mine = {
-                t.name
-                for a in atoms(rule.formula)
-                for k, t in enumerate(a.terms)
+                t.name for a in atoms(rule.formula) for k, t in enumerate(a.terms)
                 if isinstance(t, Variable) and self.codings[a.predicate, k] is coding
-            }
+            }  # fmt: skip
             for c in comparisons(rule.formula):
                 sides = (c.left, c.right)
                 used = {v.name for side in sides for v in variables_of(side)}
                 if not used & mine:
                     continue
-                if any(isinstance(side, Arithmetic) for side in sides):
+                numbers = [isinstance(x, Constant) and x.number is not None for x in sides]
+                if c.op not in ("=", "!=") and any(numbers):
                     return True
-                if c.op not in ("=", "!=") and any(
-                    isinstance(side, Constant) and side.number is not None for side in sides
-                ):
+                if any(isinstance(side, Arithmetic) for side in sides):
                     return True
         return False
 
     def coding(self, number: int) -> Coding:
-        """The coding of a class."""
         return self._by_number[number]
 
     def codes_of(
@@ -514,10 +495,7 @@ class Store:
         more: str = "",
         known: bool = True,
     ) -> str:
-        """SQL of a table's arguments as codes a0, a1, ...
-
-        ``known``: codings were made of these values too; else rows with others are left out.
-        """
+        """SQL of arguments as codes a0, ...; unless all are ``known``, of rows that have them."""
         select, joins, where = [], "", []
         for k, (column, number) in enumerate(zip(columns, classes)):
             coding = self.coding(number)
@@ -543,12 +521,11 @@ class Store:
         overflows = value is not None and math.isinf(value) and any(c.isdigit() for c in text)
         if coding.kind == "real" and value is not None and not overflows:
             return _sql_number(value)
+        hint = ""
         if coding.kind == "text":
             row = self.con.one(f"select id from {coding.table} where v = {quoted(text)}")
             if row is not None:
                 return str(row[0])
-        hint = ""
-        if coding.kind == "text":
             rows = self.con.rows(f"select v from {coding.table} limit 10000")
             hint = did_you_mean(text, [r[0] for r in rows])
         if not hint and "rule `" in who and text[:1].isupper():
@@ -577,14 +554,11 @@ class Store:
             self._domains[number] = n
         return name, self._domains[number]
 
-    # ------------------------------------------------------------------ predicates
-
     def _close(self, d: Declaration) -> None:
         raw, columns = self._raws[d.name], self.columns(d)
         classes = tuple(self.codings[d.name, k].number for k in range(len(columns)))
         table = self.fresh("closed")
         rows = self.codes_of(raw, columns, classes)
-        args = [f"a{k}" for k in range(len(columns))]
         if d.symmetric:  # each pair once, the lower first and all in order; then the same turned
             rows = (
                 "with r as materialized (select distinct least(a0, a1) as a0, greatest(a0, a1) as "
@@ -592,37 +566,33 @@ class Store:
                 "r where a0 <> a1"
             )
         n = self.con.make(table, rows)
-        if not d.symmetric and self._twin(table, args) is not None:
+        if not d.symmetric and self._twin(table, len(columns)) is not None:
             n = self.con.make(table, f"select distinct * from {table}")
         self.predicates[d.name] = Predicate(
             d.name, False, columns, classes, table, n=n, kind=raw.kind, symmetric=d.symmetric
         )
 
-    def _twin(self, table: str, args: list[str]) -> Any:
+    def _twin(self, table: str, width: int) -> Any:
         """A row that is given twice, or None."""
-        listed = ", ".join(args)
+        listed = ", ".join(f"a{k}" for k in range(width))
         return self.con.one(
             f"select {listed} from {table} group by {listed} having count(*) > 1 limit 1"
         )
 
-    def _check_twins(
-        self, d: Declaration, table: str, args: list[str], classes: Sequence[int]
-    ) -> None:
-        if d.source is not None and (row := self._twin(table, args)) is not None:
+    def _check_twins(self, d: Declaration, table: str, classes: Sequence[int]) -> None:
+        row = None if d.source is None else self._twin(table, len(classes))
+        if row is not None:
             shown = self.atom_text(d.name, row, classes)
             both = " with different priors, perhaps in both orders" if d.symmetric else ""
             raise ModelError(f"{d.what}: the candidate {shown} is given twice{both}")
 
     def _open(self, d: Declaration, observed: list[_Observed]) -> None:
-        columns = self.columns(d)
+        columns, raw = self.columns(d), self._raws.get(d.name)
         classes = tuple(self.codings[d.name, k].number for k in range(len(columns)))
         args = [f"a{k}" for k in range(len(columns))]
-        kind = "columns"
-        if d.source is None:
+        if raw is None:
             rows = self._all_atoms(d, classes)
         else:
-            raw = self._raws[d.name]
-            kind = raw.kind
             rows = self.codes_of(raw, columns, classes, self._prior(d, raw))
         con, listed, base = self.con, ", ".join(args), ""
         if d.symmetric or observed:  # candidates before they are numbered
@@ -633,15 +603,13 @@ class Store:
                 )
             base = source = self.fresh("candidates")
             n = con.make(base, rows)
-            self._check_twins(d, base, args, classes)
+            self._check_twins(d, base, classes)
             if observed:
                 source = self._with_evidence(d, base, observed, args, classes)
         else:
             source = f"({rows})"
-            if d.source is None:
-                n = math.prod(self.domain(k)[1] for k in classes)
-            else:
-                n = self._rows[raw.name]
+            sizes = [self.domain(k)[1] for k in classes] if raw is None else [self._rows[raw.name]]
+            n = math.prod(sizes)
         if self.n_atoms + n >= 2**31:
             raise RefusedError(f"{self.n_atoms + n:,} atoms are more than 2^31")
         atoms_table = self.fresh("atoms")
@@ -654,7 +622,7 @@ class Store:
         if base:
             con.execute(f"drop table {base}")
         else:
-            self._check_twins(d, atoms_table, args, classes)
+            self._check_twins(d, atoms_table, classes)
         if not observed and not isinstance(d.prior, str):
             has_known = n > 0 and math.isinf(d.prior_log_odds())
         else:
@@ -668,52 +636,46 @@ class Store:
                 if len(set(names)) == len(columns) or d.symmetric:
                     raise ModelError(f"{d.what}: the other columns are the key; there are none")
                 unique = (tuple(columns.index(name) for name in names), exact)
-        if d.source is not None:
-            types = tuple(self._raws[d.name].columns[c] for c in columns)
-        else:
-            types = tuple(self.coding(k).given for k in classes)
+        kind, types = "columns", tuple(self.coding(k).given for k in classes)
+        if raw is not None:
+            kind, types = raw.kind, tuple(raw.columns[c] for c in columns)
         table = self.fresh("both") if d.symmetric else atoms_table
         predicate = Predicate(
             d.name, True, columns, classes, table, atoms_table, self.n_atoms, n, d.symmetric,
-            d.source is None, has_known, unique, kind, types,
+            raw is None, has_known, unique, kind, types,
         )  # fmt: skip
         self.n_atoms += n
         self.predicates[d.name] = predicate
         self._mirror(predicate)
 
     def _all_atoms(self, d: Declaration, classes: Sequence[int]) -> str:
-        """All tuples of the domains."""
-        names, size = [], 1
-        for number in classes:
-            name, n = self.domain(number)
-            names.append(name)
-            size *= n
+        domains = [self.domain(number) for number in classes]
+        size = math.prod(n for _, n in domains)
         if size > MAX_ATOMS:
             raise RefusedError(
                 f"{d.what}: {size:,} atoms over all values of its types; give a table of "
                 "candidates: what is not in it is false"
             )
-        value = d.prior_log_odds()
-        listed = ", ".join(f"t{k}.v as a{k}" for k in range(len(names)))
-        froms = ", ".join(f"{name} t{k}" for k, name in enumerate(names))
-        order = ", ".join(f"a{k}" for k in range(len(names)))
-        return f"select {listed}, {_sql_number(value)} as field from {froms} order by {order}"
+        field = _sql_number(d.prior_log_odds())
+        listed = ", ".join(f"t{k}.v as a{k}" for k in range(len(domains)))
+        froms = ", ".join(f"{name} t{k}" for k, (name, _) in enumerate(domains))
+        order = ", ".join(f"a{k}" for k in range(len(domains)))
+        return f"select {listed}, {field} as field from {froms} order by {order}"
 
     def _prior(self, d: Declaration, raw: Raw) -> str:
         given = d.prior
         if not isinstance(given, str):
             return f", {_sql_number(d.prior_log_odds())} as field"
         c = named(given)
-        numeric = f"try_cast({c} as double)"
-        bad = f"{numeric} is null or isnan({numeric})"
+        number = f"try_cast(r.{c} as double)"
+        bad = f"{number} is null or isnan({number})"
         if d.probability is not None:
-            bad += f" or {numeric} < 0 or {numeric} > 1"
-        row = self.con.one(f"select {c} from {raw.name} where {bad} limit 1")
+            bad += f" or {number} < 0 or {number} > 1"
+        row = self.con.one(f"select r.{c} from {raw.name} r where {bad} limit 1")
         if row is not None:
             what = "a probability from 0 to 1" if d.probability is not None else "log-odds"
             found = "a missing value (None or NaN)" if row[0] is None else row[0]
             raise ModelError(f"{d.what}: column {visible(given)!r} has {found}, not {what}")
-        number = f"try_cast(r.{c} as double)"
         if d.log_odds is not None:
             return f", {number} as field"
         return (
@@ -788,15 +750,12 @@ class Store:
                 f"{a} where a0 <> a1",
             )
 
-    # ------------------------------------------------------------------ open atoms
-
     @property
     def open_predicates(self) -> list[Predicate]:
         """In order of their atoms' ids."""
         return [p for p in self.predicates.values() if p.open]
 
     def open_predicate(self, name: str, who: str) -> Predicate:
-        """The open predicate of this name, or an error."""
         if name not in self.predicates:
             raise ModelError(f"{who}: {self.unknown_predicate(name)}")
         if not self.predicates[name].open:
@@ -812,7 +771,6 @@ class Store:
         return self._atoms("known", np.int8)
 
     def _atoms(self, column: str, kind: type) -> NDArray[Any]:
-        """A column of all atoms, by their ids."""
         out: NDArray[Any] = np.empty(self.n_atoms, dtype=kind)
         for p in self.open_predicates:
             got = self.con.arrays(f"select id, {column} from {p.atoms}")
@@ -838,8 +796,6 @@ class Store:
                 raise RuntimeError(f"the atoms of {visible(p.name)} are not in order")
             self._mirror(p)
 
-    # ------------------------------------------------------------------ words
-
     def texts(self, codes: NDArray, number: int) -> list[str]:
         """Values of a class as they are written."""
         coding = self.coding(number)
@@ -857,7 +813,6 @@ class Store:
     def atom_text(
         self, predicate: str, codes: Sequence[Any], classes: Sequence[int] | None = None
     ) -> str:
-        """One atom as it is written."""
         if classes is None:
             classes = self.predicates[predicate].classes
         words = [self.texts(np.array([c]), k)[0] for c, k in zip(codes, classes)]

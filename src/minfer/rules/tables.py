@@ -119,11 +119,7 @@ class Raw(NamedTuple):
 
 
 class Database:
-    """A connection; queries for one row are read to their end, as the next one requires.
-
-    ``files`` are those that it may open, by their full names, each with the name that the database
-    knows it by.
-    """
+    """A connection; ``files`` it may open, by their full names: how the database calls them."""
 
     def __init__(
         self, con: Any, settings: dict[str, Any], files: dict[str, str], folder: str | None = None
@@ -135,7 +131,6 @@ class Database:
             weakref.finalize(self, _remove, folder, os.getpid())
 
     def execute(self, sql: str) -> None:
-        """Run a statement."""
         with self.enough():
             self.con.execute(sql)
 
@@ -155,16 +150,20 @@ class Database:
 
     @contextmanager
     def enough(self) -> Iterator[None]:
-        """Around all that the database does: RefusedError where its memory does not suffice.
-
-        It calls Ctrl-C a RuntimeError.
-        """
+        """RefusedError where the database lacks memory; it calls Ctrl-C a RuntimeError."""
         import duckdb
 
         try:
             yield
         except (MemoryError, duckdb.OutOfMemoryException) as error:
-            raise _no_memory(error, self.settings.get("memory_limit")) from None
+            said = str(error).partition("\n")[0].removeprefix("Out of Memory Error: ")
+            limit = self.settings.get("memory_limit")
+            below = "set memory_limit= below what the process may have, so that it spills to disk"
+            raise RefusedError(
+                f"the database ran out of memory{f' ({said})' if said else ''}: "
+                f"{f'raise memory_limit={limit}' if limit else below}, or make fewer groundings: "
+                "rules with fewer variables, fewer candidates, or a higher threshold="
+            ) from None
         except RuntimeError as error:
             if str(error) == "Query interrupted":
                 raise KeyboardInterrupt from None
@@ -176,10 +175,7 @@ class Database:
         return rows[0] if rows else None
 
     def make(self, table: str, sql: str) -> int:
-        """Make a table of an answer, in place of the one of that name; its number of rows.
-
-        It is temporary: other connections have tables of the same names.
-        """
+        """Make a temporary table of an answer, in place of the one of that name; how many rows."""
         return self.one(f"create or replace temp table {table} as {sql}")[0]
 
     def file(self, path: str) -> str:
@@ -206,28 +202,14 @@ class Database:
                 self.execute("detach source_db")
 
     def close(self) -> None:
-        """The end of a database that only one had."""
         self.con.close()
 
     def register(self, name: str, table: Any) -> None:
-        """A table of Python's as a relation."""
         with self.enough():
             self.con.register(name, table)
 
     def unregister(self, name: str) -> None:
-        """It is no relation any more."""
         self.con.unregister(name)
-
-
-def _no_memory(error: Exception, limit: str | None) -> RefusedError:
-    """The database ran out of memory, and what to do, by the settings of minfer."""
-    said = str(error).partition("\n")[0].removeprefix("Out of Memory Error: ")
-    below = "set memory_limit= below what the process may have, so that it spills to disk"
-    more = f"raise memory_limit={limit}" if limit else below
-    return RefusedError(
-        f"the database ran out of memory{f' ({said})' if said else ''}: {more}, or make fewer "
-        "groundings: rules with fewer variables, fewer candidates, or a higher threshold="
-    )
 
 
 def connect(
@@ -265,8 +247,17 @@ def _closed(settings: dict[str, Any], files: Sequence[str]) -> Database:
             "autoload_known_extensions": "false", "allow_persistent_secrets": "false",
         }
     )  # fmt: skip
-    if settings.get("memory_limit") is not None:
-        _limit(whole, settings["memory_limit"])
+    memory = settings.get("memory_limit")
+    if memory is not None:
+        try:
+            if memory.lstrip().startswith("-"):
+                raise ValueError
+            whole.execute(f"set memory_limit = {quoted(memory)}")
+        except (ValueError, duckdb.Error):
+            raise SettingsError(
+                "memory_limit must be a number with a unit (KB, MB, GB, TB, KiB, MiB, GiB, TiB), "
+                f"such as '2GB', not {memory!r}"
+            ) from None
     names, folder = _plain_names(files)
     if names:
         allowed = [*names.values(), *map(os.path.realpath, names)]  # where links lead to, too
@@ -279,30 +270,13 @@ def _closed(settings: dict[str, Any], files: Sequence[str]) -> Database:
     return Database(whole.cursor(), settings, names, folder)
 
 
-def _limit(con: Any, memory: str) -> None:
-    import duckdb
-
-    try:
-        if memory.lstrip().startswith("-"):
-            raise ValueError
-        con.execute(f"set memory_limit = {quoted(memory)}")
-    except (ValueError, duckdb.Error):
-        raise SettingsError(
-            "memory_limit must be a number with a unit (KB, MB, GB, TB, KiB, MiB, GiB, TiB), such "
-            f"as '2GB', not {memory!r}"
-        ) from None
-
-
 def _remove(folder: str, process: int) -> None:
     if os.getpid() == process:  # and not a fork of it
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _plain_names(paths: Iterable[str]) -> tuple[dict[str, str], str | None]:
-    """Names that stand for themselves: links, where a character means more to the database.
-
-    Returns them and the folder of the links, if there are any.
-    """
+    """Names that stand for themselves (links, where a character means more), and their folder."""
     names: dict[str, str] = {}
     folder: str | None = None
     for path in dict.fromkeys(map(os.path.abspath, paths)):
@@ -334,11 +308,9 @@ def _files_of(source: Any) -> list[str]:
     """Files that the database opens for a source; SQL is run elsewhere."""
     if isinstance(source, str | os.PathLike):
         return [os.fsdecode(source)]
-    if _are_files(source):
-        return [os.fsdecode(path) for path in source]
-    if _is_table_of_file(source) and isinstance(source[1], str):
-        return [os.fsdecode(source[0])]
-    return []
+    if _is_table_of_file(source):
+        return [os.fsdecode(source[0])] if isinstance(source[1], str) else []
+    return [os.fsdecode(path) for path in source] if _are_files(source) else []
 
 
 def _are_files(source: Any) -> bool:
@@ -352,9 +324,11 @@ def _is_table_of_file(source: Any) -> bool:
     """Two texts are values, unless the first is the name of a database or of any file there."""
     if not isinstance(source, tuple) or len(source) != 2 or isinstance(source[1], os.PathLike):
         return False
-    return _is_path(source[0]) or (
-        isinstance(source[0], str) and isinstance(source[1], str) and os.path.isfile(source[0])
-    )
+    first, second = source
+    if not isinstance(first, str):
+        return isinstance(first, os.PathLike)
+    named_so = Path(first).suffix.lower() in DATABASES
+    return named_so or (isinstance(second, str) and os.path.isfile(first))
 
 
 def quoted(text: str) -> str:
@@ -368,7 +342,6 @@ def named(text: str) -> str:
 
 
 def columns_of(con: Database, name: str) -> dict[str, str]:
-    """Names and types of a relation's columns."""
     with con.enough():
         relation = con.con.view(name)
     return {column: str(kind) for column, kind in zip(relation.columns, relation.types)}
@@ -405,7 +378,7 @@ def load(con: Database, name: str, source: Any, what: str, width: int | None = N
             _check_names(source.columns, what)
             with con.enough():
                 found = source.fetchnumpy()
-            con.register(name, _checked(found, what))
+            con.register(name, found)
         else:
             con.register(name, _of_values(source, what, width))
         return Raw(name, columns_of(con, name), kind)
@@ -427,12 +400,6 @@ def _check_names(names: Sequence[str], what: str, error: type[Exception] = Model
             f"{what}: the columns {visible(other)!r} and {visible(name)!r} differ only in case, "
             "which the database does not tell apart: rename one of them"
         )
-
-
-def _is_path(value: Any) -> bool:
-    if isinstance(value, str):
-        return Path(value).suffix.lower() in DATABASES
-    return isinstance(value, os.PathLike)
 
 
 def _check_file(path: str, what: str) -> None:
@@ -566,7 +533,16 @@ def _problem(error: Exception, source: Any, files: Mapping[str, str]) -> str:
         text = text.replace(name, path)
     line = re.search(r"CSV Error on Line: (\d+)", text)
     if line is None:
-        return _of_file(text.splitlines()[0], source)
+        text = text.splitlines()[0]
+        if not isinstance(source, Query) and not _is_table_of_file(source):
+            return text
+        path = visible(os.fsdecode(source.file if isinstance(source, Query) else source[0]))
+        if "already attached" in text or "Unique file handle" in text:
+            call = "sql(...)" if isinstance(source, Query) else f"table({source[1]!r})"
+            text = (
+                f"this process has it open: give con.{call} of that connection instead of its name"
+            )
+        return f"{path}: {text}"
     file = re.search(r"^  file = (.*)$", text, re.MULTILINE)
     path = file.group(1) if file else os.fspath(source)
     place = f"{visible(path)}: line {int(line.group(1)):,}: "
@@ -582,17 +558,6 @@ def _problem(error: Exception, source: Any, files: Mapping[str, str]) -> str:
     return place + (words[0] if words else text.splitlines()[0])
 
 
-def _of_file(text: str, source: Any) -> str:
-    """What DuckDB says of a database file, which it does not always name."""
-    if not isinstance(source, Query) and not _is_table_of_file(source):
-        return text
-    file = visible(os.fsdecode(source.file if isinstance(source, Query) else source[0]))
-    if "already attached" in text or "Unique file handle" in text:
-        call = "sql(...)" if isinstance(source, Query) else f"table({source[1]!r})"
-        text = f"this process has it open: give con.{call} of that connection instead of its name"
-    return f"{file}: {text}"
-
-
 def _of_database(
     con: Database,
     name: str,
@@ -602,6 +567,8 @@ def _of_database(
     sql: str | None = None,
 ) -> None:
     """A table or view of a file, or what the file answers to SQL."""
+    import duckdb
+
     if not isinstance(table, str):
         raise ModelError(f"{what}: a table of a database is given as ('file.duckdb', 'table')")
     path = os.fsdecode(file)
@@ -623,7 +590,12 @@ def _of_database(
                 return _bring(con, name, reader, sql, what)
     # what somebody else wrote sees its own file, and no other of this program
     with closing(_closed(con.settings, [path])) as reader, reader.attached(path):
-        _check_reads(reader, sql, place)
+        kinds = [statement.type for statement in reader.con.extract_statements(sql)]
+        if len(kinds) != 1:
+            raise FormatError(f"{place}: SQL must be a single statement, not {len(kinds)}")
+        if kinds[0] != duckdb.StatementType.SELECT:
+            word = str(kinds[0]).rpartition(".")[2]
+            raise FormatError(f"{place}: SQL must be a statement that reads, a SELECT, not {word}")
         reader.execute("use source_db")
         try:
             return _bring(con, name, reader, sql, what)
@@ -649,18 +621,6 @@ def _no_table(place: str, table: str, names: Sequence[str]) -> FormatError:
     if re.match(r"\s*(select|with|from)\b", table, re.IGNORECASE):
         hint = "; SQL is given as minfer.rules.Query(file, sql=...)"
     return FormatError(f"{place}: there is no table {visible(table)!r}{hint}")
-
-
-def _check_reads(reader: Database, sql: str, place: str) -> None:
-    """A single statement, which reads: as the database itself understands it."""
-    import duckdb
-
-    kinds = [statement.type for statement in reader.con.extract_statements(sql)]
-    if len(kinds) != 1:
-        raise FormatError(f"{place}: SQL must be a single statement, not {len(kinds)}")
-    if kinds[0] != duckdb.StatementType.SELECT:
-        word = str(kinds[0]).rpartition(".")[2]
-        raise FormatError(f"{place}: SQL must be a statement that reads, a SELECT, not {word}")
 
 
 def _of_sqlite(
@@ -702,7 +662,11 @@ def _of_values(source: Any, what: str, width: int | None) -> dict[str, np.ndarra
     """Columns, records, tuples, or plain values of one column."""
     if isinstance(source, Mapping):
         _check_names([str(k) for k in source], what)
-        return _checked({str(k): _array(v) for k, v in source.items()}, what)
+        columns = {str(k): _array(v) for k, v in source.items()}
+        sizes = {name: len(values) for name, values in columns.items()}
+        if len(set(sizes.values())) > 1:
+            raise ModelError(f"{what}: columns must have the same length, not {sizes}")
+        return columns
     if isinstance(source, np.ndarray) and source.dtype.names:
         _check_names(source.dtype.names, what)
         return {k: _array(source[k]) for k in source.dtype.names}
@@ -735,13 +699,6 @@ def _of_values(source: Any, what: str, width: int | None) -> dict[str, np.ndarra
         "of paths, ('file.duckdb' or a file of SQLite, 'table') or a minfer.rules.Query, not "
         f"{type(source).__name__}"
     )
-
-
-def _checked(columns: dict[str, np.ndarray], what: str) -> dict[str, np.ndarray]:
-    sizes = {name: len(values) for name, values in columns.items()}
-    if len(set(sizes.values())) > 1:
-        raise ModelError(f"{what}: columns must have the same length, not {sizes}")
-    return columns
 
 
 def _array(values: Any) -> np.ndarray:
@@ -782,25 +739,20 @@ def as_kind(
     """
     con.register("answer_columns", dict(columns))
     try:
-        return _as_kind(con, kind, sql, list(names))
-    finally:
-        con.unregister("answer_columns")
-
-
-def _as_kind(con: Database, kind: str, sql: str, names: list[str]) -> Any:
-    if kind in ("polars", "arrow"):
+        if kind == "columns":
+            return {name: _array(values) for name, values in zip(names, con.columns(sql).values())}
         with con.enough():
             relation = con.con.sql(sql)
+            if kind == "pandas":
+                frame = relation.df()
+                frame.columns = list(names)
+                return frame
             to_arrow = getattr(relation, "to_arrow_table", None) or relation.arrow
-            table = to_arrow().rename_columns(names)
-        if kind == "arrow":
-            return table
+            table = to_arrow().rename_columns(list(names))
+    finally:
+        con.unregister("answer_columns")
+    if kind == "polars":
         import polars
 
         return polars.from_arrow(table)
-    if kind == "pandas":
-        with con.enough():
-            frame = con.con.execute(sql).df()
-        frame.columns = names
-        return frame
-    return {name: _array(values) for name, values in zip(names, con.columns(sql).values())}
+    return table

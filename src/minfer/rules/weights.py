@@ -30,10 +30,10 @@ from minfer.basics.words import counted
 from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError, visible
 from minfer.factors.features import Features
 from minfer.model.states import did_you_mean
-from minfer.rules.blocks import Block, Floats
+from minfer.rules.blocks import Block, Floats, false_given
 from minfer.rules.formulas import atoms
-from minfer.rules.gains import false_given
 from minfer.rules.ground import Grounding, Part
+from minfer.rules.joins import alike
 from minfer.rules.model import automaton_of, block_weights, build, weight_of
 from minfer.rules.parse import Rule, parse_rule
 from minfer.rules.plan import check_size, make_plan
@@ -42,11 +42,11 @@ from minfer.rules.selection import Selector
 
 if TYPE_CHECKING:
     from minfer.learn.model import Instance
-    from minfer.rules.joins import ClauseJoin, OpenLiteral
+    from minfer.rules.joins import ClauseJoin
     from minfer.rules.program import Rules
     from minfer.rules.schema import Predicate
 
-_MOST_ALIKE = 4  # literals that may be the same atom, beyond which the join is not taken apart
+_MOST_ALIKE = 5  # literals that may be the same atom, beyond which a clause is grounded
 
 Key = tuple[str, ...]
 #: The weight of a rule, or those of its keys where it has a +.
@@ -175,16 +175,12 @@ def learn(
         found, loss, status, advice, name = _on_graphs(
             data, weights, objective, prior, solver, start, threshold, settings
         )
-    result = weights.by_rule(found)
-    program = programs[0].with_weights(dict(zip(texts, result)))
-    learned = dict(zip(texts, result))
-    return Learned(
-        program, learned, name, status, loss, n_labels, sum(d.missed for d in data), advice
-    )
+    learned = dict(zip(texts, weights.by_rule(found)))
+    program, missed = programs[0].with_weights(learned), sum(d.missed for d in data)
+    return Learned(program, learned, name, status, loss, n_labels, missed, advice)
 
 
 def with_weights(rules: Sequence[Rule], given: Mapping[str, Weight]) -> list[Rule]:
-    """Rules with other weights, by formula."""
     texts = _named(rules)
     given = {_normal(name, texts): weight for name, weight in given.items()}
     unknown = [name for name in given if name not in texts]
@@ -201,10 +197,9 @@ def with_weights(rules: Sequence[Rule], given: Mapping[str, Weight]) -> list[Rul
             bare = replace(rule, weight=None, text=str(rule.formula))
             out.append(bare.with_weights(new))
         else:
-            changed = rule.with_weight(new)
-            number = f"{changed.weight:.4g}: "
-            text = f"{rule.formula}." if changed.hard else number + str(rule.formula)
-            out.append(replace(changed, weights=None, text=text))
+            rule = rule.with_weight(new)
+            text = f"{rule.formula}." if rule.hard else f"{rule.weight:.4g}: {rule.formula}"
+            out.append(replace(rule, weights=None, text=text))
     return out
 
 
@@ -227,9 +222,7 @@ def _named(rules: Sequence[Rule]) -> list[str]:
 
 def _kept(texts: list[str], rules: Sequence[Rule], keep: Iterable[str]) -> list[bool]:
     """Which rules keep their weights: hard ones, and those that are named."""
-    out = [
-        rule.hard or any(math.isinf(w) for _, w in rule.weights or ()) for rule in rules
-    ]  # fmt: skip
+    out = [rule.hard for rule in rules]
     for name in [keep] if isinstance(keep, str) else keep:
         wanted = _normal(name, texts)
         if wanted not in texts:
@@ -248,28 +241,24 @@ class _Weights:
         self.rules, self.kept, self.given = list(rules), kept, given
         self.columns: dict[tuple[int, Key | None], int] = {}
 
-    def column(self, rule: int, key: Key | None) -> int:
-        return self.columns.setdefault((rule, key), len(self.columns))
-
     def places(self, rule: int, keys: list[Key] | None) -> NDArray[np.int64]:
-        """The columns of a rule, or of its keys."""
         listed: list[Key | None] = [None] if keys is None else list(keys)
-        return np.array([self.column(rule, key) for key in listed], dtype=np.int64)
+        found = [self.columns.setdefault((rule, key), len(self.columns)) for key in listed]
+        return np.array(found, dtype=np.int64)
 
     def mean(self) -> Floats:
         """What weights are before any data are seen."""
         return self._given(self.rules) if self.given else np.zeros(len(self.columns))
 
-    def started(self, start: Learned | None) -> Floats | None:
-        """The weights of another run."""
+    def started(self, start: Learned | None) -> Floats:
+        """The weights to begin with: those of another run, else what they are expected to be."""
         if start is None:
-            return None
+            return self.mean()
         if _named(start.program.rules) != _named(self.rules):
             raise ModelError("start: its rules differ from those of this program")
         return self._given(start.program.rules)
 
     def _given(self, rules: Sequence[Rule]) -> Floats:
-        """The weights that rules have."""
         out = np.zeros(len(self.columns))
         for (k, key), place in self.columns.items():
             out[place] = dict(rules[k].weights or ()).get(key or (), rules[k].weight or 0.0)
@@ -308,11 +297,10 @@ class _Labelled:
         self.program, self.weights = program, weights
         self.store = program.store
         self.missed = 0
-        bare = [
+        self.grounder = program.grounder.with_rules([
             rule if kept else replace(rule, weight=None, weights=None)
             for rule, kept in zip(program.rules, weights.kept)
-        ]
-        self.grounder = program.grounder.with_rules(bare)
+        ])  # fmt: skip
         self.fields = self.store.fields()
         self.known = self.store.known()
         self.y = np.full(self.store.n_atoms, -1, dtype=np.int8)
@@ -352,13 +340,11 @@ class _Labelled:
         self.y[ids] = true[~missing]
 
     def _groups(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """For each atom the number of its key, -1 where its predicate is not functional."""
-        group = np.full(self.store.n_atoms, -1, dtype=np.int64)
-        exactly: list[bool] = []
+        """For each atom the first of its key (or itself); there, whether exactly one is true."""
+        group, exactly = np.arange(self.store.n_atoms), np.zeros(self.store.n_atoms, dtype=bool)
         for exact, scopes in self.grounder.unique_scopes():
             for scope in scopes:
-                group[scope] = len(exactly)
-                exactly.append(exact)
+                group[scope], exactly[scope[0]] = scope[0], exact
                 y = self.y[scope]
                 true = int((y == 1).sum())
                 if true > 1 or (exact and true == 0 and not (y < 0).any()):
@@ -368,9 +354,7 @@ class _Labelled:
                         f"labels: {words} of the {counted(len(scope), 'atom')} with the key of "
                         f"{atom} can be true, but {true} are"
                     )
-        return group, np.array(exactly, dtype=bool)
-
-    # ------------------------------------------------------------------ counts
+        return group, exactly
 
     def differences(self) -> tuple[Any, Any]:
         """Groundings that are true with an atom true, less those with it false.
@@ -395,57 +379,48 @@ class _Labelled:
             rule, kept = self.grounder.rules[part.rule], self.weights.kept[part.rule]
             found = list(self._of_part(part))
             texts = self.grounder.keys[part.rule].texts() if rule.plus else None
-            numbers = weight_of(rule, texts) if kept else None
             for ids, key, difference in found:
-                if numbers is not None:
-                    w = numbers[key] if key is not None else np.full(len(ids), numbers[0])
-                    sure = np.isinf(w)
-                    size = len(hard)
-                    hard += np.bincount(ids[sure], difference[sure], size)
-                    fixed += np.bincount(ids[~sure], (difference * w)[~sure], size)
-                    continue
-                place = self.weights.places(part.rule, texts)
-                entries.append((ids, place[0 if key is None else key] + 0 * ids, difference))
+                row = 0 if key is None else key
+                if rule.hard:
+                    hard += np.bincount(ids, difference, len(hard))
+                elif kept:
+                    pushes = difference * weight_of(rule, texts)[row]
+                    fixed += np.bincount(ids, pushes, len(fixed))
+                else:
+                    place = self.weights.places(part.rule, texts)[row]
+                    entries.append((ids, place + 0 * ids, difference))
         counts = _sparse(entries, self.store.n_atoms, max(len(self.weights.columns), 1))
         return counts, (hard, fixed)
 
     def _of_part(self, part: Part) -> Iterator[tuple[NDArray, NDArray | None, Floats]]:
-        """Atoms, rows of keys, and differences."""
-        if part.kind != "clause":
+        """Atoms, rows of keys, and differences.
+
+        For each literal of a clause, how often all others are false. A literal that is the same
+        atom as the one in question is no other; these cases are queries of their own, as a
+        condition with OR would undo the filters.
+        """
+        joins, plus = self.grounder.bindings(part), self.grounder.rules[part.rule].plus
+        most = max((len(x) for join in joins for x in alike(join.literals).values()), default=0)
+        if most > _MOST_ALIKE:
+            check_size(self.grounder, self.program.max_groundings, [part])
+        if part.kind != "clause" or most > _MOST_ALIKE:
             for block in self.grounder.blocks(part):
                 yield from block_differences(block, self.y, self.group)
             return
-        plus = self.grounder.rules[part.rule].plus
-        for join in self.grounder.bindings(part):
-            for sql, sign in self._queries(join):
-                got = self.store.con.arrays(sql)
-                ids = got["id"].astype(np.int64)
-                if not len(ids):
-                    continue
-                key = self.grounder.keys[part.rule].rows([got[f"k{k}"] for k in range(len(plus))])
-                yield ids, key, part.share * sign * np.asarray(got["n"], dtype=np.float64)
+        for join in joins:
+            for j, mine in enumerate(join.literals):
+                places = alike(join.literals)[mine.predicate, mine.positive]
+                later = [k for k in places if k > j]
+                sizes, sign = range(len(later) + 1), 1.0 if mine.positive else -1.0
+                for same in chain.from_iterable(combinations(later, n) for n in sizes):
+                    got = self.store.con.arrays(self._query(join, j, same))
+                    if len(got["id"]):
+                        values = [got[f"k{k}"] for k in range(len(plus))]
+                        key = self.grounder.keys[part.rule].rows(values)
+                        yield got["id"].astype(np.int64), key, part.share * sign * got["n"]
 
-    def _queries(self, join: ClauseJoin) -> Iterator[tuple[str, float]]:
-        """For each literal, how often all others are false: queries (id, k0, ..., n), and its sign.
-
-        A literal that is the same atom as the one in question is no other; these cases are
-        queries of their own, as a condition with OR would undo the filters.
-        """
-        literals = join.literals
-        for j, mine in enumerate(literals):
-            alike = [
-                k for k, x in enumerate(literals)
-                if k != j and x.predicate == mine.predicate and x.positive == mine.positive
-            ]  # fmt: skip
-            later = [k for k in alike if k > j]
-            few = len(later) <= _MOST_ALIKE
-            sizes = range(len(later) + 1) if few else [0]
-            for same in chain.from_iterable(combinations(later, n) for n in sizes):
-                yield self._query(join, j, alike, same, few), 1.0 if mine.positive else -1.0
-
-    def _query(
-        self, join: ClauseJoin, j: int, alike: list[int], same: tuple[int, ...], apart: bool
-    ) -> str:
+    def _query(self, join: ClauseJoin, j: int, same: tuple[int, ...]) -> str:
+        """SQL (id, k0, ..., n): bindings with all false but literal j and its ``same``."""
         mine = join.literals[j]
         p = self.store.predicates[mine.predicate]
         where = [f"{mine.alias}.known = 2"]
@@ -453,69 +428,52 @@ class _Labelled:
         for k, x in enumerate(join.literals):
             if k == j:
                 continue
-            equal = f"{x.alias}.id = {mine.alias}.id"
             if k in same:
-                where.append(equal)
+                where.append(f"{x.alias}.id = {mine.alias}.id")
                 continue
             wanted = 0 if x.positive else 1
-            false = f"{x.alias}.p = {wanted}"
-            if x.optional:
-                false = f"coalesce({x.alias}.p, 0) = 0"
-            if x.predicate == mine.predicate and p.unique is not None:
-                false = self._of_one_key(x, mine, p, false)
-            elif not x.optional and (apart or k not in alike):
-                replaced[x.alias] = f"(select * from {tables[x.alias]} where p = {wanted})"
-                false = ""
-            if k in alike:
-                if apart or k < j:
-                    where.append(f"{x.alias}.id is distinct from {mine.alias}.id")
-                elif false:
-                    false = f"({false} or {equal})"
-            if false:
+            false = f"coalesce({x.alias}.p, 0) = 0" if x.optional else f"{x.alias}.p = {wanted}"
+            if x.predicate == mine.predicate and p.unique is not None:  # others of its key are so
+                on = " and ".join(
+                    f"{x.alias}.a{i} = {mine.alias}.a{i}"
+                    for i in range(p.arity) if i not in p.unique[0]
+                )  # fmt: skip
+                where.append(f"(case when {on} then {str(x.positive).lower()} else {false} end)")
+            elif x.optional:
                 where.append(false)
+            else:
+                replaced[x.alias] = f"(select * from {tables[x.alias]} where p = {wanted})"
+            if (x.predicate, x.positive) == (mine.predicate, mine.positive):
+                where.append(f"{x.alias}.id is distinct from {mine.alias}.id")
         keys = [f"{join.variables[v]} as k{k}" for k, v in enumerate(join.plus)]
         listed = ", ".join([f"{mine.alias}.id as id", *keys])
         join = join.present([mine.alias, *(join.literals[k].alias for k in same)])
         return f"select {listed}, count(*) as n {join.from_where(where, replaced)} group by all"
 
-    def _of_one_key(self, x: OpenLiteral, mine: OpenLiteral, p: Predicate, false: str) -> str:
-        """That a literal is false where others of the atom's key are taken to be so."""
-        assert p.unique is not None
-        on = " and ".join(
-            f"{x.alias}.a{k} = {mine.alias}.a{k}" for k in range(p.arity) if k not in p.unique[0]
-        )
-        return f"(case when {on} then {str(x.positive).lower()} else {false} end)"
-
-    # ------------------------------------------------------------------ the grounded graph
-
     def ground(self, start: Learned | None = None, threshold: float | None = None) -> Grounding:
-        """All groundings, or those whose gains under priors reach a threshold.
-
-        By the weights of a start; without one, by those that the rules have.
-        """
+        """All groundings, or those whose gains reach a threshold; weights get columns."""
         if threshold is None:
             check_size(self.grounder, self.program.max_groundings)
-            return self.grounder.ground()
-        rules = list(self.program.rules)
-        if start is not None:
-            rules = with_weights(rules, dict(zip(_named(rules), start.weights.values())))
-        for rule in rules:
-            if rule.weight is None and rule.weights is None:
-                raise SettingsError(
-                    f"learn: threshold= needs weights to judge groundings by, and {rule.name} has "
-                    "none: give start=, or weights in the rules"
-                )
-        grounder = self.program.grounder.with_rules(rules)
-        selector = Selector(grounder, self.program.max_groundings)
-        log_odds = build(self.store, grounder, selector.grounding({})).log_odds
-        p = 1.0 / (1.0 + np.exp(-np.clip(log_odds, -700, 700)))
-        return selector.grounding(selector.select(p, threshold))
-
-    def place_all(self, grounding: Grounding) -> None:
-        """Give every weight of the grounded rules its column."""
+            grounding = self.grounder.ground()
+        else:
+            rules = list(self.program.rules)
+            if start is not None:
+                rules = with_weights(rules, dict(zip(_named(rules), start.weights.values())))
+            for rule in rules:
+                if rule.weight is None and rule.weights is None:
+                    raise SettingsError(
+                        f"learn: threshold= needs weights to judge groundings by, and {rule.name} "
+                        "has none: give start=, or weights in the rules"
+                    )
+            grounder = self.program.grounder.with_rules(rules)
+            selector = Selector(grounder, self.program.max_groundings)
+            log_odds = build(grounder, selector.grounding({})).log_odds
+            p = 1.0 / (1.0 + np.exp(-np.clip(log_odds, -700, 700)))
+            grounding = selector.grounding(selector.select(p, threshold))
         for block in grounding.blocks:
             if not self.weights.kept[block.rule]:
                 self.weights.places(block.rule, grounding.keys.get(block.rule))
+        return grounding
 
     def instance(self, grounding: Grounding, mean: Floats) -> Instance:
         """The graph of all groundings, X, and the labels; theta_0 has X mean in it."""
@@ -527,7 +485,7 @@ class _Labelled:
             else np.zeros(max(len(grounding.keys.get(k, ())), 1))
             for k, rule in enumerate(rules)
         ]  # fmt: skip
-        model = build(self.store, self.grounder, grounding, numbers)
+        model = build(self.grounder, grounding, numbers)
         graph, first = model.graph, model.graph.n_factors
         added = []
         for block in grounding.blocks:  # those over one atom, which would be fields
@@ -568,7 +526,6 @@ class _Labelled:
 
 
 def _sparse(entries: list[tuple[NDArray, NDArray, NDArray]], *shape: int) -> Any:
-    """A matrix from rows, columns and values."""
     from scipy import sparse
 
     none = np.zeros(0, np.int64)
@@ -584,8 +541,7 @@ def block_differences(
     weight = block.share * (np.ones(n) if block.count is None else block.count)
     labels, groups = y[block.scope].astype(np.int64), group[block.scope]
     for a in range(arity):
-        one_key = (groups == groups[:, a : a + 1]) & (groups[:, a : a + 1] >= 0)
-        values = np.where(one_key, 0, labels)
+        values = np.where(groups == groups[:, a : a + 1], 0, labels)
         values[:, a] = 1
         false = false_given(block, values.astype(np.float64))
         values[:, a] = 0
@@ -596,75 +552,45 @@ def block_differences(
             yield block.scope[some, a].astype(np.int64), key, difference[some]
 
 
-# ---------------------------------------------------------------------- pseudolikelihood
-
-
 class RulePseudolikelihood:
     """Minus the log of each label's probability given all others: sum, and its gradient.
 
-    One choice for each atom that is not functional (true or not), and one for each key (which of
-    its atoms, or none). Choices that a hard rule leaves no freedom in say nothing.
+    One choice for each key (which of its atoms, or none); an atom of a predicate that is not
+    functional is alone in its key. Choices that a hard rule leaves no freedom in say nothing.
     """
 
     def __init__(self, data: _Labelled) -> None:
         self.counts, (hard, self.fixed) = data.differences()
-        free, y, group = data.free, data.y, data.group
-        alone = free & (group < 0)
-        broken = alone & (((y == 1) & (hard < 0)) | ((y == 0) & (hard > 0)))
-        single = np.flatnonzero(alone & (hard == 0))
-        self.single, self.y = single, y[single].astype(np.float64)
-        self.members, self.starts = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        order = np.flatnonzero(group >= 0)
-        order = order[np.argsort(group[order], kind="stable")]
-        if len(order):
-            broken |= self._choices(data, order, hard)
-        if broken.any():
-            atom = data.store.atom_texts(np.flatnonzero(broken)[:1])[0]
-            raise ContradictionError(f"labels: a hard rule forbids that of {atom}")
-
-    def _choices(
-        self, data: _Labelled, order: NDArray[np.int64], hard: Floats
-    ) -> NDArray[np.bool_]:
-        """Choices among the atoms of a key, sorted by key; which labels hard rules forbid."""
         y, group, known = data.y, data.group, data.known
-        n = int(group.max()) + 1
-        true = order[y[order] == 1]
-        label = np.full(n, -1, dtype=np.int64)
+        true = np.flatnonzero(y == 1)
+        label = np.full(len(y), -1, dtype=np.int64)  # the atom of each key that is true
         label[group[true]] = true
         at_label = np.where(label >= 0, hard[label], 0.0)
-        settled = np.zeros(n, dtype=bool)
-        settled[group[order[known[order] == 1]]] = True
-        open_ = (known[order] == 2) & ~settled[group[order]]
-        broken = np.zeros(len(y), dtype=bool)
-        broken[order[open_ & (hard[order] > at_label[group[order]])]] = True
-        allowed = order[open_ & (hard[order] == at_label[group[order]])]
-        self.members = allowed
-        self.member_of, self.label = group[allowed], label
-        self.none = ~data.exactly & ~settled & (at_label == 0)  # whether no atom at all may be
-        self.settled = settled
-        return broken
+        settled = np.zeros(len(y), dtype=bool)  # keys of which evidence says it
+        settled[group[known == 1]] = True
+        open_ = (known == 2) & (y >= 0) & ~settled[group]
+        better = (hard > at_label[group]) | ((y == 1) & (hard < 0) & ~data.exactly[group])
+        if (open_ & better).any():
+            atom = data.store.atom_texts(np.flatnonzero(open_ & better)[:1])[0]
+            raise ContradictionError(f"labels: a hard rule forbids that of {atom}")
+        self.members = np.flatnonzero(open_ & (hard == at_label[group]))
+        self.key = group[self.members]
+        self.none = ~data.exactly & ~settled & (at_label == 0)  # keys that may have no true atom
+        self.label = np.where(settled, -1, label)
 
     def __call__(self, w: Floats) -> tuple[float, Floats]:
         scores = self.fixed + self.counts @ w
+        s, top = scores[self.members], np.where(self.none, 0.0, -np.inf)
+        np.maximum.at(top, self.key, s)
+        top[np.isinf(top)] = 0.0  # of keys that are no choice
+        each = np.exp(s - top[self.key])
+        total = np.bincount(self.key, each, len(top)) + np.where(self.none, np.exp(-top), 0.0)
+        has, used = self.label >= 0, total > 0
+        away = top - np.where(has, scores[self.label], 0.0)
+        value = float(np.sum(np.log(total[used]) + away[used]))
         residual = np.zeros(len(scores))
-        z = scores[self.single]
-        value = float(np.sum(np.logaddexp(0.0, z) - self.y * z))
-        residual[self.single] = 1.0 / (1.0 + np.exp(-np.clip(z, -700, 700))) - self.y
-        if len(self.members):
-            s, g, n = scores[self.members], self.member_of, len(self.none)
-            top = np.where(self.none, 0.0, -np.inf)
-            np.maximum.at(top, g, s)
-            used = np.isfinite(top)
-            base = np.where(used, top, 0.0)
-            total = np.bincount(g, np.exp(s - base[g]), n) + np.where(
-                self.none & used, np.exp(-base), 0.0
-            )
-            has = self.label >= 0
-            own = np.where(has, scores[self.label], 0.0)
-            live = used & ~self.settled & (total > 0)
-            value += float(np.sum(np.log(total[live]) + base[live] - own[live]))
-            residual[self.members] += np.exp(s - base[g]) / total[g]
-            residual[self.label[has & live]] -= 1.0
+        residual[self.members] = each / total[self.key]
+        residual[self.label[has]] -= 1.0
         return value, np.asarray(self.counts.T @ residual)
 
 
@@ -693,8 +619,7 @@ def _by_counts(
 
         return minimise(objective, x, epsilon=1e-7, delta=1e-13, memory=20, max_iterations=2000)
 
-    begin = weights.started(start)
-    found = least(precision, mean.copy() if begin is None else begin)
+    found = least(precision, weights.started(start))
     endless = np.abs(found.x).max() >= 50
     if prior is None and not endless:
         # an optimum at infinity looks like one when the gradient is small; but a prior ten times as
@@ -706,9 +631,6 @@ def _by_counts(
     advice = "" if good else "the labels do not bound the weights: give a prior"
     loss = sum(part(found.x)[0] for part in parts) / n
     return found.x, loss, status, advice
-
-
-# ---------------------------------------------------------------------- objectives on the graph
 
 
 def _on_graphs(
@@ -736,29 +658,18 @@ def _on_graphs(
     if threshold is not None:
         check_number("threshold", threshold, above=0.0)
     groundings = [d.ground(start, threshold) for d in data]
-    for d, g in zip(data, groundings):
-        d.place_all(g)
     if not weights.columns:
         raise ModelError("learn: none of the rules to learn has a grounding")
     mean = weights.mean()
     instances = [d.instance(g, mean) for d, g in zip(data, groundings)]
     n, own = sum(one.n_labels for one in instances), sum(d.n_labels for d in data)
     settings.setdefault("tol", 1e-4)
-    begin = weights.started(start)
     fitted = fit(
         instances, objective, l2=0.0 if prior is None else prior**-2.0 / n,
-        start=None if begin is None else begin - mean, **settings,
+        start=None if start is None else weights.started(start) - mean, **settings,
     )  # fmt: skip
-    return (
-        fitted.weights + mean,
-        fitted.loss * n / own,
-        fitted.status,
-        fitted.advice,
-        objective.name,
-    )
-
-
-# ---------------------------------------------------------------------- sizes
+    loss = fitted.loss * n / own
+    return fitted.weights + mean, loss, fitted.status, fitted.advice, objective.name
 
 
 def _groundings(program: Rules) -> dict[str, float]:
