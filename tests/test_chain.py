@@ -256,12 +256,7 @@ def test_saved_models_are_the_same_bit_for_bit(tmp_path):
         for one, two in zip(again.predict_proba(X), crf.predict_proba(X)):
             np.testing.assert_array_equal(one, two)
         assert (again.status_, again.trace_) == (crf.status_, crf.trace_)
-    path = tmp_path / "model.crf"
-    ChainCRF().fit(X, y).save(path)
-    whole = path.read_bytes()
-    for data in (b"", b"hello", whole[: len(whole) // 2], whole[:-40]):
-        path.write_bytes(data)
-        refused(FormatError, "", ChainCRF.load, path)
+    path = tmp_path / "other.crf"
     write_arrays(path, "fitted model", {"names": ["a", "b"]}, {"weights": np.zeros(2)})
     refused(FormatError, "it is a fitted model", ChainCRF.load, path)
 
