@@ -546,7 +546,7 @@ def _width(n_labels: int) -> int:
     return -(-n_labels // 8) * 8
 
 
-def _ends(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+def _ends(lengths: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:
     out = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=out[1:])
     return out
