@@ -32,7 +32,6 @@ from minfer.errors import ModelError, SettingsError
 from minfer.parsing.calibration import Calibration, treebank_calibration
 from minfer.parsing.conllu import Sentence, read_conllu, read_treebank
 from minfer.parsing.inference import Inference
-from minfer.parsing.parser import Parser
 
 Punctuation = Literal["form", "upos"]
 Measure = Literal["uas", "las", "uas_no_punct", "las_no_punct", "exact", "exact_labelled"]
@@ -372,5 +371,7 @@ def assess_files(
     truth, other = read_treebank(gold, multi_root=multi_root), read(compare) if compare else None
     if model is None:
         return assess(truth, read(str(predicted)), other, **settings)
+    from minfer.parsing.parser import Parser
+
     parses = Parser.load(model).parse(truth, tags, inference=inference, marginals=True)
     return assess(truth, parses, other, **settings)

@@ -11,15 +11,17 @@ solver answers such a graph; the parser's kernels are held equal to it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.basics.checks import check_flag, real_numbers
 from minfer.errors import ModelError
-from minfer.graph import FactorGraph
 from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, checked_scores
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
 
 
 def to_graph(
@@ -38,6 +40,8 @@ def to_graph(
     sib : (N, N, N) [head, modifier, modifier further right]
     gp : (N, N, N) [grandparent, head, modifier]
     """
+    from minfer.graph import FactorGraph
+
     scores = ArcScores.checked(arc_scores, gp, sib)
     pairs = list_pairs(scores.arcs, gp is not None, sib is not None, projective, single_root)
     names = [f"{h}->{m}" for h, m in zip(pairs.heads.tolist(), pairs.modifiers.tolist())]
