@@ -138,7 +138,8 @@ def test_an_interrupted_training_goes_on(files, tmp_path, monkeypatch):
     assert "--fresh removes it" in fails_with.stderr
     resumed = call(*words)
     assert "to resume from" in resumed.stderr
-    assert "arcs 1/4" not in resumed.stderr
+    assert "arcs 1/4" not in resumed.stderr  # nothing is learnt twice
+    assert "arcs and pairs 2/4" not in resumed.stderr
     assert out.read_bytes() == (tiny.parent / "tiny.model").read_bytes()
     assert not Path(f"{out}.checkpoint").exists()
     (tmp_path / "tiny.model.checkpoint").write_bytes(b"something else")
@@ -171,11 +172,6 @@ def test_weights_are_rounded_line_by_line(shape):
     ("text", "said"),
     [
         (table(2, 0) + table(2, 1), r"line 4: words 1 -> 2 -> 1 form a cycle"),
-        (table(2, 0) + table(0, 7), r"line 5: word 2 has head 7, but the words are 1 to 2"),
-        (table(2, 0) + table(0, "x"), r"line 5: HEAD 'x' is not a number"),
-        (table(2, 0) + table(0, "_"), r"line 5: HEAD is _ while other words have one"),
-        (table(2, 0) + "1\tword\n\n", r"line 4: 2 columns instead of 10"),
-        (table(2, 0) + "# only a comment\n\n", r"line 4: a sentence without words"),
         (table("_"), r"line 1: this sentence has no heads"),
         ("", r"no sentence in it"),
         (table(0, 0), r"all have several roots"),
@@ -386,6 +382,7 @@ def test_probabilities_in_misc_are_those_of_the_marginals(files, tmp_path):
                 others = np.delete(answer.probs[:, k + 1], heads[k])
                 assert float(item["Head2Prob"]) == pytest.approx(others.max(), abs=6e-5)
                 assert answer.probs[int(item["Head2"]), k + 1] == pytest.approx(others.max())
+            assert ["TreeProb" in item for item in items] == (heads == 0).tolist()
             [tree] = [float(item["TreeProb"]) for item in items if "TreeProb" in item]
             if kind:
                 scores = parser.scores(sentence).arcs[heads, np.arange(1, n + 1)].sum()

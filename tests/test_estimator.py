@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from minfer.errors import ModelError, NotFittedError, SettingsError
+from minfer.learn import BayesianNetwork, ChainCRF, GridCRF, IsingModel, PottsModel
 from minfer.learn.estimator import Estimator
 from refused import refused
 
@@ -108,3 +110,74 @@ def test_another_width_and_other_names_are_refused():
 )
 def test_labels_are_checked(y, said):
     refused(ModelError, said, Mean()._labels, y, 2)
+
+
+# ---------------------------------------------------------------------- scikit-learn's own checks
+
+
+class Halves(IsingModel):
+    """Any numbers, by whether they are above zero: scikit-learn's checks hand in no states."""
+
+    def _numbers(self, X, **how):
+        return (super()._numbers(X, **how) > 0).astype(float)
+
+
+class Thirds(PottsModel):
+    """Any numbers in three states, for the same reason."""
+
+    def _numbers(self, X, **how):
+        return np.clip(np.rint(super()._numbers(X, **how)), -1, 1) + 1
+
+
+class Pixels(GridCRF):
+    """Rows as pictures of one pixel, its label a class: what checks of classifiers are about.
+
+    Their labels may be -1, so classes are numbered first.
+    """
+
+    _tags: ClassVar = {}
+
+    def fit(self, X, y=None):
+        x = self._numbers(X, reset=True)
+        classes, codes = self._labels(y, len(x))
+        super().fit(x[:, None, None], codes[:, None, None])
+        self.classes_ = classes
+        return self
+
+    def predict_proba(self, X):
+        self._check_fitted("predict_proba")
+        return super().predict_proba(self._numbers(X, reset=False)[:, None, None])[:, 0, 0]
+
+    def score(self, X, y):
+        return float((self.predict(X) == np.asarray(y)).mean())
+
+
+class RowCRF(ChainCRF):
+    """A row an item, its label a class: what scikit-learn's checks of classifiers are about."""
+
+    _estimator_type = "classifier"
+    _tags: ClassVar = {}
+
+    def __init__(self, c2=0.01, max_iterations=10_000):
+        super().__init__(c2=c2, max_iterations=max_iterations)
+
+
+@pytest.mark.filterwarnings("ignore:Estimator .* does not inherit")
+@pytest.mark.filterwarnings("ignore:Can't test estimator GridCRF")
+@pytest.mark.parametrize(
+    ("estimator", "least"),
+    [(GridCRF(), 1), (Halves(max_iters=20), 35), (Thirds(max_iters=20), 35),
+     (Thirds(max_iters=20, pairs="table"), 35), (IsingModel(), 1), (PottsModel(), 1),
+     pytest.param(Pixels("pseudolikelihood", max_iters=20), 50, marks=pytest.mark.slow),
+     (BayesianNetwork(), 31), (ChainCRF(c2=0.01), 31), (RowCRF(), 31)],
+    ids=repr,
+)  # fmt: skip
+def test_scikit_learns_own_checks(estimator, least):
+    checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    found = checks.check_estimator(estimator, on_fail=None, on_skip=None)
+    failed = {x["check_name"]: str(x["exception"]) for x in found if x["status"] == "failed"}
+    if type(estimator) in (IsingModel, PottsModel):  # all it finds is that its data are no states
+        no_states = ("states are whole numbers from 0 on", "raised ModelError unexpectedly")
+        failed = {k: text for k, text in failed.items() if not any(r in text for r in no_states)}
+    assert not failed
+    assert sum(x["status"] == "passed" for x in found) >= least

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from minfer.learn.lbfgs import Descent, dot, minimise, subgradient
-from minfer.learn.optimise import OptimiserState
+from minfer.learn.optimise import Descent, OptimiserState, dot, minimise, subgradient
 
 
 def logistic(seed: int, n: int = 60, d: int = 12, order: int | None = None):

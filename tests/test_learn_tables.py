@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from importlib.util import find_spec
 
@@ -27,6 +28,7 @@ from minfer.model.evidence import table_of
 from minfer.prediction.predictor import Predictor
 from minfer.solvers.row_plans import RowPlan
 from oracle import models
+from test_cli import call, ok
 
 SPRINKLER = [("rain", "wet"), ("sprinkler", "wet"), ("rain", "sprinkler")]
 
@@ -350,17 +352,6 @@ def test_a_column_of_measurements_is_noticed():
     assert cold.model_.n_states.tolist() == [4]
 
 
-def test_saved_networks_are_models(tmp_path):
-    net = BayesianNetwork(SPRINKLER).fit(cases(sprinkler(), 50, 0))
-    net.save(tmp_path / "net.bif")
-    graph = minfer.read(tmp_path / "net.bif")
-    assert graph.directed
-    for name, table in net.tables_.items():
-        np.testing.assert_allclose(
-            np.exp(graph.log_table(graph._conditional_of(graph.index(name)))), table, atol=1e-12
-        )
-
-
 @pytest.mark.parametrize(
     ("settings_", "X", "kind", "said"),
     [
@@ -427,10 +418,48 @@ def test_asking_before_fit_and_states_never_seen():
     )
 
 
-@pytest.mark.filterwarnings("ignore:Estimator .* does not inherit")
-def test_scikit_learns_own_checks():
-    checks = pytest.importorskip("sklearn.utils.estimator_checks")
-    found = checks.check_estimator(BayesianNetwork(), on_fail=None, on_skip=None)
-    failed = {x["check_name"]: x["exception"] for x in found if x["status"] == "failed"}
-    assert not failed
-    assert sum(x["status"] == "passed" for x in found) > 30
+# ---------------------------------------------------------------------- minfer learn
+
+CASES = "id,rain,wet\n1,no,no\n2,no,yes\n3,yes,yes\n4,?,yes\n5,no,\n"
+
+
+@pytest.fixture
+def files(tmp_path):
+    graph = minfer.FactorGraph.network(
+        {"rain": ["no", "yes"], "wet": ["no", "yes"]},
+        {"rain": [0.5, 0.5], "wet": ("rain", [[0.5, 0.5], [0.5, 0.5]])},
+    )
+    minfer.write(graph, tmp_path / "net.bif")
+    (tmp_path / "cases.csv").write_text(CASES)
+    return str(tmp_path / "net.bif"), str(tmp_path / "cases.csv"), str(tmp_path / "out.bif")
+
+
+def test_it_writes_what_the_estimator_learns(files):
+    model, cases, out = files
+    done = ok("learn", model, cases, "-o", out, "--missing", "?", "--prior", "bdeu", "--json")
+    facts = json.loads(done.stdout)
+    assert facts["status"] == "converged"
+    net = BayesianNetwork(model, prior="bdeu", missing=("", "?")).fit(cases)
+    assert facts["objective"] == pytest.approx(net.objective_)
+    learned = minfer.read(out)
+    assert learned.directed
+    assert learned.states("rain") == ("no", "yes")
+    for name, table in net.tables_.items():
+        factor = learned._conditional_of(learned.index(name))
+        np.testing.assert_allclose(np.exp(learned.log_table(factor)), table, atol=1e-12)
+
+
+def test_it_says_what_it_did_and_refuses_what_it_cannot_read_or_write(files):
+    model, cases, out = files
+    done = call("learn", model, cases, "-o", out, "--missing", "?")
+    assert "converged after" in done.stdout + done.stderr
+    done = call("learn", model, cases, "-o", out)
+    assert done.exit_code == 3
+    assert "row 3, column rain" in done.stderr
+    assert "--missing ?" in done.stderr
+    done = call("learn", model, cases, "-o", out, "--prior", "k2")
+    assert done.exit_code == 2
+    model, _, out = files
+    done = call("learn", model, "no-such-cases.csv", "-o", f"{out}.png")
+    assert done.exit_code == 2
+    assert "the name should end in" in done.stderr

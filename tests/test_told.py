@@ -13,8 +13,8 @@ from minfer import BeliefPropagation, Exact, FactorGraph, MinJoint, SettingsErro
 from minfer.errors import ModelError
 from minfer.examples import EXAMPLES, listed_examples, sprinkler, sprinkler_story, write_example
 from minfer.io.text import check_writable, json_text, write_records
-from minfer.parsing.assessment import assess
 from minfer.parsing.conllu import read_treebank, sentence_meant, write_conllu
+from minfer.parsing.evaluation import assess
 from minfer.parsing.tiny import tiny_treebank
 from minfer.pictures import side_by_side
 from minfer.queries.asked import ask

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from minfer.errors import MinferError, ModelError
 from minfer.parsing import Inference, Parser, Recipe, Sentence, evaluate, marginals, read_conllu
 from minfer.parsing.calibration import Calibration, calibration, tempered
-from minfer.parsing.pairs import list_pairs
+from minfer.parsing.graphs import list_pairs
 from minfer.parsing.parser import TEMPERS
 from minfer.parsing.projective import lift
 from minfer.torch.trees import tree_log_partition, tree_marginals

@@ -23,9 +23,9 @@ from minfer.parsing.conllu import Sentence, read_conllu
 from minfer.parsing.evaluation import Scores as Attachments
 from minfer.parsing.evaluation import attachments
 from minfer.parsing.exact import exact_grandparent
+from minfer.parsing.graphs import list_pairs
 from minfer.parsing.inference import Inference
 from minfer.parsing.learn import Recipe
-from minfer.parsing.pairs import list_pairs
 from minfer.parsing.parser import Parser
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
 from minfer_experiments.measure import in_turn, least, thread_seconds, told

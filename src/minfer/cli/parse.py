@@ -165,7 +165,7 @@ def run(
         render.write_json({"out": out, **asdict(totals), "seconds": seconds})
 
 
-@member(parse, "minfer.parsing.assessment:assess_files", "eval")
+@member(parse, "minfer.parsing.evaluation:assess_files", "eval")
 def evaluate(
     gold: str = setting("GOLD.conllu", argument=True, file=THERE),
     predicted: str | None = setting("PREDICTED.conllu", argument=True, file=THERE),
@@ -196,7 +196,7 @@ def evaluate(
       minfer parse eval test.conllu --model en.model --calibration calibration.png
       minfer parse eval test.conllu out.conllu --compare other.conllu
     """
-    from minfer.parsing.assessment import assess_files
+    from minfer.parsing.evaluation import assess_files
 
     work = partial(
         assess_files, gold, predicted, compare, model=model, multi_root=multi_root, rng=rng,

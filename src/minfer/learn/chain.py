@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import chain, count, pairwise, repeat
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -31,7 +32,7 @@ from minfer.errors import ModelError, SettingsError, visible
 from minfer.io.opening import reading
 from minfer.io.text import PathLike
 from minfer.learn.estimator import Estimator, alike
-from minfer.learn.lbfgs import Descent, dot, minimise
+from minfer.learn.optimise import Descent, dot, minimise
 from minfer.learn.save import (
     labels_to_save,
     read_arrays,
@@ -81,9 +82,7 @@ class ChainItems(NamedTuple):
         """Attributes numbered anew, without those that are -1."""
         new = number[self.attr]
         which = new >= 0
-        before = np.zeros(len(which) + 1, dtype=np.int64)
-        np.cumsum(which, out=before[1:])
-        return ChainItems(self.ptr, before[self.iptr], new[which], self.value[which])
+        return ChainItems(self.ptr, _ends(which)[self.iptr], new[which], self.value[which])
 
 
 class ChainWeights(NamedTuple):
@@ -96,11 +95,8 @@ class ChainWeights(NamedTuple):
 
 
 class _Places:
-    """Where each feature lies among the weights that are trained.
-
-    First the features of *narrow* attributes end to end, then a line for each *wide* one, with
-    zeros (``mask``) where there is no feature.
-    """
+    """Where features lie among the weights that are trained: those of *narrow* attributes end to
+    end, then a line for each *wide* one, with zeros (``mask``) where there is no feature."""
 
     def __init__(
         self, fptr: NDArray[np.int64], label: NDArray[np.int32], n_labels: int, width: int
@@ -118,12 +114,11 @@ class _Places:
 
     def split(self, items: ChainItems) -> list[ChainItems]:
         """The occurrences of narrow and of wide attributes."""
-        return [
-            items.keep(np.where(own, self.number, -1).astype(np.int32))
-            for own in (~self.wide, self.wide)
-        ]
+        kinds = ~self.wide, self.wide
+        return [items.keep(np.where(own, self.number, -1).astype(np.int32)) for own in kinds]
 
 
+@dataclass(eq=False, repr=False)
 class ChainCRF(Estimator):
     """A linear-chain conditional random field with crfsuite's features and objective.
 
@@ -181,34 +176,19 @@ class ChainCRF(Estimator):
         "target.two_d_labels": True,
     }
 
-    def __init__(
-        self,
-        c1: float = 0.0,
-        c2: float = 1.0,
-        *,
-        min_freq: float = 0.0,
-        all_possible_states: bool = False,
-        all_possible_transitions: bool = False,
-        max_iterations: int = 10_000,
-        epsilon: float = 1e-5,
-        delta: float = 1e-5,
-        period: int = 10,
-        num_memories: int = 6,
-        decode: str = "viterbi",
-        classes: Sequence[Any] | None = None,
-    ) -> None:
-        self.c1 = c1
-        self.c2 = c2
-        self.min_freq = min_freq
-        self.all_possible_states = all_possible_states
-        self.all_possible_transitions = all_possible_transitions
-        self.max_iterations = max_iterations
-        self.epsilon = epsilon
-        self.delta = delta
-        self.period = period
-        self.num_memories = num_memories
-        self.decode = decode
-        self.classes = classes
+    c1: float = 0.0
+    c2: float = 1.0
+    _: KW_ONLY
+    min_freq: float = 0.0
+    all_possible_states: bool = False
+    all_possible_transitions: bool = False
+    max_iterations: int = 10_000
+    epsilon: float = 1e-5
+    delta: float = 1e-5
+    period: int = 10
+    num_memories: int = 6
+    decode: str = "viterbi"
+    classes: Sequence[Any] | None = None
 
     def _check_settings(self) -> None:
         for name in ("c1", "c2", "min_freq", "epsilon", "delta"):
@@ -269,7 +249,11 @@ class ChainCRF(Estimator):
             root, stands_for = root[used], number[stands_for].astype(np.int64)
         merged = merged._replace(value=merged.value * root[merged.attr])
         place = _Places(fptr, label, n_labels, _width(n_labels))
-        links = self._links(items.ptr, gold, n_labels)
+        second = _not_first(items.ptr)
+        keys = gold[second - 1].astype(np.int64) * n_labels + gold[second]
+        often = np.bincount(keys, minlength=n_labels * n_labels)
+        seen = (often > 0) | self.all_possible_transitions
+        links = np.divmod(np.flatnonzero(seen & (often >= self.min_freq)), n_labels)
         narrow, wide = place.split(merged)
         n_narrow, n_state = len(place.label), len(place.label) + len(place.mask)
         trans, d_trans = np.zeros((n_labels, n_labels)), np.empty((n_labels, n_labels))
@@ -290,10 +274,8 @@ class ChainCRF(Estimator):
             return loss, grad
 
         sizes = np.diff(fptr)
-        l1 = None
-        if self.c1:
-            l1 = np.full(len(grad), float(self.c1))
-            l1[place.at] *= np.repeat(root, sizes)
+        l1 = np.full(len(grad), float(self.c1))
+        l1[place.at] *= np.repeat(root, sizes)
         free = not self.c1 and not self.c2
 
         def watch(now: Descent) -> str | None:
@@ -339,18 +321,6 @@ class ChainCRF(Estimator):
             pairs = pairs[often >= self.min_freq]
         fptr = np.searchsorted(pairs, np.arange(n_attr + 1) * n_labels)
         return fptr.astype(np.int64), (pairs % n_labels).astype(np.int32)
-
-    def _links(
-        self, ptr: NDArray[np.int64], gold: NDArray[np.int32], n_labels: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The pairs of labels that have a weight."""
-        second = _not_first(ptr)
-        keys = gold[second - 1].astype(np.int64) * n_labels + gold[second]
-        often = np.bincount(keys, minlength=n_labels * n_labels)
-        kept = often >= self.min_freq
-        if not self.all_possible_transitions:
-            kept &= often > 0
-        return np.divmod(np.flatnonzero(kept), n_labels)
 
     # ------------------------------------------------------------ answers
 
@@ -434,12 +404,8 @@ class ChainCRF(Estimator):
     def transition_features_(self) -> dict[tuple[Any, Any], float]:
         """Weights that are not zero by pairs of labels in a row."""
         self._check_fitted("transition_features_")
-        labels = self.classes_.tolist()
-        rows, columns = np.nonzero(self.transitions_)
-        return {
-            (labels[i], labels[j]): float(self.transitions_[i, j])
-            for i, j in zip(rows.tolist(), columns.tolist())
-        }
+        labels, found = self.classes_.tolist(), np.ndenumerate(self.transitions_)
+        return {(labels[i], labels[j]): float(w) for (i, j), w in found if w}
 
     def _weights(self) -> ChainWeights:
         """What kernels take; copied if read-only, as those compiled take it."""
@@ -466,10 +432,7 @@ class ChainCRF(Estimator):
         return items.keep(number)
 
     def _read(self, X: Any, reset: bool) -> tuple[ChainItems, list[str]]:
-        """Sequences, and the names of their attributes.
-
-        Of features by name these are learned, ``reset``; else they have numbers, or -1.
-        """
+        """Sequences, and the names of their attributes if they are learned: ``reset``."""
         if _is_table(X):
             return self._dense(X, None, reset)
         single = not isinstance(X, Iterable) or getattr(X, "ndim", 1) == 0
@@ -583,7 +546,7 @@ def _width(n_labels: int) -> int:
     return -(-n_labels // 8) * 8
 
 
-def _ends(lengths: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+def _ends(lengths: Sequence[int] | NDArray[Any]) -> NDArray[np.int64]:
     out = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=out[1:])
     return out
@@ -644,11 +607,8 @@ def _flat_labels(y: Any, ptr: NDArray[np.int64]) -> NDArray[Any]:
 def _by_name(
     sequences: list[Any], numbers: Any, grow: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], Floats]:
-    """Where items' attributes begin, the attributes' numbers and values.
-
-    First as if all items were lists of texts or dicts of numbers, at the speed of ``map``; where
-    one is not, once more with care.
-    """
+    """Where items' attributes begin, the attributes' numbers and values: as if all items were lists
+    of texts or dicts of numbers, at the speed of ``map``; where one is not, once more with care."""
     attr: list[int] = []
     values: list[Any] = []
     sizes: list[int] = []
@@ -718,10 +678,8 @@ def _named(item: Any, where: str) -> Iterable[tuple[str, float]]:
 
 
 def _merged(items: ChainItems, n_attr: int) -> tuple[ChainItems, NDArray[np.int64], Floats]:
-    """One attribute for each different column; which one stands for each, the roots of their sizes.
-
-    Columns are told apart by 128 bits.
-    """
+    """One attribute for each different column, told apart by 128 bits; which one stands for each;
+    the roots of how many."""
     from minfer.kernels.learning.chains import column_keys
 
     keys = np.zeros((2, n_attr), dtype=np.uint64)

@@ -122,8 +122,10 @@ class Estimator:
     def _check_fitted(self, what: str = "this") -> None:
         """Refuse to answer before ``fit``; ``what`` is the method that was called."""
         if not self.__sklearn_is_fitted__():
-            name = type(self).__name__
-            raise _not_fitted()(f"{name} is not fitted yet: call fit before {what}")
+            kind = NotFittedError
+            if theirs := sys.modules.get("sklearn.exceptions"):  # in use: one that is theirs, too
+                kind = type("NotFittedError", (NotFittedError, theirs.NotFittedError), {})
+            raise kind(f"{type(self).__name__} is not fitted yet: call fit before {what}")
 
     def _say_how(self, fitted: Fitted) -> None:
         """How learning ended, under the names that all estimators have."""
@@ -133,10 +135,7 @@ class Estimator:
     # ------------------------------------------------------------ data
 
     def _numbers(self, X: Any, *, reset: bool) -> NDArray[np.float64]:
-        """A table of numbers (N, D) as float64; its width, and names if it has any, are learned.
-
-        ``reset``: as ``fit`` does; else they are compared with those learned.
-        """
+        """A table of numbers (N, D) as float64; ``reset`` learns its width and names."""
         name, names, x = type(self).__name__, _column_names(X), self._array(X)
         try:
             out = np.require(x, dtype=np.float64, requirements=["C"])
@@ -251,14 +250,6 @@ def alike(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64
     owner = np.empty(len(order), dtype=np.int64)
     owner[order] = rank[np.cumsum(new) - 1]
     return np.sort(first), owner
-
-
-def _not_fitted() -> type[NotFittedError]:
-    """Our error; where scikit-learn is in use, one that is its error of that name as well."""
-    theirs = sys.modules.get("sklearn.exceptions")
-    if theirs is None:
-        return NotFittedError
-    return type("NotFittedError", (NotFittedError, theirs.NotFittedError), {})
 
 
 def _column_names(X: Any) -> list[str] | None:

@@ -1,9 +1,5 @@
 """``fit``: weights from instances, by any objective; and what was learned.
 
-    from minfer.learn import fit
-    fitted = fit(instances, "trw", l2=1e-3)
-    fitted.weights, fitted.status, fitted.predict(instance)
-
 The status is about the objective itself, evaluated cold and converged at the weights that are
 returned: ``converged`` means that no entry of its gradient is larger than ``tol``. Data that do not
 bound their weights, as separable data without a penalty, are found out by going further: where
@@ -16,7 +12,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -177,10 +174,7 @@ class Fitted:
 
     @classmethod
     def load(cls, path: PathLike, objective: str | Objective | None = None) -> Fitted:
-        """Read what :meth:`save` wrote. Pass an objective with its own settings again.
-
-        SettingsError if it was fitted with an objective of another name.
-        """
+        """Read what :meth:`save` wrote. Pass an objective with its own settings again."""
         header, arrays = read_arrays(path, "fitted model")
         return cls._read(path, header, arrays, objective)
 
@@ -294,23 +288,21 @@ def fit(
     compare : bool, or objectives
         Fit the other objectives too and print them side by side on the dev data.
     """
+    settings = dict(locals())
     objective = objective_of(objective)
     check_choice("method", method, METHODS)
     check_choice("hidden", hidden, HIDDEN)
     check_choice("engine", engine, ("local", "ray"))
     check_number("tol", tol, 0.0)
     check_number("learning_rate", learning_rate, above=0.0)
-    for name, number in (
-        ("max_iters", max_iters), ("epochs", epochs), ("accumulate", accumulate),
-        ("evaluate_every", evaluate_every), ("workers", workers),
-        ("checkpoint_every", checkpoint_every),
-    ):  # fmt: skip
-        check_whole(name, number, 1)
-    for name, optional in (("batch_size", batch_size), ("sweeps", sweeps), ("patience", patience)):
-        if optional is not None:
-            check_whole(name, optional, 1)
-    for name, flag in (("decay", decay), ("warm", warm), ("progress", progress)):
-        check_flag(name, flag)
+    counts = "max_iters", "epochs", "accumulate", "evaluate_every", "workers", "checkpoint_every"
+    for name in counts:
+        check_whole(name, settings[name], 1)
+    for name in ("batch_size", "sweeps", "patience"):
+        if settings[name] is not None:
+            check_whole(name, settings[name], 1)
+    for name in ("decay", "warm", "progress"):
+        check_flag(name, settings[name])
     check_whole("seed", seed, 0)
     if isinstance(compare, str):
         raise SettingsError(
@@ -324,14 +316,6 @@ def fit(
         raise SettingsError("patience needs dev data: give dev=")
     if hidden == "em" and (method != "lbfgs" or not hasattr(objective, "solver")):
         raise SettingsError("hidden='em' is for likelihoods by L-BFGS")
-    settings: dict[str, Any] = {
-        "l2": l2, "l1": l1, "method": method, "names": names, "start": start, "tol": tol,
-        "max_iters": max_iters, "epochs": epochs, "batch_size": batch_size,
-        "accumulate": accumulate, "learning_rate": learning_rate, "decay": decay, "warm": warm,
-        "sweeps": sweeps, "evaluate_every": evaluate_every, "hidden": hidden,
-        "patience": patience, "progress": progress, "seed": seed, "workers": workers,
-        "engine": engine,
-    }  # fmt: skip
     portions = portions_of(data, batch_size if method == "adam" else None)
     held_out = None if dev is None else check_instances(dev)
     fitted = _fit(portions, objective, held_out, settings, checkpoint, checkpoint_every)
@@ -351,8 +335,8 @@ def _fit(
     checkpoint: PathLike | None = None, checkpoint_every: int = 1,
 ) -> Fitted:  # fmt: skip
     batch_size = s["batch_size"] if s["method"] == "adam" else None
-    with Data(
-        portions, objective, batch_size=batch_size, workers=s["workers"], engine=s["engine"]
+    with closing(
+        Data(portions, objective, batch_size=batch_size, workers=s["workers"], engine=s["engine"])
     ) as data:
         n = data.n_weights
         names, model = _names(s["names"], n)
@@ -372,8 +356,11 @@ def _fit(
         if checkpoint is not None and os.path.exists(checkpoint):
             state = _resumed(checkpoint, mark, s["patience"], n)
         state.began = data.seconds - (state.trace[-1].seconds if state.trace else 0.0)
-        state.dev = _dev_loss(objective, dev, batch_size)
-        state.progress = _printer(s["progress"], objective)
+        if dev is not None:  # the perceptron's own loss is least at w = 0
+            judge = MaxMargin() if isinstance(objective, Perceptron) else objective
+            held_out = Data(portions_of(dev, batch_size), judge)
+            state.dev = lambda w: held_out.evaluate(w).value
+        state.progress = _printer(objective.name) if s["progress"] else None
         if checkpoint is not None:
             state.save, state.save_every = partial(_save, checkpoint, mark), checkpoint_every
         over = bool(state.done)  # or may a run that a checkpoint says is over go on by now?
@@ -479,10 +466,8 @@ def _compared(
     fitted: Fitted, portions: list[Any], dev: list[Instance], others: list[Objective],
     settings: dict[str, Any],
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Each objective fitted and judged on held-out data; prints a table, a line when it is known.
-
-    What is being fitted is told on stderr: max-margin may take many times as long as the others.
-    """
+    """Each objective fitted and judged on held-out data; prints a table, a line when it is known,
+    and on stderr what is being fitted: max-margin may take many times as long as the others."""
     print(f"{'objective':<18}{'error':>8}{'log-loss':>10}{'CPU s':>8}  status", flush=True)
     rows = [_judged(fitted, dev)]
     _print_row(rows[0])
@@ -553,24 +538,13 @@ def _contents(portions: list[Any]) -> list[Any]:
     return out
 
 
-def _dev_loss(objective: Objective, dev: list[Instance] | None, batch_size: int | None) -> Any:
-    if dev is None:
-        return None
-    if isinstance(objective, Perceptron):
-        objective = MaxMargin()  # the perceptron's own loss is least at w = 0
-    data = Data(portions_of(dev, batch_size), objective)
-    return lambda w: data.evaluate(w).value
-
-
-def _printer(progress: bool, objective: Objective) -> Any:
-    if not progress:
-        return None
+def _printer(name: str) -> Callable[[Row], None]:
     began = time.perf_counter()
 
     def tell(row: Row) -> None:
         dev = "" if math.isnan(row.dev) else f"  dev {row.dev:.6f}"
         print(
-            f"{objective.name} {row.step:>5}  objective {row.objective:.6f}  gradient "
+            f"{name} {row.step:>5}  objective {row.objective:.6f}  gradient "
             f"{row.gradient:.1e}{dev}  {time.perf_counter() - began:.1f} s",
             file=sys.stderr,
         )

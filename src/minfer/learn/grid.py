@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -42,6 +42,7 @@ _SAVED = (
 )  # fmt: skip
 
 
+@dataclass(eq=False, repr=False)
 class GridCRF(Estimator):
     """A conditional random field over the pixels of pictures.
 
@@ -85,36 +86,20 @@ class GridCRF(Estimator):
     _estimator_type = "classifier"
     _tags: ClassVar[Mapping[str, Any]] = {"input.two_d_array": False, "input.three_d_array": True}
 
-    def __init__(
-        self,
-        objective: str | Objective = "marginals",
-        *,
-        edges: str | Callable[..., Any] = "bias",
-        pairs: str = "equal",
-        bias: bool = True,
-        l2: float = 1e-4,
-        l1: float = 0.0,
-        method: str = "lbfgs",
-        max_iters: int = 200,
-        epochs: int = 100,
-        batch_size: int | None = None,
-        learning_rate: float = 0.05,
-        seed: int = 0,
-        workers: int = 1,
-    ) -> None:
-        self.objective = objective
-        self.edges = edges
-        self.pairs = pairs
-        self.bias = bias
-        self.l2 = l2
-        self.l1 = l1
-        self.method = method
-        self.max_iters = max_iters
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.seed = seed
-        self.workers = workers
+    objective: str | Objective = "marginals"
+    _: KW_ONLY
+    edges: str | Callable[..., Any] = "bias"
+    pairs: str = "equal"
+    bias: bool = True
+    l2: float = 1e-4
+    l1: float = 0.0
+    method: str = "lbfgs"
+    max_iters: int = 200
+    epochs: int = 100
+    batch_size: int | None = None
+    learning_rate: float = 0.05
+    seed: int = 0
+    workers: int = 1
 
     def fit(self, X: Any, y: Any, *, dev: Any = None, **more: Any) -> Self:
         """Learn from pictures X, (N, H, W) or (N, H, W, D) or a list, and labels y (N, H, W).

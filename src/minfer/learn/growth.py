@@ -15,8 +15,7 @@ variables of a sample, then whether it equals y_v; no inference is needed, whate
 grown to. Under the true model that is the true mean, and under the empty one the product of two.
 
 Gains come from finite data: of a pair that is independent, 2 N g is about a chi-square variable of
-one degree of freedom. So a factor cost of c is a test at level P(chi2 > 2 N c); for 4,950
-candidates and 2,000 samples a cost of 0.005 lets through some 0.04 false ones.
+one degree of freedom. So a factor cost of c is a test at level P(chi2 > 2 N c).
 """
 
 from __future__ import annotations
@@ -138,7 +137,16 @@ def grow(
     edges = nothing = np.zeros((0, 2), dtype=np.int32)
     rounds: list[Round] = []
     status = "max rounds"
-    fitted, graph = _learned(x, edges, np.zeros(n_variables), objective, l2, more)
+
+    def learned(start: Floats) -> tuple[Fitted, FactorGraph]:
+        from scipy import sparse
+
+        graph = FactorGraph.pairwise(np.zeros(n_variables), edges, 0.0, feature="equal")
+        instance = Instance(graph, sparse.eye_array(len(graph.weights), format="csr"), x)
+        fitted = fit([instance], objective, l2=l2, start=start, **more)
+        return fitted, instance.graph_at(fitted.weights)
+
+    fitted, graph = learned(np.zeros(n_variables))
     for number in range(1, max_rounds + 1):
         found, gains, scored = _scored(y, edges, fitted, _portions(candidates, n_variables))
         worth = _left(gains, len(edges), choose)
@@ -150,8 +158,7 @@ def grow(
             break
         new = found[order]
         edges = np.concatenate([edges, new])
-        begin = np.concatenate([fitted.weights, np.zeros(len(new))])
-        fitted, graph = _learned(x, edges, begin, objective, l2, more)
+        fitted, graph = learned(np.concatenate([fitted.weights, np.zeros(len(new))]))
         rounds.append(Round(number, scored, best, new, gains[order], nothing, fitted.loss))
         if progress:
             print(
@@ -160,15 +167,13 @@ def grow(
                 file=sys.stderr,
             )
     while len(edges):
-        own = _gains(
-            y, *_odds(y, edges, fitted), edges[:, 0], edges[:, 1], fitted.weights[n_variables:]
-        )
+        own = _gains(*_odds(y, edges, fitted), edges, fitted.weights[n_variables:])
         keep = choose(_left(own, 0, choose))
         if keep.all():
             break
         begin = fitted.weights[np.append(np.ones(n_variables, bool), keep)]
         dropped, edges = edges[~keep], edges[keep]
-        fitted, graph = _learned(x, edges, begin, objective, l2, more)
+        fitted, graph = learned(begin)
         rounds.append(Round(len(rounds) + 1, len(own), 0.0, nothing, own[:0], dropped, fitted.loss))
     return Grown(edges, rounds, fitted, graph, status)
 
@@ -180,22 +185,6 @@ def _left(gains: Floats, n: int, choose: Choice) -> Floats:
         return gains
     rank = np.argsort(np.argsort(-gains, kind="stable"))
     return np.where(rank < int(limit) - n, gains, 0.0)
-
-
-def _learned(
-    x: NDArray[np.int32],
-    edges: NDArray[np.int32],
-    start: Floats,
-    objective: str | Objective,
-    l2: float,
-    more: dict[str, Any],
-) -> tuple[Fitted, FactorGraph]:
-    from scipy import sparse
-
-    graph = FactorGraph.pairwise(np.zeros(x.shape[1]), edges, 0.0, feature="equal")
-    instance = Instance(graph, sparse.eye_array(len(graph.weights), format="csr"), x)
-    fitted = fit([instance], objective, l2=l2, start=start, **more)
-    return fitted, instance.graph_at(fitted.weights)
 
 
 def _portions(candidates: Any, n: int) -> Iterable[NDArray[np.int32]]:
@@ -242,8 +231,7 @@ def _scored(
             taken.add(tuple(sorted(e)))
         pair = portion[np.array(new, dtype=bool)]
         for k in range(0, len(pair), AT_ONCE):
-            u, v = pair[k : k + AT_ONCE].T
-            gains.append(_gains(y, odds, signs, u, v, 0.0))
+            gains.append(_gains(odds, signs, pair[k : k + AT_ONCE], 0.0))
         found.append(pair)
     return np.concatenate(found), np.concatenate(gains), scored
 
@@ -259,20 +247,12 @@ def _odds(y: Floats, edges: NDArray[np.int32], fitted: Fitted) -> tuple[Floats, 
     return fitted.weights[:n] + signs @ coupling, signs
 
 
-def _gains(
-    y: Floats,
-    odds: Floats,
-    signs: Floats,
-    u: NDArray[np.int32],
-    v: NDArray[np.int32],
-    own: ArrayLike,
-) -> Floats:
-    """KL of the empirical mean of [y_u = y_v] against the model's without the pair's own weight.
-
-    The model's mean by y_u given the others, and by y_v: the larger gain counts.
-    """
-    empirical = (y[:, u] == y[:, v]).mean(axis=0)
-    out = np.zeros(len(u))
+def _gains(odds: Floats, signs: Floats, pairs: NDArray[np.int32], own: ArrayLike) -> Floats:
+    """KL of the empirical mean of [y_u = y_v] against the model's without the pair's own weight, by
+    y_u given the others or by y_v: the larger counts."""
+    u, v = pairs.T
+    empirical = (signs[:, u] == signs[:, v]).mean(axis=0)
+    out = np.zeros(len(pairs))
     for a, b in ((u, v), (v, u)):
         alike = signs[:, b] * odds[:, a] - np.asarray(own)  # log-odds of y_a = y_b
         out = np.maximum(out, _divergence(empirical, (1.0 / (1.0 + np.exp(-alike))).mean(axis=0)))

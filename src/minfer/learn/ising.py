@@ -9,6 +9,7 @@ and needs no inference. Without edges all pairs are candidates, and L1 leaves th
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -33,22 +34,14 @@ class _Samples(Estimator):
 
     _estimator_type = "density_estimator"
 
-    def __init__(
-        self,
-        edges: ArrayLike | None = None,
-        objective: str | Objective = "pseudolikelihood",
-        *,
-        l2: float = 1e-5,
-        l1: float = 0.0,
-        tol: float = 1e-5,
-        max_iters: int = 500,
-    ) -> None:
-        self.edges = edges
-        self.objective = objective
-        self.l2 = l2
-        self.l1 = l1
-        self.tol = tol
-        self.max_iters = max_iters
+    edges: ArrayLike | None
+    objective: str | Objective
+    l2: float
+    l1: float
+    tol: float
+    max_iters: int
+    n_states_: int
+    _pair_weights: int
 
     def fit(self, X: Any, y: Any = None, **more: Any) -> Self:
         """Learn from samples X (N, V), states from 0 on; -1 is not known.
@@ -154,17 +147,14 @@ class _Samples(Estimator):
             )
         return states
 
-    n_states_: int
-
     def _learn_states(self, states: NDArray[np.int32]) -> None:
         raise NotImplementedError
 
     def _graph(self, n: int, pairs: NDArray[np.int32]) -> FactorGraph:
         raise NotImplementedError
 
-    _pair_weights = 1
 
-
+@dataclass(eq=False, repr=False)
 class IsingModel(_Samples):
     """A density over binary variables, by fields and couplings.
 
@@ -199,6 +189,15 @@ class IsingModel(_Samples):
     [1.0, 1.0, 1.0]
     """
 
+    edges: ArrayLike | None = None
+    objective: str | Objective = "pseudolikelihood"
+    _: KW_ONLY
+    l2: float = 1e-5
+    l1: float = 0.0
+    tol: float = 1e-5
+    max_iters: int = 500
+    _pair_weights = 1
+
     def _learn_states(self, states: NDArray[np.int32]) -> None:
         self.n_states_ = 2
         if (states == -1).any() and (states == 1).any() and not (states == 0).any():
@@ -211,6 +210,7 @@ class IsingModel(_Samples):
         return FactorGraph.pairwise(np.zeros(n), pairs, 0.0, feature="equal")
 
 
+@dataclass(eq=False, repr=False)
 class PottsModel(_Samples):
     """A density over variables of K states.
 
@@ -228,21 +228,15 @@ class PottsModel(_Samples):
     couplings_, fields_ : (E,) or (E, K * K), and (V, K); others as in :class:`IsingModel`
     """
 
-    def __init__(
-        self,
-        edges: ArrayLike | None = None,
-        objective: str | Objective = "pseudolikelihood",
-        *,
-        pairs: str = "equal",
-        n_states: int | None = None,
-        l2: float = 1e-5,
-        l1: float = 0.0,
-        tol: float = 1e-5,
-        max_iters: int = 500,
-    ) -> None:
-        super().__init__(edges, objective, l2=l2, l1=l1, tol=tol, max_iters=max_iters)
-        self.pairs = pairs
-        self.n_states = n_states
+    edges: ArrayLike | None = None
+    objective: str | Objective = "pseudolikelihood"
+    _: KW_ONLY
+    pairs: str = "equal"
+    n_states: int | None = None
+    l2: float = 1e-5
+    l1: float = 0.0
+    tol: float = 1e-5
+    max_iters: int = 500
 
     def _learn_states(self, states: NDArray[np.int32]) -> None:
         check_choice("pairs", self.pairs, ("equal", "table"))

@@ -83,17 +83,12 @@ class JoinedBlock:
 
     def counts(self) -> Floats:
         """How often each state of each variable is a label, flat (sum of states,)."""
-        out = np.zeros(int(self.graph._offsets[-1]))
-        for row in self.labels:
-            known = row >= 0
-            out[self.graph._offsets[:-1][known] + row[known]] += 1.0
-        return out
+        offsets = self.graph._offsets
+        at = (offsets[:-1] + self.labels)[self.labels >= 0]
+        return np.bincount(at, minlength=int(offsets[-1])).astype(np.float64)
 
     def at_labels(self, labels: NDArray[np.int32] | None = None) -> tuple[float, Floats]:
-        """log-score of the labels at w = 0, and X' phi(labels): both summed over observations.
-
-        All variables must be labelled.
-        """
+        """log-score of labels of all variables at w = 0, and X' phi(labels), over observations."""
         labels = self.labels if labels is None else labels
         scores = self.graph.log_score(labels)
         if not np.isfinite(scores).all():
@@ -147,11 +142,8 @@ class JoinedBlock:
         return ""
 
     def conditionals(self) -> tuple[Floats, Matrix]:
-        """Scores of every state of every variable, all others at their labels: c + C w.
-
-        c (N * sum of states,) and C (N * sum of states, W): pseudolikelihood is a logistic
-        regression on these.
-        """
+        """c (N * sum of states,) and C (N * sum of states, W): scores of every state of every
+        variable are c + C w, all others at their labels."""
         from scipy import sparse
 
         graph, n = self.graph, len(self.labels)
@@ -234,11 +226,8 @@ def union(graphs: Sequence[FactorGraph]) -> FactorGraph:
 
 
 class JoinedInference:
-    """A solver on one structure, with other numbers at every call.
-
-    Edge weights of a tree-reweighted solver are those it would have on each instance alone: a
-    model is trained with the solver that will be asked about single instances.
-    """
+    """A solver on one structure, with other numbers at every call; a tree-reweighted one has the
+    edge weights that it would have on each instance alone, of which it will be asked later."""
 
     def __init__(self, solver: Any, graph: FactorGraph, parts: Sequence[FactorGraph]) -> None:
         lends = hasattr(solver, "lending") and isinstance(solver.weights, str)

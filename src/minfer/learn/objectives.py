@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from minfer.basics.checks import check_choice, check_solver, check_type, told
 from minfer.errors import ContradictionError, RefusedError, SettingsError
 from minfer.learn.joined import Evaluation, JoinedBlock, JoinedInference, clamped
-from minfer.learn.lbfgs import dot
+from minfer.learn.optimise import dot
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import Exact
 from minfer.solvers.trw import TreeReweighted
@@ -67,10 +67,8 @@ class Evaluator:
         return self.block.n_labels
 
     def __call__(self, w: Floats, warm: bool = False, sweeps: int | None = None) -> Evaluation:
-        """The sum of the loss and its gradient at weights w.
-
-        ``warm`` begins with the messages of the last call, and makes at most ``sweeps``.
-        """
+        """The sum of the loss and its gradient at weights w; ``warm`` begins with the messages of
+        the last call, and makes at most ``sweeps``."""
         began = time.process_time()
         with np.errstate(over="ignore", invalid="ignore"):
             if not self.block.bounded(w):  # weights have run away: the caller says so

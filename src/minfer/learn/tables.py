@@ -17,8 +17,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import KW_ONLY, dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from minfer.io.text import PathLike
 
 Floats = NDArray[np.float64]
+States = NDArray[np.int32]  # -1 where nothing is known
 
 PRIORS = ("none", "uniform", "bdeu")
 STARTS = ("counts", "random", "structure")
@@ -78,68 +78,36 @@ _ADVICE = {
 }
 
 
-@dataclass(frozen=True)
 class _Families:
     """Variables, their parents, and where each table lies; the child runs fastest."""
 
-    graph: FactorGraph  # variables and states; no factors
-    parents: list[list[int]]
-    card: list[int]
-
-    @cached_property
-    def scopes(self) -> list[list[int]]:
-        return [[*own, v] for v, own in enumerate(self.parents)]
-
-    @cached_property
-    def arity(self) -> NDArray[np.int64]:
-        return np.array([len(s) for s in self.scopes], dtype=np.int64)
-
-    @cached_property
-    def joined(self) -> NDArray[np.int64]:
-        """The scopes end to end."""
-        return np.array([v for s in self.scopes for v in s], dtype=np.int64)
-
-    @cached_property
-    def starts(self) -> NDArray[np.int64]:
-        """Where each scope begins in them, and their length."""
-        return np.concatenate([[0], np.cumsum(self.arity)]).astype(np.int64)
-
-    @cached_property
-    def shapes(self) -> list[tuple[int, ...]]:
-        return [tuple([self.card[v] for v in s]) for s in self.scopes]
-
-    @cached_property
-    def ends(self) -> NDArray[np.int64]:
-        """Where tables begin, and the number of all cells."""
+    def __init__(self, graph: FactorGraph, parents: list[list[int]]) -> None:
+        self.graph, self.parents = graph, parents  # variables and states, no factors
+        self.card = card = graph._n_states.tolist()
+        self.scopes = [[*own, v] for v, own in enumerate(parents)]
+        self.shapes = [tuple(card[v] for v in scope) for scope in self.scopes]
+        self.arity = np.array([len(scope) for scope in self.scopes], dtype=np.int64)
+        self.joined = np.array([v for scope in self.scopes for v in scope], dtype=np.int64)
+        self.starts = np.append(0, np.cumsum(self.arity))  # of scopes, in ``joined``
         sizes = [math.prod(shape) for shape in self.shapes]
         for v, size in enumerate(sizes):
             if size > _MOST_CELLS:
                 raise RefusedError(
-                    f"BayesianNetwork: the table of {visible(self.graph.name(v))} has {size:.3g} "
+                    f"BayesianNetwork: the table of {visible(graph.name(v))} has {size:.3g} "
                     f"cells ({' x '.join(map(str, self.shapes[v]))}): give it fewer parents, or "
                     "columns with fewer different values"
                 )
-        return np.array([0, *accumulate(sizes)], dtype=np.int64)
-
-    @cached_property
-    def row_starts(self) -> NDArray[np.int64]:
-        """Where the rows of all tables begin."""
-        n_rows = [math.prod(shape[:-1]) for shape in self.shapes]
-        sizes = np.repeat(np.array(self.card, dtype=np.int64), n_rows)
-        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self.ends = np.array([0, *accumulate(sizes)], dtype=np.int64)  # of tables
+        self.rows = np.repeat(card, np.array(sizes, dtype=np.int64) // card)  # sizes of all rows
 
     def normalised(self, counts: Floats) -> Floats:
         """Rows divided by their sums; a row of zeros becomes uniform."""
-        sizes = np.diff(self.row_starts)
-        total = np.add.reduceat(counts, self.row_starts[:-1])
+        total = np.add.reduceat(counts, np.cumsum(self.rows) - self.rows)
         empty = total <= 0.0
-        total[empty] = 1.0
-        out = counts / np.repeat(total, sizes)
-        if empty.any():
-            out += np.repeat(np.where(empty, 1.0 / sizes, 0.0), sizes)
-        return out
+        out = counts / np.repeat(np.where(empty, 1.0, total), self.rows)
+        return out + np.repeat(np.where(empty, 1.0 / self.rows, 0.0), self.rows)
 
-    def counts(self, known: NDArray[np.int32], weight: Floats | None) -> Floats:
+    def counts(self, known: States, weight: Floats | None) -> Floats:
         """Counts of all families, each from the rows (V, N) in which all of it is known."""
         from minfer.kernels.learning.families import count_families
 
@@ -152,6 +120,7 @@ class _Families:
         return out
 
 
+@dataclass(eq=False, repr=False)
 class BayesianNetwork(Estimator):
     """A Bayesian network whose tables are learned from cases; its structure is given.
 
@@ -215,32 +184,18 @@ class BayesianNetwork(Estimator):
         "input.string": True,
     }
 
-    def __init__(
-        self,
-        structure: Any = None,
-        *,
-        prior: Any = "uniform",
-        strength: float = 1.0,
-        states: Mapping[str, Any] | None = None,
-        missing: Sequence[str] = ("",),
-        start: str = "counts",
-        restarts: int = 1,
-        max_iterations: int = 200,
-        tol: float = 1e-6,
-        random_state: int | None = 0,
-        workers: int = 1,
-    ) -> None:
-        self.structure = structure
-        self.prior = prior
-        self.strength = strength
-        self.states = states
-        self.missing = missing
-        self.start = start
-        self.restarts = restarts
-        self.max_iterations = max_iterations
-        self.tol = tol
-        self.random_state = random_state
-        self.workers = workers
+    structure: Any = None
+    _: KW_ONLY
+    prior: Any = "uniform"
+    strength: float = 1.0
+    states: Mapping[str, Any] | None = None
+    missing: Sequence[str] = ("",)
+    start: str = "counts"
+    restarts: int = 1
+    max_iterations: int = 200
+    tol: float = 1e-6
+    random_state: int | None = 0
+    workers: int = 1
 
     def _check_settings(self) -> None:
         if not isinstance(self.prior, Mapping):
@@ -286,11 +241,7 @@ class BayesianNetwork(Estimator):
         return self
 
     def _by_em(
-        self,
-        families: _Families,
-        known: NDArray[np.int32],
-        alpha: Floats,
-        given: FactorGraph | None,
+        self, families: _Families, known: States, alpha: Floats, given: FactorGraph | None
     ) -> _FoundTables:
         """The best of some climbs."""
         rng = np.random.default_rng(self.random_state)
@@ -347,10 +298,8 @@ class BayesianNetwork(Estimator):
         names = [graph.name(v) for v in range(graph.n_variables)]
 
         def shaped(x: Floats) -> dict[str, Floats]:
-            return {
-                name: x[ends[v] : ends[v + 1]].reshape(families.shapes[v])
-                for v, name in enumerate(names)
-            }
+            parts = zip(names, families.shapes, pairwise(ends))
+            return {name: x[a:b].reshape(shape) for name, shape, (a, b) in parts}
 
         self.tables_, self.counts_ = shaped(found.theta), shaped(found.counts)
         self.parents_ = {x: [names[u] for u in families.parents[v]] for v, x in enumerate(names)}
@@ -460,7 +409,7 @@ class BayesianNetwork(Estimator):
         graph = FactorGraph.empty(sizes, variables).with_state_names(state_names)
         number = {name: k for k, name in enumerate(variables)}
         of = [[number[p] for p in parents[name]] for name in variables]
-        return _Families(graph, of, graph._n_states.tolist())
+        return _Families(graph, of)
 
     def _learned_states(self, name: str, column: Factorised) -> list[str] | int:
         """Names of the values there are, numbers by size; a count where they are 0, 1, ..., K-1."""
@@ -493,9 +442,7 @@ class BayesianNetwork(Estimator):
         whole = all(isinstance(x, int | float | np.number) for x in values if not is_missing(x))
         return len(listed) if plain and whole else listed
 
-    def _known(
-        self, graph: FactorGraph, columns: dict[str, Factorised], on_unknown: str
-    ) -> NDArray[np.int32]:
+    def _known(self, graph: FactorGraph, columns: dict[str, Factorised], on_unknown: str) -> States:
         """States (V, N), -1 where nothing is known."""
         n = len(next(iter(columns.values())).places) if columns else 0
         known = np.full((graph.n_variables, n), -1, dtype=np.int32)
@@ -549,11 +496,7 @@ class _Posteriors:
     """Expected counts of all families over different rows, each with a weight."""
 
     def __init__(
-        self,
-        families: _Families,
-        rows: NDArray[np.int32],
-        weight: Floats,
-        first: NDArray[np.int64],
+        self, families: _Families, rows: States, weight: Floats, first: NDArray[np.int64]
     ) -> None:
         from minfer.engine.elimination import links, tree_over
         from minfer.engine.layout import Flat
@@ -604,7 +547,7 @@ class _Posteriors:
             likelihood += float(weight @ log_z)
         return counts, likelihood
 
-    def _single(self, theta: Floats, row: NDArray[np.int32]) -> tuple[Floats, float]:
+    def _single(self, theta: Floats, row: States) -> tuple[Floats, float]:
         """One row by the clique tree in logarithms: linear numbers would not have held it."""
         from minfer.solvers.exact import Exact
 
@@ -630,11 +573,8 @@ def _dot_logs(counts: Floats, theta: Floats) -> float:
         return float(counts[some] @ np.log(theta[some]))
 
 
-def _different(known: NDArray[np.int32]) -> tuple[NDArray[np.int32], Floats, NDArray[np.int64]]:
-    """The different rows, how often each occurs, and where first, in the order of the table.
-
-    They are told apart by two keys of 64 bits, made with multipliers drawn once.
-    """
+def _different(known: States) -> tuple[States, Floats, NDArray[np.int64]]:
+    """The different rows by two keys of 64 bits, how often each occurs, and where first."""
     rng = np.random.default_rng(20_010_417)
     keys = []
     for _ in range(2):

@@ -222,9 +222,3 @@ class Data:
 
     def close(self) -> None:
         self.team.close()
-
-    def __enter__(self) -> Data:
-        return self
-
-    def __exit__(self, *what: object) -> None:
-        self.close()

@@ -5,7 +5,6 @@ Riedel, Smith & McCallum (2010), section 5.2, on the model of Smith & Eisner (20
 """
 
 from minfer.parsing.conllu import BrokenSentence, Sentence, read_conllu, write_conllu
-from minfer.parsing.decode import chu_liu_edmonds, eisner
 from minfer.parsing.evaluation import bootstrap_difference, evaluate
 from minfer.parsing.exact import exact_grandparent
 from minfer.parsing.graphs import to_graph
@@ -15,6 +14,8 @@ from minfer.parsing.parser import Parser
 from minfer.parsing.trees import (
     NonProjectiveTree,
     ProjectiveTree,
+    chu_liu_edmonds,
+    eisner,
     tree_marginals,
 )
 

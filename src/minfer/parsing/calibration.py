@@ -119,8 +119,7 @@ def tempered(probs: NDArray[np.float64], t: float) -> NDArray[np.float64]:
 
 
 def arc_probs(sentence: Sentence) -> NDArray[np.float64] | None:
-    """ArcProb of each word (n,), as ``parse run --marginals`` writes it to MISC; None if a word
-    has none."""
+    """ArcProb in MISC of each word (n,), as ``parse run --marginals`` has it; None if one lacks."""
     out = np.empty(len(sentence))
     for k, items in enumerate(sentence.misc):
         found = [item[8:] for item in items.split("|") if item.startswith("ArcProb=")]

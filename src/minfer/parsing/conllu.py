@@ -19,6 +19,7 @@ import io
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import IO, Any, Literal, NoReturn, overload
@@ -192,11 +193,8 @@ class Sentence:
                 raise ModelError(f"heads: {fault[1]}")
             names = ("0", *_ids(n))
             columns[HEAD] = tuple([names[h] for h in numbers])
-        for k, name, values in (
-            (DEPREL, "deprels", deprels),
-            (UPOS, "upos", upos),
-            (XPOS, "xpos", xpos),
-        ):
+        replaced = (DEPREL, "deprels", deprels), (UPOS, "upos", upos), (XPOS, "xpos", xpos)
+        for k, name, values in replaced:
             if values is not None:
                 columns[k] = _strings(name, values, n)
         if misc:
@@ -238,20 +236,13 @@ class Sentence:
         return f"Sentence({words!r}, n={len(self)}, line={self.line})"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class BrokenSentence:
-    """A sentence that could not be read: its bytes, to be passed on, and why.
+    """A sentence that could not be read: its bytes, to be passed on, and why."""
 
-    Attributes
-    ----------
-    raw : the lines as read, without the empty line after them
-    line : the number of its first line in the file
-    error : what is wrong with it
-    """
-
-    __slots__ = ("error", "line", "raw")
-
-    def __init__(self, raw: bytes, line: int, error: FormatError) -> None:
-        self.raw, self.line, self.error = raw, line, error
+    raw: bytes  # the lines as read, without the empty line after them
+    line: int  # the number of its first line in the file
+    error: FormatError
 
     def __repr__(self) -> str:
         return f"BrokenSentence(line={self.line}, error={str(self.error)!r})"
@@ -344,11 +335,9 @@ def _decoded(data: bytes, line: int, source: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        _fail(
-            source,
-            line + data.count(b"\n", 0, error.start),
-            f"byte 0x{data[error.start]:02x} is not UTF-8: convert the file to UTF-8",
-        )
+        line += data.count(b"\n", 0, error.start)
+        byte = data[error.start]
+        _fail(source, line, f"byte 0x{byte:02x} is not UTF-8: convert the file to UTF-8")
 
 
 def _checked_rows(lines: list[str], first: int, source: str) -> tuple[list[int], list[list[str]]]:
@@ -372,10 +361,7 @@ def _checked_rows(lines: list[str], first: int, source: str) -> tuple[list[int],
 
 
 def _words(names: Sequence[str], numbers: Sequence[int], source: str) -> list[int]:
-    """Which rows are words, by their ID; ranges and empty nodes must stand where they belong.
-
-    numbers : the line of each row
-    """
+    """Which rows are words, by their ID; ranges and empty nodes must stand where they belong."""
     words: list[int] = []
     n = reach = minor = 0  # the last word, the end of the last range, the last empty node after n
     for k, name in enumerate(names):
@@ -415,14 +401,11 @@ def _heads(
         if column.count("_") == len(column):
             return None
         for place, head in zip(places, column):
+            said = f"HEAD {head!r} is not a number from 0"
             if head == "_":
-                _fail(
-                    source,
-                    line + place,
-                    "HEAD is _ while other words have one: give all heads or none",
-                )
+                said = "HEAD is _ while other words have one: give all heads or none"
             if not _is_number(head):
-                _fail(source, line + place, f"HEAD {head!r} is not a number from 0")
+                _fail(source, line + place, said)
         heads = [int(head) for head in column]
     if fault := tree_fault(heads, multi_root):
         word, message = fault
@@ -499,45 +482,32 @@ def read_conllu(
     check_choice("on_error", on_error, ("fail", "skip", "keep"))
     if dialect is not None:
         check_choice("dialect", dialect, ("conllu", "conllx"))
-    return _sentences(source, on_error, report, multi_root, dialect)
-
-
-def _sentences(
-    source: Source,
-    on_error: str,
-    report: Callable[[BrokenSentence], object] | None,
-    multi_root: bool,
-    dialect: Dialect | None,
-) -> Iterator:
-    name = source_name(source)
     if report is None and on_error == "skip":
         report = _warn
-    for block in read_blocks(source):
-        try:
-            sentence = parse_block(block, name, dialect, multi_root)
-        except FormatError as error:
-            if on_error == "fail":
-                raise
-            broken = BrokenSentence(block.data, block.line, error)
-            if report is not None:
-                report(broken)
-            if on_error == "keep":
-                yield broken
-            continue
-        dialect = sentence.dialect
-        yield sentence
+
+    def sentences(dialect: Dialect | None) -> Iterator[Any]:
+        name = source_name(source)
+        for block in read_blocks(source):
+            try:
+                sentence = parse_block(block, name, dialect=dialect, multi_root=multi_root)
+            except FormatError as error:
+                if on_error == "fail":
+                    raise
+                broken = BrokenSentence(block.data, block.line, error)
+                if report is not None:
+                    report(broken)
+                if on_error == "keep":
+                    yield broken
+                continue
+            dialect = sentence.dialect
+            yield sentence
+
+    return sentences(dialect)
 
 
-def read_treebank(
-    path: str,
-    *,
-    on_error: str = "fail",
-    report: Callable[[BrokenSentence], object] | None = None,
-    multi_root: bool = False,
-) -> list[Sentence]:
-    """All sentences of a treebank, each of which has heads; parameters as :func:`read_conllu`."""
-    mode: Any = on_error
-    sentences = list(read_conllu(path, on_error=mode, report=report, multi_root=multi_root))
+def read_treebank(path: str, **settings: Any) -> list[Sentence]:
+    """All sentences of a treebank, each of which has heads; settings of :func:`read_conllu`."""
+    sentences: list[Sentence] = list(read_conllu(path, **settings))
     if not sentences:
         raise ModelError(f"{path}: no sentence in it")
     for sentence in sentences:
@@ -547,12 +517,18 @@ def read_treebank(
 
 
 def sentence_meant(text: str, number: int = 1, *, heads: bool = True) -> Sentence:
-    """The sentence that is meant: that of a number in a file, or the text itself.
-
-    Warns where punctuation is not apart from a word. Heads are left out unless asked for.
-    """
+    """The sentence that is meant: that of a number in a file, or the text itself."""
     if text == "-" or os.path.exists(text):
-        return sentence_at(text, number, heads=heads)
+        layout, blocks = read_units(text)
+        block = next(islice(blocks, number - 1, number), None)
+        if block is None:
+            raise SettingsError(f"{text} has fewer than {counted(number, 'sentence')}")
+        if layout == "text":
+            return parse_line(block, source_name(text))
+        try:
+            return parse_block(block, source_name(text), multi_root=True, heads=heads)
+        except MinferError as error:
+            raise FormatError(f"sentence {number}: {error}") from None
     if number != 1:
         raise SettingsError(f"sentence {number} is of a file, and there is no file {text!r}")
     if os.path.splitext(text)[1] and " " not in text.strip():
@@ -566,34 +542,11 @@ def sentence_meant(text: str, number: int = 1, *, heads: bool = True) -> Sentenc
     return sentence
 
 
-def sentence_at(source: str, number: int, *, heads: bool = True) -> Sentence:
-    """The sentence of that number, from 1 on, in a file of CoNLL-U, CoNLL-X or text."""
-    layout, blocks = read_units(source)
-    block = next(islice(blocks, number - 1, number), None)
-    if block is None:
-        raise SettingsError(f"{source} has fewer than {counted(number, 'sentence')}")
-    if layout == "text":
-        return parse_line(block, source_name(source))
-    try:
-        return parse_block(block, source_name(source), multi_root=True, heads=heads)
-    except MinferError as error:
-        raise FormatError(f"sentence {number}: {error}") from None
-
-
-def parse_block(
-    block: SentenceLines,
-    source: str,
-    dialect: Dialect | None = None,
-    multi_root: bool = False,
-    heads: bool = True,
-) -> Sentence:
-    """The sentence of a block; parameters as in :func:`parse_sentence`."""
+def parse_block(block: SentenceLines, source: str, **settings: Any) -> Sentence:
+    """The sentence of a block; settings are those of :func:`parse_sentence`."""
     if block.cut:
         _fail(source, block.line + block.data.count(b"\n"), CUT_OFF)
-    return parse_sentence(
-        block.data, line=block.line, source=source, dialect=dialect, multi_root=multi_root,
-        heads=heads,
-    )  # fmt: skip
+    return parse_sentence(block.data, line=block.line, source=source, **settings)
 
 
 def parse_line(block: SentenceLines, source: str) -> Sentence:

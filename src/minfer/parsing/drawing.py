@@ -58,8 +58,7 @@ def tree_lines(heads: Sequence[int], ascii_only: bool = False) -> list[str]:
 
 
 def _columns(heads: Sequence[int]) -> list[int]:
-    """Where the dependents' line of each node stands: right of its head's, in a column that is
-    free in all rows it runs through."""
+    """Where each node's line of dependents stands: right of its head's, free in all its rows."""
     n = len(heads)
     children: list[list[int]] = [[] for _ in range(n + 1)]
     for k, head in enumerate(heads, 1):
@@ -177,7 +176,12 @@ class _Arc(NamedTuple):
 def svg(parse: Drawn) -> str:
     """A picture of one sentence that needs no other file."""
     parse = parse.visible()
-    arcs = _arcs(parse)
+    arcs = []
+    for k, (head, prob) in enumerate(zip(parse.heads, parse.probs)):
+        wrong = parse.gold is not None and parse.gold[k] != head
+        arcs.append(_Arc(head, k + 1, parse.deprels[k], prob, "wrong" if wrong else ""))
+        if parse.second[k] >= 0 and parse.second_probs[k] >= _LEAST_SHOWN:
+            arcs.append(_Arc(parse.second[k], k + 1, "", parse.second_probs[k], "second"))
     levels = _levels(arcs)
     centres = [30.0]  # of the root and of the words
     right = 60.0
@@ -209,16 +213,6 @@ def svg(parse: Drawn) -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _arcs(parse: Drawn) -> list[_Arc]:
-    arcs = []
-    for k, (head, prob) in enumerate(zip(parse.heads, parse.probs)):
-        wrong = parse.gold is not None and parse.gold[k] != head
-        arcs.append(_Arc(head, k + 1, parse.deprels[k], prob, "wrong" if wrong else ""))
-        if parse.second[k] >= 0 and parse.second_probs[k] >= _LEAST_SHOWN:
-            arcs.append(_Arc(parse.second[k], k + 1, "", parse.second_probs[k], "second"))
-    return arcs
-
-
 def _levels(arcs: Sequence[_Arc]) -> list[int]:
     """How high each arc must go, from 1: above every shorter one whose span overlaps its own."""
     spans = [(min(a.head, a.modifier), max(a.head, a.modifier)) for a in arcs]
@@ -231,8 +225,7 @@ def _levels(arcs: Sequence[_Arc]) -> list[int]:
 
 
 def _ends(arcs: Sequence[_Arc], centres: Sequence[float]) -> list[tuple[float, float]]:
-    """Where each arc leaves its head and reaches its modifier: side by side at every word, on the
-    side of the other end, the longest in the middle."""
+    """Where arcs leave and arrive: side by side at a word, the longest in the middle."""
     places: dict[tuple[int, int], float] = {}
     for node, centre in enumerate(centres):
         touching = []

@@ -1,22 +1,13 @@
 """Attachment scores as the CoNLL evaluations count them, and intervals for their differences.
 
-Over words: UAS is the share whose head is right, LAS the share whose head and relation are right,
-in percent. Words, not characters or multi-word tokens, are the unit: tokenisation must be the same.
+Over words, not characters or multi-word tokens: UAS is the share whose head is right, LAS the share
+whose head and relation are right, in percent. Tokenisation must be the same.
 
-The shared tasks differ in two things, so both are settings:
-
-==============  ====================================================  =====================
-evaluation      punctuation                                           relations
-==============  ====================================================  =====================
-CoNLL-X (2006)  left out: forms of Unicode punctuation only           as written
-CoNLL 2007      counted                                               as written
-CoNLL 2017/18   counted                                               without ``:subtype``
-==============  ====================================================  =====================
-
-(Buchholz & Marsi 2006; Nivre et al. 2007; Zeman et al. 2018.) Scores with and without punctuation
-are both kept. ``punctuation`` says which words are: ``"form"``, those of CoNLL-X (every character
-in a Unicode category P: ``$``, ``+`` and the grave accent are symbols, not punctuation), or
-``"upos"``, those whose gold UPOS is PUNCT, the custom with Universal Dependencies.
+The shared tasks differ in two things, so both are settings. CoNLL-X (Buchholz & Marsi 2006) leaves
+punctuation out, CoNLL 2007 and 2017/18 count it; scores with and without are both kept. It is what
+has only characters of a Unicode category P (``"form"``, CoNLL-X's: ``$``, ``+`` and the grave
+accent are symbols), or the gold UPOS PUNCT (``"upos"``, the custom with Universal Dependencies).
+CoNLL 2017/18 (Zeman et al. 2018) compares relations without their ``:subtype``.
 
 Counts stay per sentence, so the difference of two parsers on the same sentences has a paired
 bootstrap interval: sentences are drawn with replacement, the same for both.
@@ -26,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import zip_longest
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 from unicodedata import category
 
 import numpy as np
@@ -38,7 +29,9 @@ from minfer.basics.checks import check_type
 from minfer.basics.notebook import Face, Right
 from minfer.basics.words import counted
 from minfer.errors import ModelError, SettingsError
-from minfer.parsing.conllu import Sentence
+from minfer.parsing.calibration import Calibration, treebank_calibration
+from minfer.parsing.conllu import Sentence, read_conllu, read_treebank
+from minfer.parsing.inference import Inference
 
 Punctuation = Literal["form", "upos"]
 Measure = Literal["uas", "las", "uas_no_punct", "las_no_punct", "exact", "exact_labelled"]
@@ -181,10 +174,7 @@ def attachments(
     punctuation: Punctuation = "upos",
     subtypes: bool = True,
 ) -> tuple[int, ...]:
-    """One row of :attr:`Scores.counts`; without deprels no relation is right.
-
-    heads : (n,) int, of word i + 1
-    """
+    """One row of :attr:`Scores.counts`, for heads (n,); without deprels no relation is right."""
     if gold.heads is None:
         raise ModelError(f"the sentence of line {gold.line} of the treebank has no heads")
     if len(heads) != len(gold):
@@ -286,3 +276,102 @@ def bootstrap_difference(
     tail = (1 - level) / 2
     low, high = np.nanquantile(draws, [tail, 1 - tail]).tolist()
     return ScoreDifference(a.of(measure) - b.of(measure), low, high, level)
+
+
+# ---------------------------------------------------------------------- all of it
+
+
+class Assessment(NamedTuple):
+    """What there is to say about a parse.
+
+    ``calibration`` is None without the probabilities of arcs; ``other`` and the ``differences`` of
+    every measure are those of another parse of the same sentences, if there is one.
+    """
+
+    scores: Scores
+    calibration: Calibration | None
+    other: Scores | None = None
+    differences: Mapping[str, ScoreDifference] = {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python values, ready for JSON."""
+        content: dict[str, Any] = {"scores": self.scores.to_dict()}
+        if self.other is not None:
+            content["other"] = self.other.to_dict()
+            content["differences"] = {k: vars(d) for k, d in self.differences.items()}
+        if self.calibration is not None:
+            content["calibration"] = self.calibration.to_dict()
+        return content
+
+    def face(self) -> Face:
+        """Every measure, and in a note how true the probabilities are."""
+        face = self.scores.face(self.other, self.differences)
+        notes = {} if self.calibration is None else {"arc probabilities": str(self.calibration)}
+        return face._replace(notes=notes)
+
+
+def assess(
+    gold: Iterable[Sentence],
+    parses: Iterable[Sentence],
+    other: Iterable[Sentence] | None = None,
+    *,
+    punctuation: Punctuation = "upos",
+    subtypes: bool = True,
+    rng: np.random.Generator | int = 0,
+) -> Assessment:
+    """Score a parse against a treebank, and compare it with another one.
+
+    Parameters
+    ----------
+    gold, parses, other : the same sentences, each with heads
+    punctuation, subtypes : as for :func:`minfer.parsing.evaluate`
+    rng : generator or seed of the bootstrap intervals of the differences
+    """
+    gold, parses = list(gold), list(parses)
+    scores = evaluate(gold, parses, punctuation=punctuation, subtypes=subtypes)
+    calibrated = treebank_calibration(gold, parses)
+    if other is None:
+        return Assessment(scores, calibrated)
+    others = evaluate(gold, other, punctuation=punctuation, subtypes=subtypes)
+    differences = {
+        name: bootstrap_difference(scores, others, rng, measure=name) for name in get_args(Measure)
+    }
+    return Assessment(scores, calibrated, others, differences)
+
+
+def assess_files(
+    gold: str,
+    predicted: str | None = None,
+    compare: str | None = None,
+    *,
+    model: str | None = None,
+    tags: str | None = None,
+    inference: Inference | None = None,
+    multi_root: bool = False,
+    **settings: Any,
+) -> Assessment:
+    """The same for files: a treebank, a parse of it and another one, which are read.
+
+    Parameters
+    ----------
+    gold : treebank to compare with
+    predicted : the same sentences, parsed
+    compare : another parse of the same sentences: differences with 95 % bootstrap intervals
+    model : parse the treebank with this parser instead
+    tags, inference : as in :meth:`Parser.parse`, with a ``model``
+    multi_root : several words of a sentence may have head 0
+    **settings
+        Of :func:`assess`.
+    """
+    if (predicted is None) == (model is None):
+        raise SettingsError("give a parsed file, or a parser (model=...), and not both")
+    if model is None and (tags is not None or inference is not None):
+        raise SettingsError("tags and the reduction go with model=...")
+    read = partial(read_conllu, multi_root=multi_root)
+    truth, other = read_treebank(gold, multi_root=multi_root), read(compare) if compare else None
+    if model is None:
+        return assess(truth, read(str(predicted)), other, **settings)
+    from minfer.parsing.parser import Parser
+
+    parses = Parser.load(model).parse(truth, tags, inference=inference, marginals=True)
+    return assess(truth, parses, other, **settings)

@@ -122,9 +122,8 @@ def tag_templates() -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray, NDAr
 
 def label_templates() -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray, NDArray]:
     """Those for relations: columns, offsets and salts role after role, and distance keys (16,)."""
-    return *_joined([_compiled("label", role, TEMPLATES["label"]) for role in range(4)]), _keys(
-        "distance", 16
-    )
+    roles = [_compiled("label", role, TEMPLATES["label"]) for role in range(4)]
+    return *_joined(roles), _keys("distance", 16)
 
 
 def _compiled(kind: str, role: int, rows: Sequence[str]) -> _Compiled:
@@ -223,10 +222,8 @@ class Encoder:
         self, classes: Sequence[tuple[str, str]]
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Rows of UPOS and XPOS for each class of a tagger."""
-        coarse = [u for u, _ in classes]
-        return self._upos.numbers(coarse), self._xpos.numbers(
-            map(_fine, coarse, [x for _, x in classes])
-        )
+        coarse, fine = [u for u, _ in classes], [_fine(u, x) for u, x in classes]
+        return self._upos.numbers(coarse), self._xpos.numbers(fine)
 
     def tables(self) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
         """Atoms of forms (V, 10), UPOS and XPOS keys, atoms of the root, numbers of UPOS tags."""

@@ -31,7 +31,7 @@ from minfer.basics.checks import (
 )
 from minfer.basics.words import counted
 from minfer.errors import SettingsError
-from minfer.parsing.pairs import ArcScores, list_pairs, pair_weights
+from minfer.parsing.graphs import ArcScores, list_pairs, pair_weights
 from minfer.parsing.trees import no_tree
 from minfer.reduction.lazy import least_mean
 from minfer.reduction.objectives import MinDivergence, MinJoint, MinSize
@@ -270,7 +270,12 @@ def marginals(
     messages = None
     if keep_messages and iterations:
         packed = inference.packed(projective, single_root, *uses, max_iters=iterations - 1)
-        messages = _messages(infer_arrays(packed, *scores, np.empty_like(mu))[-1])
+        state = infer_arrays(packed, *scores, np.empty_like(mu))[-1]
+        arc_heads, modifiers, pairs, theta, logs, odds, sent = state
+        log: Any = np.asarray if logs else np.log
+        from_pairs, from_tree = log(sent[:, :2]), log(odds).copy()
+        np.subtract.at(from_tree, pairs, from_pairs)
+        messages = Messages(arc_heads, modifiers, pairs, theta, from_pairs, from_tree)
     return ArcMarginals(
         mu, float(log_z), heads[1:].astype(np.int32), int(scored), len(kept), int(iterations),
         bool(residual <= inference.tol), float(residual), still_to_move(residual, ratio), messages,
@@ -287,15 +292,6 @@ def still_to_move(residual: float, ratio: float) -> float | None:
         return 0.0
     further = float(residual * ratio / (1.0 - ratio)) if ratio < 1.0 else math.inf
     return further if further <= 1.0 else None
-
-
-def _messages(state: tuple[Any, ...]) -> Messages:
-    """Messages as the kernel tells them, in logarithms or not."""
-    heads, modifiers, pairs, theta, logs, odds, messages = state
-    log = np.asarray if logs else np.log
-    from_pairs, from_tree = log(messages[:, :2]), log(odds).copy()
-    np.subtract.at(from_tree, pairs, from_pairs)
-    return Messages(heads, modifiers, pairs, theta, from_pairs, from_tree)
 
 
 def _inference(

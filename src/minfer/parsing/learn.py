@@ -298,10 +298,8 @@ def _learn_classifiers(
     encoder: Encoder, data: Encoded, predicted: bool, recipe: Recipe, rng: int,
     tell: Callable[..., None],
 ) -> dict[str, NDArray]:  # fmt: skip
-    """Tagger and labeller, packed, and the ``tags`` (words,) that the rest is to learn from.
-
-    Tags that are ``predicted`` are each by a tagger that did not see the sentence.
-    """
+    """Tagger and labeller, packed, and the ``tags`` (words,) that the rest is to learn from; those
+    that are ``predicted`` are each by a tagger that did not see the sentence."""
     from minfer.parsing.kernels.classify import label, tag
 
     gold = _numbers(classes, [pair for s in used for pair in zip(s.upos, s.xpos)])
@@ -352,8 +350,7 @@ def _learn_classifiers(
 
 
 def _chunks(which: NDArray[np.int64], seed: list[int], size: int = _CHUNK):  # type: ignore[no-untyped-def]
-    """A pass over sentences in random order, some at a time: share done after them, numbers,
-    seeds of what is dropped."""
+    """Sentences in random order, some at a time: share done, numbers, seeds of what is dropped."""
     generator = np.random.default_rng(seed)
     order = generator.permutation(which)
     seeds = generator.integers(0, 1 << 63, len(order), dtype=np.uint64)
@@ -442,11 +439,7 @@ class _Checkpoint:
         self, epochs: int, bits: int, n_words: int, n_classes: int, n_relations: int
     ) -> None:
         """Go on from the file, if there is one; FormatError if it is not what such a training
-        leaves behind.
-
-        The kernels rely on it as on a model, see :func:`minfer.parsing.model.validate`; further
-        on a class for each word, and on sums of squares that no step makes infinite.
-        """
+        leaves: kernels rely on it as on a model, see :func:`minfer.parsing.model.validate`."""
         path = self.path
         if path is None or not Path(path).exists():
             return

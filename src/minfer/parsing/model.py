@@ -255,10 +255,8 @@ def format_tensors(header: str, arrays: dict[str, NDArray], content: dict[str, A
 def read_tensors(
     path: PathLike, header: str, what: str, remedy: str
 ) -> tuple[dict[str, NDArray], dict[str, Any]]:
-    """Arrays of a safetensors file and the JSON in its header under a name.
-
-    what, remedy : what such a file is, and what to do about one that is damaged, for messages
-    """
+    """Arrays of a safetensors file and the JSON in its header under a name; for messages ``what``
+    it is, and the ``remedy`` of a damaged one."""
     load = require_safetensors().load
     data = read_bytes(path)
     if json.dumps(header).encode() not in data:

@@ -22,7 +22,7 @@ from minfer.errors import ModelError, RefusedError
 from minfer.parsing.calibration import calibration, tempered
 from minfer.parsing.conllu import DEPREL, HEAD, MISC, UPOS, XPOS, Sentence, with_misc
 from minfer.parsing.features import Encoded, Encoder, compiled_templates
-from minfer.parsing.graphs import to_graph
+from minfer.parsing.graphs import ArcScores, list_pairs, to_graph
 from minfer.parsing.inference import ArcMarginals, Inference, still_to_move
 from minfer.parsing.learn import (
     Recipe,
@@ -34,7 +34,6 @@ from minfer.parsing.learn import (
     with_heads,
 )
 from minfer.parsing.model import ParserModel, Settings
-from minfer.parsing.pairs import ArcScores, list_pairs
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -8,11 +8,11 @@ parsed. Columns HEAD and DEPREL are replaced, so what stood there is not looked 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain, islice
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from minfer.basics.words import counted
 from minfer.errors import FormatError, MinferError
 from minfer.io.text import PathLike, atomic_write, check_writable
 from minfer.parsing.conllu import Dialect, Sentence, parse_block, parse_line
+from minfer.parsing.graphs import count_pairs
 from minfer.parsing.inference import Inference
-from minfer.parsing.pairs import count_pairs
 from minfer.parsing.parser import Parser, SentenceBatch, in_batches
 from minfer.parsing.treebank import Layout, SentenceLines, Source, read_units, source_name
 
@@ -55,14 +55,6 @@ class Totals:
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
-
-class StreamPart(NamedTuple):
-    """A parsed part: lines to write, sums, and what was wrong with sentences skipped."""
-
-    data: bytes
-    totals: Totals
-    problems: list[str]
 
 
 def parse_file(
@@ -106,8 +98,14 @@ def parse_file(
     check_writable(target, [model, *([source] if isinstance(source, str | os.PathLike) else [])])
     layout, blocks = read_units(source, layout)
     name = source_name(source)
-    first, blocks = _first_sentence(blocks, layout, name)
-    dialect = first.dialect if first is not None else None
+    seen: list[SentenceLines] = []
+    dialect: Dialect | None = None
+    for block in islice(blocks, 100 if layout == "conll" else 0):
+        seen.append(block)
+        with suppress(FormatError):  # the first that can be read tells the dialect of all
+            dialect = parse_block(block, name, heads=False).dialect
+            break
+    blocks = chain(seen, blocks)
     setup = partial(
         StreamWorker, str(model), name, layout, dialect, tags, inference or Inference(), marginals,
         on_error,
@@ -120,10 +118,10 @@ def parse_file(
     totals = Totals()
     problem = ""
     with atomic_write(target) as file:
-        for part in ordered_map(parse_part, parts, workers, setup=setup):
-            file.write(part.data)
-            totals += part.totals
-            for problem in part.problems:
+        for data, more, problems in ordered_map(parse_part, parts, workers, setup=setup):
+            file.write(data)
+            totals += more
+            for problem in problems:
                 if report is not None:
                     report(problem)
             if progress is not None:
@@ -133,29 +131,11 @@ def parse_file(
     return totals
 
 
-def _first_sentence(
-    blocks: Iterator[SentenceLines], layout: Layout, name: str
-) -> tuple[Sentence | None, Iterator[SentenceLines]]:
-    """The first sentence that can be read, which tells the dialect of all; and all blocks."""
-    seen = []
-    for block in islice(blocks, 100 if layout == "conll" else 0):
-        seen.append(block)
-        try:
-            return parse_block(block, name, heads=False), chain(seen, blocks)
-        except FormatError:
-            continue
-    return None, chain(seen, blocks)
-
-
 # ---------------------------------------------------------------------- in a worker
 
 
 class StreamWorker:
-    """A loaded parser and what to do with it.
-
-    The model is a file, and the source a name, for messages; a dialect of None is told by each
-    sentence; the rest is as for :func:`parse_file`.
-    """
+    """A loaded parser and what to do with it; a dialect of None is told by each sentence."""
 
     def __init__(
         self, model: str, source: str, layout: Layout, dialect: Dialect | None, tags: str | None,
@@ -170,7 +150,7 @@ class StreamWorker:
         if self.layout == "text":
             sentence = parse_line(block, self.source)
         else:
-            sentence = parse_block(block, self.source, self.dialect, heads=False)
+            sentence = parse_block(block, self.source, dialect=self.dialect, heads=False)
         try:
             self.parser.check(sentence, self.tags, inference=self.inference)
             if self.marginals:
@@ -189,8 +169,10 @@ class StreamWorker:
         )  # fmt: skip
 
 
-def parse_part(worker: StreamWorker, blocks: list[SentenceLines]) -> StreamPart:
-    """Parse some blocks."""
+def parse_part(
+    worker: StreamWorker, blocks: list[SentenceLines]
+) -> tuple[bytes, Totals, list[str]]:
+    """Parse some blocks: lines to write, sums, and what was wrong with sentences skipped."""
     sentences: list[Sentence] = []
     texts: list[bytes] = []  # in order; those of sentences come later
     places: list[int] = []
@@ -209,4 +191,4 @@ def parse_part(worker: StreamWorker, blocks: list[SentenceLines]) -> StreamPart:
     parsed = worker.parser.sentences(sentences, batch, marginals=worker.marginals)
     for place, sentence in zip(places, parsed):
         texts[place] = f"{sentence}\n\n".encode()
-    return StreamPart(b"".join(texts), worker.totals(batch, len(problems)), problems)
+    return b"".join(texts), worker.totals(batch, len(problems)), problems

@@ -73,11 +73,6 @@ class Trained(NamedTuple):
 _KEPT, _WHAT = "where training keeps its state", "a checkpoint of a training"
 
 
-def checkpoint_of(out: str) -> Path:
-    """Where training saves its state."""
-    return Path(f"{out}.checkpoint")
-
-
 def train_file(
     treebank: str,
     out: str,
@@ -116,7 +111,7 @@ def train_file(
     """
     require_safetensors()  # before the work, not after it
     check_writable(out, [treebank, dev])
-    checkpoint = checkpoint_of(out)
+    checkpoint = Path(f"{out}.checkpoint")
     check_apart(checkpoint, _KEPT, [treebank, dev])
     if check_ours(checkpoint, _WHAT, is_checkpoint) and not fresh:
         note(f"there is {checkpoint}, to resume from (fresh=True starts over)")

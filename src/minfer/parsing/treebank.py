@@ -34,10 +34,7 @@ _SUFFIXES: dict[str, Layout] = {
 
 
 class SentenceLines(NamedTuple):
-    """The bytes of one sentence: its first line, its lines, whether the file ends inside one.
-
-    A last row that has all its columns is taken to be complete, with or without a line end.
-    """
+    """The bytes of one sentence: its first line, its lines, whether the file ends inside one."""
 
     line: int
     data: bytes
@@ -45,20 +42,14 @@ class SentenceLines(NamedTuple):
 
 
 def read_blocks(source: Source) -> Iterator[SentenceLines]:
-    """The sentences of a file, unparsed: what ``parse_sentence`` takes.
-
-    Line ends are ``\\n`` and empty lines are gone. Blocks are small to send to another process.
-    """
+    """The sentences of a file, unparsed: lines that end in ``\\n``, without empty ones."""
     return read_units(source, "conll")[1]
 
 
 def read_units(
     source: Source, layout: Layout | None = None
 ) -> tuple[Layout, Iterator[SentenceLines]]:
-    """The layout of a file and its sentences, unparsed.
-
-    layout : None tells it from the suffix, or else from the first line
-    """
+    """The layout of a file, told from the suffix or else its first line, and its sentences."""
     name = source_name(source)
     chunks = _text_chunks(source, name)
     if layout is None:
@@ -102,13 +93,9 @@ def _blocks(chunks: Iterable[bytes], name: str) -> Iterator[SentenceLines]:
             )
     body = rest.lstrip(b"\n")
     if body:
-        cut = not body.endswith(b"\n") and not _is_whole(body.rpartition(b"\n")[2])
+        row = body.rpartition(b"\n")[2]  # a last one that has all its columns is complete
+        cut = not body.endswith(b"\n") and (row.count(b"\t") < 9 or row.endswith(b"\t"))
         yield SentenceLines(line + len(rest) - len(body), body.rstrip(b"\n"), cut)
-
-
-def _is_whole(row: bytes) -> bool:
-    """Whether a line has its ten columns, and something in the last one."""
-    return row.count(b"\t") >= 9 and not row.endswith(b"\t")
 
 
 def _lines(chunks: Iterable[bytes], name: str) -> Iterator[SentenceLines]:

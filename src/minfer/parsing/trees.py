@@ -15,7 +15,8 @@ terms are positive, so messages are exact to rounding however close to 0 or 1 an
 or forced arc is only a special weight. ``minfer.kernels.trees.trees`` says how Z and D are
 computed.
 
-:func:`tree_marginals` answers directly, for one sentence or many.
+:func:`tree_marginals` answers directly, for one sentence or many; :func:`eisner` and
+:func:`chu_liu_edmonds` find the best tree.
 """
 
 from __future__ import annotations
@@ -250,8 +251,13 @@ def _batch_marginals(
     n_nodes, order = np.full(batch, n), np.arange(batch)
     used, packed, start = None, clean.reshape(-1), order * (n * n)
     if lengths is not None:
-        n_nodes = _checked_lengths(lengths, batch, n) + 1
-    if lengths is not None and (n_nodes < n).any():  # sentence after sentence, row after row
+        words = integers(lengths, "lengths")
+        if words.shape != (batch,):
+            raise ModelError(f"lengths must be {batch} integers, not {words.dtype} {words.shape}")
+        for b in np.flatnonzero((words < 1) | (words >= n)).tolist():
+            raise ModelError(f"sentence {b}: {words[b]} words, but scores for 1 to {n - 1}")
+        n_nodes = words.astype(np.int64) + 1
+    if (n_nodes < n).any():  # sentence after sentence, row after row
         inside = np.arange(n) < n_nodes[:, None]
         used = inside[:, :, None] & inside[:, None, :]
         packed = clean[used]
@@ -273,6 +279,35 @@ def _batch_marginals(
     out = np.zeros_like(clean)
     out[used] = mu
     return out, log_z
+
+
+def eisner(scores: ArrayLike, *, single_root: bool = True) -> NDArray[np.int64]:
+    """Heads (n+1,) of the best projective tree, -1 at 0; O(n^3).
+
+    ``scores`` (n+1, n+1) [head, modifier], minus infinity where there is no arc. The same scores
+    give the same tree, ties or not. Under arc probabilities it is the tree with the most expected
+    correct arcs: minimum Bayes risk, as in the paper's section 5.2.
+    """
+    return _best_tree(scores, True, single_root)
+
+
+def chu_liu_edmonds(scores: ArrayLike, *, single_root: bool = True) -> NDArray[np.int64]:
+    """Heads (n+1,) of the best tree, crossing arcs or not, -1 at 0; exact for a single root too.
+
+    ``scores`` as for :func:`eisner`.
+    """
+    return _best_tree(scores, False, single_root)
+
+
+def _best_tree(scores: ArrayLike, projective: bool, single_root: bool) -> NDArray[np.int64]:
+    from minfer.parsing.kernels.decode import decode
+
+    check_flag("single_root", single_root)
+    clean = checked_scores(scores)
+    heads = np.empty(len(clean), dtype=np.int64)
+    if not decode(projective, bool(single_root), clean, heads):
+        raise no_tree(projective, single_root)
+    return heads
 
 
 def is_tree(heads: NDArray[np.int64], projective: bool, single_root: bool) -> bool:
@@ -322,15 +357,6 @@ def _batch(
         bool(projective), bool(single_root), n_nodes, start, order, packed, mu, log_z
     )
     return mu, log_z, fine
-
-
-def _checked_lengths(lengths: ArrayLike, batch: int, n: int) -> NDArray[np.int64]:
-    words = integers(lengths, "lengths")
-    if words.shape != (batch,):
-        raise ModelError(f"lengths must be {batch} integers, not {words.dtype} {words.shape}")
-    for b in np.flatnonzero((words < 1) | (words >= n)).tolist():
-        raise ModelError(f"sentence {b}: {words[b]} words, but scores for 1 to {n - 1}")
-    return words.astype(np.int64)
 
 
 def _refuse_scores(scores: NDArray[Any], n_nodes: NDArray[np.int64]) -> None:

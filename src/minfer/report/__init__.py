@@ -18,8 +18,8 @@ from minfer.errors import ModelError, SettingsError
 from minfer.images.denoising import COUPLING, FACTOR_COST, TOL, grey_values, shaded_model
 from minfer.io.text import PathLike, write_bytes
 from minfer.parsing.conllu import Sentence
+from minfer.parsing.graphs import ArcScores
 from minfer.parsing.inference import Inference
-from minfer.parsing.pairs import ArcScores
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
 from minfer.reduction.objectives import MinJoint, SelectionObjective
 from minfer.reduction.recipes import AnyRecipe, Compensated, check_recipe, takes_recipe

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from minfer.basics.words import counted
 from minfer.errors import ModelError
 from minfer.factors.group import read_only
+from minfer.parsing.graphs import ArcScores, ParserPairs, list_pairs, pair_weights
 from minfer.parsing.inference import ArcMarginals, Inference, Reducer, marginals
-from minfer.parsing.pairs import ArcScores, ParserPairs, list_pairs, pair_weights
 from minfer.reduction.compare import SWEEPS, Outcome, Reference, Trial
 from minfer.reduction.objectives import MinDivergence, SelectionObjective
 from minfer.report.parts import short

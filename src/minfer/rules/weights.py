@@ -597,7 +597,7 @@ class RulePseudolikelihood:
 def _by_counts(
     data: list[_Labelled], weights: _Weights, prior: float | None, start: Learned | None
 ) -> tuple[Floats, float, str, str]:
-    from minfer.learn.lbfgs import Minimum, minimise
+    from minfer.learn.optimise import Minimum, minimise
 
     parts = [RulePseudolikelihood(d) for d in data]
     width = len(weights.columns)

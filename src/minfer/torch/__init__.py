@@ -16,8 +16,13 @@ from minfer.basics.checks import load
 
 load("torch")
 
-from minfer.torch.functions import GradientWarning, log_partition, marginals  # noqa: E402
-from minfer.torch.modules import BPLayer, CRFLoss  # noqa: E402
+from minfer.torch.functions import (  # noqa: E402
+    BPLayer,
+    CRFLoss,
+    GradientWarning,
+    log_partition,
+    marginals,
+)
 from minfer.torch.trees import tree_log_partition, tree_marginals  # noqa: E402
 
 __all__ = [
