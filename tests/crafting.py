@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import random
 import struct
-import time
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -27,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import minfer
-from fuzzing import BYTES, TOKENS, Case, answered, model, network, other_json
-from minfer import MinferError
+from fuzzing import BYTES, TOKENS, Case, answered, model, network, other_json, used
 from minfer.images.denoising import denoise
 from minfer.io import native
 from minfer.io.npz import read_npz
@@ -52,8 +50,6 @@ from oracle import lists
 
 Arrays = dict[str, NDArray]
 Parts = tuple[Arrays, dict[str, Any]]  # arrays and JSON: what a sealed file is made of
-
-# ---------------------------------------------------------------------- honest files
 
 
 def sentences() -> list[Sentence]:
@@ -166,8 +162,6 @@ def picture_bytes() -> dict[str, bytes]:
         out[kind] = file.getvalue()
     return out
 
-
-# ---------------------------------------------------------------------- mutations
 
 _NUMBERS = [-1, 0, 1, 2, 3, 7, 15, 17, 31, 33, 2**20, 2**31 - 1, 2**34, 2**62, 2**63 - 1, -(2**63)]
 _REALS = [0.0, -1.0, 1.0, np.nan, np.inf, -np.inf, 1e-300, 1e4, 6e4, 1e38, 1e308, -1e308]
@@ -408,9 +402,6 @@ def _npz(r: random.Random, folder: Path) -> bytes:
     return r.choice(BYTES)(r, data) if r.random() < 0.3 else data
 
 
-# ---------------------------------------------------------------------- cases and checks
-
-
 def _use_parser(parser: Parser) -> None:
     """Parse with it in every way, and look at what comes out."""
     repr(parser)
@@ -484,15 +475,5 @@ def honest(folder: Path) -> list[Case]:
 
 
 def check(crafted: Case, folder: Path) -> tuple[str, float]:
-    """Read one case and use it; the error's class name or ``accepted``, and seconds of reading."""
-    *_, read, use = KINDS[crafted.kind]
-    path = folder / crafted.name
-    path.write_bytes(crafted.data)
-    start, seconds = time.process_time(), 0.0
-    try:
-        content = read(path)
-        seconds = time.process_time() - start
-        use(content)
-    except MinferError as error:
-        return type(error).__name__, seconds or time.process_time() - start
-    return "accepted", seconds
+    """What becomes of one case, and the seconds of reading it."""
+    return used(crafted, folder, *KINDS[crafted.kind][3:])

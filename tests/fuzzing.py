@@ -137,8 +137,6 @@ def seeds() -> list[tuple[str, str, bytes]]:
     ]
 
 
-# ---------------------------------------------------------------------- mutations
-
 WORDS = [
     b"-1", b"nan", b"inf", b"-inf", b"1e999", b"1e-999", b"-0", b"0", b"1", b"2", b"3", b"0.5",
     b"1000000000", b"99999999999999999999", b"2147483648", b"4294967296", b"9007199254740993",
@@ -260,8 +258,6 @@ def other_json(r: random.Random, value: Any) -> Any:
     return r.choice(odd)
 
 
-# ---------------------------------------------------------------------- cases and checks
-
 _SEEDS = seeds()
 
 
@@ -313,14 +309,7 @@ def _read_model(path: Path) -> FactorGraph:
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    "uai": _read_model,
-    "fg": _read_model,
-    "minfer": _read_model,
-    "bif": _read_model,
-    "xmlbif": _read_model,
-    "net": _read_model,
-    "xdsl": _read_model,
-    "any": _read_model,
+    **dict.fromkeys(("uai", "fg", "minfer", "bif", "xmlbif", "net", "xdsl", "any"), _read_model),
     "evid": lambda path: minfer.read_evidence(path, model()),
     "mar": read_mar,
     "pr": read_pr,
@@ -343,3 +332,19 @@ def check(broken: Case, folder: Path) -> tuple[str, float]:
         with suppress(MinferError):
             answered(content, len(broken.data))
     return outcome, seconds
+
+
+def used(
+    case: Case, folder: Path, read: Callable[[Path], Any], use: Callable[[Any], Any]
+) -> tuple[str, float]:
+    """Read one case and use it; the error's class name or ``accepted``, and seconds of reading."""
+    path = folder / case.name
+    path.write_bytes(case.data)
+    start, seconds = time.process_time(), 0.0
+    try:
+        content = read(path)
+        seconds = time.process_time() - start
+        use(content)
+    except MinferError as error:
+        return type(error).__name__, seconds or time.process_time() - start
+    return "accepted", seconds
