@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import pyarrow as pa
+
 from minfer.batch import Job, run
-from minfer.batch.arrow import pa
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,6 @@ from oracle import lists
 Arrays = dict[str, NDArray]
 Parts = tuple[Arrays, dict[str, Any]]  # arrays and JSON: what a sealed file is made of
 
-# ---------------------------------------------------------------------- honest files
-
 
 def sentences() -> list[Sentence]:
     """A few words: one alone, a chain, a tree of several levels."""
@@ -164,8 +162,6 @@ def picture_bytes() -> dict[str, bytes]:
         out[kind] = file.getvalue()
     return out
 
-
-# ---------------------------------------------------------------------- mutations
 
 _NUMBERS = [-1, 0, 1, 2, 3, 7, 15, 17, 31, 33, 2**20, 2**31 - 1, 2**34, 2**62, 2**63 - 1, -(2**63)]
 _REALS = [0.0, -1.0, 1.0, np.nan, np.inf, -np.inf, 1e-300, 1e4, 6e4, 1e38, 1e308, -1e308]
@@ -401,9 +397,6 @@ def _npz(r: random.Random, folder: Path) -> bytes:
             packed.writestr(zipfile.ZipInfo(f"{name}.npy"), data)  # of 1980, and not of now
     data = file.getvalue()
     return r.choice(BYTES)(r, data) if r.random() < 0.3 else data
-
-
-# ---------------------------------------------------------------------- cases and checks
 
 
 def _use_parser(parser: Parser) -> None:

@@ -137,8 +137,6 @@ def seeds() -> list[tuple[str, str, bytes]]:
     ]
 
 
-# ---------------------------------------------------------------------- mutations
-
 WORDS = [
     b"-1", b"nan", b"inf", b"-inf", b"1e999", b"1e-999", b"-0", b"0", b"1", b"2", b"3", b"0.5",
     b"1000000000", b"99999999999999999999", b"2147483648", b"4294967296", b"9007199254740993",
@@ -259,8 +257,6 @@ def other_json(r: random.Random, value: Any) -> Any:
         return [*value[:k], other_json(r, value[k]), *value[k + 1 :]]
     return r.choice(odd)
 
-
-# ---------------------------------------------------------------------- cases and checks
 
 _SEEDS = seeds()
 

@@ -124,8 +124,6 @@ def _least(read: Callable[[Path], Any], path: Path, text: str, enough: float) ->
     return took
 
 
-# ---------------------------------------------------------------------- many things
-
 #: What was slow once, by reader: always tried.
 WORST = {
     "uai": ["/*", "/* "],

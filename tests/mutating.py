@@ -68,9 +68,6 @@ class Kind(NamedTuple):
     parts: Callable[[random.Random, bytes], bytes] | None = None
 
 
-# ---------------------------------------------------------------------- seeds
-
-
 def _fixed(data: bytes) -> Callable[[], bytes]:
     return lambda: data
 
@@ -164,9 +161,6 @@ def _plan() -> bytes:
         return (Path(folder) / PLAN).read_bytes()
 
 
-# ---------------------------------------------------------------------- reading and using
-
-
 def _finite(values: Any) -> None:
     assert np.isfinite(np.asarray(values, dtype=np.float64)).all(), "an answer is not finite"
 
@@ -224,9 +218,6 @@ def _use_grid(crf: Any) -> None:
 
 def _resume(path: Path) -> Any:
     return fit(_instances(), "pseudolikelihood", l2=0.1, tol=1e-12, max_iters=4, checkpoint=path)
-
-
-# ---------------------------------------------------------------------- parts
 
 
 def other_saved(r: random.Random, data: bytes) -> bytes:
@@ -332,8 +323,6 @@ KINDS: dict[str, Kind] = {
     "fit checkpoint": Kind("c.npz", _checkpoint, _resume, parts=other_saved),
 }
 
-
-# ---------------------------------------------------------------------- cases and checks
 
 _NUMBER = re.compile(rb"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _NUMBERS = [b"0", b"-1", b"1e308", b"1e400", b"nan", b"9223372036854775808", b"1" * 5000, b"-0.0"]

@@ -1,7 +1,8 @@
-"""Whether processes have ended, for tests that leave some behind."""
+"""Whether processes have ended, and what lies in a folder, for tests that leave both behind."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,3 +34,14 @@ def _runs(pid: int) -> bool:
     except OSError:
         return False
     return state not in "ZX"
+
+
+def everything(folder: Path) -> dict[str, bytes | str]:
+    """All that lies below a folder but its lock: contents, where links lead, and folders."""
+    found: dict[str, bytes | str] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.name != ".lock":
+            kind = "folder" if path.is_dir() else path.read_bytes() if path.is_file() else "gone"
+            link = f"-> {os.readlink(path)}" if path.is_symlink() else None
+            found[str(path.relative_to(folder))] = link or kind
+    return found

@@ -38,7 +38,7 @@ from minfer.examples import sprinkler
 from minfer.parsing import Parser, Recipe, Sentence, write_conllu
 from minfer.parsing.tiny import tiny_treebank
 from minfer.pictures import base_pictures, gaussian, read_picture, write_picture
-from processes import all_end
+from processes import all_end, everything
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -54,8 +54,7 @@ from minfer.batch import (  # noqa: E402
     status,
 )
 from minfer.batch.jobs import file_facts  # noqa: E402
-from minfer.batch.shards import cut, digest, find_inputs, read  # noqa: E402
-from minfer.batch.text import ENDS, text_range  # noqa: E402
+from minfer.batch.shards import ENDS, cut, digest, find_inputs, read, text_range  # noqa: E402
 from minfer.reduction.recipes import Compensated  # noqa: E402
 from refused import refused  # noqa: E402
 
@@ -87,9 +86,6 @@ def sentences(n: int) -> list[Sentence]:
     rng = np.random.default_rng(3)
     words = ["the", "a", "dog", "cat", "saw", "slept", "go", "über"]
     return [Sentence.from_forms(rng.choice(words, rng.integers(1, 9)).tolist()) for _ in range(n)]
-
-
-# ------------------------------------------------------------------ shards
 
 
 @given(
@@ -162,9 +158,6 @@ def test_places_are_where_the_record_is(tmp_path):
             start = data.index(b"\n\n", start - 2) + 2
         place = data[start:].split(b"\n")[int(line) - 1]
         assert place == f"# sent_id = {sentence}".encode()
-
-
-# ------------------------------------------------------------------ runs of the real jobs
 
 
 def test_parse_is_what_the_parser_says(tmp_path, model):
@@ -368,9 +361,6 @@ def test_pictures_keep_their_names(tmp_path):
         run(DenoisePictures(), files, tmp_path / "twice", workers=1)
 
 
-# ------------------------------------------------------------------ resuming
-
-
 def test_resuming_skips_what_is_done_and_refuses_what_has_changed(tmp_path):
     source, out = tmp_path / "c.conllu", tmp_path / "out"
     write_corpus(source, 200)
@@ -485,21 +475,6 @@ def test_a_shard_that_kills_its_workers_is_given_up_and_the_others_are_done(tmp_
         run(Deadly(), [tmp_path / "c.conllu"], tmp_path / "out", workers=2, shard_bytes=1000)
     state, _, _ = status(tmp_path / "out")
     assert state.done == state.shards - 1
-
-
-# ------------------------------------------------------------------ starting over
-
-
-def everything(folder: Path) -> dict[str, bytes | str]:
-    """All that lies below a folder: contents, where links lead, and folders."""
-    found: dict[str, bytes | str] = {}
-    for path in sorted(folder.rglob("*")):
-        if path.name != ".lock":
-            kind = "folder" if path.is_dir() else path.read_bytes() if path.is_file() else "gone"
-            found[str(path.relative_to(folder))] = (
-                f"-> {os.readlink(path)}" if path.is_symlink() else kind
-            )
-    return found
 
 
 class Begun(NamedTuple):
@@ -627,9 +602,10 @@ def test_fresh_refuses_before_it_deletes(begun, tmp_path, monkeypatch):
     before = everything(tmp_path)
     wrong = {
         "parse": [ParseSentences(str(tmp_path / "bad.model")), ParseSentences("missing")],
-        "run": [RunModels(str(tmp_path / "bad.model")), RunModels("missing")],
+        "run": [RunModels(str(tmp_path / "bad.model")), RunModels("missing"),
+                RunModels(str(begun.inputs[0] / "0.minfer"), query=("ran",))],
         "denoise": [DenoisePictures(labels=1), DenoisePictures(alpha=-1.0)],
-    }[begun.job.name]
+    }[begun.job.name]  # fmt: skip
     for workers in (1, 2):
         for job in wrong:
             refused(MinferError, "", begun.fresh, job=job, workers=workers)
@@ -642,18 +618,6 @@ def test_fresh_refuses_before_it_deletes(begun, tmp_path, monkeypatch):
         begun.fresh(inputs=[begun.out / begun.listed[-1]])
     monkeypatch.setitem(sys.modules, "ray", None)
     refused(RefusedError, "needs Ray", begun.fresh, engine="ray")
-    assert everything(tmp_path) == before
-
-
-def test_fresh_refuses_a_query_that_the_model_does_not_know(tmp_path):
-    write(sprinkler(), tmp_path / "s.minfer")
-    (tmp_path / "e.jsonl").write_text('{"evidence": {"rain": 1}}\n')
-    job = RunModels(str(tmp_path / "s.minfer"), solver=Exact(), query=("rain",))
-    run(job, [tmp_path / "e.jsonl"], tmp_path / "out", workers=1)
-    before = everything(tmp_path)
-    wrong = RunModels(job.model, solver=Exact(), query=("ran",))
-    with pytest.raises(MinferError, match="ran"):
-        run(wrong, [tmp_path / "e.jsonl"], tmp_path / "out", workers=1, fresh=True)
     assert everything(tmp_path) == before
 
 
@@ -677,6 +641,7 @@ def test_what_a_stopped_run_left_is_its_own_and_nothing_else(begun, tmp_path, mo
     suffix = next(out.glob("part-000000.*")).name.partition(".")[2]
     (out / f"part-000002.{suffix}").write_text("mine")  # planned, but never begun
     before = everything(out)
+    refused(RefusedError, "part-000002.* is not of this run", begun.fresh, out=out, fresh=False)
     with pytest.raises(RefusedError, match="other files, such as part-000002"):
         begun.fresh(out=out, shard_bytes=10**9)
     assert everything(out) == before
@@ -724,9 +689,6 @@ def test_a_run_writes_through_no_link(begun, tmp_path):
     assert {k: v for k, v in everything(tmp_path).items() if "out/" not in k} == {
         k: v for k, v in before.items() if "out/" not in k
     }
-
-
-# ------------------------------------------------------------------ a manifest that is none
 
 
 @pytest.mark.parametrize(
@@ -801,9 +763,6 @@ def test_a_damaged_plan_is_an_error_with_its_place_and_can_be_started_over(tmp_p
     assert run(Shout(), [source], out, workers=1, fresh=True).rows == 3
 
 
-# ------------------------------------------------------------------ a full disk
-
-
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_full_disk_says_so_and_the_run_resumes(tmp_path, workers):
     source, out = tmp_path / "c.conllu", tmp_path / "out"
@@ -860,9 +819,6 @@ def test_a_full_disk_is_no_bad_record(tmp_path, monkeypatch):
     assert not list((tmp_path / "out").glob("part-*"))
 
 
-# ------------------------------------------------------------------ names that are none
-
-
 def test_a_nul_in_a_name_is_an_error_with_a_type(tmp_path, model):
     write_corpus(tmp_path / "c.conllu", 3)
     good, bad, out = tmp_path / "c.conllu", f"{tmp_path}/a\0b", tmp_path / "out"
@@ -874,9 +830,6 @@ def test_a_nul_in_a_name_is_an_error_with_a_type(tmp_path, model):
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run(DenoisePictures(), [tmp_path / "p.jsonl"], tmp_path / "p", format="parquet", workers=1)
     assert ["NUL" in e["error"] for e in lines(tmp_path / "p", "*.errors.jsonl")] == [True, False]
-
-
-# ------------------------------------------------------------------ killed at any moment
 
 
 def shout(source: Path, out: Path, shard_bytes: int, workers: int, seconds: float, pids: str = ""):
@@ -932,9 +885,6 @@ def test_memory_does_not_grow_with_the_input(tmp_path):
     size = (tmp_path / "120000.conllu").stat().st_size
     assert size > 8 << 20
     assert (peaks[1] - peaks[0]) * 1024 < 3 << 20
-
-
-# ------------------------------------------------------------------ other engines
 
 
 @pytest.mark.slow
@@ -1007,9 +957,6 @@ def test_any_engine_that_moves_arrow_tables(tmp_path, cluster, model):
     assert [list(row["heads"] if row["heads"] is not None else []) for row in rows] == [
         heads or [] for heads in expected.column("heads").to_pylist()
     ]
-
-
-# ------------------------------------------------------------------ what is refused
 
 
 def test_refusals(tmp_path, model):

@@ -164,7 +164,7 @@ def test_numbers_of_states_beyond_32_bits_are_named(n):
         FactorGraph.empty([2, n])
 
 
-def test_evidence():
+def test_evidence_and_soft_evidence():
     graph = FactorGraph.named({"a": 2, "b": 3}, {("a", "b"): np.arange(6).reshape(2, 3) * 0.3})
     seen = graph.with_evidence({"b": 2})
     np.testing.assert_allclose(Exact()(seen)["b"], [0, 0, 1])
@@ -176,9 +176,6 @@ def test_evidence():
     refused(ContradictionError, "contradicts earlier", seen.with_evidence, {"b": 1})
     assert "1 observed" in repr(seen)
     refused(EvidenceError, "mapping", graph.with_evidence, [0, 1])
-
-
-def test_soft_evidence_is_a_unary_factor():
     graph = FactorGraph.pairwise([0.1, 0.2], [[0, 1]], [1.0])
     soft = graph.with_soft_evidence({0: [0.3, 0.9]})
     same = graph.add_tables([[0]], [np.log([0.3, 0.9])])

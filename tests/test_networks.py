@@ -21,6 +21,7 @@ from minfer.io.net import format_net, parse_net
 from minfer.io.uai import format_uai, parse_uai
 from minfer.io.xdsl import parse_xdsl
 from minfer.io.xmlbif import format_xmlbif, parse_xmlbif
+from refused import refused
 from test_cli import call
 
 PARSE = {"bif": parse_bif, "xmlbif": parse_xmlbif, "net": parse_net, "xdsl": parse_xdsl}
@@ -96,9 +97,6 @@ def same(a: FactorGraph, b: FactorGraph) -> None:
         assert np.array_equal(a.log_table(i), b.log_table(i))
 
 
-# ---------------------------------------------------------------------- reading
-
-
 def test_bif():
     g = parse_bif("m.bif", BIF)
     assert g.directed
@@ -112,6 +110,10 @@ def test_bif():
     # a table under parents lists the variable itself slowest
     wet = probabilities(g, "wet grass")
     np.testing.assert_allclose(wet, [[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]], rtol=1e-15)
+    text = b"""network x { } variable a { type discrete [3] { p, q, r }; }
+    probability ( a ) { table 0.3333333, 0.3333333, 0.3333333; }"""
+    g = parse_bif("m.bif", text)
+    np.testing.assert_allclose(probabilities(g, "a"), 1 / 3, rtol=1e-15)
 
 
 PLAIN_BIF = b"""network unknown { }
@@ -193,15 +195,6 @@ def test_read_by_suffix_or_content_and_compressed(tmp_path, suffix, data):
     assert minfer.read(tmp_path / f"m{suffix}", evidence={"rain": "yes"}).n_observed == 1
 
 
-def test_rows_are_normalised_where_files_round():
-    text = b"""network x { } variable a { type discrete [3] { p, q, r }; }
-    probability ( a ) { table 0.3333333, 0.3333333, 0.3333333; }"""
-    g = parse_bif("m.bif", text)
-    np.testing.assert_allclose(probabilities(g, "a"), 1 / 3, rtol=1e-15)
-
-
-# ---------------------------------------------------------------------- round trips
-
 # anything but line ends, zeros and the surrogates that UTF-8 cannot hold
 _names = st.text(st.characters(exclude_characters="\n\r\0", codec="utf-8"), max_size=6)
 
@@ -270,9 +263,6 @@ def test_one_format_to_another(tmp_path):
     assert b"node x_c_4_5_x" in (tmp_path / "a.net").read_bytes()
 
 
-# ---------------------------------------------------------------------- writing refused
-
-
 def test_what_the_network_formats_cannot_hold(tmp_path):
     g = parse_bif("m.bif", BIF)
     markov = FactorGraph.pairwise([0.5, 1.0], [[0, 1]], [1.0])
@@ -284,19 +274,15 @@ def test_what_the_network_formats_cannot_hold(tmp_path):
         for seen in (g.with_evidence({"rain": 1}), g.with_soft_evidence({"rain": [0.2, 0.8]})):
             with pytest.raises(RefusedError, match=r"evidence in this model.*\.minfer"):
                 minfer.write(seen, tmp_path / name)
-    with pytest.raises(FormatError, match="XDSL is only read"):
-        minfer.write(g, tmp_path / "m.xdsl")
+    refused(FormatError, "XDSL is only read", minfer.write, g, tmp_path / "m.xdsl")
     odd = FactorGraph.network({"a\nb": 2}, {"a\nb": [0.5, 0.5]})
     for format_ in (format_bif, format_net):
-        with pytest.raises(RefusedError, match="line end"):
-            format_(odd)
+        refused(RefusedError, "line end", format_, odd)
     for name in ("", " a", "a\x01"):
         with pytest.raises(RefusedError, match="XML cannot hold"):
             format_xmlbif(FactorGraph.network({name: 2}, {name: [0.5, 0.5]}))
     assert not list(tmp_path.iterdir())
 
-
-# ---------------------------------------------------------------------- bad files
 
 # what FAULTS has for every format is not repeated here
 _BAD_BIF = [
@@ -374,11 +360,9 @@ def test_entity_bombs_never_unfold():
     lines = "".join(f'<!ENTITY e{k} "{f"&e{k - 1};" * 10}">' for k in range(1, 12))
     bomb = f'<!DOCTYPE BIF [<!ENTITY e0 "lol">{lines}]><BIF><NETWORK>&e11;</NETWORK></BIF>'
     for parse in (parse_xmlbif, parse_xdsl):
-        with pytest.raises(FormatError, match="line 1, column 28: entities are not read"):
-            parse("m", bomb.encode())
+        refused(FormatError, "line 1, column 28: entities are not read", parse, "m", bomb.encode())
     deep = b"<BIF>" * 5000 + b"</BIF>" * 5000
-    with pytest.raises(FormatError, match="inside one another"):
-        parse_xmlbif("m", deep)
+    refused(FormatError, "inside one another", parse_xmlbif, "m", deep)
 
 
 _BAD_XDSL = [
@@ -403,28 +387,22 @@ GENIE = """<?xml version="1.0" encoding="ISO-8859-1"?>
 <smile version="1.0" id="Network1" numsamples="10000" discsamples="10000">
 	<nodes>
 		<cpt id="Fuel" diagtype="observation" ranked="true" mandatory="true">
-			<state id="Empty" fault="true" />
-			<state id="Full" default="true" />
+			<state id="Empty" fault="true" /><state id="Full" default="true" />
 			<probabilities>0.05 0.95</probabilities>
 			<property id="Quelle">Prüfbericht Müller</property>
 		</cpt>
 		<cpt id="Battery">
-			<state id="Flat" />
-			<state id="Weak" />
-			<state id="Good" />
+			<state id="Flat" /><state id="Weak" /><state id="Good" />
 			<probabilities>0.1 0.2 0.7</probabilities>
 		</cpt>
 		<noisymax id="Trouble">
-			<state id="Severe" />
-			<state id="Slight" />
-			<state id="None" />
+			<state id="Severe" /><state id="Slight" /><state id="None" />
 			<parents>Fuel Battery</parents>
 			<strengths>1 0 0 1 2</strengths>
 			<parameters>0.9 0.1 0 0 0 1 0.7 0.2 0.1 0.1 0.5 0.4 0 0 1 0.01 0.04 0.95</parameters>
 		</noisymax>
 		<deterministic id="Starts">
-			<state id="No" />
-			<state id="Yes" />
+			<state id="No" /><state id="Yes" />
 			<parents>Trouble Fuel</parents>
 			<resultingstates>No No No Yes No Yes</resultingstates>
 		</deterministic>
@@ -505,14 +483,12 @@ def test_bad_files(kind, old, new, message):
 )  # fmt: skip
 def test_what_else_genie_saves_is_refused_by_name(node, words):
     text = GENIE.replace("\t</nodes>", f"{node}\n\t</nodes>")
-    with pytest.raises(FormatError, match=rf"m.xdsl: line 31, column 1, <\w+>: {words}"):
+    with pytest.raises(FormatError, match=rf"m.xdsl: line 25, column 1, <\w+>: {words}"):
         parse_xdsl("m.xdsl", text.encode("latin-1"))
     dynamic = GENIE.replace("\t<cases>", '\t<dynamic numslices="5"></dynamic><cases>')
-    with pytest.raises(FormatError, match=r"line 33.*a part of a dynamic network"):
+    with pytest.raises(FormatError, match=r"line 27.*a part of a dynamic network"):
         parse_xdsl("m.xdsl", dynamic.encode("latin-1"))
 
-
-# ---------------------------------------------------------------------- the same faults everywhere
 
 Node = tuple[str, list[str], list[str], str]  # name, states, parents, numbers
 
@@ -520,9 +496,8 @@ Node = tuple[str, list[str], list[str], str]  # name, states, parents, numbers
 def as_bif(nodes: list[Node]) -> str:
     text = "network x { }\n"
     for name, states, _, _ in nodes:
-        text += (
-            f"variable {name} {{ type discrete [ {len(states)} ] {{ {', '.join(states)} }}; }}\n"
-        )
+        said = f"[ {len(states)} ] {{ {', '.join(states)} }}"
+        text += f"variable {name} {{ type discrete {said}; }}\n"
     for name, _, own, numbers in nodes:
         given = f" | {', '.join(own)}" if own else ""
         text += f"probability ( {name}{given} ) {{ table {numbers.replace(' ', ', ')}; }}\n"
@@ -532,9 +507,8 @@ def as_bif(nodes: list[Node]) -> str:
 def as_net(nodes: list[Node]) -> str:
     text = "net { }\n"
     for name, states, _, _ in nodes:
-        text += (
-            f"node {name} {{ states = ({' '.join(f'{chr(34)}{s}{chr(34)}' for s in states)}); }}\n"
-        )
+        listed = " ".join(f'"{s}"' for s in states)
+        text += f"node {name} {{ states = ({listed}); }}\n"
     for name, _, own, numbers in nodes:
         given = f" | {' '.join(own)}" if own else ""
         text += f"potential ({name}{given}) {{ data = ({numbers}); }}\n"
@@ -603,21 +577,17 @@ def test_truncated_files_name_the_place_or_say_that_they_end(kind):
     first = text.index("\n") + 1  # which is a network
     for end in range(first if "x" in kind else 1, len(text) - 1):
         if kind in ("bif", "net") and text[:end].rstrip()[-1] != "}":  # which may end a file
-            with pytest.raises(FormatError, match="ends"):
-                PARSE[kind]("m", text[:end].encode())
+            refused(FormatError, "ends", PARSE[kind], "m", text[:end].encode())
         if end > first:
-            with pytest.raises(FormatError, match=r"m: line \d+"):
-                PARSE[kind]("m", text[:end].encode())
+            refused(FormatError, r"m: line \d+", PARSE[kind], "m", text[:end].encode())
 
 
 def test_texts_that_are_none():
     for parse in (parse_bif, parse_net):
-        with pytest.raises(FormatError, match="line 1: the file is empty"):
-            parse("m", b" \n")
+        refused(FormatError, "line 1: the file is empty", parse, "m", b" \n")
         with pytest.raises(FormatError, match="line 2, column 3: the text is not UTF-8"):
             parse("m", "network\n é".encode() + b"\xe9 { }")
-        with pytest.raises(FormatError, match="this is not text"):
-            parse("m", b"network\0")
+        refused(FormatError, "this is not text", parse, "m", b"network\0")
 
 
 def test_sizes_are_compared_with_the_file_before_memory_is_asked_for():
@@ -637,8 +607,6 @@ def test_sizes_are_compared_with_the_file_before_memory_is_asked_for():
     with pytest.raises(FormatError, match="58 parents"):
         parse_bif("m", ("network x { }\n" + nodes + first + many).encode())
 
-
-# ---------------------------------------------------------------------- UAI
 
 BAYES = b"""BAYES
 2 2 3 2
@@ -684,9 +652,6 @@ def test_uai_comments(tmp_path):
         parse_uai("m", told.replace(b"3 2 #", b"3 x  #").replace(b"2 2 3 x", b"2 2  3  x"))
     with pytest.raises(FormatError, match=r"line 2, column 1.*never closed"):
         parse_uai("m", told.replace(b"*/", b""))
-
-
-# ---------------------------------------------------------------------- against other programs
 
 
 def _bundled() -> Path | None:

@@ -16,6 +16,7 @@ from minfer.basics.parallel import cores, ordered_map
 from minfer.errors import MinferError, RefusedError, SettingsError, WorkerError
 from parallel_jobs import broken_setup, counted, state, work
 from processes import all_end, looks_at_processes
+from refused import refused
 
 
 @pytest.mark.drawn
@@ -50,8 +51,7 @@ def test_order_state_and_a_stream_of_any_length(workers):
 def test_errors_come_in_their_turn(workers):
     results = ordered_map(work, [1, 2, "refuse", 3], workers)
     assert [next(results), next(results)] == [1, 4]
-    with pytest.raises(RefusedError, match="too large"):
-        next(results)
+    refused(RefusedError, "too large", next, results)
 
     def broken_stream():
         yield from (1, 2)
@@ -59,8 +59,7 @@ def test_errors_come_in_their_turn(workers):
 
     results = ordered_map(work, broken_stream(), workers)
     assert [next(results), next(results)] == [1, 4]
-    with pytest.raises(OSError, match="gone"):
-        next(results)
+    refused(OSError, "gone", next, results)
     with pytest.raises(SettingsError, match="no such model"):
         list(ordered_map(counted, [1, 2], workers, setup=broken_setup))
     assert list(ordered_map(work, [], workers)) == []
@@ -68,13 +67,11 @@ def test_errors_come_in_their_turn(workers):
 
 def test_a_worker_that_dies_and_an_error_that_does_not_pickle():
     results = ordered_map(work, [1, "die", 2], 2)
-    with pytest.raises(WorkerError, match=r"killed by signal SIGKILL .*item 2"):
-        list(results)
+    refused(WorkerError, r"killed by signal SIGKILL .*item 2", list, results)
     with pytest.raises(MinferError, match="OddError in a worker process: two words") as caught:
         list(ordered_map(work, ["odd"], 2))
     assert "in work" in caught.value.__notes__[0]
-    with pytest.raises(SettingsError, match="at least 1"):
-        ordered_map(work, [], 0)
+    refused(SettingsError, "at least 1", ordered_map, work, [], 0)
     assert cores() >= 1
 
 

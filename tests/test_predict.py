@@ -21,18 +21,15 @@ from draws import draws
 from minfer import EvidenceError, FactorGraph, FormatError, Predictor, SettingsError, predict
 from minfer.batch import PredictRows, run
 from minfer.prediction import files
-from minfer.prediction.answers import IMPOSSIBLE
+from minfer.prediction.files import IMPOSSIBLE
 from minfer.solvers import row_plans as engine
 from minfer.solvers.plans import Network, plan_for
 from oracle import models
 from oracle import truth as naive
-from refused import all_refused
+from refused import all_refused, refused
 from test_cli import call
 
 QUICK = {"deadline": None, "suppress_health_check": list(HealthCheck)}
-
-
-# ---------------------------------------------------------------------- against enumeration
 
 
 class Case(NamedTuple):
@@ -169,9 +166,6 @@ def test_contradictions_away_from_the_target_are_found() -> None:
     assert found["problem"].tolist() == [IMPOSSIBLE, None]
     assert found["log P(e)"][0] == -math.inf
     assert found["a"].tolist() == [-1, 1]
-
-
-# ---------------------------------------------------------------------- tables
 
 
 @pytest.fixture
@@ -334,9 +328,6 @@ def test_answers_do_not_depend_on_threads() -> None:
         np.testing.assert_array_equal(whole[name], threads[name])
 
 
-# ---------------------------------------------------------------------- files
-
-
 def write_cases(path: Path, n: int) -> None:
     rng = np.random.default_rng(0)
     lines = [f"{k},{rng.choice(['wet', 'damp', 'dry', ''])},{rng.choice(['1', '2', ''])}\n"
@@ -405,8 +396,7 @@ def test_faults_of_files_have_a_place(sprinkler: FactorGraph, tmp_path: Path) ->
         (b"wet,wet\nwet,wet\n", FormatError, "two columns"),
     ):
         cases.write_bytes(data)
-        with pytest.raises(error, match=words):
-            predict(sprinkler, cases, "rain", out=out)
+        refused(error, words, predict, sprinkler, cases, "rain", out=out)
     all_refused(
         (lambda: predict(sprinkler, tmp_path / "no.csv", "rain", out=out), FormatError, "cannot"),
         (lambda: predict(sprinkler, cases, "rain", out=cases), SettingsError, "overwritten"),
@@ -437,10 +427,9 @@ def test_a_row_of_too_few_cells_has_its_line(
             predict(sprinkler, cases, "rain")
 
 
-# ---------------------------------------------------------------------- the command
-
-
-def test_the_command_answers_a_file(sprinkler: FactorGraph, tmp_path: Path) -> None:
+def test_the_command_answers_a_file_or_says_what_is_wrong(
+    sprinkler: FactorGraph, tmp_path: Path
+) -> None:
     minfer.write(sprinkler, tmp_path / "net.minfer")
     write_cases(tmp_path / "cases.csv", 50)
     model, cases, out = tmp_path / "net.minfer", tmp_path / "cases.csv", tmp_path / "out.csv"
@@ -455,12 +444,8 @@ def test_the_command_answers_a_file(sprinkler: FactorGraph, tmp_path: Path) -> N
     first, *rest = shown.stdout.splitlines()[:51]
     assert first.replace('"', "") == "case,rain,P(rain),log P(e),problem"
     assert len(rest) == 50
-
-
-def test_the_command_says_what_is_wrong(sprinkler: FactorGraph, tmp_path: Path) -> None:
-    minfer.write(sprinkler, tmp_path / "net.minfer")
-    (tmp_path / "cases.csv").write_text("wet\nwet\nweet\n")
-    model, cases, out = tmp_path / "net.minfer", tmp_path / "cases.csv", tmp_path / "out.csv"
+    cases.write_text("wet\nwet\nweet\n")
+    out.unlink()
     wrong = call("predict", model, cases, "-o", out, "-t", "rain")
     assert wrong.exit_code == 3
     assert not out.exists()
@@ -469,9 +454,6 @@ def test_the_command_says_what_is_wrong(sprinkler: FactorGraph, tmp_path: Path) 
     marked = call("predict", model, cases, "-o", out, "-t", "rain", "--unknown", "mark")
     assert marked.exit_code == 0, marked.stderr
     assert "did you mean" in read_back(out)[1]["problem"]
-
-
-# ---------------------------------------------------------------------- batches
 
 
 @pytest.mark.parametrize("end", ["csv", "csv.gz", "parquet", "jsonl"])
@@ -564,7 +546,7 @@ def test_nothing_known_has_probability_one(sprinkler: FactorGraph) -> None:
         assert not (found["log P(e)"] > 0.0).any()
 
 
-def test_files_without_rows_have_columns(
+def test_csv_without_rows_with_blank_lines_and_plain_where_it_can_be(
     with_arrow: bool, sprinkler: FactorGraph, tmp_path: Path
 ) -> None:
     (tmp_path / "in.csv").write_text("case,wet\n")
@@ -582,11 +564,6 @@ def test_files_without_rows_have_columns(
         table = pq.read_table(out)
         assert (table.column_names, table.num_rows) == (wanted, 0)
         assert str(table.schema.field("P(rain)").type) == "double"
-
-
-def test_blank_lines_are_rows_of_one_column_and_nothing_elsewhere(
-    with_arrow: bool, sprinkler: FactorGraph, tmp_path: Path
-) -> None:
     (tmp_path / "one.csv").write_text("wet\nwet\n\ndry\n")
     found = predict(sprinkler, tmp_path / "one.csv", "rain")
     p = found["P(rain=yes)"]
@@ -596,11 +573,6 @@ def test_blank_lines_are_rows_of_one_column_and_nothing_elsewhere(
     out = tmp_path / "out.csv"
     said = predict(sprinkler, tmp_path / "two.csv", "rain", out=out, chunk_rows=1, keep=["case"])
     assert said.rows == 3
-
-
-def test_csv_is_plain_where_it_can_be(
-    with_arrow: bool, sprinkler: FactorGraph, tmp_path: Path
-) -> None:
     (tmp_path / "in.csv").write_text("case,wet\na,wet\nb,soaked\n")
     out = tmp_path / "out.csv"
     predict(sprinkler, tmp_path / "in.csv", "rain", out=out, keep=["case"], on_unknown="mark",

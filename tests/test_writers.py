@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,7 +16,6 @@ import minfer
 from draws import few
 from minfer import RefusedError, SettingsError
 from minfer.batch import RunModels, run
-from minfer.batch.manifest import Manifest
 from minfer.batch.rules import infer_rules
 from minfer.errors import MinferError
 from minfer.io.owned import BOOK, Owned
@@ -26,11 +24,11 @@ from minfer.parsing.stream import parse_file
 from minfer.parsing.training import train_file
 from minfer_experiments.pages import Made
 from minfer_experiments.results import Results
+from processes import everything
+from refused import refused
 from sources import parsed
 
 PACKAGE = Path(minfer.__file__).parent
-
-# ------------------------------------------------------------------ who removes and replaces at all
 
 #: The home of removing and replacing files.
 HOME = {
@@ -142,25 +140,9 @@ def test_the_list_sees(code):
         assert not list(writers(ast.parse(other)))
 
 
-# ---------------------------------------------------------------------- what lies there stays
-
-
-def everything(folder: Path) -> dict[str, Any]:
-    """All that lies below a folder: contents of files, and where links lead."""
-    return {
-        str(path.relative_to(folder)): os.readlink(path)
-        if path.is_symlink()
-        else path.is_dir() or path.read_bytes()
-        for path in folder.rglob("*")
-    }
-
-
 def stays(before: dict[str, Any], folder: Path) -> None:
     after = everything(folder)
     assert {name: after.get(name) for name in before} == before
-
-
-# ---------------------------------------------------------------------- rules in a folder
 
 
 @pytest.fixture
@@ -228,12 +210,10 @@ def test_our_own_models_are_replaced_and_removed(infer, tmp_path):
     edited = tmp_path / "models" / "000001.minfer"
     edited.write_text("mine by now")
     shutil.rmtree(tmp_path / "answers")
-    with pytest.raises(RefusedError, match="000001"):
-        infer(tmp_path, n=6, parts=2)
+    refused(RefusedError, "000001", infer, tmp_path, n=6, parts=2)
     assert edited.read_text() == "mine by now"
     infer_one = everything(tmp_path)
-    with pytest.raises(RefusedError):
-        infer(tmp_path, n=6, parts=3)
+    refused(RefusedError, "", infer, tmp_path, n=6, parts=3)
     stays({k: v for k, v in infer_one.items() if k.endswith("000001.minfer")}, tmp_path)
 
 
@@ -244,8 +224,7 @@ def test_a_file_that_was_noted_and_never_written_is_the_users(tmp_path):
     (tmp_path / "a" / "x").write_text("mine")
     own = Owned(tmp_path)
     for act in (lambda: own.write("a/x", b"two"), lambda: own.check("a/x")):
-        with pytest.raises(RefusedError, match="move it away"):
-            act()
+        refused(RefusedError, "move it away", act)
     own.keep_only("a", [])
     assert (tmp_path / "a" / "x").read_text() == "mine"
 
@@ -258,8 +237,7 @@ def test_a_book_that_was_cut_off(tmp_path):
         (tmp_path / BOOK).write_bytes(whole[:size])
         own = Owned(tmp_path)
         if size < len(whole):
-            with pytest.raises(RefusedError):
-                own.write("x", b"two")
+            refused(RefusedError, "", own.write, "x", b"two")
         assert (tmp_path / "x").read_bytes() == b"one"
         own.write("y", b"three")  # and it goes on
         Owned(tmp_path).write("y", b"four")
@@ -274,12 +252,8 @@ def test_a_crafted_book_names_nothing_outside(tmp_path, name):
     with open(folder / BOOK, "a") as book:
         sha = "0cd2b2ad9c54a1ad5c0e23d97e5b0a5e1b2e9ce8a9d4dc4cf3f0d1e0bdd3c3b0"
         book.write(json.dumps({"name": name, "sha256": sha}) + "\n")
-    with pytest.raises(RefusedError):
-        Owned(folder).keep_only("a", [])
+    refused(RefusedError, "", lambda: Owned(folder).keep_only("a", []))
     assert (tmp_path / "x").read_text() == "mine"
-
-
-# ---------------------------------------------------------------------- training
 
 
 @pytest.fixture(scope="module")
@@ -311,8 +285,7 @@ def test_training_does_not_remove_its_input(treebank, tmp_path, how, fresh):
         shutil.copy(treebank, source)
         (place.symlink_to if how == "a link to it" else place.hardlink_to)(source)
     before = everything(tmp_path)
-    with pytest.raises(SettingsError, match="input"):
-        train(source, tmp_path / "X", dev=dev, fresh=fresh)
+    refused(SettingsError, "input", train, source, tmp_path / "X", dev=dev, fresh=fresh)
     assert everything(tmp_path) == before
 
 
@@ -335,8 +308,7 @@ def test_training_removes_only_checkpoints(treebank, tmp_path, what):
         place.mkdir()
     before = everything(tmp_path)
     for fresh in (True, False):
-        with pytest.raises(MinferError):
-            train(treebank, tmp_path / "X", fresh=fresh)
+        refused(MinferError, "", train, treebank, tmp_path / "X", fresh=fresh)
         assert everything(tmp_path) == before
 
 
@@ -347,12 +319,10 @@ def test_a_damaged_checkpoint_of_ours_goes_with_fresh(treebank, tmp_path):
         if progress.stage == "pairs":
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        train(treebank, tmp_path / "X", report=stop)
+    refused(KeyboardInterrupt, "", train, treebank, tmp_path / "X", report=stop)
     assert place.exists()
     place.write_bytes(place.read_bytes()[:-100])
-    with pytest.raises(MinferError, match="fresh"):
-        train(treebank, tmp_path / "X")
+    refused(MinferError, "fresh", train, treebank, tmp_path / "X")
     train(treebank, tmp_path / "X", fresh=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["X"]
 
@@ -369,12 +339,8 @@ def test_an_output_is_not_an_input(treebank, tmp_path):
         lambda: parse_file(tmp_path / "X", source, tmp_path / "link"),
         lambda: parse_file(tmp_path / "X", source, tmp_path / "X"),
     ):
-        with pytest.raises(SettingsError, match="input"):
-            call()
+        refused(SettingsError, "input", call)
     assert everything(tmp_path) == before
-
-
-# ---------------------------------------------------------------------- experiments and batches
 
 
 def test_the_papers_files_replace_only_their_own(tmp_path):
@@ -384,8 +350,7 @@ def test_the_papers_files_replace_only_their_own(tmp_path):
         )
 
     (tmp_path / "fig1.md").write_text("my notes")
-    with pytest.raises(RefusedError, match=r"fig1\.md"):
-        list(made("one").write(str(tmp_path / "fig1")))
+    refused(RefusedError, r"fig1\.md", lambda: list(made("one").write(str(tmp_path / "fig1"))))
     assert (tmp_path / "fig1.md").read_text() == "my notes"
     (tmp_path / "fig1.md").unlink()
     for text in ("one", "two"):
@@ -410,8 +375,7 @@ def test_a_batch_takes_no_file_for_half_of_its_own(tmp_path, name):
     out = tmp_path / "out"
     out.mkdir()
     (out / name).write_text("mine")
-    with pytest.raises(RefusedError, match="other files"):
-        run(RunModels(), [tmp_path / "m.minfer"], out, workers=1)
+    refused(RefusedError, "other files", run, RunModels(), [tmp_path / "m.minfer"], out, workers=1)
     assert (out / name).read_text() == "mine"
 
 
@@ -425,33 +389,3 @@ def test_a_batch_that_was_killed_while_it_wrote_its_plan_goes_on(tmp_path):
         (out / ".minfer-0123456789abcdef.tmp").write_text(text)
         assert run(RunModels(), [tmp_path / "m.minfer"], out, workers=1).done == 1
         assert not list(out.glob("*.tmp"))
-
-
-def test_a_batch_that_goes_on_overwrites_no_file_of_others(tmp_path, monkeypatch):
-    """Planned, but never begun: a file of such a name is not the run's."""
-    pytest.importorskip("pyarrow")
-
-    models = [tmp_path / f"m{k}.minfer" for k in range(3)]
-    for k, path in enumerate(models):
-        minfer.write(minfer.FactorGraph.pairwise([0.5 + k], [], []), path)
-    out = tmp_path / "out"
-    add = Manifest.add
-
-    def killed(self: Any, line: Any) -> None:
-        if line["shard"] == 1:
-            raise KeyboardInterrupt
-        add(self, line)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Manifest, "add", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run(RunModels(), models, out, workers=1, shard_bytes=1)
-    mine = out / "part-000002.parquet"
-    for plant in (lambda: mine.write_text("mine"), lambda: mine.symlink_to(models[0])):
-        plant()
-        before = everything(tmp_path)
-        with pytest.raises(RefusedError, match="part-000002"):
-            run(RunModels(), models, out, workers=1, shard_bytes=1)
-        assert everything(tmp_path) == before
-        mine.unlink()
-    assert run(RunModels(), models, out, workers=1, shard_bytes=1).done == 3

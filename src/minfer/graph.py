@@ -37,7 +37,7 @@ from minfer.basics.notebook import card
 from minfer.basics.words import counted
 from minfer.errors import ContradictionError, ModelError, visible
 from minfer.factors.features import feature_group
-from minfer.factors.group import MAX_LOG, FactorGroup, connected, read_only
+from minfer.factors.group import MAX_LOG, FactorGroup, Floats, Ints, connected, read_only
 from minfer.model.build import Growing
 from minfer.model.directed import with_network, with_probabilities
 from minfer.model.evidence import Evidence, log_field, numbered, soft_evidence
@@ -61,8 +61,8 @@ class Component(NamedTuple):
     """A connected component: its own graph, and what its variables and factors were called."""
 
     graph: FactorGraph
-    variables: NDArray[np.int64]
-    factors: NDArray[np.int64]
+    variables: Ints
+    factors: Ints
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,8 +80,8 @@ class FactorGraph(Growing):
     _n_states: NDArray[np.int32]
     groups: tuple[FactorGroup, ...] = ()
     names: tuple[str, ...] | None = None
-    _field: NDArray[np.float64] | None = None
-    _origin: NDArray[np.int64] | None = None
+    _field: Floats | None = None
+    _origin: Ints | None = None
     lineage: str = field(default_factory=new_lineage)
     #: Names of the variables' states, or None.
     _states: StateNames | None = None
@@ -94,8 +94,6 @@ class FactorGraph(Growing):
                 "a FactorGraph is made by FactorGraph.from_tables(n_states, scopes, log_tables), "
                 "named, pairwise, grid or empty"
             )
-
-    # ------------------------------------------------------------------ building
 
     @classmethod
     def empty(
@@ -135,23 +133,10 @@ class FactorGraph(Growing):
         log_odds = real_numbers(log_odds, "log_odds")
         if log_odds.ndim != 1:
             raise ModelError(f"log_odds must have shape (V,), not {log_odds.shape}")
-        return cls._pairwise(log_odds, edge_array(edges), weights, feature, names)
-
-    @classmethod
-    def _pairwise(
-        cls,
-        log_odds: ArrayLike,
-        edges: NDArray[np.int32],
-        weights: ArrayLike,
-        feature: str | ArrayLike,
-        names: Sequence[str] | None = None,
-    ) -> FactorGraph:
-        """As ``pairwise``; the graph keeps ``edges`` itself."""
-        log_odds = np.asarray(log_odds, dtype=np.float64).ravel()
         graph = cls.empty(np.full(log_odds.size, 2, np.int32), names)
         unary = np.arange(log_odds.size, dtype=np.int32)[:, None]
         single = feature_group(graph, 0, unary, log_odds, [False, True])
-        pairs = feature_group(graph, log_odds.size, edges, weights, feature)
+        pairs = feature_group(graph, log_odds.size, edge_array(edges), weights, feature)
         return graph._append(single, pairs)
 
     @classmethod
@@ -170,7 +155,7 @@ class FactorGraph(Growing):
         log_odds = real_numbers(log_odds, "grid: log_odds")
         if log_odds.ndim != 2:
             raise ModelError(f"grid: log_odds must have shape (H, W), not {log_odds.shape}")
-        return cls._pairwise(log_odds, grid_edges(*log_odds.shape), coupling, feature)
+        return cls.pairwise(log_odds.ravel(), grid_edges(*log_odds.shape), coupling, feature)
 
     @classmethod
     def from_tables(
@@ -243,9 +228,7 @@ class FactorGraph(Growing):
 
     @classmethod
     def network(
-        cls,
-        states: Mapping[str, int | Sequence[str]],
-        tables: Mapping[str, Any],
+        cls, states: Mapping[str, int | Sequence[str]], tables: Mapping[str, Any]
     ) -> FactorGraph:
         """A Bayesian network, in probabilities.
 
@@ -272,27 +255,23 @@ class FactorGraph(Growing):
 
     @classmethod
     def _declared(cls, states: Any, who: str) -> FactorGraph:
-        """Variables by name, with names for their states, or how many there are."""
         sizes, names = declared_states(states, who)
         return cls.empty(sizes, list(states)).with_state_names(names)
 
-    # ------------------------------------------------------------------ looking
-
     @property
-    def field(self) -> NDArray[np.float64]:
+    def field(self) -> Floats:
         """Evidence and corrections: log-weights of every state, shape (sum of states,)."""
         if self._field is None:
             return read_only(np.broadcast_to(0.0, (int(self._offsets[-1]),)))
         return read_only(self._field)
 
     @property
-    def origin(self) -> NDArray[np.int64]:
+    def origin(self) -> Ints:
         """Each factor's number in the model this graph was kept from, shape (F,)."""
         return np.arange(self.n_factors) if self._origin is None else read_only(self._origin)
 
     @cached_property
-    def _where(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Group and row of every factor."""
+    def _where(self) -> tuple[NDArray[np.int32], Ints]:
         group = np.empty(self.n_factors, dtype=np.int32)
         row = np.empty(self.n_factors, dtype=np.int64)
         for k, g in enumerate(self.groups):
@@ -301,7 +280,7 @@ class FactorGraph(Growing):
         return group, row
 
     @cached_property
-    def arity(self) -> NDArray[np.int64]:
+    def arity(self) -> Ints:
         """Number of variables of each factor, shape (F,)."""
         out = np.empty(self.n_factors, dtype=np.int64)
         for g in self.groups:
@@ -318,7 +297,7 @@ class FactorGraph(Growing):
         group, row = self._locate(factor)
         return read_only(group._scope[row])
 
-    def scopes(self, factors: NDArray[np.int64]) -> NDArray[np.int32]:
+    def scopes(self, factors: Ints) -> NDArray[np.int32]:
         """The variables of several factors of one arity, shape (n, A)."""
         for g in self.groups:
             if factors is g._ids:
@@ -338,7 +317,7 @@ class FactorGraph(Growing):
             out[here] = self.groups[k]._scope[row[factors[here]]]
         return out
 
-    def log_table(self, factor: int) -> NDArray[np.float64]:
+    def log_table(self, factor: int) -> Floats:
         """One factor as a dense log-table of shape (S_1, ..., S_A)."""
         group, row = self._locate(factor)
         if not group.has_tables:
@@ -435,7 +414,7 @@ class FactorGraph(Growing):
             return False
         return bool((np.sort(self._child) == np.arange(self.n_variables)).all())
 
-    def log_score(self, assignments: ArrayLike) -> NDArray[np.float64]:
+    def log_score(self, assignments: ArrayLike) -> Floats:
         """log of the unnormalised probability of whole assignments.
 
         Parameters
@@ -463,8 +442,6 @@ class FactorGraph(Growing):
             total += g.log_score(x)
         return total[0] if single else total
 
-    # ------------------------------------------------------------------ new graphs from old
-
     def _regrouped(self, groups: tuple[FactorGroup, ...], child: NDArray | None) -> FactorGraph:
         """The same variables with other factors: a new lineage, as numbers mean something new."""
         return FactorGraph(
@@ -486,9 +463,7 @@ class FactorGraph(Growing):
         self, hard: Mapping[int, int], soft: Mapping[int, NDArray] | None = None
     ) -> FactorGraph:
         """The model with states and likelihoods of variables, all by number."""
-        if not hard:
-            return self.tilt(log_field(self, None, soft)) if soft else self
-        values = self.field.copy()
+        graph, values = self, self.field.copy() if hard else self.field
         for v, state in hard.items():
             lo, hi = self._offsets[v], self._offsets[v + 1]
             seen = values[lo + state]
@@ -500,7 +475,8 @@ class FactorGraph(Growing):
                 )
             values[lo:hi] = -np.inf
             values[lo + state] = seen
-        graph = self._renumbered(_field=values)
+        if hard:
+            graph = self._renumbered(_field=values)
         return graph.tilt(log_field(self, None, soft)) if soft else graph
 
     def tilt(self, delta: ArrayLike) -> FactorGraph:
@@ -513,7 +489,7 @@ class FactorGraph(Growing):
         return self._renumbered(_field=delta if self._field is None else self._field + delta)
 
     @cached_property
-    def weight_offsets(self) -> NDArray[np.int64]:
+    def weight_offsets(self) -> Ints:
         """Where each factor's numbers begin in :attr:`weights`, shape (F+1,)."""
         each = np.zeros(self.n_factors + 1, dtype=np.int64)
         for g in self.groups:
@@ -521,7 +497,7 @@ class FactorGraph(Growing):
         return np.cumsum(each)
 
     @property
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Floats:
         """The numbers of all factors, one factor after the other, shape (n_weights,).
 
         A feature has one, its weight; a table its cells, the last variable fastest; a logical
@@ -559,7 +535,7 @@ class FactorGraph(Growing):
         places = self._weight_places(group)
         out[places] = values.ravel() if isinstance(places, slice) else values
 
-    def _weight_places(self, group: FactorGroup) -> slice | NDArray[np.int64]:
+    def _weight_places(self, group: FactorGroup) -> slice | Ints:
         span, at = group._span, self.weight_offsets
         if isinstance(span, slice):
             return slice(int(at[span.start]), int(at[span.stop]))
@@ -638,7 +614,9 @@ class FactorGraph(Growing):
                     raise ModelError("split: the variables of a factor have different labels")
         variables, var_ptr, rank = _grouped(labels, n)
         factors, fac_ptr, factor_number = _grouped(of_factor, n)
-        number = rank.astype(np.int32)
+        number, child = rank.astype(np.int32), self._child
+        if child is not None:  # under the variables' new numbers
+            child = np.where(child >= 0, number[child], -1).astype(np.int32)
         groups: list[list[FactorGroup]] = [[] for _ in range(n)]
         for g in self.groups:
             rows, ptr, _ = _grouped(of_factor[g._ids], n)
@@ -660,21 +638,10 @@ class FactorGraph(Growing):
                 self._n_states[which], tuple(groups[c]), names, log_field, origin,
                 f"{self.lineage}/{new_lineage()}",
                 _states=self._states and tuple(self._states[v] for v in which),
-                _child=self._children_of(mine, number),
+                _child=None if child is None else child[mine],
             )  # fmt: skip
             out.append(Component(graph, which, mine))
         return out
-
-    def _children_of(
-        self, factors: NDArray[np.int64], number: NDArray[np.int32]
-    ) -> NDArray[np.int32] | None:
-        """Children of some factors under the variables' new numbers."""
-        if self._child is None:
-            return None
-        child = self._child[factors]
-        return np.where(child >= 0, number[child], -1).astype(np.int32)
-
-    # ------------------------------------------------------------------ checking
 
     def validate(self) -> FactorGraph:
         """Check everything again (constructors already do) and return the graph itself."""
@@ -707,17 +674,11 @@ class FactorGraph(Growing):
                 raise ModelError("the field has a NaN or plus infinity")
         return self
 
-    # ------------------------------------------------------------------ showing
-
     def _counts(self) -> dict[str, int]:
         counts: dict[str, int] = {}
         for g in self.groups:
-            if g.form == "table":
-                word = {0: "constant", 1: "unary", 2: "pairwise"}.get(
-                    g.arity, f"of arity {g.arity}"
-                )
-            else:
-                word = g.kind
+            words = {0: "constant", 1: "unary", 2: "pairwise"}
+            word = words.get(g.arity, f"of arity {g.arity}") if g.form == "table" else g.kind
             counts[word] = counts.get(word, 0) + len(g)
         return counts
 
@@ -749,9 +710,7 @@ class FactorGraph(Growing):
         return {k: v for k, v in self.__dict__.items() if k not in _CACHED}
 
 
-def _grouped(
-    labels: NDArray[np.int64], n: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _grouped(labels: Ints, n: int) -> tuple[Ints, Ints, Ints]:
     """Places by label: the places, where each label's begin (n+1,), and each place's rank there."""
     order = np.argsort(labels, kind="stable")
     ptr = np.searchsorted(labels[order], np.arange(n + 1))

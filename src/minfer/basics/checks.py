@@ -30,8 +30,6 @@ MAX_STATES = 2**31 - 1  # of one variable
 
 NEAR_ONE = 1e-3  # sums of probabilities that were rounded to a few digits
 
-# ---------------------------------------------------------------------- settings
-
 
 def check_whole(name: str, value: object, least: int = 0, most: float = math.inf) -> None:
     """A count: an integer, no bool, within limits."""
@@ -64,22 +62,13 @@ def check_number(
                 return
         elif fits and least <= value <= most and above < value < below:
             return
-    if not what:
-        what = _range_in_words(least, most, below, above)
+    if not what and math.inf > most and least > -math.inf:
+        what = f"{least:g} to {most:g}"
+    elif not what:  # such as "above 0", or "0 or more and below 1"
+        limits = (f"{least:g} or more", f"above {above:g}", f"{most:g} or less", f"below {below:g}")
+        said = [text for text, x in zip(limits, (least, above, most, below)) if abs(x) < math.inf]
+        what = " and ".join(said) or "a finite number"
     raise SettingsError(f"{name} must be {what}, not {told(value)}")
-
-
-def _range_in_words(least: float, most: float, below: float, above: float) -> str:
-    """Such as "0 to 1", "above 0", "0 or more and below 1"; infinite limits are none."""
-    if math.inf > most and least > -math.inf:
-        return f"{least:g} to {most:g}"
-    words = [
-        *([f"{least:g} or more"] if least > -math.inf else []),
-        *([f"above {above:g}"] if above > -math.inf else []),
-        *([f"{most:g} or less"] if most < math.inf else []),
-        *([f"below {below:g}"] if below < math.inf else []),
-    ]
-    return " and ".join(words) or "a finite number"
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
@@ -187,9 +176,6 @@ def first_twice(values: Iterable[T]) -> T | None:
     return next((x for x in values if x in seen or seen.add(x)), None)  # type: ignore[func-returns-value]
 
 
-# ---------------------------------------------------------------------- arrays
-
-
 def real_numbers(
     values: ArrayLike, what: str, error: type[MinferError] = ModelError
 ) -> NDArray[Any]:
@@ -231,9 +217,6 @@ def bool_mask(mask: ArrayLike, n: int, what: str, error: type[MinferError] = Mod
     if array.dtype != bool or array.shape != (n,):
         raise error(f"{what}: a bool mask of shape ({n},) is needed")
     return array
-
-
-# ---------------------------------------------------------------------- models
 
 
 def checked_states(n_states: ArrayLike) -> NDArray[np.int32]:

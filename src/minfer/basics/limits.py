@@ -1,9 +1,7 @@
 """What counts against a time limit: wall-clock seconds, but for those of compiling kernels.
 
-Compiling happens once for a version of minfer and takes from seconds to minutes. A limit that
-counted it would cut the first answer short and no other. So every deadline in here is one of
-:func:`clock`, and what is only there to better an answer is left out rather than compiled while
-somebody waits (:mod:`minfer.solvers.portfolio`).
+Compiling happens once for a version of minfer and takes from seconds to minutes: a limit that
+counted it would cut the first answer short and no other. Every deadline is one of :func:`clock`.
 """
 
 from __future__ import annotations

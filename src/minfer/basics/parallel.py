@@ -1,14 +1,12 @@
 """Ordered parallel maps: over threads, and over processes.
 
 :func:`in_threads` is for kernels, which let go of Python's lock. :func:`ordered_map` is ``map``
-with several worker processes, for any number of items at constant memory: results come in the order
-of the items, and so do errors, each when its turn has come. Items are drawn only as results are
-taken, so a stream of any length may pass. With one worker everything runs in this process.
+with several worker processes: results and errors come in the order of the items, which are drawn
+only as results are taken, so that a stream of any length may pass.
 
 Each worker is a fresh process at the other end of a pipe of its own. A thread of the worker reads
-the pipe, so that neither end can block the other; when the pipe closes, for whatever reason, the
-worker is gone at once. That covers Ctrl-C, a caller that stops taking results, and a parent that
-is killed.
+the pipe, so that neither end can block the other; when the pipe closes (by Ctrl-C, a caller that
+stops taking results, or a parent that is killed) the worker is gone at once.
 """
 
 from __future__ import annotations
@@ -238,9 +236,6 @@ def _without_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-# ---------------------------------------------------------------------- in the worker
 
 
 def _work(pipe: Connection, function: Callable[..., Any], setup: Callable[[], Any] | None) -> None:

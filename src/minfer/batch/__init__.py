@@ -6,6 +6,15 @@ of this machine or Ray. Needs the extra ``batch`` (pyarrow). docs/batch.md has t
 Independent parts of rules over tables are run by ``minfer.batch.rules.infer_rules``.
 """
 
+from minfer.errors import RefusedError
+
+try:
+    import pyarrow  # noqa: F401
+except ImportError:
+    raise RefusedError(
+        "batches need pyarrow, which is not installed: pip install 'minfer[batch]'"
+    ) from None
+
 from minfer.batch.driver import Progress, run, status
 from minfer.batch.jobs import DenoisePictures, Job, ParseSentences, PredictRows, RunModels
 

@@ -20,40 +20,29 @@ import minfer
 from minfer.basics.parallel import cores
 from minfer.basics.words import counted, duration
 from minfer.batch import manifest as files
+from minfer.batch.folder import names_of
 from minfer.batch.jobs import Job, check_format
-from minfer.batch.processor import Begin, Engine, Outcomes, Task
+from minfer.batch.processor import Begin, Engine, Outcomes, Task, local_engine
 from minfer.batch.shards import SHARD_BYTES, Shard, cut, find_inputs
-from minfer.batch.sinks import names_of
 from minfer.errors import DiskFullError, MinferError, SettingsError, WorkerError
 from minfer.io.text import check_path, make_folder
 
 ENGINES = ("local", "ray")
 ON_ERROR = ("skip", "fail")
 
-# ---------------------------------------------------------------------- the run
-
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run has got.
+    """How far a run has got."""
 
-    Attributes
-    ----------
-    shards, done : planned, and done in this run or an earlier one
-    missing : done once, but their files are gone or changed, so that they are to be done again
-    rows, errors : answers and bad records so far
-    bytes, bytes_done : of the input
-    new_rows, new_bytes, seconds : of this run alone
-    """
-
-    shards: int
-    done: int = 0
-    missing: int = 0
-    rows: int = 0
-    errors: int = 0
-    bytes: int = 0
+    shards: int  # planned
+    done: int = 0  # in this run or an earlier one
+    missing: int = 0  # done once, but their files are gone or changed: to be done again
+    rows: int = 0  # answers so far
+    errors: int = 0  # bad records so far
+    bytes: int = 0  # of the input
     bytes_done: int = 0
-    new_rows: int = 0
+    new_rows: int = 0  # of this run alone
     new_bytes: int = 0
     seconds: float = 0.0
 
@@ -70,7 +59,6 @@ class Progress:
         return self.seconds * (self.bytes - self.bytes_done) / self.new_bytes
 
     def __str__(self) -> str:
-        """Shards, records, rate and time left."""
         records = counted(self.rows + self.errors, "record")
         text = f"{self.done:,} of {counted(self.shards, 'shard')}, {records}"
         if self.errors:
@@ -181,7 +169,11 @@ def run(
     with files.locked(folder):
         start = files.prepare(folder, settings, found, lambda: cut(found, job, shard_bytes), fresh)
         task = Task(job, str(folder), format, on_error)
-        return _go_on(start, task, _engine(engine, task, workers, address), report)
+        if engine == "local":
+            return _go_on(start, task, local_engine(task, workers or cores()), report)
+        from minfer.batch.ray_engine import ray_engine
+
+        return _go_on(start, task, ray_engine(task, workers, address), report)
 
 
 def _go_on(
@@ -190,14 +182,13 @@ def _go_on(
     engine: AbstractContextManager[Engine],
     report: Callable[[Progress], None] | None,
 ) -> Progress:
-    """Do what is left of a run."""
     left, state = start.left, Progress(len(start.plan.shards))
     manifest: files.Manifest | None = None
     lost: list[MinferError] = []
     try:
         with engine if left else nullcontext(_nothing) as do:
-            if start.removes:
-                task.job.start(task.format)  # it may refuse, and nothing is gone yet
+            if start.old is not None and start.old.files:
+                task.job.start(task.format)  # it may refuse, and no output is gone yet
             manifest = start.ready()
             state, began = _sum(start.plan, manifest), time.perf_counter()
             if report:
@@ -253,20 +244,7 @@ def _noting(manifest: files.Manifest, format: str) -> Begin:
 
 
 def _nothing(shards: list[Shard], begin: Begin) -> Outcomes:
-    """The engine for nothing at all."""
     yield from ()
-
-
-def _engine(
-    name: str, task: Task, workers: int | None, address: str | None
-) -> AbstractContextManager[Engine]:
-    if name == "local":
-        from minfer.batch.local import local_engine
-
-        return local_engine(task, workers or cores())
-    from minfer.batch.ray_engine import ray_engine
-
-    return ray_engine(task, workers, address)
 
 
 def _check(

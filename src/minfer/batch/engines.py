@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
-from minfer.batch.arrow import pa
+import pyarrow as pa
+
 from minfer.batch.jobs import BatchFunction, Job
 
 _started = lru_cache(maxsize=4)(lambda job, format: job.start(format))

@@ -4,6 +4,10 @@ A folder may hold anything by the time a run comes back to it, and what its plan
 may have been written by anybody. So names are checked before they are used (:func:`inside`), and so
 is what lies there (:func:`minfer.io.owned.look`); what goes is listed, and checked, before anything
 does (:class:`Contents`).
+
+``part-000007.conllu`` holds the answers of shard 7 in the order of its records, and
+``part-000007.errors.jsonl`` its bad records with place and reason, if there are any; each is
+complete or not there at all. Equal input gives equal bytes.
 """
 
 from __future__ import annotations
@@ -11,15 +15,21 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePath
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from minfer.errors import FormatError, RefusedError
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from minfer.errors import FormatError, RefusedError, SettingsError
 from minfer.io.owned import act as _act
-from minfer.io.owned import check_ours, look
+from minfer.io.owned import check_ours, json_line, look
 from minfer.io.text import atomic_write, cannot_write
+
+if TYPE_CHECKING:
+    from minfer.batch.shards import Shard
 
 PLAN = "plan.jsonl"
 MANIFEST = "manifest.jsonl"
@@ -80,28 +90,16 @@ def written(folder: str, name: str) -> Iterator[BinaryIO]:
 
 
 class Contents:
-    """What is a run's own of all that lies in its folder.
+    """What is a run's own of all that lies in its folder; its output's names are :func:`inside`.
 
-    Parameters
-    ----------
-    folder : of the run
-    names : of its output files, each :func:`inside`, there or not
-
-    Attributes
-    ----------
-    files : those of the names that are there
-    folders : the folders above the names, the deepest first
-
-    Raises
-    ------
-    FormatError, RefusedError : something else is there too, or in the place of a name
+    FormatError or RefusedError if something else is there too, or in the place of a name.
     """
 
     def __init__(self, folder: Path, names: Iterable[str] = ()) -> None:
         self.folder = folder
         listed = sorted({PurePath(name).parts for name in names})
-        self.files = [parts for parts in listed if look(folder, *parts)]
-        self.folders = folders_of(listed)
+        self.files = [parts for parts in listed if look(folder, *parts)]  # that are there
+        self.folders = folders_of(listed)  # above the names, the deepest first
         self._begun = has_plan(folder)
         books = {(name,) for name in (PLAN, MANIFEST, BEGUN, LOCK) if look(folder, name)}
         known = {*books, *self.files} if self._begun else {(LOCK,)}
@@ -160,3 +158,68 @@ def _is_half_a_plan(entry: os.DirEntry[str]) -> bool:
     with open(entry.path, "rb") as file:
         start = file.read(len(_BEGINNING))
     return _BEGINNING.startswith(start)
+
+
+def part_name(number: int, format: str) -> str:
+    """The file of a shard's answers."""
+    return f"part-{number:06d}.{'jsonl' if format == 'png' else format}"
+
+
+def errors_name(number: int) -> str:
+    """The file of a shard's bad records."""
+    return f"part-{number:06d}.errors.jsonl"
+
+
+def picture_name(id: str) -> str:
+    """The file of a clean picture, below the folder of the output."""
+    return os.path.join(PICTURES, os.path.splitext(id)[0] + ".png")
+
+
+def names_of(shard: Shard, format: str) -> list[str]:
+    """All files that a shard may write."""
+    pictures = [picture_name(name) for _, name in shard.files] if format == "png" else []
+    return [part_name(shard.number, format), errors_name(shard.number), *pictures]
+
+
+@contextmanager
+def open_sink(
+    folder: str, number: int, format: str, schema: pa.Schema
+) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    """Where to put the answers of a shard; its file is there when the block has ended."""
+    with ExitStack() as stack:
+        file = stack.enter_context(written(folder, part_name(number, format)))
+        if format == "parquet":
+            yield stack.enter_context(pq.ParquetWriter(file, schema)).write_batch
+        elif format.startswith("conllu"):
+            yield lambda batch: file.writelines(
+                f"{text}\n\n".encode() for text in batch.column("conllu").to_pylist()
+            )
+        elif format.startswith("jsonl"):
+            yield lambda batch: file.writelines(map(json_line, batch.to_pylist()))
+        elif format == "png":
+            yield lambda batch: _write_pictures(folder, file, batch)
+        else:
+            raise SettingsError(f"there is no output format {format!r}")
+
+
+def _write_pictures(folder: str, file: BinaryIO, batch: pa.RecordBatch) -> None:
+    """Each picture under its own name, so that a shard done twice leaves what it left once."""
+    for row in batch.to_pylist():
+        name = picture_name(row["id"])
+        with written(folder, name) as picture:
+            picture.write(row.pop("clean"))
+        file.write(json_line({**row, "picture": name}))
+
+
+class Errors(ExitStack):
+    """The bad records of a shard; no file if there are none."""
+
+    def __init__(self, folder: str, number: int) -> None:
+        super().__init__()
+        self.folder, self.name, self.count = folder, errors_name(number), 0
+
+    def __call__(self, place: str, id: str | None, reason: str) -> None:
+        if not self.count:
+            self._file = self.enter_context(written(self.folder, self.name))
+        self.count += 1
+        self._file.write(json_line({"place": place, "id": id, "error": reason}))

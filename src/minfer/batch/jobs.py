@@ -20,10 +20,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 
 from minfer.basics.words import plain
-from minfer.batch.arrow import pa
-from minfer.batch.text import hashed
+from minfer.batch.shards import bytes_of, hashed
 from minfer.errors import EvidenceError, FormatError, MinferError, SettingsError, fullness
 from minfer.graph import FactorGraph, with_any_evidence
 from minfer.io.formats import suffixes as model_suffixes
@@ -46,30 +46,18 @@ _NUMBERS = pa.list_(pa.float64())
 
 
 class Job:
-    """What the engines need to know about a job.
+    """What the engines need to know about a job."""
 
-    Attributes
-    ----------
-    name : as the command is called
-    rows : records in a batch
-    columns : of the input, by name and type; which of them there are differs
-    paths : columns that name files, the first one that of a file given as input itself
-    tables : kinds of table it reads
-    suffixes : of files that are records themselves
-    evidence_suffix : of files that lie beside these and are not read
-    formats : of its output, the default first
-    texts : whether all cells of JSON lines are read as texts
-    """
-
-    name: ClassVar[str]
-    rows: ClassVar[int]
-    columns: ClassVar[dict[str, pa.DataType]]
+    name: ClassVar[str]  # as the command is called
+    rows: ClassVar[int]  # records in a batch
+    columns: ClassVar[dict[str, pa.DataType]]  # of the input; which of them there are differs
+    #: Columns that name files, the first one that of a file given as input itself.
     paths: ClassVar[tuple[str, ...]] = ()
-    tables: ClassVar[tuple[str, ...]] = ("jsonl", "parquet")
-    suffixes: ClassVar[tuple[str, ...]] = ()
-    evidence_suffix: ClassVar[str | None] = None
-    formats: ClassVar[tuple[str, ...]]
-    texts: ClassVar[bool] = False
+    tables: ClassVar[tuple[str, ...]] = ("jsonl", "parquet")  # kinds of table it reads
+    suffixes: ClassVar[tuple[str, ...]] = ()  # of files that are records themselves
+    evidence_suffix: ClassVar[str | None] = None  # of files beside these that are not read
+    formats: ClassVar[tuple[str, ...]]  # of its output, the default first
+    texts: ClassVar[bool] = False  # whether all cells of JSON lines are read as texts
 
     def settings(self) -> dict[str, Any]:
         """All that the answers depend on, as JSON: of the model its content, of objects a text."""
@@ -106,14 +94,30 @@ class Job:
     ) -> BatchFunction:
         """A row for each record: what ``solve`` says of what ``prepare`` makes of it."""
         schema = self.schema(format)
-        return lambda batch: _answer(batch, schema, prepare, solve)
+
+        def answer(batch: pa.RecordBatch) -> pa.RecordBatch:
+            rows: list[dict[str, Any]] = []
+            items, places = [], []
+            for row in batch.to_pylist():
+                place = {name: row.get(name) for name in ("place", "id")}
+                rows.append(place)
+                try:
+                    items.append(prepare(row))
+                    places.append(place)
+                except Exception as error:
+                    if fullness(error):
+                        raise  # no fault of the record
+                    place |= {"place": row.get("place"), "error": reason(error)}
+            for place, found in zip(places, _each(solve, items)):
+                place |= found
+            columns = [pa.array([row.get(f.name) for row in rows], f.type) for f in schema]
+            return pa.record_batch(columns, schema=schema)
+
+        return answer
 
     def check_columns(self, where: str, names: Sequence[str]) -> None:
         """FormatError if there is no column to work on."""
         raise NotImplementedError
-
-
-# ---------------------------------------------------------------------- parse sentences
 
 
 @dataclass(frozen=True)
@@ -190,15 +194,11 @@ class ParseSentences(Job):
 
 
 def _sentence(row: dict[str, Any]) -> Sentence:
-    if row.get("conllu") is not None:
-        return _conllu_sentence(row)
-    if not (words := row.get("words")):
-        raise FormatError("there is neither `words` nor `conllu`")
-    return Sentence.from_forms(words)
-
-
-def _conllu_sentence(row: dict[str, Any]) -> Sentence:
-    """The sentence of some lines; if one is wrong, the row's ``place`` in a file becomes its."""
+    """The sentence of a row; if a line is wrong, the row's ``place`` in a file becomes its."""
+    if row.get("conllu") is None:
+        if not (words := row.get("words")):
+            raise FormatError("there is neither `words` nor `conllu`")
+        return Sentence.from_forms(words)
     file, _, first = (row.get("place") or "").rpartition(": line ")
     in_file = bool(file) and first.isdecimal()
     source = file if in_file else "sentence"
@@ -216,7 +216,6 @@ def _conllu_sentence(row: dict[str, Any]) -> Sentence:
 def _parse_rows(
     parser: Parser, sentences: Sequence[Sentence], batch: SentenceBatch
 ) -> Iterator[dict[str, Any]]:
-    """The parses as columns of lists."""
     model, start = parser.model, batch.data.start.tolist()
     names = [model.relations[k] for k in batch.labels.tolist()]
     tags = None if batch.tags is None else [model.classes[k] for k in batch.tags.tolist()]
@@ -233,9 +232,6 @@ def _parse_rows(
         upos, xpos = zip(*tags[here]) if tags is not None else (sentence.upos, sentence.xpos)
         row = {"words": sentence.forms, "upos": upos, "xpos": xpos, "log_prob": log_prob[k]}
         yield row | {name: values[here] for name, values in columns.items()}
-
-
-# ---------------------------------------------------------------------- run models
 
 
 @dataclass(frozen=True)
@@ -337,10 +333,7 @@ class RunModels(Job):
                 "status": result.status.value,
                 "converged": result.converged,
             }
-        if self.query:
-            chosen = [graph.index(name) for name in self.query]
-        else:
-            chosen = list(range(graph.n_variables))
+        chosen = [graph.index(name) for name in self.query or range(graph.n_variables)]
         return {
             "variables": [graph.name(v) for v in chosen],
             "states": [list(graph.states(v)) for v in chosen] if graph.has_state_names else None,
@@ -352,9 +345,6 @@ class RunModels(Job):
             "iterations": answer.iterations,
             **more,
         }
-
-
-# ---------------------------------------------------------------------- predict rows
 
 
 @lru_cache(maxsize=4)
@@ -420,7 +410,7 @@ class PredictRows(Job):
             raise FormatError(f"{where}: {error}") from None
 
     def _answers(self, format: str) -> list[tuple[str, pa.DataType]]:
-        from minfer.prediction.answers import LOG_PE, PROBLEM, answer_names
+        from minfer.prediction.files import LOG_PE, PROBLEM, answer_names
 
         graph = _model(self.model)
         targets = [graph.index(name) for name in self.targets]
@@ -435,7 +425,7 @@ class PredictRows(Job):
         import pyarrow.compute as pc
 
         from minfer.model.evidence import table_of
-        from minfer.prediction.answers import IMPOSSIBLE, PROBLEM, as_arrow
+        from minfer.prediction.files import IMPOSSIBLE, PROBLEM, as_arrow
 
         ask, schema = self._predictor(), self.schema(format)
         mine = set(self.columns) - {"id"}
@@ -446,12 +436,11 @@ class PredictRows(Job):
             answer = as_arrow(ask.answer(table, ask.targets, names).columns)
             problem = answer.column(PROBLEM)
             unknown = pc.fill_null(pc.not_equal(problem, IMPOSSIBLE), False)
-            none = pa.nulls(batch.num_rows)
             has_id = "id" in batch.schema.names
             columns = {
                 **{name: answer.column(name) for name in answer.column_names},
                 "place": batch.column("place"),
-                "id": batch.column("id") if has_id else none,
+                "id": batch.column("id") if has_id else pa.nulls(batch.num_rows),
                 PROBLEM: pc.if_else(unknown, None, problem),
                 "error": pc.if_else(unknown, problem, None),
             }
@@ -467,9 +456,6 @@ class PredictRows(Job):
 
         function(pa.record_batch([pa.array(["warm-up"])], names=["place"]))
         return function
-
-
-# ---------------------------------------------------------------------- denoise pictures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -547,34 +533,6 @@ class DenoisePictures(Job):
         }
 
 
-# ---------------------------------------------------------------------- what they share
-
-
-def _answer(
-    batch: pa.RecordBatch,
-    schema: pa.Schema,
-    prepare: Callable[[dict[str, Any]], Any],
-    solve: Solve,
-) -> pa.RecordBatch:
-    """A row for each record: what ``solve`` says of what ``prepare`` makes of it, or its error."""
-    rows: list[dict[str, Any]] = []
-    items, places = [], []
-    for row in batch.to_pylist():
-        place = {name: row.get(name) for name in ("place", "id")}
-        rows.append(place)
-        try:
-            items.append(prepare(row))
-            places.append(place)
-        except Exception as error:
-            if fullness(error):
-                raise  # no fault of the record
-            place |= {"place": row.get("place"), "error": reason(error)}
-    for place, answer in zip(places, _each(solve, items)):
-        place |= answer
-    columns = [pa.array([row.get(f.name) for row in rows], f.type) for f in schema]
-    return pa.record_batch(columns, schema=schema)
-
-
 def _each(solve: Solve, items: list[Any]) -> Iterable[dict[str, Any]]:
     """All at once; one by one if that fails, to find which it was."""
     if not items:
@@ -599,8 +557,7 @@ def file_facts(path: str) -> dict[str, str]:
     """Name and SHA-256 of a file that the answers depend on."""
     check_path(path)
     try:
-        with open(path, "rb") as file:
-            content = hashed(iter(lambda: file.read(1 << 20), b""))
+        content = hashed(bytes_of(path, 0, os.path.getsize(path)))
         return {"file": os.path.basename(path), "sha256": content}
     except OSError as error:
         raise FormatError(f"cannot read {os.fspath(path)}: {error.strerror}") from None
@@ -608,8 +565,7 @@ def file_facts(path: str) -> dict[str, str]:
 
 def check_format(job: Job, format: str | None) -> str:
     """The format of the output, which must be one that the job has."""
-    if format is None:
-        return job.formats[0]
+    format = job.formats[0] if format is None else format
     if format not in job.formats:
         raise SettingsError(f"batch {job.name} writes {', '.join(job.formats)}, not {format}")
     return format

@@ -2,14 +2,11 @@
 
 ``plan.jsonl`` is written once, whole: settings and inputs in its first line, then a line for each
 shard. ``manifest.jsonl`` gets a line for each shard that is done, after its output is in place. A
-line cut off by a crash is not a line: its shard is done again, which gives the same output. So is a
-shard whose files are no longer there, or no longer of the size that its line tells; of two lines
-for a shard the later one counts.
+shard is done again, which gives the same output, if its line was cut off by a crash or its files
+are not of the size that the line tells; of two lines for a shard the later one counts.
 
 ``begun.jsonl`` names the files of a shard before any of them is written, so that what a killed
-process leaves without a line in the manifest is still known as its own, and so is the output of a
-shard whose line somebody took out. No file is ever removed or replaced that neither of the two
-names.
+process leaves is known as its own. No file is removed or replaced that neither of the two names.
 """
 
 from __future__ import annotations
@@ -31,10 +28,10 @@ from minfer.batch.folder import (
     folders_of,
     has_plan,
     inside,
+    names_of,
     sweep,
 )
 from minfer.batch.shards import KINDS, InputFile, Shard, digest
-from minfer.batch.sinks import names_of
 from minfer.errors import FormatError, RefusedError
 from minfer.io.owned import Lines, appended, json_line, look
 from minfer.io.text import atomic_write, cannot_write, check_path
@@ -97,25 +94,13 @@ def _shard(fields: dict[str, Any], number: int) -> Shard:
 
 
 class Manifest:
-    """What was noted of shards.
-
-    Parameters
-    ----------
-    folder : of the run
-    shards : how many it has; None if that is not known
-
-    Attributes
-    ----------
-    lines : by number of shard, the latest
-    done : those of the lines whose files are there
-    names : of all files that any line lists, or that were begun
-    """
+    """What was noted of the ``shards`` of a run; None if it is not known how many it has."""
 
     def __init__(self, folder: Path, shards: int | None = None) -> None:
         self._folder = folder
         self._done, self._begun = Lines(folder / MANIFEST), Lines(folder / BEGUN)
-        self.lines: dict[int, dict[str, Any]] = {}
-        self.names: set[str] = set()
+        self.lines: dict[int, dict[str, Any]] = {}  # by number of shard, the latest
+        self.names: set[str] = set()  # of all files that any line lists, or that were begun
         for number, line in enumerate(self._done.content, 1):
             if fault := _fault(line, shards):
                 raise self._done.wrong(number, fault)
@@ -125,6 +110,7 @@ class Manifest:
             if not isinstance(names, list) or not all(map(_is_output, names)):
                 raise self._begun.wrong(number, "no list of names of output files")
             self.names.update(names)
+        #: Those of the lines whose files are there, as large as they were written.
         self.done = {k: line for k, line in self.lines.items() if _intact(folder, line)}
 
     def check(self, names: Iterable[str]) -> list[str]:
@@ -140,8 +126,7 @@ class Manifest:
 
     def begin(self, names: Iterable[str]) -> None:
         """Note files before they are written."""
-        new = self.check(names)
-        if new:
+        if new := self.check(names):
             self._begun.add(new)
             self.names.update(new)
 
@@ -186,14 +171,10 @@ def _told(line: dict[str, Any], key: str) -> str:
 
 
 def _intact(folder: Path, line: dict[str, Any]) -> bool:
-    """Whether the files of a shard are there, as large as they were written."""
     try:
         return all((folder / name).stat().st_size == size for name, size in line["files"].items())
     except OSError:
         return False
-
-
-# ---------------------------------------------------------------------- beginning a run
 
 
 @dataclass(frozen=True)
@@ -210,11 +191,6 @@ class Start:
         """Shards to be done."""
         done = {} if self.manifest is None else self.manifest.done
         return [shard for shard in self.plan.shards if shard.number not in done]
-
-    @property
-    def removes(self) -> bool:
-        """Whether output of an earlier run goes."""
-        return self.old is not None and bool(self.old.files)
 
     def ready(self) -> Manifest:
         """Make the folder ready to go on."""
@@ -247,7 +223,13 @@ def prepare(
         look(folder, name)
     if fresh or not begun:
         old = Contents(folder, Manifest(folder).names if begun else ())
-        _check_apart(folder, old, inputs)
+        going = {str(folder.resolve().joinpath(*parts)) for parts in old.files}
+        for item in inputs:
+            if going and os.path.realpath(item.file) in going:
+                raise RefusedError(
+                    f"{item.file} is output of the run that {folder} holds, and input of this one: "
+                    "name another folder"
+                )
         return Start(folder, BatchPlan(settings, inputs, cut()), None, old)
     plan = BatchPlan.load(folder)
     manifest = Manifest(folder, len(plan.shards))
@@ -256,18 +238,6 @@ def prepare(
     for shard in start.left:
         manifest.check(names_of(shard, settings["format"]))
     return start
-
-
-def _check_apart(folder: Path, old: Contents, inputs: list[InputFile]) -> None:
-    """Refuse inputs that would be removed before they are read."""
-    top = folder.resolve()
-    going = {str(top.joinpath(*parts)) for parts in old.files}
-    for item in inputs:
-        if going and os.path.realpath(item.file) in going:
-            raise RefusedError(
-                f"{item.file} is output of the run that {folder} holds, and input of this one: "
-                "name another folder"
-            )
 
 
 def _compare(

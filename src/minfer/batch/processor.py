@@ -1,4 +1,4 @@
-"""What engines share: a task, the processor of its shards, and the shape of an engine.
+"""What engines share, and the engine of this machine: its processes, one shard each at a time.
 
 A :class:`Processor` leaves a shard's files complete or not at all, and doing a shard twice leaves
 the same bytes, so it does not matter when and how often anything is killed.
@@ -8,28 +8,29 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any
 
+from minfer.basics.parallel import Worker, dismiss
+from minfer.batch.folder import Errors, errors_name, open_sink, part_name, picture_name
 from minfer.batch.shards import Bad, Shard, digest, read
-from minfer.batch.sinks import Errors, errors_name, open_sink, part_name, picture_name
-from minfer.errors import FormatError, MinferError
+from minfer.errors import FormatError, MinferError, WorkerError
 
 if TYPE_CHECKING:
     from minfer.batch.jobs import Job
 
-#: Lines for the manifest as shards are done, in any order, or an error in place of a shard that is
-#: given up.
-Outcome = dict[str, Any] | MinferError
-
+#: Lines for the manifest as shards are done, in any order, or an error for one that is given up.
+Outcomes = Generator[dict[str, Any] | MinferError, None, None]
 #: Called with each shard before anything of it is written.
 Begin = Callable[[Shard], None]
-
-Outcomes = Generator[Outcome, None, None]
-
 #: Does shards. It is handed out by a context, which has found all that it needs when it is entered.
 Engine = Callable[[list[Shard], Begin], Outcomes]
+TRIES = 3  # of a shard whose workers die
 
 
 @dataclass(frozen=True)
@@ -101,3 +102,63 @@ class Processor:
         if self.task.on_error == "fail":
             raise FormatError(error if error.startswith(f"{place}: ") else f"{place}: {error}")
         errors(place, id, error)
+
+
+@contextmanager
+def local_engine(task: Task, workers: int) -> Iterator[Engine]:
+    """Processes that die with the driver (:mod:`minfer.basics.parallel`); one is this process."""
+    if workers == 1:
+        yield partial(_run_here, Processor(task))
+    else:
+        yield partial(_run_apart, task, workers)
+
+
+def _run_here(processor: Processor, shards: list[Shard], begin: Begin) -> Outcomes:
+    for shard in shards:
+        begin(shard)
+        yield processor(shard)
+
+
+def _run_apart(task: Task, workers: int, shards: list[Shard], begin: Begin) -> Outcomes:
+    waiting = deque(shards)
+    tries: dict[int, int] = {}
+    busy: dict[Any, tuple[Worker, Shard]] = {}  # by the pipe to the worker
+    team: list[Worker] = []
+
+    def hire() -> Worker:
+        team.append(Worker(Processor.__call__, partial(Processor, task)))
+        return team[-1]
+
+    def give(worker: Worker) -> None:
+        if not waiting:
+            return
+        shard = waiting.popleft()
+        begin(shard)
+        busy[worker.pipe] = (worker, shard)
+        with suppress(WorkerError):  # dead already: its pipe says so below
+            worker.send(shard.number, shard)
+
+    try:
+        for _ in range(min(workers, len(shards))):
+            give(hire())
+        while busy:
+            for pipe in wait(list(busy)):
+                worker, shard = busy.pop(pipe)
+                try:
+                    _, line, error = worker.receive()
+                except WorkerError as death:
+                    worker.pipe.close()
+                    tries[shard.number] = tries.get(shard.number, 0) + 1
+                    if tries[shard.number] < TRIES:
+                        waiting.append(shard)
+                    else:
+                        yield WorkerError(f"{shard.label}: {death}")
+                    if waiting:
+                        give(hire())
+                    continue
+                if error is not None:
+                    raise error
+                yield line
+                give(worker)
+    finally:
+        dismiss(team)

@@ -30,10 +30,17 @@ WAVE = 4096
 @contextmanager
 def ray_engine(task: Task, workers: int | None, address: str | None) -> Iterator[Engine]:
     """The engine, connected."""
-    ray = _ray()
-    ours = not ray.is_initialized()
-    if ours:
-        _connect(ray, workers, address)
+    ray = load("ray", "the engine ray needs Ray", "ray")
+    load("ray.data")
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    if ours := not ray.is_initialized():
+        quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+        own = {"num_cpus": workers, "include_dashboard": False}
+        try:
+            ray.init(**(own if address is None else {"address": address}), **quiet)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise RefusedError(f"no Ray at {address or 'this machine'}: {error}") from None
     try:
         if workers is None:
             workers = max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -96,22 +103,3 @@ class _Actor:
                 line = {"failure": str(error), "kind": type(error).__name__}
             lines.append(json.dumps(line))
         return {"line": lines}
-
-
-def _connect(ray: Any, workers: int | None, address: str | None) -> None:
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    try:
-        if address is not None:
-            ray.init(address=address, **quiet)
-        else:
-            ray.init(num_cpus=workers, include_dashboard=False, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise RefusedError(f"no Ray at {address or 'this machine'}: {error}") from None
-
-
-def _ray() -> Any:
-    ray = load("ray", "the engine ray needs Ray", "ray")
-    load("ray.data")
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    return ray

@@ -87,10 +87,15 @@ def infer_rules(
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="minfer-rules-"))
         pieces = graph.split(gathered(graph, most))
-        files, answers = _written(Path(folder), pieces), Path(folder) / "answers"
+        own, answers = Owned(Path(folder)), Path(folder) / "answers"
+        names = [f"{MODELS}/{k:06d}.minfer" for k in range(len(pieces))]
+        for name, piece in zip(names, pieces):  # apart from what others keep in the folder
+            own.write(name, format_native(piece.graph))
+        own.keep_only(MODELS, names)
         try:
             run(
-                RunModels(solver=solver), files, answers, engine=engine, workers=workers,
+                RunModels(solver=solver), [Path(folder) / name for name in names], answers,
+                engine=engine, workers=workers,
                 address=address, on_error="fail", shard_bytes=1, report=report,
             )  # fmt: skip
         except FormatError:
@@ -99,16 +104,6 @@ def infer_rules(
         marginals = _together(graph, pieces, answers, solver)
     timings = {"ground": grounded - began, "infer": clock() - grounded}
     return Answer(rules, marginals, None, sum(rules.ground().bindings), timings)
-
-
-def _written(folder: Path, pieces: list[Component]) -> list[Path]:
-    """A model file for each part, apart from what others keep in the folder."""
-    names = [f"{MODELS}/{k:06d}.minfer" for k in range(len(pieces))]
-    own = Owned(folder)
-    for name, piece in zip(names, pieces):
-        own.write(name, format_native(piece.graph))
-    own.keep_only(MODELS, names)
-    return [folder / name for name in names]
 
 
 def gathered(graph: FactorGraph, most: int) -> NDArray[np.int64]:
@@ -136,7 +131,6 @@ def gathered(graph: FactorGraph, most: int) -> NDArray[np.int64]:
 def _together(
     graph: FactorGraph, pieces: list[Component], answers: Path, solver: Solver
 ) -> Marginals:
-    """The answers of the parts as that of the whole."""
     import pyarrow.parquet as pq
 
     probs = np.full((graph.n_variables, 2), np.nan)

@@ -3,8 +3,8 @@
 The cut depends on the inputs and the shard size alone:
 
 * CoNLL-U, JSON lines and CSV (without line ends in cells): byte ranges of the text
-  (:mod:`minfer.batch.text`); a compressed file has at most :data:`MOST_PACKED` of them, since each
-  is reached by decompressing what lies before;
+  (:func:`text_range`); a compressed file has at most :data:`MOST_PACKED` of them, since each is
+  reached by decompressing what lies before;
 * Parquet: runs of row groups;
 * models and pictures: runs of files.
 
@@ -16,16 +16,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from minfer.basics.words import counted
-from minfer.batch.arrow import pa, pq
 from minfer.batch.folder import MANIFEST, PLAN
-from minfer.batch.text import Chunks, hashed, is_compressed, opened, text_range, text_size
 from minfer.errors import FormatError, MinferError
-from minfer.io.opening import check_regular, reading
+from minfer.io.opening import check_regular, reading, starts_packed, streamed
+from minfer.io.opening import opened as regular
 from minfer.io.text import check_path, csv_header
 from minfer.parsing.conllu import CUT_OFF
 from minfer.parsing.treebank import read_blocks
@@ -38,6 +42,16 @@ MOST_FILES = 64  # in a shard of models or pictures
 MOST_PACKED = 16  # shards of one compressed file
 MAX_LINE = 1 << 24  # bytes of one record in JSON lines
 _HEADER = 1 << 20  # bytes of the header of a CSV file
+
+#: The line end after which a record can begin, by kind of file.
+ENDS = {
+    "conllu": re.compile(rb"(?<=\n)\n|(?<=\n\r)\n"),
+    "jsonl": re.compile(rb"\n"),
+    "csv": re.compile(rb"\n"),
+}
+
+_CHUNK = 1 << 18
+_BEHIND = 2  # bytes before a line end that the patterns look at
 
 TABLES = {
     ".conllu": "conllu",
@@ -93,9 +107,6 @@ class Bad(NamedTuple):
 
     place: str
     error: str
-
-
-# ---------------------------------------------------------------------- inputs and their cut
 
 
 def find_inputs(
@@ -233,17 +244,13 @@ def _row_groups(
     item: InputFile, job: Job, shard_bytes: int
 ) -> Iterator[tuple[int, int | None, int]]:
     with _parquet(item.file) as file:
-        names = file.schema_arrow.names
-        job.check_columns(item.file, names)
+        job.check_columns(item.file, file.schema_arrow.names)
         facts, start, size = file.metadata, 0, 0
         for k in range(facts.num_row_groups):
             size += facts.row_group(k).total_byte_size
             if size >= shard_bytes or k == facts.num_row_groups - 1:
                 yield start, k + 1, size
                 start, size = k + 1, 0
-
-
-# ---------------------------------------------------------------------- reading
 
 
 def read(shard: Shard, job: Job) -> Iterator[pa.RecordBatch | Bad]:
@@ -256,31 +263,28 @@ def read(shard: Shard, job: Job) -> Iterator[pa.RecordBatch | Bad]:
         yield from _BATCHES[shard.kind](shard, job)
         return
     rows: list[dict[str, Any]] = []
+
+    def batch() -> Iterator[pa.RecordBatch]:
+        if rows:
+            names = {name for row in rows for name in row}
+            kinds = {"place": pa.string(), **{k: t for k, t in job.columns.items() if k in names}}
+            columns = [pa.array([row.get(k) for row in rows], kind) for k, kind in kinds.items()]
+            rows.clear()
+            yield pa.record_batch(columns, names=list(kinds))
+
     try:
         for row in _ROWS[shard.kind](shard, job):
             if isinstance(row, Bad):
-                if rows:
-                    yield _batch(rows, job)
-                    rows = []
+                yield from batch()
                 yield row
-                continue
-            rows.append(row)
-            if len(rows) == job.rows:
-                yield _batch(rows, job)
-                rows = []
+            else:
+                rows.append(row)
+                if len(rows) == job.rows:
+                    yield from batch()
     except FormatError:
-        if rows:
-            yield _batch(rows, job)
+        yield from batch()
         raise
-    if rows:
-        yield _batch(rows, job)
-
-
-def _batch(rows: list[dict[str, Any]], job: Job) -> pa.RecordBatch:
-    names = {name for row in rows for name in row}
-    kinds = {"place": pa.string(), **{k: t for k, t in job.columns.items() if k in names}}
-    columns = [pa.array([row.get(k) for row in rows], kind) for k, kind in kinds.items()]
-    return pa.record_batch(columns, names=list(kinds))
+    yield from batch()
 
 
 def _read_conllu(shard: Shard, job: Job) -> Iterator[dict[str, Any] | Bad]:
@@ -354,9 +358,9 @@ def _read_parquet(shard: Shard, job: Job) -> Iterator[pa.RecordBatch]:
     folder = os.path.dirname(shard.file)
     with _parquet(shard.file) as file:
         names = [name for name in job.columns if name in file.schema_arrow.names]
-        groups = range(shard.start, _end(shard, file))
+        stop = file.metadata.num_row_groups if shard.stop is None else shard.stop
         row = sum(file.metadata.row_group(k).num_rows for k in range(shard.start))
-        for batch in file.iter_batches(job.rows, list(groups), columns=names):
+        for batch in file.iter_batches(job.rows, range(shard.start, stop), columns=names):
             places = [f"{shard.file}: row {row + k + 1}" for k in range(len(batch))]
             columns = [_column(batch.column(name), name, folder, shard, job) for name in names]
             yield pa.record_batch([pa.array(places), *columns], names=["place", *names])
@@ -441,57 +445,118 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     return {k: _plain(v, kind.field(k).type) for k, v in value.items() if v is not None}
 
 
-class _parquet:
+@contextmanager
+def _parquet(path: str) -> Iterator[Any]:
     """An open Parquet file; what is wrong with it is a FormatError."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __enter__(self) -> Any:
-        check_regular(self.path)
-        with reading(self.path, "a Parquet file is needed"):
-            self.file = pq.ParquetFile(self.path)
-        return self.file
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        self.file.close()
-        if isinstance(error, pa.ArrowException | OSError | UnicodeError):
-            raise FormatError(f"{self.path}: the Parquet file is damaged: {error}") from None
+    check_regular(path)
+    with reading(path, "a Parquet file is needed"):
+        file = pq.ParquetFile(path)
+    try:
+        with file:
+            yield file
+    except (pa.ArrowException, OSError, UnicodeError) as error:
+        raise FormatError(f"{path}: the Parquet file is damaged: {error}") from None
 
 
-def _end(shard: Shard, file: Any) -> int:
-    return file.metadata.num_row_groups if shard.stop is None else shard.stop
+def text_range(file: str, kind: str, start: int, stop: int | None) -> Iterator[bytes]:
+    """The bytes of a range, moved to where records begin, in chunks; ``stop`` None: to the end.
+
+    A record belongs to the range in which its first byte lies. With ``b(p)`` the first place at or
+    after ``p`` where a record can begin (:data:`ENDS`), ``[start, stop)`` reads ``[b(start),
+    b(stop))``: neighbours agree on ``b`` without asking each other, and every record is read once.
+    Places are counted in the decompressed text.
+    """
+    pattern = ENDS[kind]
+    with opened(file) as text:
+        behind = min(start, _BEHIND + 1)
+        before = start - behind
+        if text.seekable():
+            text.seek(before)
+        else:
+            while before > 0 and (chunk := text.read(min(before, _CHUNK))):
+                before -= len(chunk)
+        base, kept, begun = start - behind, b"", start == 0
+        read = getattr(text, "read1", text.read)
+        while chunk := read(_CHUNK):  # what a damaged file still has comes through
+            data, new = kept + chunk, len(kept)
+            if not begun:
+                found = pattern.search(data, max(start - 1 - base, 0))
+                begun = found is not None
+                new = found.end() if found else len(data)
+                if begun and stop is not None and base + new >= stop:
+                    return
+            if begun and stop is not None and base + len(data) >= stop:
+                found = pattern.search(data, max(stop - 1 - base, new))
+                if found:
+                    yield data[new : found.end()]
+                    return
+            if begun and new < len(data):
+                yield data[new:]
+            kept = data[-_BEHIND:]
+            base += len(data) - len(kept)
 
 
-# ---------------------------------------------------------------------- what was read
+def is_compressed(file: str) -> bool:
+    """Whether a file begins as gzip does."""
+    with regular(file, pipes=False) as raw:
+        return starts_packed(raw)
+
+
+def text_size(file: str) -> int:
+    """Bytes of the text of a file, decompressed."""
+    with opened(file) as text:
+        return sum(map(len, iter(lambda: text.read(_CHUNK), b"")))
+
+
+@contextmanager
+def opened(file: str) -> Iterator[BinaryIO]:
+    """A file for reading, decompressed; damage is a FormatError."""
+    with reading(file), streamed(file) if is_compressed(file) else regular(file) as text:
+        yield text
+
+
+class Chunks:
+    """Chunks of bytes as an open file with a name, for readers that only read on."""
+
+    def __init__(self, chunks: Iterator[bytes], name: str) -> None:
+        self._chunks, self.name = chunks, name
+
+    def read(self, size: int = -1) -> bytes:
+        """The next chunk, whatever its size; empty at the end."""
+        return next(self._chunks, b"")
+
+
+def hashed(chunks: Iterator[bytes]) -> str:
+    """SHA-256 of some bytes, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def digest(shard: Shard) -> str:
     """SHA-256 of the bytes that a shard stands for; of the whole file if it is damaged."""
-    try:
-        return _digest(shard)
-    except FormatError:
-        return hashed(_bytes(shard.file, 0, os.path.getsize(shard.file)))
-
-
-def _digest(shard: Shard) -> str:
-    if shard.kind == "parquet":
-        with _parquet(shard.file) as file:
-            offsets = [_offset(file.metadata, k) for k in range(file.metadata.num_row_groups)]
-            end = _end(shard, file)
-        start = offsets[shard.start] if offsets else 0
-        stop = offsets[end] if end < len(offsets) else os.path.getsize(shard.file)
-        return hashed(_bytes(shard.file, start, stop))
     if shard.kind == "file":
         whole = hashlib.sha256()
         for file, name in shard.files:
             try:
-                content = hashed(_bytes(file, 0, os.path.getsize(file)))
+                content = hashed(bytes_of(file, 0, os.path.getsize(file)))
             except OSError as error:
                 content = str(error.strerror)  # its record is an error
             whole.update(f"{name}\0{content}\n".encode())
         return whole.hexdigest()
-    return hashed(text_range(shard.file, shard.kind, shard.start, shard.stop))
+    start, stop = 0, os.path.getsize(shard.file)
+    try:
+        if shard.kind != "parquet":
+            return hashed(text_range(shard.file, shard.kind, shard.start, shard.stop))
+        with _parquet(shard.file) as file:
+            offsets = [_offset(file.metadata, k) for k in range(file.metadata.num_row_groups)]
+        start = offsets[shard.start] if offsets else 0
+        if shard.stop is not None and shard.stop < len(offsets):
+            stop = offsets[shard.stop]
+    except FormatError:
+        pass
+    return hashed(bytes_of(shard.file, start, stop))
 
 
 def _offset(facts: Any, group: int) -> int:
@@ -500,7 +565,7 @@ def _offset(facts: Any, group: int) -> int:
     return min([*starts, *(c.data_page_offset for c in columns)])
 
 
-def _bytes(path: str, start: int, stop: int) -> Iterator[bytes]:
+def bytes_of(path: str, start: int, stop: int) -> Iterator[bytes]:
     with open(path, "rb") as file:
         file.seek(start)
         while start < stop and (chunk := file.read(min(1 << 20, stop - start))):

@@ -58,8 +58,6 @@ class Distances(OneWeight):
     kind, noun = "label-distance", "label distance"
     per_factor = ("_theta", "_profile")
 
-    # ------------------------------------------------------------------ looking
-
     @property
     def n_labels(self) -> int:
         """K, the states of each variable."""
@@ -93,11 +91,7 @@ class Distances(OneWeight):
     def _taps(self, rows: Ints) -> Floats:
         """Log psi by distance of some rows, (n, T)."""
         taps = self.label_taps()
-        return (
-            taps[rows]
-            if len(taps) == len(self)
-            else np.broadcast_to(taps, (len(rows), taps.shape[1]))
-        )
+        return taps[rows if len(taps) == len(self) else np.zeros(len(rows), np.int64)]
 
     def _place(self, apart: NDArray) -> Ints:
         """Which tap a difference of labels reads."""
@@ -108,8 +102,6 @@ class Distances(OneWeight):
         """Which tap each cell of a table is, (K * K,)."""
         label = np.arange(self.n_labels)
         return self._place(label[:, None] - label).ravel()
-
-    # ------------------------------------------------------------------ new groups from old
 
     def basis(self) -> Floats | None:
         if len(self._profile) > 1 or not np.isfinite(self._profile).all():
@@ -137,17 +129,9 @@ class Distances(OneWeight):
         profile = np.where(self._profile > -np.inf, 0.0, -np.inf)
         return self.replace(_theta=np.ones(1), _profile=profile)
 
-    # ------------------------------------------------------------------ values
-
     def score(self, rows: Ints, states: Ints) -> Floats:
         taps, place = self.label_taps(), self._place(states[:, 0] - states[:, 1])
         return taps[rows if len(taps) == len(self) else 0, place]
-
-    def log_score(self, assignments: Ints) -> Floats:
-        place = self._place(assignments[:, self._scope[:, 0]] - assignments[:, self._scope[:, 1]])
-        taps = self.label_taps()
-        rows = np.arange(len(self)) if len(taps) == len(self) else 0
-        return taps[rows, place].sum(axis=1)
 
     def log_tables(self, rows: Rows = slice(None)) -> Floats:
         return np.ascontiguousarray(self._taps(np.arange(len(self))[rows])[:, self._cells])
@@ -174,8 +158,6 @@ class Distances(OneWeight):
         labels.all_messages(taps, which, given, out, log_z, best)
         return log_z
 
-    # ------------------------------------------------------------------ evidence
-
     def _slice(self, rows: Ints, known: Mask, states: NDArray[np.int32]) -> list[FactorGroup]:
         taps = self._taps(rows)
         shape = self.shape[: int((~known).sum())]
@@ -183,8 +165,6 @@ class Distances(OneWeight):
         entries = np.take_along_axis(taps, self._place(apart), axis=1)
         scope = np.ascontiguousarray(self._scope[rows][:, ~known])
         return [Tables(self._ids[rows], scope, shape, np.ascontiguousarray(entries))]
-
-    # ------------------------------------------------------------------ scores of left-out factors
 
     def scores(self, probs: Floats, offsets: Ints, score: str, out: NDArray) -> None:
         """A gain or reverse divergence is one of the distance: log psi knows nothing else."""
@@ -198,8 +178,6 @@ class Distances(OneWeight):
         labels.distance_masses(self._scope, self.n_labels, probs, offsets, mass)
         (gains.table_gains if score == "gain" else gains.table_reverse_gains)(mass, taps, out)
         return None
-
-    # ------------------------------------------------------------------ checks and files
 
     def check_numbers(self) -> None:
         n, taps = len(self), self._profile.shape[1] if self._profile.ndim == 2 else 0
@@ -225,8 +203,8 @@ class Distances(OneWeight):
             raise ModelError(f"{n} label distances but weights of shape {self._theta.shape}")
         taps_ = self.label_taps()
         good = (np.abs(taps_) < MAX_LOG) | (self._profile == -np.inf)
-        if not (np.abs(self._theta) < MAX_LOG).all() or not good.all():
-            wrong = ~(np.abs(self._theta) < MAX_LOG) | ~good.all(axis=1)
+        wrong = ~(np.abs(self._theta) < MAX_LOG) | ~good.all(axis=1)
+        if wrong.any():
             row = int(np.flatnonzero(np.broadcast_to(wrong, (n,)))[0])
             raise ModelError(
                 f"factor {int(self._ids[row])}: the weight of {self._a_noun} must be finite, and "
@@ -351,9 +329,6 @@ def _factored(taps: Floats) -> tuple[Floats, Floats]:
                     if np.array_equal(weight[:, None] * profile, taps):
                         return weight, profile
     return np.ones(1), taps
-
-
-# ---------------------------------------------------------------------- from what people give
 
 
 def distance_groups(

@@ -98,15 +98,6 @@ def difference(top: Floats, least: Floats) -> Floats:
     return np.where(finite, top - np.where(finite, least, 0.0), np.inf)
 
 
-def _largest_gain(r: Floats) -> Floats:
-    """The largest log E[e^X] - E[X] of any X that lies within an interval of length r."""
-    wide = (r > 0.1) & (r < np.inf)  # below, the formula cancels and Hoeffding's is as good
-    x = np.where(wide, r, 1.0)
-    rest = x * np.exp(-x) / -np.expm1(-x)  # r / (e^r - 1)
-    exact = x + np.log(-np.expm1(-x) / x) - 1.0 + rest
-    return np.where(wide, exact, np.where(r == np.inf, np.inf, np.where(wide, 0.0, r) ** 2 / 8))
-
-
 class Machine(NamedTuple):
     """A group of factors as finite automata with K states over A literals.
 
@@ -191,7 +182,6 @@ class FactorGroup:
 
     @property
     def _a_noun(self) -> str:
-        """What one of these is called, with its article."""
         return a_or_an(self.noun)
 
     def has_structure_of(self, other: FactorGroup) -> bool:
@@ -274,7 +264,7 @@ class FactorGroup:
         return tuple(np.concatenate(part) for part in zip(*found))  # type: ignore[return-value]
 
     def end_statistics(self, ends: Floats) -> Floats:
-        """The same from the distributions (n, K) of an automaton's end state."""
+        """The same from the distributions (n, K) of an automaton's end state: (n, k)."""
         return np.zeros((len(ends), 0))
 
     def distance_statistics(self, mass: Floats) -> Floats:
@@ -473,7 +463,12 @@ class FactorGroup:
         """
         r = self.spread()
         if score != "residual":
-            return _largest_gain(r)
+            wide = (r > 0.1) & (r < np.inf)  # below, the formula cancels and Hoeffding's is as good
+            x = np.where(wide, r, 1.0)
+            rest = x * np.exp(-x) / -np.expm1(-x)  # r / (e^r - 1)
+            exact = x + np.log(-np.expm1(-x) / x) - 1.0 + rest
+            narrow = np.where(r == np.inf, np.inf, np.where(wide, 0.0, r) ** 2 / 8)
+            return np.where(wide, exact, narrow)
         if self.form == "table" and self.shape == (2, 2):
             values, basis = self.pair_values()
             with np.errstate(invalid="ignore", over="ignore"):
@@ -541,12 +536,7 @@ class FactorGroup:
 
     @classmethod
     def restore(
-        cls,
-        ids: Ints,
-        scope: NDArray[np.int32],
-        shape: tuple[int, ...],
-        get: Get,
-        entry: dict[str, Any],
+        cls, ids: Ints, scope: NDArray[np.int32], shape: tuple[int, ...], get: Get, entry: Entry
     ) -> FactorGroup:
         """The group that :meth:`describe` described; ``get(name, dtype, shape)`` reads an array.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,10 +53,8 @@ from minfer.factors.group import (
 if TYPE_CHECKING:
     from minfer.model.states import Variables
 
-_CHUNK = 1 << 25  # entries of one boolean array of :meth:`Logical.possible`
+_CHUNK = 1 << 25  # entries of one boolean array
 _AT_ONCE = 1 << 22  # entries of steps in a file, states times positions
-
-L = TypeVar("L", bound="Logical")
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,20 +74,12 @@ class Logical(FactorGroup):
     #: Names of the arrays with a row per factor that files hold beside the literals, all float64.
     numbers: ClassVar[tuple[str, ...]] = ()
 
-    # ------------------------------------------------------------------ what a kind says
-
     def automaton(self) -> tuple[NDArray, Floats]:
         """Steps (A, K, 2), or (K, 2) for all positions, from state 0 on; end weights (F or 1, K).
 
         ``step[a, k, l]`` is the state after literal a is read as l in state k, -1: forbidden.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define its automaton")
-
-    def end_statistics(self, ends: Floats) -> Floats:
-        """d log psi / d weights, expected under distributions of the end state (F, K): (F, k)."""
-        return np.zeros((len(ends), 0))
-
-    # ------------------------------------------------------------------ the machine
 
     @property
     def literal(self) -> NDArray[np.int32]:
@@ -152,31 +142,9 @@ class Logical(FactorGroup):
         )  # fmt: skip
         return log_z
 
-    def _may_forbid(self, machine: Machine) -> bool:
-        return bool((machine.step < 0).any() or np.isneginf(machine.final).any())
-
-    def possible(self, allowed: Mask | None = None) -> Mask | None:
-        """Which values of each literal some allowed assignment has, shape (F, A, 2).
-
-        ``allowed`` (F, A, 2) are the values that the literals may have. None where nothing is
-        forbidden, now or ever.
-        """
-        machine = self.machine()
-        if not self._may_forbid(machine):
-            return None
-        if allowed is None:
-            allowed = np.ones((len(self), self.arity, 2), dtype=bool)
-        out = np.empty_like(allowed)
-        n_ends = machine.final.shape[1]
-        some = max(1, _CHUNK // max((self.arity + 1) * n_ends, 1))
-        for lo in range(0, len(self), some):
-            rows = slice(lo, min(lo + some, len(self)))
-            _possible(machine, rows, allowed[rows], out[rows])
-        return out
-
     def forbids(self) -> Mask:
         machine = self.machine()
-        if not self._may_forbid(machine):
+        if not _may_forbid(machine):
             return np.zeros(len(self), dtype=bool)
         reach, dead = self._reached(machine)
         return dead | (reach & np.isneginf(machine.final)).any(axis=1)
@@ -199,8 +167,6 @@ class Logical(FactorGroup):
 
     def _values(self) -> Floats:
         return self.machine().final
-
-    # ------------------------------------------------------------------ new groups from old
 
     def simplified(self) -> list[FactorGroup]:
         return [self.as_tables()] if self.arity <= 2 else [self]
@@ -229,8 +195,6 @@ class Logical(FactorGroup):
         auto = self.as_automata()
         return auto.replace(_final=np.where(auto._final > -np.inf, 0.0, -np.inf))
 
-    # ------------------------------------------------------------------ evidence
-
     def sliced(self, touched: Mask, fixed: NDArray[np.int32]) -> list[FactorGroup]:
         """As every group's; where all literals are alike, one part for each number that is left."""
         step = self.machine().step
@@ -256,21 +220,26 @@ class Logical(FactorGroup):
 
     @property
     def _excludes(self) -> bool:
-        return self._may_forbid(self.machine())
+        return _may_forbid(self.machine())
 
     def exclude(self, log_field: Floats, offsets: Ints) -> None:
-        if not self._excludes:
+        machine = self.machine()
+        if not _may_forbid(machine):
             return
         first = offsets[self._scope]  # (F, A)
-        allowed = np.zeros((*first.shape, 2), dtype=bool)
+        allowed = np.zeros((*first.shape, 2), dtype=bool)  # values that literals may have
         for a, size in enumerate(self.shape):
             for s in range(size):
                 here = log_field[first[:, a] + s] > -np.inf
                 is_literal = self._literal[:, a] == s
                 allowed[:, a, 1] |= here & is_literal
                 allowed[:, a, 0] |= here & ~is_literal
-        possible = self.possible(allowed)
-        if possible is None or np.array_equal(possible, allowed):
+        possible = np.empty_like(allowed)
+        some = max(1, _CHUNK // max((self.arity + 1) * machine.final.shape[1], 1))
+        for lo in range(0, len(self), some):
+            rows = slice(lo, lo + some)
+            _possible(machine, rows, allowed[rows], possible[rows])
+        if np.array_equal(possible, allowed):
             return
         for a, size in enumerate(self.shape):
             for s in range(size):
@@ -283,40 +252,24 @@ class Logical(FactorGroup):
         read = (states == part._literal[:, known]).astype(np.int32)  # (n, positions)
         return [g for sliced in part.after(known, read) for g in sliced.simplified()]
 
-    # ------------------------------------------------------------------ scores of left-out factors
-
-    def end_distribution(self, probs: Floats, offsets: Ints) -> Floats:
-        """Of the end state under product marginals, (F, K + 1); the last one: forbidden."""
-        from minfer.kernels.messages import automata as k
-
-        step, literal, start, final = self.machine()
-        out = np.zeros((len(self), final.shape[1] + 1))
-        k.end_distributions(
-            np.ascontiguousarray(step), literal, start, self._scope, probs, offsets, out
-        )
-        return out
-
     def scores(self, probs: Floats, offsets: Ints, score: str, out: NDArray) -> None:
         from minfer.kernels.messages import automata as k
         from minfer.kernels.scores import gains
 
         step, literal, start, final = self.machine()
-        ends = self.end_distribution(probs, offsets)
+        step = np.ascontiguousarray(step)
+        ends = np.zeros((len(self), final.shape[1] + 1))  # under the product; the last: forbidden
+        k.end_distributions(step, literal, start, self._scope, probs, offsets, ends)
         if score == "residual":
             final = np.broadcast_to(final, (len(self), final.shape[1])).copy()
-            k.residuals(
-                np.ascontiguousarray(step), literal, start, final, self._scope, probs, offsets,
-                ends, out,
-            )  # fmt: skip
+            k.residuals(step, literal, start, final, self._scope, probs, offsets, ends, out)
             return
-        if score == "gain" and final.shape[1] == 2 and not self._may_forbid(self.machine()):
+        if score == "gain" and final.shape[1] == 2 and not _may_forbid(self.machine()):
             theta = np.broadcast_to(final[:, 1] - final[:, 0], (len(self),)).copy()
             gains.feature_gains(ends[:, 1].copy(), ends[:, 0].copy(), theta, out)
             return
         final = np.concatenate([final, np.full((len(final), 1), -np.inf)], axis=1)
         (gains.table_gains if score == "gain" else gains.table_reverse_gains)(ends, final, out)
-
-    # ------------------------------------------------------------------ checks and files
 
     def check(self, n_states: NDArray[np.int32]) -> None:
         super().check(n_states)
@@ -339,8 +292,8 @@ class Logical(FactorGroup):
             raise ModelError(f"{self.noun}: an automaton starts in a state it does not have")
         if step.size and not -1 <= step.min() <= step.max() < n_ends:
             raise ModelError(f"{self.noun}: a step leads to a state that does not exist")
-        if not ((np.abs(final) < MAX_LOG) | (final == -np.inf)).all():
-            bad = ~((np.abs(final) < MAX_LOG) | (final == -np.inf))
+        bad = ~((np.abs(final) < MAX_LOG) | (final == -np.inf))
+        if bad.any():
             row = int(np.flatnonzero(bad.any(axis=1))[0])
             raise ModelError(
                 f"factor {int(self._ids[row])}: a weight of this {self.noun} is "
@@ -508,7 +461,8 @@ class Automata(Logical):
         return shape, literal, np.zeros(len(shape), dtype=bool), step, start, final
 
 
-# ---------------------------------------------------------------------- sets of states
+def _may_forbid(machine: Machine) -> bool:
+    return bool((machine.step < 0).any() or np.isneginf(machine.final).any())
 
 
 def _advance(reach: Mask, step: NDArray[np.int32], allowed: Mask) -> tuple[Mask, Mask]:
@@ -525,7 +479,10 @@ def _advance(reach: Mask, step: NDArray[np.int32], allowed: Mask) -> tuple[Mask,
 
 
 def _possible(machine: Machine, rows: slice, allowed: NDArray, out: NDArray) -> None:
-    """Of some rows, into ``out``: forward over the states, then back."""
+    """Which values of literals some allowed assignment has, (n, A, 2) into ``out``.
+
+    Forward over the states, then back.
+    """
     step, _, start, final = machine
     n_ends, arity = final.shape[1], len(step)
     reach = [start[rows][:, None] == np.arange(n_ends)]
@@ -550,9 +507,6 @@ def _commute(a: NDArray[np.int32], b: NDArray[np.int32]) -> bool:
     """Whether two literals may be read in either order, from whatever state."""
     a_, b_ = np.vstack([a, [-1, -1]]), np.vstack([b, [-1, -1]])  # state -1 stays
     return all(np.array_equal(b_[a[:, i], j], a_[b[:, j], i]) for i in range(2) for j in range(2))
-
-
-# ---------------------------------------------------------------------- from what people give
 
 
 def logical_groups(

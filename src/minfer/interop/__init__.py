@@ -14,9 +14,8 @@ The libraries are imported when first used and need not be installed.
 """
 
 from minfer.interop.arrays import Arrays, Enumerated, Pairwise, from_arrays, to_arrays
+from minfer.interop.networks import from_pgmpy, from_pyagrum, to_pgmpy, to_pyagrum
 from minfer.interop.with_networkx import from_networkx, to_networkx
-from minfer.interop.with_pgmpy import from_pgmpy, to_pgmpy
-from minfer.interop.with_pyagrum import from_pyagrum, to_pyagrum
 
 __all__ = [
     "Arrays",

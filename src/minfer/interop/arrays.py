@@ -22,6 +22,7 @@ from minfer.basics.checks import (
 )
 from minfer.basics.words import counted
 from minfer.errors import ModelError
+from minfer.factors.group import Floats
 from minfer.factors.tables import check_entries
 from minfer.graph import FactorGraph
 
@@ -49,7 +50,7 @@ class Arrays(NamedTuple):
     """A whole model: what :func:`to_arrays` gives and, in this order, :func:`from_arrays` takes."""
 
     num_states: NDArray[np.int32]  # (V,)
-    evidence: NDArray[np.float64]  # (V, largest S), minus infinity beyond a variable's states
+    evidence: Floats  # (V, largest S), minus infinity beyond a variable's states
     pairwise: tuple[Pairwise, ...]
     enumerated: tuple[Enumerated, ...]
 
@@ -144,9 +145,7 @@ def to_arrays(graph: FactorGraph) -> Arrays:
     return Arrays(graph.n_states, evidence, tuple(pairwise), tuple(enumerated))
 
 
-def _dense(
-    graph: FactorGraph, scope: NDArray[np.int32], listed: Enumerated, number: int
-) -> NDArray[np.float64]:
+def _dense(graph: FactorGraph, scope: NDArray[np.int32], listed: Enumerated, number: int) -> Floats:
     """The tables of a group, (F, S_1, ..., S_A) or (1, ...) if one serves all."""
     where = f"enumerated group {number}"
     if scope.size and (scope.min() < 0 or scope.max() >= graph.n_variables):

@@ -14,12 +14,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from minfer.basics.checks import check_graph
+from minfer.basics.checks import check_graph, load
 from minfer.errors import ModelError
+from minfer.factors.group import Floats
 from minfer.graph import FactorGraph
-from minfer.interop._shared import load, names_of
+from minfer.interop.networks import names_of
 
 
 def from_networkx(G: Any, *, unary: str = "unary", pairwise: str = "pairwise") -> FactorGraph:
@@ -42,7 +42,7 @@ def from_networkx(G: Any, *, unary: str = "unary", pairwise: str = "pairwise") -
     number = {node: v for v, node in enumerate(G.nodes)}
     names = names_of(G.nodes)
     scopes: list[tuple[int, ...]] = []
-    tables: list[NDArray[np.float64]] = []
+    tables: list[Floats] = []
     states: dict[int, int] = {}
     for node, attributes in G.nodes(data=True):
         if unary in attributes:
@@ -54,7 +54,7 @@ def from_networkx(G: Any, *, unary: str = "unary", pairwise: str = "pairwise") -
             _agree(states, number[node], len(values), where)
             scopes.append((number[node],))
             tables.append(values)
-    edges: list[tuple[tuple[int, int], NDArray[np.float64]]] = []
+    edges: list[tuple[tuple[int, int], Floats]] = []
     for a, b, attributes in G.edges(data=True):
         where = f"edge {a} - {b}: {pairwise}"
         if a == b:
@@ -119,7 +119,7 @@ def to_networkx(graph: FactorGraph) -> Any:
     return G
 
 
-def _ends(a: Any, b: Any, scope: Any, table: NDArray[np.float64], where: str) -> tuple[Any, Any]:
+def _ends(a: Any, b: Any, scope: Any, table: Floats, where: str) -> tuple[Any, Any]:
     """To which end the rows of an undirected edge's table belong, and to which the columns."""
     if scope is None:
         if not np.array_equal(table, table.T):
@@ -133,7 +133,7 @@ def _ends(a: Any, b: Any, scope: Any, table: NDArray[np.float64], where: str) ->
     return scope[0], scope[1]
 
 
-def _numbers(value: Any, where: str) -> NDArray[np.float64]:
+def _numbers(value: Any, where: str) -> Floats:
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -150,7 +150,7 @@ def _agree(states: dict[int, int], v: int, size: int, where: str) -> None:
 
 def _same(
     scope: tuple[int, int], weight: float, states: dict[int, int], names: list[str]
-) -> NDArray[np.float64]:
+) -> Floats:
     """w [x_a = x_b] as a table."""
     a, b = scope
     for v in scope:

@@ -29,18 +29,10 @@ from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.errors import FormatError, visible
 from minfer.graph import FactorGraph
-from minfer.io.networks import (
-    Draft,
-    check_one_line,
-    conditionals,
-    in_words,
-    names_of,
-    quoted,
-)
+from minfer.io.networks import Draft, check_one_line, conditionals, in_words, names_of, quoted
 from minfer.io.opening import parsed
 from minfer.io.tables import MAX_ARITY
 from minfer.io.text import PathLike, write_bytes
@@ -62,9 +54,6 @@ _BLOCK = re.compile(
     rf"|network\s++{_WORD}\s*+{{\s*+}})\s*+"
 )
 _ROW = re.compile(rf"\(({_WORDS})\)({_WORDS});")
-
-
-# ---------------------------------------------------------------------- reading
 
 
 def read_bif(path: PathLike) -> FactorGraph:
@@ -137,8 +126,6 @@ def _probability(text: Tokens, draft: Draft, k: int) -> None:
 
 
 class _Rows:
-    """What a probability block says: rows, or one table."""
-
     def __init__(self, text: Tokens, draft: Draft, scope: list[int], at: int) -> None:
         self.text, self.draft, self.scope, self.at = text, draft, scope, at
         *self.parents, child = draft.shape(scope)
@@ -149,7 +136,6 @@ class _Rows:
         self.table: tuple[int, int] | None = None
 
     def read(self, k: int) -> None:
-        """Everything up to the closing brace."""
         try:
             self._read(k)
         except FormatError:
@@ -235,14 +221,22 @@ class _Rows:
             seen: set[int] = set()
             k = next(k for k, r in enumerate(self.rows) if r in seen or seen.add(r))  # type: ignore[func-returns-value]
             text.fail(self._row_begin(self.spans[k][0] - 1), "this row was given before")
-        values = self._filled(n_rows) if self.default is not None else self._complete(n_rows)
+        if self.default is None:
+            self._check_complete(n_rows)
+            values = np.empty((n_rows, self.size))
+        else:
+            default = text.numbers([self.default])
+            if default.size != self.size:
+                self._count(self.default[0] - 1, self.default[1])
+            draft.check_expanded(scope, self.at)
+            values = np.tile(default, (n_rows, 1))
+        values[self.rows] = text.numbers(self.spans).reshape(-1, self.size)
         places = {row: span[0] - 1 for row, span in zip(self.rows, self.spans)}
         row_at = self._row_begin
         other = self.at if self.default is None else self.default[0] - 1
         draft.table(scope, values, self.at, lambda r: row_at(places[r]) if r in places else other)
 
-    def _complete(self, n_rows: int) -> NDArray[np.float64]:
-        """All rows, none missing."""
+    def _check_complete(self, n_rows: int) -> None:
         if len(self.rows) < n_rows:
             here = set(self.rows)
             missing = next(r for r in range(n_rows) if r not in here)
@@ -256,23 +250,6 @@ class _Rows:
                 f"{len(self.rows)} of {float(n_rows):.15g} rows are there; missing are "
                 f"{n_rows - len(self.rows):.15g}{given}",
             )
-        values = np.empty((n_rows, self.size))
-        values[self.rows] = self.text.numbers(self.spans).reshape(n_rows, self.size)
-        return values
-
-    def _filled(self, n_rows: int) -> NDArray[np.float64]:
-        """The rows, and the default where there is none."""
-        assert self.default is not None
-        default = self.text.numbers([self.default])
-        if default.size != self.size:
-            self._count(self.default[0] - 1, self.default[1])
-        self.draft.check_expanded(self.scope, self.at)
-        values = np.tile(default, (n_rows, 1))
-        values[self.rows] = self.text.numbers(self.spans).reshape(-1, self.size)
-        return values
-
-
-# ---------------------------------------------------------------------- plain files
 
 
 class _NotPlain(Exception):
@@ -355,7 +332,10 @@ def _plain_network(text: str, n_bytes: int) -> FactorGraph:
             raise _NotPlain
     if len({scope[-1] for scope in scopes}) < len(scopes):
         raise _NotPlain
-    values = _floats(",".join(numbers))
+    joined = ",".join(numbers)
+    if not joined.isascii() or "_" in joined:  # float() takes more than a file should hold
+        raise _NotPlain
+    values = np.array(list(map(float, joined.split(","))))
     if first != len(values) or sum(length) != first:
         raise _NotPlain
     if begin == [0, *accumulate(length[:-1])]:  # in the order of the tables already
@@ -371,12 +351,6 @@ def _words(text: str) -> list[str]:
     return text.replace(",", " ").split()
 
 
-def _floats(text: str) -> NDArray[np.float64]:
-    if not text.isascii() or "_" in text:  # float() takes more than a file should hold
-        raise _NotPlain
-    return np.array(list(map(float, text.split(","))))
-
-
 def _row_numbers(known: dict[str, int], keys: tuple[str, ...]) -> Sequence[int]:
     """The number of each row; each is there once."""
     if keys == tuple(known):
@@ -388,9 +362,6 @@ def _row_numbers(known: dict[str, int], keys: tuple[str, ...]) -> Sequence[int]:
     if len(set(found)) < len(known):
         raise _NotPlain
     return found
-
-
-# ---------------------------------------------------------------------- writing
 
 
 def write_bif(graph: FactorGraph, path: PathLike) -> None:

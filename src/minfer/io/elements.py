@@ -11,10 +11,8 @@ from collections.abc import Collection, Iterator
 from typing import Any, NoReturn
 from xml.parsers import expat
 
-import numpy as np
-from numpy.typing import NDArray
-
 from minfer.errors import FormatError, visible
+from minfer.factors.group import Floats
 from minfer.io.tokens import number_complaint, shortened, to_numbers
 
 #: Elements inside one another, and attributes with a default, beyond which no honest file goes.
@@ -44,28 +42,16 @@ class Element:
     def attributes(self) -> dict[str, str]:
         return dict(zip(self._attributes[::2], self._attributes[1::2]))
 
-    @property
-    def line(self) -> int:
-        return self._place // _COLUMNS
-
-    @property
-    def column(self) -> int:
-        return self._place % _COLUMNS
-
     def add(self, child: Element) -> None:
         """One more element in it."""
-        if not self.children:
-            self.children = []
+        self.children = self.children or []
         self.children.append(child)
 
     def add_text(self, text: str) -> None:
         """More text; blanks between elements are none."""
-        if not text.isspace():
-            if not self._parts:
-                self._parts = []
-            self._parts.append(text)
-        elif self._parts:
-            self._parts.append(" ")
+        if self._parts or not text.isspace():
+            self._parts = self._parts or []
+            self._parts.append(" " if text.isspace() else text)
 
     @property
     def text(self) -> str:
@@ -120,11 +106,11 @@ class ElementTree:
 
     def fail(self, at: Element, message: str) -> NoReturn:
         """Raise an error about an element."""
-        raise FormatError(
-            f"{self.name}: line {at.line}, column {at.column}, <{shortened(at.tag)}>: {message}"
-        )
+        line, column = divmod(at._place, _COLUMNS)
+        tag = shortened(at.tag)
+        raise FormatError(f"{self.name}: line {line}, column {column}, <{tag}>: {message}")
 
-    def numbers(self, at: Element) -> NDArray[np.float64]:
+    def numbers(self, at: Element) -> Floats:
         """The numbers that are the text of an element."""
         words = at.text.split()
         values = to_numbers(words)
@@ -139,8 +125,6 @@ class ElementTree:
         if len(found) != 1:
             self.fail(parent, f"it should hold one <{tags[0]}>, and has {len(found)}")
         return found[0]
-
-    # ------------------------------------------------------------------ what expat finds
 
     def _here(self, message: str) -> NoReturn:
         line, column = self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1

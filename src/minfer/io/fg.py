@@ -17,10 +17,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.basics.checks import check_graph, table_sizes
 from minfer.errors import FormatError, RefusedError
+from minfer.factors.group import Floats, Ints
 from minfer.graph import FactorGraph
 from minfer.io.opening import parsed
 from minfer.io.tables import (
@@ -40,15 +40,12 @@ from minfer.io.text import Numbers, PathLike, write_bytes
 class _Layout(NamedTuple):
     """Where things stand among the numbers of a file."""
 
-    arity: NDArray[np.int64]  # (F,)
-    first: NDArray[np.int64]  # (F,) the token that gives the arity
-    n_entries: NDArray[np.int64]  # (F,)
-    labels_at: NDArray[np.int64]  # (sum of arity,)
-    states_at: NDArray[np.int64]  # (sum of arity,)
-    index_at: NDArray[np.int64]  # (sum of n_entries,) each value stands right after its index
-
-
-# ---------------------------------------------------------------------- reading
+    arity: Ints  # (F,)
+    first: Ints  # (F,) the token that gives the arity
+    n_entries: Ints  # (F,)
+    labels_at: Ints  # (sum of arity,)
+    states_at: Ints  # (sum of arity,)
+    index_at: Ints  # (sum of n_entries,) each value stands right after its index
 
 
 def read_fg(path: PathLike) -> FactorGraph:
@@ -103,9 +100,7 @@ def _read_layout(text: Numbers) -> _Layout:
     return _Layout(arity_, begin, count_, labels_at, states_at, index_at)
 
 
-def _read_variables(
-    text: Numbers, layout: _Layout
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _read_variables(text: Numbers, layout: _Layout) -> tuple[Ints, Ints, Ints]:
     """Labels (V,), scopes (sum of arity,) as numbers of variables, and numbers of states (V,)."""
     found = text.integers(layout.labels_at, "a variable's label")
     states = text.integers(layout.states_at, "a number of states")
@@ -125,9 +120,7 @@ def _read_variables(
     return labels, scopes, n_states
 
 
-def _read_entries(
-    text: Numbers, layout: _Layout, states: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _read_entries(text: Numbers, layout: _Layout, states: Ints) -> tuple[Floats, Ints]:
     """Dense tables end to end, last variable fastest, and where each begins."""
     size = table_sizes(states, layout.arity)
     most = most_declared(text.n_bytes)  # zeros may be left out
@@ -162,12 +155,7 @@ def _read_entries(
     return tables, ptr
 
 
-def _last_fastest(
-    index: NDArray[np.int64],
-    owner: NDArray[np.int64],
-    states: NDArray[np.int64],
-    arity: NDArray[np.int64],
-) -> NDArray[np.int64]:
+def _last_fastest(index: Ints, owner: Ints, states: Ints, arity: Ints) -> Ints:
     """Turn indices that count the first variable fastest into those that count the last so."""
     begin, out = pointers(arity), index.copy()
     for a in np.unique(arity[arity > 1]):
@@ -179,9 +167,6 @@ def _last_fastest(
             left //= s
         out[rows] = cell
     return out
-
-
-# ---------------------------------------------------------------------- writing
 
 
 def write_fg(graph: FactorGraph, path: PathLike) -> None:

@@ -41,9 +41,6 @@ _ALIGN = 64
 _I4, _I8, _F8, _U1 = "<i4", "<i8", "<f8", "|u1"
 
 
-# ---------------------------------------------------------------------- writing
-
-
 def write_native(graph: FactorGraph, path: PathLike) -> None:
     """Write a model in the native format; global factors are refused."""
     write_bytes(path, format_native(graph))
@@ -55,7 +52,15 @@ def format_native(graph: FactorGraph) -> bytes:
     arrays: dict[str, NDArray] = {"n_states": graph._n_states.astype(_I4)}
     if graph._field is not None:
         arrays["field"] = graph._field.astype(_F8)
-    groups = [_describe(g, f"group{k}", arrays) for k, g in enumerate(graph.groups)]
+    groups = []
+    for k, group in enumerate(graph.groups):
+        name = f"group{k}"
+        arrays[f"{name}.ids"] = group._ids.astype(_I8)
+        arrays[f"{name}.scope"] = group._scope.astype(_I4)
+        entry = {"kind": group.kind, "count": len(group), "shape": [int(s) for s in group.shape]}
+        own: dict[str, NDArray] = {}
+        groups.append(entry | group.describe(own.__setitem__))
+        arrays |= {f"{name}.{key}": array for key, array in own.items()}
     names = None if graph.names is None else list(graph.names)
     content: dict[str, Any] = {"names": names, "groups": groups}
     if graph._states is not None:
@@ -84,17 +89,6 @@ def seal(version: int, header: bytes, arrays: bytes) -> bytes:
     digest = hashlib.sha256(header)
     digest.update(arrays)
     return _PREFIX.pack(MAGIC, version, len(header), digest.digest()) + header + arrays
-
-
-def _describe(group: FactorGroup, name: str, arrays: dict[str, NDArray]) -> dict[str, Any]:
-    """A group's entry in the header; its arrays are added to ``arrays``."""
-    arrays[f"{name}.ids"] = group._ids.astype(_I8)
-    arrays[f"{name}.scope"] = group._scope.astype(_I4)
-    entry = {"kind": group.kind, "count": len(group), "shape": [int(s) for s in group.shape]}
-    return entry | group.describe(lambda key, array: arrays.update({f"{name}.{key}": array}))
-
-
-# ---------------------------------------------------------------------- reading
 
 
 def read_native(path: PathLike) -> FactorGraph:
@@ -194,28 +188,22 @@ class _ArrayReader:
         child = None
         if "child" in self._table:
             child = self._array("child", _I4, [sum(len(g) for g in parts)])
-        return FactorGraph(
-            n_states, parts, self._names(), field, _states=self._states(), _child=child
-        ).validate()
-
-    def _names(self) -> tuple[str, ...] | None:
-        names = self._header.get("names")
-        if names is None:
-            return None
-        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-            raise FormatError("the names must be strings")
-        return tuple(names)
-
-    def _states(self) -> tuple[tuple[str, ...] | None, ...] | None:
+        names = self._texts(self._header.get("names"), "the names must be strings")
         states = self._header.get("states")
-        if states is None:
+        if states is not None:
+            wrong = "the state names must be lists of strings"
+            if not isinstance(states, list):
+                raise FormatError(wrong)
+            states = tuple(self._texts(own, wrong) for own in states)
+        return FactorGraph(n_states, parts, names, field, _states=states, _child=child).validate()
+
+    @staticmethod
+    def _texts(given: Any, wrong: str) -> tuple[str, ...] | None:
+        if given is None:
             return None
-        if not isinstance(states, list) or not all(
-            own is None or (isinstance(own, list) and all(isinstance(s, str) for s in own))
-            for own in states
-        ):
-            raise FormatError("the state names must be lists of strings")
-        return tuple(None if own is None else tuple(own) for own in states)
+        if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
+            raise FormatError(wrong)
+        return tuple(given)
 
     def _group(self, entry: Any, name: str) -> FactorGroup:
         kind = self._item(entry, "kind", str)

@@ -22,9 +22,6 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-import numpy as np
-from numpy.typing import NDArray
-
 from minfer.basics.words import counted
 from minfer.errors import FormatError, visible
 from minfer.graph import FactorGraph
@@ -50,9 +47,6 @@ _REFUSED = {
     "temporal": "a node of a dynamic network",
 }
 _KEYWORDS = {"net", "class", "potential", "node", "discrete", *_REFUSED}
-
-
-# ---------------------------------------------------------------------- reading
 
 
 def read_net(path: PathLike) -> FactorGraph:
@@ -117,7 +111,6 @@ class _Net:
         text.fail(k, f"{name}is {_REFUSED[word]}; only discrete chance nodes are read")
 
     def _skip_block(self, k: int) -> int:
-        """The place after a block of attributes."""
         while self.text.get(k, "a '}'") != "}":
             k = self.text.find(";", k, "this attribute") + 1
         return k + 1
@@ -208,9 +201,6 @@ class _Net:
         return numbers
 
 
-# ---------------------------------------------------------------------- writing
-
-
 def write_net(graph: FactorGraph, path: PathLike) -> None:
     """Write a Bayesian network in NET, with names, states and the order of parents.
 
@@ -234,17 +224,11 @@ def format_net(graph: FactorGraph) -> bytes:
         lines.append("}")
     for child, parents, table in tables:
         given = f" | {' '.join(identifiers[p] for p in parents)}" if parents else ""
-        lines += [f"potential ({identifiers[child]}{given})", "{", f"  data = {_nested(table)};"]
-        lines.append("}")
+        rows = [f"({in_words(r, ' ')})" for r in table.reshape(-1, table.shape[-1]).tolist()]
+        for n in reversed(table.shape[:-1]):  # a pair of parentheses for each state of a parent
+            rows = [f"({' '.join(rows[k : k + n])})" for k in range(0, len(rows), n)]
+        lines += [f"potential ({identifiers[child]}{given})", "{", f"  data = {rows[0]};", "}"]
     return ("\n".join(lines) + "\n").encode()
-
-
-def _nested(table: NDArray[np.float64]) -> str:
-    """A table in parentheses, a pair for each row, and for each value of the earlier parents."""
-    rows = [f"({in_words(r, ' ')})" for r in table.reshape(-1, table.shape[-1]).tolist()]
-    for n in reversed(table.shape[:-1]):
-        rows = [f"({' '.join(rows[k : k + n])})" for k in range(0, len(rows), n)]
-    return rows[0]
 
 
 def _identifiers(names: list[str]) -> list[str]:

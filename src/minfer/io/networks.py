@@ -11,31 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.basics.checks import check_graph, concatenate, first_twice
 from minfer.basics.words import counted
 from minfer.errors import RefusedError, visible
+from minfer.factors.group import Floats
 from minfer.graph import FactorGraph
 from minfer.io.tables import MAX_ARITY, most_declared, states_complaint, to_linear
-from minfer.model.directed import (
-    TableFault,
-    child_last,
-    cycle_text,
-    network_of,
-    order_or_cycle,
-    parents_first,
-)
-
-
-class _NodeTable(NamedTuple):
-    scope: list[int]  # (parents..., child)
-    values: NDArray[np.float64]
-    at: Any
-    row_at: Callable[[int], Any]
+from minfer.model import directed
 
 
 class Draft:
@@ -49,11 +35,11 @@ class Draft:
         self.numbers: dict[str, int] = {}  # of the variables, by name
         self.states: list[tuple[str, ...]] = []
         self._places: list[Any] = []
-        self._tables: dict[int, _NodeTable] = {}
+        #: By child: the scope (parents..., child), numbers, place, and place of a row.
+        self._tables: dict[int, tuple[list[int], Floats, Any, Callable[[int], Any]]] = {}
         self._expanded = 0
 
     def variable(self, name: str, states: Sequence[str], at: Any) -> None:
-        """Declare a variable."""
         if name in self.numbers:
             self.fail(at, f"there are two variables called {visible(name)!r}")
         if not states:
@@ -65,7 +51,6 @@ class Draft:
         self._places.append(at)
 
     def index(self, name: str, at: Any) -> int:
-        """The number of a declared variable."""
         found = self.numbers.get(name)
         if found is None:
             self.fail(at, f"no variable is called {visible(name)!r}")
@@ -92,11 +77,9 @@ class Draft:
         return [*scope, own]
 
     def shape(self, scope: Sequence[int]) -> tuple[int, ...]:
-        """The numbers of states of some variables."""
         return tuple(len(self.states[v]) for v in scope)
 
     def size_complaint(self, scope: Sequence[int], found: int) -> str:
-        """What to say about a table with a wrong count."""
         shape = self.shape(scope)
         return (
             f"the table of {visible(self.name(scope[-1]))} has {counted(found, 'number')}, but "
@@ -104,7 +87,6 @@ class Draft:
         )
 
     def name(self, variable: int) -> str:
-        """The name of a variable."""
         return next(name for name, v in self.numbers.items() if v == variable)
 
     def check_expanded(self, scope: Sequence[int], at: Any) -> None:
@@ -120,11 +102,7 @@ class Draft:
             )
 
     def table(
-        self,
-        scope: list[int],
-        values: NDArray[np.float64],
-        at: Any,
-        row_at: Callable[[int], Any] | None = None,
+        self, scope: list[int], values: Floats, at: Any, row_at: Callable[[int], Any] | None = None
     ) -> None:
         """The table of ``scope``, (parents..., child), the child fastest.
 
@@ -132,22 +110,20 @@ class Draft:
         """
         if values.size != prod(self.shape(scope)):
             self.fail(at, self.size_complaint(scope, values.size))
-        self._tables[scope[-1]] = _NodeTable(scope, values.ravel(), at, row_at or (lambda _: at))
+        self._tables[scope[-1]] = scope, values.ravel(), at, row_at or (lambda _: at)
 
     def graph(self) -> FactorGraph:
-        """The model."""
         tables = list(self._tables.values())
+        scopes = [scope for scope, *_ in tables]
+        numbers = concatenate([values for _, values, *_ in tables], np.float64)
         return self.flat_graph(
-            [t.scope for t in tables],
-            concatenate([t.values for t in tables], np.float64),
-            lambda i: tables[i].at,
-            lambda i, row: tables[i].row_at(row),
+            scopes, numbers, lambda i: tables[i][2], lambda i, row: tables[i][3](row)
         )
 
     def flat_graph(
         self,
         scopes: Sequence[list[int]],
-        values: NDArray[np.float64],
+        values: Floats,
         at: Callable[[int], Any],
         row_at: Callable[[int, int], Any],
     ) -> FactorGraph:
@@ -166,22 +142,17 @@ class Draft:
         graph = FactorGraph(n_states, (), tuple(self.numbers), _states=tuple(self.states) or None)
         if not scopes:
             return graph
-        if not parents_first(scopes):
-            _, loop = order_or_cycle({scope[-1]: scope[:-1] for scope in scopes})
+        if not directed.parents_first(scopes):
+            _, loop = directed.order_or_cycle({scope[-1]: scope[:-1] for scope in scopes})
             if loop:
-                self.fail(at(of[loop[0]]), cycle_text(graph, loop))
-        found = network_of(graph, scopes, values)
-        if isinstance(found, TableFault):
+                self.fail(at(of[loop[0]]), directed.cycle_text(graph, loop))
+        found = directed.network_of(graph, scopes, values)
+        if isinstance(found, directed.TableFault):
             self.fail(row_at(found.table, found.row), found.message)
         return found
 
 
-# ---------------------------------------------------------------------- writing
-
-
-def conditionals(
-    graph: FactorGraph, kind: str
-) -> Iterator[tuple[int, list[int], NDArray[np.float64]]]:
+def conditionals(graph: FactorGraph, kind: str) -> Iterator[tuple[int, list[int], Floats]]:
     """Child, parents and table of each factor of a Bayesian network; other models are refused."""
     check_graph(graph, f"a {kind} file")
     if not graph.directed:
@@ -194,7 +165,7 @@ def conditionals(
             f"{kind} files have no place for the evidence in this model: write .minfer, or write "
             "the network without it and give the evidence when you use it"
         )
-    for (*parents, child), rows in child_last(graph):
+    for (*parents, child), rows in directed.child_last(graph):
         name = f"the table of {visible(graph.name(child))}"
         linear = to_linear(rows.reshape(1, -1), [name], kind).reshape(rows.shape)
         yield child, parents, linear

@@ -18,31 +18,27 @@ from numpy.typing import NDArray
 
 from minfer.basics.checks import check_graph
 from minfer.errors import ContradictionError, RefusedError
+from minfer.factors.group import Floats, Ints
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.io.text import Numbers
 
-#: Variables of one table in a text format; more could only have one state each.
-MAX_ARITY = 32
-
+MAX_ARITY = 32  # variables of one table in a text format; more could only have one state each
 #: Numbers that a file may declare without writing them down, states of variables or zeros of
 #: tables: this many, or so many for each of its bytes. Who reads it needs 8 bytes for each.
 DECLARED, DECLARED_PER_BYTE = 1 << 22, 64
-
-#: Natural logs of the normal doubles, rounded inwards.
-_LOWEST, _HIGHEST = -708.39, 709.78
-
+_LOWEST, _HIGHEST = -708.39, 709.78  # natural logs of the normal doubles, rounded inwards
 _POWERS = np.array([float(f"1e{k}") for k in range(23)])  # the powers of 10 that are doubles
 
 
 class LinearGroup(NamedTuple):
     """Factors of one shape with their tables as they are written."""
 
-    ids: NDArray[np.int64]  # (F,) numbers in the file
+    ids: Ints  # (F,) numbers in the file
     scope: NDArray[np.int32]  # (F, A)
     shape: tuple[int, ...]
-    tables: NDArray[np.float64]  # (F, prod shape), or (1, prod shape) if shared
+    tables: Floats  # (F, prod shape), or (1, prod shape) if shared
 
 
 def linear_groups(graph: FactorGraph, kind: str) -> Iterator[LinearGroup]:
@@ -79,7 +75,7 @@ def _field_groups(graph: FactorGraph, kind: str) -> Iterator[LinearGroup]:
         yield LinearGroup(ids[rows], variables[:, None], (int(s),), tables)
 
 
-def to_linear(log_tables: NDArray, names: list[str], kind: str) -> NDArray[np.float64]:
+def to_linear(log_tables: NDArray, names: list[str], kind: str) -> Floats:
     """Exponentials of log-tables (R, S) as they are written; ``names`` are the rows' for errors."""
     log_tables = np.ascontiguousarray(log_tables)
     outside = ((log_tables < _LOWEST) & (log_tables > -np.inf)) | (log_tables > _HIGHEST)
@@ -95,7 +91,7 @@ def to_linear(log_tables: NDArray, names: list[str], kind: str) -> NDArray[np.fl
     return _exp(log_tables.ravel()).reshape(log_tables.shape)
 
 
-def _exp(log_x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _exp(log_x: Floats) -> Floats:
     """exp, but to values whose logs are ``log_x`` again where that can be had."""
     x, missed = _inverse_of_log(log_x)
     if len(missed):
@@ -103,7 +99,7 @@ def _exp(log_x: NDArray[np.float64]) -> NDArray[np.float64]:
     return x
 
 
-def _inverse_of_log(log_x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _inverse_of_log(log_x: Floats) -> tuple[Floats, Ints]:
     """Some x with log(x) == log_x, and where none was found within four units of exp(log_x)."""
     exact = np.exp(log_x)
     x = exact.copy()
@@ -117,7 +113,7 @@ def _inverse_of_log(log_x: NDArray[np.float64]) -> tuple[NDArray[np.float64], ND
     return x, todo
 
 
-def _round(digits: int, x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _round(digits: int, x: Floats) -> Floats:
     """To some significant digits where that is exact: with a power 10**k, 0 <= k <= 22."""
     out = x.copy()
     inside = np.flatnonzero((x > 1e-7) & (x < 1e11))
@@ -126,24 +122,17 @@ def _round(digits: int, x: NDArray[np.float64]) -> NDArray[np.float64]:
     return out
 
 
-def _step(units: int, x: NDArray[np.float64]) -> NDArray[np.float64]:
-    return x + units * np.spacing(x)
-
-
 #: What may stand for exp(l): short numbers first, then the nearest doubles.
 _CANDIDATES = [
     *(partial(_round, digits) for digits in (12, 15)),
-    *(partial(_step, units) for units in (0, 1, -1, 2, -2, 3, -3, 4, -4)),
+    *(partial(lambda n, x: x + n * np.spacing(x), n) for n in (0, 1, -1, 2, -2, 3, -3, 4, -4)),
 ]
 
 
-def to_log(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def to_log(x: Floats) -> Floats:
     """Natural logs; zeros become minus infinity."""
     with np.errstate(divide="ignore"):
         return np.log(x)
-
-
-# ---------------------------------------------------------------------- declared sizes
 
 
 def most_declared(n_bytes: int) -> int:
@@ -173,25 +162,20 @@ def check_readable(graph: FactorGraph, kind: str, data: bytes) -> bytes:
     return data
 
 
-# ---------------------------------------------------------------------- checks of read scopes
-
-
-def pointers(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def pointers(sizes: Ints) -> Ints:
     """Where consecutive blocks begin, and where the last one ends, shape (n + 1,)."""
     out = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum(sizes, out=out[1:])
     return out
 
 
-def ranges(first: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def ranges(first: Ints, sizes: Ints) -> Ints:
     """first[0], first[0]+1, ..., (sizes[0] of them), then first[1], ...: shape (sum of sizes,)."""
     ptr = pointers(sizes)
     return np.arange(ptr[-1]) + np.repeat(first - ptr[:-1], sizes)
 
 
-def check_distinct(
-    text: Numbers, scopes: NDArray, arity: NDArray[np.int64], where: NDArray[np.int64]
-) -> None:
+def check_distinct(text: Numbers, scopes: NDArray, arity: Ints, where: Ints) -> None:
     """No variable twice in one scope; ``where`` are the tokens that name the variables."""
     owner = np.repeat(np.arange(len(arity)), arity)
     order = np.lexsort((scopes, owner)) if len(scopes) else owner
@@ -201,9 +185,7 @@ def check_distinct(
         text.fail(int(where[k]), f"factor {owner[k]} has this variable twice")
 
 
-def check_not_zero(
-    text: Numbers, tables: NDArray, ptr: NDArray[np.int64], where: NDArray[np.int64]
-) -> None:
+def check_not_zero(text: Numbers, tables: NDArray, ptr: Ints, where: Ints) -> None:
     """No table of zeros only; ``where`` is a token to blame for each factor."""
     if len(ptr) < 2:
         return

@@ -20,13 +20,15 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.basics.words import plain
 from minfer.errors import DiskFullError, FormatError, MinferError, SettingsError, fullness
+
+if TYPE_CHECKING:
+    from minfer.factors.group import Floats, Ints
 
 #: The longest number: even a denormal written out in full has fewer digits.
 MAX_TOKEN = 2000
@@ -34,9 +36,6 @@ MAX_TOKEN = 2000
 PathLike = str | os.PathLike[str]
 
 _LOOK = 1024  # bytes that tell text from binary data
-
-
-# ---------------------------------------------------------------------- paths and bytes
 
 
 def shown(path: PathLike) -> str:
@@ -204,14 +203,11 @@ def write_records(path: PathLike, records: Sequence[Mapping[str, Any]]) -> None:
     write_csv(path, [list(records[0]), *(list(row.values()) for row in records)])
 
 
-# ---------------------------------------------------------------------- numbers with a place
-
-
 class Numbers:
     """All numbers of a text from ``start`` on, in order; whitespace of any kind separates."""
 
     def __init__(self, name: str, data: bytes, start: int = 0) -> None:
-        self.name, self._data, self._start = name, data, start
+        self.name, self._data, self._start, self.n_bytes = name, data, start, len(data)
         begin, end = _spans(data, start)
         longest = int((end - begin).max(initial=0))
         if longest > MAX_TOKEN:
@@ -224,11 +220,6 @@ class Numbers:
 
     def __len__(self) -> int:
         return self.values.size
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of the whole text."""
-        return len(self._data)
 
     def require_finite(self) -> None:
         """Refuse NaN, infinities and negative numbers anywhere."""
@@ -256,7 +247,7 @@ class Numbers:
             )
         return int(value)
 
-    def integers(self, where: NDArray[np.int64], what: str) -> NDArray[np.int64]:
+    def integers(self, where: Ints, what: str) -> Ints:
         """The numbers at some places, all of which must be integers below 2**31."""
         values = self.values[where]
         bad = (values != np.floor(values)) | (values >= 2**31) | (values < 0)
@@ -265,14 +256,10 @@ class Numbers:
         return values.astype(np.int64)
 
     def fail(self, k: int, message: str, error: type[MinferError] = FormatError) -> NoReturn:
-        """Raise an error about the k-th number."""
-        raise self.error(k, message, error)
-
-    def error(self, k: int, message: str, error: type[MinferError] = FormatError) -> MinferError:
-        """An error about the k-th number that says where it stands."""
+        """Raise an error about the k-th number that says where it stands."""
         begin, end = _spans(self._data, self._start)
         where = place(self._data, int(begin[k]), self._data[begin[k] : end[k]])
-        return error(f"{self.name}: {where}: {message}")
+        raise error(f"{self.name}: {where}: {message}")
 
     def ends(self, message: str) -> NoReturn:
         """Raise an error about a file that ends too early."""
@@ -288,7 +275,7 @@ def place(data: bytes, offset: int, token: bytes) -> str:
     return f"line {line}, column {column}, token '{text}'"
 
 
-def _spans(data: bytes, start: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _spans(data: bytes, start: int) -> tuple[Ints, Ints]:
     """Where each token of ``data[start:]`` begins and ends in ``data``."""
     text = np.frombuffer(data, dtype=np.uint8)[start:]
     solid = np.zeros(text.size + 2, dtype=bool)
@@ -297,7 +284,7 @@ def _spans(data: bytes, start: int) -> tuple[NDArray[np.int64], NDArray[np.int64
     return edges[::2], edges[1::2]
 
 
-def _parse_floats(text: bytes) -> NDArray[np.float64]:
+def _parse_floats(text: bytes) -> Floats:
     """All numbers of a text; none if something else stands there."""
     if b"\0" in text or not text.strip():
         return np.zeros(0)

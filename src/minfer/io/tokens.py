@@ -13,9 +13,9 @@ from itertools import islice
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.errors import FormatError, MinferError, visible
+from minfer.factors.group import Floats
 from minfer.io.text import MAX_TOKEN, check_text
 
 #: A string on one line; backslash escapes. One that is not closed ends with its line.
@@ -56,8 +56,6 @@ class Tokens:
                 f"{self.name}: line {line}, column {column}: this comment is never closed"
             )
         return re.sub(r"[^\n]", " ", found)
-
-    # ------------------------------------------------------------------ reading
 
     def get(self, k: int, what: str) -> str:
         """The k-th token, which must be there."""
@@ -106,18 +104,16 @@ class Tokens:
             self.fail(k, f"{what} should be a number below 10**9")
         return int(word)
 
-    def numbers(self, spans: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
+    def numbers(self, spans: Sequence[tuple[int, int]]) -> Floats:
         """The numbers in some runs of tokens: not negative, finite."""
         return self.numbers_at([k for span in spans for k in range(*span)])
 
-    def numbers_at(self, places: Sequence[int]) -> NDArray[np.float64]:
+    def numbers_at(self, places: Sequence[int]) -> Floats:
         """As :meth:`numbers`, of single tokens."""
         values = to_numbers([self.words[k] for k in places])
         if isinstance(values, int):
             self.fail(places[values], number_complaint(self.words[places[values]]))
         return values
-
-    # ------------------------------------------------------------------ errors
 
     def fail(self, k: int, message: str, error: type[MinferError] = FormatError) -> NoReturn:
         """Raise an error about the k-th token."""
@@ -140,7 +136,7 @@ class Tokens:
         )
 
 
-def to_numbers(words: Sequence[str]) -> NDArray[np.float64] | int:
+def to_numbers(words: Sequence[str]) -> Floats | int:
     """Words as numbers, none negative and all finite; or the first word that is no such number."""
     joined = "".join(words)
     if joined.isascii() and "_" not in joined:  # float() takes more than a file should hold

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minfer.errors import ContradictionError, EvidenceError, ModelError, SettingsError
+from minfer.io.evidence import is_json, numbered_evidence, parse_json_evidence
 from minfer.model.evidence import typed_variable
 
 if TYPE_CHECKING:
@@ -67,15 +68,14 @@ def _pieces(
     graph: FactorGraph, given: list[str] | None, soft: list[str] | None
 ) -> Iterator[dict[int, Any]]:
     from minfer.io import read_evidence
-    from minfer.io.evidence import is_json, numbered_evidence, parse_json_evidence
 
     for text in given or ():
-        if is_pairs(text):
-            yield parse_pairs(text, graph)
-        elif text == "-" or os.path.exists(text):
+        if text == "-" or os.path.exists(text):  # unlike Path.exists, for any length of text
             yield read_evidence(text, graph)
         elif is_json(text):
             yield numbered_evidence(graph, parse_json_evidence(text, "--evidence"))
+        elif "=" in text:
+            yield parse_pairs(text, graph)
         else:
             raise EvidenceError(
                 f"--evidence {text}: there is no such file, and it is not a list such as x3=1,x7=0"
@@ -94,8 +94,6 @@ def _two_states(graph: FactorGraph, v: int, one: int, other: int) -> Contradicti
 
 def parse_soft(text: str, graph: FactorGraph) -> dict[int, Any]:
     """``CVP=LOW:0.2,HIGH:0.8``, or ``CVP=0.2,0,0.8``: likelihoods of one variable's states."""
-    from minfer.io.evidence import numbered_evidence
-
     cuts = [cut for cut in _cuts(text) if all(cut)]
     if not cuts:
         raise SettingsError(f"--soft: {text!r} is not variable=state:likelihood,...")
@@ -123,14 +121,6 @@ def _likelihoods(text: str, graph: FactorGraph, v: int) -> list[float] | dict[st
             raise EvidenceError(f"--soft: {graph.name(v)}: the state {state} is given twice")
         out[state] = float(number)
     return out
-
-
-def is_pairs(text: str) -> bool:
-    """Whether an ``--evidence`` is ``x3=1,x7=0``, and not a file or JSON."""
-    from minfer.io.evidence import is_json
-
-    there = os.path.exists(text)  # unlike Path.exists, for any length of text
-    return "=" in text and not there and not is_json(text)
 
 
 def parse_pairs(text: str, graph: FactorGraph) -> dict[int, int]:

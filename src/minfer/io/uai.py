@@ -26,7 +26,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.basics.checks import check_graph, check_type, table_sizes, warn
 from minfer.basics.words import counted
@@ -38,6 +37,7 @@ from minfer.errors import (
     RefusedError,
     visible,
 )
+from minfer.factors.group import Floats, Ints
 from minfer.graph import FactorGraph, with_any_evidence
 from minfer.io.evidence import is_json, numbered_evidence, parse_json_evidence
 from minfer.io.opening import parsed
@@ -58,12 +58,8 @@ from minfer.solvers.base import Marginals
 
 Evidence = PathLike | Mapping[Any, Any]
 
-_COMMENT = re.compile(
-    rb"(?://|#)[^\n]*|/\*[\s\S]*?(?:\*/|\Z)"
-)  # one that is not closed is the last
-
-
-# ---------------------------------------------------------------------- reading models
+#: One that is not closed is the last.
+_COMMENT = re.compile(rb"(?://|#)[^\n]*|/\*[\s\S]*?(?:\*/|\Z)")
 
 
 def read_uai(path: PathLike, evidence: Evidence | None = None) -> FactorGraph:
@@ -91,8 +87,13 @@ def parse_uai(name: str, data: bytes) -> FactorGraph:
     data = without_comments(name, data)
     text = _after_word(name, data, (b"MARKOV", b"BAYES"))
     text.require_finite()
-    n_states, at = _read_states(text)
-    arity, first, at = _read_scopes(text, at, len(n_states))
+    n = text.integer(0, "the number of variables", len(text) - 1)
+    n_states = text.integers(np.arange(1, n + 1), "a number of states")
+    if n and n_states.min() < 1:
+        text.fail(1 + int(np.argmin(n_states)), "a variable needs at least one state")
+    if complaint := states_complaint(int(n_states.sum(dtype=np.int64)), text.n_bytes):
+        text.fail(1 + int(np.argmax(n_states)), complaint)
+    arity, first, at = _read_scopes(text, n + 1, n)
     where = ranges(first + 1, arity)
     scopes = text.integers(where, "a variable")
     if scopes.size and scopes.max() >= len(n_states):
@@ -110,11 +111,7 @@ def parse_uai(name: str, data: bytes) -> FactorGraph:
 
 
 def _directed(
-    name: str,
-    graph: FactorGraph,
-    arity: NDArray[np.int64],
-    scopes: NDArray[np.int64],
-    tables: NDArray[np.float64],
+    name: str, graph: FactorGraph, arity: Ints, scopes: Ints, tables: Floats
 ) -> FactorGraph | None:
     """The model of a BAYES file, if it is one; a warning says why not."""
     if arity.min() == 0:
@@ -173,20 +170,7 @@ def _after_word(name: str, data: bytes, words: tuple[bytes, ...]) -> Numbers:
     return Numbers(name, data, match.end())
 
 
-def _read_states(text: Numbers) -> tuple[NDArray[np.int64], int]:
-    """Numbers of states, and where the number of factors stands."""
-    n = text.integer(0, "the number of variables", len(text) - 1)
-    n_states = text.integers(np.arange(1, n + 1), "a number of states")
-    if n and n_states.min() < 1:
-        text.fail(1 + int(np.argmin(n_states)), "a variable needs at least one state")
-    if complaint := states_complaint(int(n_states.sum(dtype=np.int64)), text.n_bytes):
-        text.fail(1 + int(np.argmax(n_states)), complaint)
-    return n_states, n + 1
-
-
-def _read_scopes(
-    text: Numbers, at: int, n_variables: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+def _read_scopes(text: Numbers, at: int, n_variables: int) -> tuple[Ints, Ints, int]:
     """Arity of each factor, the token that gives it, and where the tables begin."""
     n = text.integer(at, "the number of factors", (len(text) - at - 1) // 3)
     at, most, total = at + 1, float(min(n_variables, MAX_ARITY)), len(text)
@@ -210,9 +194,7 @@ def _read_scopes(
     return np.array(arities, dtype=np.int64), np.array(first, dtype=np.int64), at
 
 
-def _read_tables(
-    text: Numbers, at: int, sizes: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+def _read_tables(text: Numbers, at: int, sizes: Floats) -> tuple[Floats, Ints, Ints]:
     """All entries end to end, where each table begins among them, and its count token."""
     rest = len(text) - at
     whole = int(np.searchsorted(np.cumsum(sizes + 1), rest, side="right"))  # tables that fit
@@ -233,9 +215,6 @@ def _read_tables(
     entry = np.ones(rest, dtype=bool)
     entry[counts[:-1] - at] = False
     return text.values[at:][entry], pointers(sizes.astype(np.int64)), counts[:-1]
-
-
-# ---------------------------------------------------------------------- evidence
 
 
 def read_evidence(path: PathLike, graph: FactorGraph) -> dict[int, Any]:
@@ -262,7 +241,11 @@ def _read_pairs(text: Numbers, graph: FactorGraph) -> dict[int, int]:
         raise FormatError(f"{text.name}: line 1: the file is empty; no evidence is written as 0")
     text.require_finite()
     values = text.integers(np.arange(len(text)), "evidence").tolist()
-    at = _evidence_start(text, values)
+    n, at = values[0], 0  # where the number of observed variables stands
+    if len(values) != 1 + 2 * n:
+        at = 1
+        if n != 1 or len(values) == 1 or len(values) != 2 + 2 * values[1]:
+            text.fail(0, _evidence_complaint(values))
     evidence: dict[int, int] = {}
     for k in range(at + 1, len(values), 2):
         variable, state = values[k], values[k + 1]
@@ -285,15 +268,6 @@ def _read_pairs(text: Numbers, graph: FactorGraph) -> dict[int, int]:
     return evidence
 
 
-def _evidence_start(text: Numbers, values: list[int]) -> int:
-    """Where the number of observed variables stands: 0, or 1 after a number of evidence sets."""
-    if len(values) == 1 + 2 * values[0]:
-        return 0
-    if values[0] == 1 and len(values) > 1 and len(values) == 2 + 2 * values[1]:
-        return 1
-    raise text.error(0, _evidence_complaint(values))
-
-
 def _evidence_complaint(values: list[int]) -> str:
     n, at = values[0], 1
     for _ in range(n if 1 < n < len(values) else 0):
@@ -304,9 +278,6 @@ def _evidence_complaint(values: list[int]) -> str:
         f"{len(values)} numbers are not evidence: k observations take 1 + 2k of them, "
         "or 2 + 2k after a leading 1"
     )
-
-
-# ---------------------------------------------------------------------- writing models
 
 
 def write_uai(graph: FactorGraph, path: PathLike) -> None:
@@ -330,23 +301,14 @@ def format_uai(graph: FactorGraph) -> bytes:
             scopes[i] = " ".join(map(str, [len(scope), *scope]))
         rows = [f"{size}\n{' '.join(map(repr, row))}\n" for row in group.tables.tolist()]
         tables.update(zip(ids, rows * len(ids) if len(rows) == 1 else rows))
-    word = "BAYES" if _child_last(graph) else "MARKOV"
+    child = graph._child if graph.directed and not graph.field.any() else None
+    word = "MARKOV"
+    if child is not None and all((g._scope[:, -1] == child[g._ids]).all() for g in graph.groups):
+        word = "BAYES"  # a network without evidence, its children last in their scopes
     head = [word, str(graph.n_variables), " ".join(map(str, graph._n_states.tolist()))]
     order = range(len(scopes))
     lines = [*head, str(len(scopes)), *(scopes[i] for i in order), "", *(tables[i] for i in order)]
     return check_readable(graph, "UAI", ("\n".join(lines).rstrip("\n") + "\n").encode())
-
-
-def _child_last(graph: FactorGraph) -> bool:
-    """Whether BAYES can be said: a network without evidence, its children last in their scopes."""
-    if not graph.directed or graph._child is None:
-        return False
-    if graph._field is not None and graph._field.any():
-        return False
-    return all((g._scope[:, -1] == graph._child[g._ids]).all() for g in graph.groups)
-
-
-# ---------------------------------------------------------------------- results
 
 
 def write_mar(marginals: Marginals, path: PathLike) -> None:
@@ -369,7 +331,7 @@ def write_pr(marginals: Marginals, path: PathLike) -> None:
     write_bytes(path, f"PR\n{log_z / math.log(10)!r}\n".encode())
 
 
-def read_mar(path: PathLike, graph: FactorGraph | None = None) -> list[NDArray[np.float64]]:
+def read_mar(path: PathLike, graph: FactorGraph | None = None) -> list[Floats]:
     """Marginals of all variables; a number of evidence sets, 1, before them is skipped.
 
     With a ``graph`` they must be of its variables.
@@ -399,7 +361,7 @@ def _plain_after_word(path: PathLike, word: bytes) -> Numbers:
     return parsed(path, lambda name, data: _after_word(name, without_comments(name, data), (word,)))
 
 
-def _mar_end(values: NDArray[np.float64], start: int) -> int:
+def _mar_end(values: Floats, start: int) -> int:
     """Where marginals that begin at ``start`` would end; -1 after anything but a leading 1."""
     if len(values) <= start or (start == 1 and values[0] != 1):
         return -1

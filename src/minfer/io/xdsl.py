@@ -26,10 +26,10 @@ from math import prod
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.basics.words import counted
 from minfer.errors import visible
+from minfer.factors.group import Ints
 from minfer.graph import FactorGraph
 from minfer.io.elements import Element, ElementTree
 from minfer.io.networks import Draft
@@ -47,16 +47,8 @@ _REFUSED = {
     "demorgan": "a DeMorgan node",
     "dynamic": "a part of a dynamic network",
 }
-_PARTS = [
-    "nodes",
-    "state",
-    "parents",
-    "probabilities",
-    "resultingstates",
-    "strengths",
-    "parameters",
-]
-_TAGS = frozenset([*_PARTS, "dynamic", "extensions", "genie"])
+_NUMBERS = ["probabilities", "resultingstates", "strengths", "parameters"]
+_TAGS = frozenset([*_NUMBERS, "nodes", "state", "parents", "dynamic", "extensions", "genie"])
 #: How far a row may be from what it must be.
 _NEAR = 1e-4
 
@@ -175,7 +167,7 @@ def _noisy_max(tree: ElementTree, draft: Draft, node: Element, scope: list[int])
     draft.table(scope, np.maximum(table, 0.0), node)
 
 
-def _strengths(tree: ElementTree, node: Element, shape: list[int]) -> list[NDArray[np.int64]]:
+def _strengths(tree: ElementTree, node: Element, shape: list[int]) -> list[Ints]:
     """Each parent's states from the strongest to the one without effect."""
     if not any(True for _ in node.all("strengths")):
         return [np.arange(n) for n in shape]

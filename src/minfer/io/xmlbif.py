@@ -20,7 +20,7 @@ from html import escape
 
 from minfer.errors import RefusedError, visible
 from minfer.graph import FactorGraph
-from minfer.io.elements import Element, ElementTree
+from minfer.io.elements import ElementTree
 from minfer.io.networks import Draft, conditionals, in_words, names_of
 from minfer.io.opening import parsed
 from minfer.io.text import PathLike, write_bytes
@@ -30,9 +30,6 @@ _TAGS = frozenset(
 )
 #: What XML 1.0 cannot hold at all, or not unchanged.
 _UNWRITABLE = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-# ---------------------------------------------------------------------- reading
 
 
 def read_xmlbif(path: PathLike) -> FactorGraph:
@@ -60,19 +57,12 @@ def parse_xmlbif(name: str, data: bytes) -> FactorGraph:
             )
         draft.variable(called, [state.text for state in variable.all("OUTCOME")], variable)
     for definition in network.all("DEFINITION", "PROBABILITY"):
-        _definition(tree, draft, definition)
+        child = tree.one(definition, "FOR")
+        given = list(definition.all("GIVEN"))
+        scope = draft.scope(child.text, [g.text for g in given], child, given)
+        table = tree.one(definition, "TABLE")
+        draft.table(scope, tree.numbers(table), table)
     return draft.graph()
-
-
-def _definition(tree: ElementTree, draft: Draft, definition: Element) -> None:
-    child = tree.one(definition, "FOR")
-    given = list(definition.all("GIVEN"))
-    scope = draft.scope(child.text, [g.text for g in given], child, given)
-    table = tree.one(definition, "TABLE")
-    draft.table(scope, tree.numbers(table), table)
-
-
-# ---------------------------------------------------------------------- writing
 
 
 def write_xmlbif(graph: FactorGraph, path: PathLike) -> None:

@@ -21,15 +21,12 @@ from minfer.basics.checks import (
     warn,
 )
 from minfer.errors import ModelError
-from minfer.factors.clause import Clauses
-from minfer.factors.counting import AtMostOne, Cardinalities, ExactlyOne, count_fields
+from minfer.factors import connectives as logic
 from minfer.factors.distances import distance_groups, recognised, truncated
 from minfer.factors.features import feature_group
 from minfer.factors.globals import GlobalFactor, Globals
-from minfer.factors.group import FactorGroup, read_only
+from minfer.factors.group import FactorGroup, Floats, Ints, read_only
 from minfer.factors.logical import Logical, gate_scopes, logical_groups, weight_fields
-from minfer.factors.output import Ands, Ors
-from minfer.factors.parity import Parities
 from minfer.factors.tables import flat_table_groups, table_groups
 from minfer.model.states import Variables
 
@@ -47,7 +44,7 @@ class Growing(Variables):
         return read_only(self._n_states)
 
     @property
-    def offsets(self) -> NDArray[np.int64]:
+    def offsets(self) -> Ints:
         """Where each variable's states begin in a flat array over all states, shape (V+1,)."""
         return read_only(self._offsets)
 
@@ -57,9 +54,7 @@ class Growing(Variables):
 
     @cached_property
     def _conditioning(self) -> dict[str, Any]:
-        """What :func:`minfer.engine.conditioning.condition` found out; shared where the factors
-        are.
-        """
+        """What :mod:`minfer.engine.conditioning` found out; shared where the factors are."""
         return {}
 
     def _regrouped(self, groups: tuple[FactorGroup, ...], child: NDArray | None) -> Self:
@@ -111,9 +106,7 @@ class Growing(Variables):
             )
         return self._append(*groups)
 
-    def add_flat_tables(
-        self, arity: NDArray[np.int64], scopes: NDArray[np.int32], log_psi: NDArray[np.float64]
-    ) -> Self:
+    def add_flat_tables(self, arity: Ints, scopes: NDArray[np.int32], log_psi: Floats) -> Self:
         """Append tables of any shapes from flat arrays: no object per factor.
 
         Parameters
@@ -133,7 +126,7 @@ class Growing(Variables):
 
     def add_groups(
         self,
-        make: Callable[[NDArray[np.int64], NDArray[np.int32], tuple[int, ...]], FactorGroup],
+        make: Callable[[Ints, NDArray[np.int32], tuple[int, ...]], FactorGroup],
         scope: NDArray[np.int32],
     ) -> Self:
         """Append factors of a kind of your own over ``scope`` (F, A): see :mod:`minfer.factors`.
@@ -150,8 +143,6 @@ class Growing(Variables):
             groups.append(make(first + rows, scope[rows], tuple(int(s) for s in shape)))
             groups[-1].check(self._n_states)
         return self._append(*groups)
-
-    # ------------------------------------------------------------------ pairs of labels
 
     def add_potts(self, scope: ArrayLike, weights: ArrayLike) -> Self:
         """Append pairs of variables with the same labels: log-weight w where the labels agree.
@@ -260,8 +251,6 @@ class Growing(Variables):
             return self
         return self._regrouped(tuple(groups), self._child)
 
-    # ------------------------------------------------------------------ logical factors
-
     def add_clauses(
         self,
         scopes: Scopes,
@@ -289,8 +278,8 @@ class Growing(Variables):
         >>> BeliefPropagation()(graph)[2].round(3).tolist()
         [0.561, 0.439]
         """
-        fields = weight_fields(Clauses, weights)
-        return self.add_logical(Clauses, scopes, signs=signs, states=states, fields=fields)
+        fields = weight_fields(logic.Clauses, weights)
+        return self.add_logical(logic.Clauses, scopes, signs=signs, states=states, fields=fields)
 
     def add_parity(
         self,
@@ -309,11 +298,11 @@ class Growing(Variables):
         if flags.dtype != bool:
             raise ModelError(f"add_parity: odd must be True or False, not {told(odd)}")
 
-        def more(rows: NDArray[np.int64], n: int) -> dict[str, Any]:
+        def more(rows: Ints, n: int) -> dict[str, Any]:
             return {"_odd": per_factor(flags, n, "odd", bool)[rows]}
 
-        fields = weight_fields(Parities, weights, more)
-        return self.add_logical(Parities, scopes, signs=signs, states=states, fields=fields)
+        fields = weight_fields(logic.Parities, weights, more)
+        return self.add_logical(logic.Parities, scopes, signs=signs, states=states, fields=fields)
 
     def add_or(
         self,
@@ -334,8 +323,8 @@ class Growing(Variables):
         weights, signs, states
             As in :meth:`add_clauses`; signs and states are of inputs and output.
         """
-        scopes, fields = gate_scopes(inputs, output), weight_fields(Ors, weights)
-        return self.add_logical(Ors, scopes, signs=signs, states=states, fields=fields)
+        scopes, fields = gate_scopes(inputs, output), weight_fields(logic.Ors, weights)
+        return self.add_logical(logic.Ors, scopes, signs=signs, states=states, fields=fields)
 
     def add_and(
         self,
@@ -347,20 +336,20 @@ class Growing(Variables):
         states: Scopes | None = None,
     ) -> Self:
         """As :meth:`add_or`; the output is true if and only if all inputs are."""
-        scopes, fields = gate_scopes(inputs, output), weight_fields(Ands, weights)
-        return self.add_logical(Ands, scopes, signs=signs, states=states, fields=fields)
+        scopes, fields = gate_scopes(inputs, output), weight_fields(logic.Ands, weights)
+        return self.add_logical(logic.Ands, scopes, signs=signs, states=states, fields=fields)
 
     def add_exactly_one(
         self, scopes: Scopes, *, signs: Scopes | None = None, states: Scopes | None = None
     ) -> Self:
         """Append constraints: exactly one literal is true. Arguments as in :meth:`add_clauses`."""
-        return self.add_logical(ExactlyOne, scopes, signs=signs, states=states)
+        return self.add_logical(logic.ExactlyOne, scopes, signs=signs, states=states)
 
     def add_at_most_one(
         self, scopes: Scopes, *, signs: Scopes | None = None, states: Scopes | None = None
     ) -> Self:
         """Append constraints: at most one literal is true. Arguments as in :meth:`add_clauses`."""
-        return self.add_logical(AtMostOne, scopes, signs=signs, states=states)
+        return self.add_logical(logic.AtMostOne, scopes, signs=signs, states=states)
 
     def add_cardinality(
         self,
@@ -383,8 +372,10 @@ class Growing(Variables):
         at_most : int
             Instead of log-weights: no more literals than this are true.
         """
-        fields = count_fields(self.n_variables, log_weights, at_most)
-        return self.add_logical(Cardinalities, scopes, signs=signs, states=states, fields=fields)
+        fields = logic.count_fields(self.n_variables, log_weights, at_most)
+        return self.add_logical(
+            logic.Cardinalities, scopes, signs=signs, states=states, fields=fields
+        )
 
     def add_logical(
         self,
@@ -393,7 +384,7 @@ class Growing(Variables):
         *,
         signs: Scopes | None = None,
         states: Scopes | None = None,
-        fields: Callable[[NDArray[np.int64], int, int], dict[str, Any]] | None = None,
+        fields: Callable[[Ints, int, int], dict[str, Any]] | None = None,
     ) -> Self:
         """Append factors of a logical kind, perhaps your own; see :mod:`minfer.factors.logical`.
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.basics.checks import concatenate, real_numbers, table_sizes, told
 from minfer.errors import ModelError, visible
+from minfer.factors.group import Floats, Ints, Mask
 from minfer.factors.tables import Tables, flat_table_groups, table_groups
 from minfer.model.states import Variables
 
@@ -26,13 +27,9 @@ if TYPE_CHECKING:
 
 G = TypeVar("G", bound="Growing")
 
-#: How far a row of probabilities may be from one.
-ROW_SUM = 1e-4
-
+ROW_SUM = 1e-4  # how far a row of probabilities may be from one
+ROUNDING = 1e-12  # rows this near are left as they are: what is off is the rounding of the sum
 _HINT = "; a table of columns, as pgmpy has them, has to be turned into one of rows: table.T"
-
-#: Rows this near to one are left as they are: what is off is the rounding of the sum.
-ROUNDING = 1e-12
 
 
 def with_network(graph: G, tables: Any) -> G:
@@ -64,7 +61,7 @@ def with_probabilities(graph: G, scopes: Sequence[Sequence[int]], tables: Sequen
     Those that are conditional distributions of their last variables know it, unless two are of one
     variable or they form a cycle; their rows are divided by their sums (:data:`ROW_SUM`).
     """
-    listed: list[NDArray[np.float64]] = []
+    listed: list[Floats] = []
     for scope, table in zip(scopes, tables):
         what = f"the table of {graph._scope_text(scope)}"
         p = np.array(real_numbers(table, what), dtype=np.float64)
@@ -97,10 +94,7 @@ def with_probabilities(graph: G, scopes: Sequence[Sequence[int]], tables: Sequen
 
 
 def with_conditionals(
-    graph: G,
-    children: Sequence[int],
-    parents: Sequence[Sequence[int]],
-    tables: Sequence[ArrayLike],
+    graph: G, children: Sequence[int], parents: Sequence[Sequence[int]], tables: Sequence[ArrayLike]
 ) -> G:
     """A graph with conditional distributions added; scopes are (parents..., child).
 
@@ -148,7 +142,7 @@ def with_flat_conditionals(graph: G, tables: FlatTables, normalise: bool = True)
     return graph._append(*groups, child=tables.children)
 
 
-def network_of(bare: G, scopes: Sequence[list[int]], p: NDArray[np.float64]) -> G | TableFault:
+def network_of(bare: G, scopes: Sequence[list[int]], p: Floats) -> G | TableFault:
     """The network of one conditional distribution for each variable of a graph without factors.
 
     As :class:`FlatTables` and :func:`with_flat_conditionals`, with as few calls as a small file
@@ -198,19 +192,12 @@ class TableFault(NamedTuple):
 
 
 class FlatTables:
-    """Tables of probabilities, end to end.
+    """Tables of probabilities ``p`` end to end, each over (parents..., child), the child fastest.
 
-    Parameters
-    ----------
-    graph : their variables
-    arity : int array (F,), at least 1
-    scopes : int array (sum of arity,), each (parents..., child)
-    p : float array (sum of table sizes,), each table with its child fastest
+    ``arity`` (F,) is at least 1, ``scopes`` (sum of arity,) are numbers of variables of ``graph``.
     """
 
-    def __init__(
-        self, graph: Variables, arity: NDArray[np.int64], scopes: NDArray[np.int64], p: NDArray
-    ) -> None:
+    def __init__(self, graph: Variables, arity: Ints, scopes: Ints, p: NDArray) -> None:
         self.graph, self.arity, self.scopes, self.p = graph, arity, scopes, p
         self.children = scopes[np.cumsum(arity) - 1]
         states = graph._n_states[self.children].astype(np.int64)
@@ -219,10 +206,10 @@ class FlatTables:
         self.first = np.cumsum(self.row_sizes) - self.row_sizes  # cells of rows
         self.rows_before = np.cumsum(self.n_rows) - self.n_rows  # each table
 
-    def _sums(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _sums(self, p: Floats) -> Floats:
         return np.add.reduceat(p, self.first) if len(self.first) else np.zeros(0)
 
-    def normalised(self, which: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+    def normalised(self, which: Mask | None = None) -> Floats:
         """Each row divided by its sum, if that is not one but for rounding; of all or some."""
         total = self._sums(self.p)
         total[np.abs(total - 1.0) < ROUNDING] = 1.0
@@ -230,7 +217,7 @@ class FlatTables:
             total[~np.repeat(which, self.n_rows)] = 1.0
         return self.p / np.repeat(total, self.row_sizes)
 
-    def are_conditional(self) -> NDArray[np.bool_]:
+    def are_conditional(self) -> Mask:
         """Which are conditional distributions of their last variables, shape (F,)."""
         wrong = ~(np.abs(self._sums(self.p) - 1.0) <= ROW_SUM)
         return ~np.logical_or.reduceat(wrong, self.rows_before)
@@ -247,7 +234,11 @@ class FlatTables:
         row = at - int(self.rows_before[table])
         end = int(self.arity[: table + 1].sum())
         *parents, child = self.scopes[end - int(self.arity[table]) : end].tolist()
-        name, given = visible(self.graph.name(child)), given_text(self.graph, parents, row)
+        name, given = visible(self.graph.name(child)), ""
+        if parents:  # the last of them runs fastest
+            states = np.unravel_index(row, [int(self.graph._n_states[v]) for v in parents])
+            names = ((self.graph.name(v), self.graph.states(v)[k]) for v, k in zip(parents, states))
+            given = " given " + ", ".join(f"{visible(v)}={visible(s)}" for v, s in names)
         if bad_cell[self.first[at] : self.first[at] + self.row_sizes[at]].any():
             what = f"the table of {name}{given} has a number that is negative or not finite"
         else:
@@ -255,19 +246,7 @@ class FlatTables:
         return TableFault(table, row, what)
 
 
-def given_text(graph: Variables, parents: Sequence[int], row: int) -> str:
-    """What a row of a table is given, as in " given A=yes, B=no"; its last parent runs fastest."""
-    if not parents:
-        return ""
-    states = np.unravel_index(row, [int(graph._n_states[v]) for v in parents])
-    said = (
-        f"{visible(graph.name(v))}={visible(graph.states(v)[int(k)])}"
-        for v, k in zip(parents, states)
-    )
-    return f" given {', '.join(said)}"
-
-
-def child_last(graph: Any) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
+def child_last(graph: Any) -> Iterator[tuple[list[int], Floats]]:
     """The log-tables of a Bayesian network, factor by factor, scopes (parents..., child)."""
     for i in range(graph.n_factors):
         scope, child = graph.scope(i).tolist(), graph.child(i)
@@ -277,7 +256,7 @@ def child_last(graph: Any) -> Iterator[tuple[list[int], NDArray[np.float64]]]:
 
 def check_acyclic(
     graph: Variables, children: Sequence[int], parents: Sequence[Sequence[int]]
-) -> NDArray[np.int64]:
+) -> Ints:
     """Variables in an order that puts parents first; a cycle is an error that shows it."""
     of: dict[int, Sequence[int]] = {}
     for child, own in zip(children, parents):

@@ -12,14 +12,12 @@ its row. A variable that has two columns is in both, which must not contradict e
 
 What a cell says (:class:`StateReader`) depends on where the table is from. *Said* by a program, in
 batches: what it would as the state of one evidence. In *files and frames* (``predict``, ``fit``),
-where a number may have become a text on the way, or the other way round: a text is a state's name;
-where there is none of that name, a whole number is a state's number. A number is one of the names,
-if these are numbers themselves ("1", "2.5"), and else a state's number. True and False are states
-that are called so; where there are no names, 1 and 0. Blanks around a text do not count, and texts
-listed as missing say nothing.
-
-A column is *factorised*, in compiled code of whoever made the table: into its different values and
-the place of each cell among them. Python looks only at the former, of which there are few.
+where numbers and texts may have become one another on the way: a text is a state's name; where
+there is none of that name, a whole number is a state's number. A number is one of the names, if
+these are numbers themselves ("1", "2.5"), and else a state's number. True and False are states that
+are called so; where there are no names, 1 and 0. Blanks around a text do not count, and texts
+listed as missing say nothing. Columns are *factorised* by whoever made the table: Python looks only
+at the different values, of which there are few.
 """
 
 from __future__ import annotations
@@ -33,6 +31,7 @@ from numpy.typing import NDArray
 
 from minfer.basics.checks import integer, real_numbers, told
 from minfer.errors import EvidenceError, MinferError, ModelError, SettingsError, visible
+from minfer.factors.group import Floats
 from minfer.model.states import Variables, number_of, numerals, state_number, state_of_truth
 
 T = TypeVar("T")
@@ -47,17 +46,14 @@ _PERHAPS_MISSING = frozenset(
 _MOST_NUMBERS = 1 << 16  # integers of a smaller range are their own places
 
 
-# ---------------------------------------------------------------------- one evidence
-
-
 def numbered(
     graph: Variables, evidence: Any, *, likelihoods: bool = True
-) -> tuple[dict[int, int], dict[int, NDArray[np.float64]]]:
+) -> tuple[dict[int, int], dict[int, Floats]]:
     """Observed states, and likelihoods (S,) where they are allowed, by variables' numbers."""
     if not isinstance(evidence, Mapping):
         raise EvidenceError("evidence must be a mapping {variable: state}, as in {'x3': 1}")
     hard: dict[int, int] = {}
-    soft: dict[int, NDArray[np.float64]] = {}
+    soft: dict[int, Floats] = {}
     for variable, state in evidence.items():
         v = _said("evidence", graph.index, variable)
         if v in hard or v in soft:
@@ -75,13 +71,13 @@ def numbered(
     return hard, soft
 
 
-def soft_evidence(graph: Variables, given: Any) -> dict[int, NDArray[np.float64]]:
+def soft_evidence(graph: Variables, given: Any) -> dict[int, Floats]:
     """Likelihoods (S,) by variables' numbers."""
     if not isinstance(given, Mapping):
         raise EvidenceError(
             "soft evidence must be a mapping {variable: likelihoods}, as in {'x3': [0.2, 0.8]}"
         )
-    found: dict[int, NDArray[np.float64]] = {}
+    found: dict[int, Floats] = {}
     for variable, values in given.items():
         v = _said("soft evidence", graph.index, variable)
         if v in found:
@@ -90,7 +86,7 @@ def soft_evidence(graph: Variables, given: Any) -> dict[int, NDArray[np.float64]
     return found
 
 
-def _likelihoods(graph: Variables, variable: int | str, given: Any) -> NDArray[np.float64]:
+def _likelihoods(graph: Variables, variable: int | str, given: Any) -> Floats:
     """One for each state of a variable, from a list or by state."""
     v = graph.index(variable)
     name, n = graph.name(v), int(graph._n_states[v])
@@ -126,7 +122,7 @@ def _said(what: str, ask: Callable[..., T], *given: Any) -> T:
 
 def log_field(
     graph: Variables, place: Mapping[int, int] | None, soft: Mapping[int, NDArray]
-) -> NDArray[np.float64]:
+) -> Floats:
     """Soft evidence as log-weights (sum S,) of a model's states.
 
     ``place`` has the numbers of variables there, where it is a part of the one that was asked.
@@ -145,9 +141,6 @@ def typed_variable(graph: Variables, text: str) -> int | str:
     """A variable as texts name it: a bare number is one, unless a variable is called so."""
     bare = text.isdecimal() and len(text) < 20 and text not in graph._index
     return int(text) if bare else text
-
-
-# ---------------------------------------------------------------------- states of many rows
 
 
 def observed_states(graph: Variables, evidence: Any) -> dict[int, int]:
@@ -221,9 +214,6 @@ def _array(values: Any) -> NDArray:
     except (TypeError, ValueError):  # ragged
         return np.array("?")
     return given
-
-
-# ---------------------------------------------------------------------- tables
 
 
 class Factorised(NamedTuple):
@@ -338,9 +328,6 @@ def _of_mapping(rows: Mapping[Any, Any], who: str) -> Table:
         raise EvidenceError(f"{who}: columns must have the same length, not {sizes}")
     n = next(iter(sizes.values()), 0)
     return Table("columns", rows, rows, n, lambda k: of_values(rows[k]), who)
-
-
-# ---------------------------------------------------------------------- factorising
 
 
 def _of_pandas(column: Any) -> Factorised:
@@ -458,9 +445,6 @@ def of_objects(values: list[Any]) -> Factorised:
     return Factorised(places, list(different))
 
 
-# ---------------------------------------------------------------------- states
-
-
 class StateReader:
     """Turns columns into states of one variable.
 
@@ -481,7 +465,6 @@ class StateReader:
         self.names, self.n_states = graph._own_states(variable), int(graph._n_states[variable])
         self.missing, self.said, self.by_name = frozenset(missing), said, by_name
         self.numbers = numerals(self.names)
-        self._seen: dict[Any, int] = {}
 
     def __call__(self, column: Factorised) -> NDArray[np.int32]:
         """States (N,), -1 where nothing is known and UNKNOWN where the value is none."""
@@ -499,20 +482,19 @@ class StateReader:
         return row, self.complaint(column.values[int(column.places[row])])
 
     def state(self, value: Any) -> int:
-        key = (type(value), value)
-        if key not in self._seen:
-            if len(self._seen) > 100_000:
-                self._seen.clear()
-            self._seen[key] = self._state(value)
-        return self._seen[key]
-
-    def _state(self, value: Any) -> int:
         if isinstance(value, str) and not self.said:
             return self._of_text(value)
         if is_missing(value):
             return -1
         if self.said:
-            return self._of_said(value)
+            value = _whole(value)
+            if integer(value) == -1:
+                return -1
+            try:
+                by = self.by_name
+                return state_number(self.name, self.n_states, self.names, value, by_name=by)
+            except EvidenceError:
+                return UNKNOWN
         if isinstance(value, bytes):
             return self._of_text(value.decode("utf-8", "replace"))
         if isinstance(value, bool | np.bool_):
@@ -524,15 +506,6 @@ class StateReader:
         except OverflowError:
             return UNKNOWN
         return self._of_number(number)
-
-    def _of_said(self, value: Any) -> int:
-        value = _whole(value)
-        if integer(value) == -1:
-            return -1
-        try:
-            return state_number(self.name, self.n_states, self.names, value, by_name=self.by_name)
-        except EvidenceError:
-            return UNKNOWN
 
     def _of_text(self, text: str) -> int:
         for form in (text, text.strip()):

@@ -14,6 +14,7 @@ from minfer.basics.checks import as_list, integer, load, told
 from minfer.basics.notebook import Face, Right, card
 from minfer.basics.words import and_more, counted, plain, probability
 from minfer.errors import ModelError, visible
+from minfer.factors.group import Floats, Ints, Mask
 from minfer.model.states import state_number
 
 _SHOWN = 20
@@ -46,14 +47,14 @@ class Joint:
     0.4286
     """
 
-    table: NDArray[np.float64]
+    table: Floats
     variables: tuple[str, ...]
     states: tuple[tuple[str, ...], ...]
     given: tuple[str, ...] = ()
     _log_evidence: Callable[[], float] | None = field(default=None)
     #: Logarithms of entries, less a constant, from their states (n, k); None where they are not
     #: known better than from the table.
-    _logs: Callable[[NDArray[np.int64]], NDArray[np.float64]] | None = field(default=None)
+    _logs: Callable[[Ints], Floats] | None = field(default=None)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -155,13 +156,8 @@ class Joint:
         return self._over(table, kept, names)
 
     def _from_logs(
-        self,
-        rare: NDArray[np.bool_],
-        known: dict[int, int],
-        kept: list[int],
-        rest: tuple[int, ...],
-    ) -> NDArray[np.float64]:
-        """The conditional table where the condition is ``rare``."""
+        self, rare: Mask, known: dict[int, int], kept: list[int], rest: tuple[int, ...]
+    ) -> Floats:
         assert self._logs is not None
         logs = np.full([self.table.shape[a] for a in kept], -np.inf)
         chosen = np.broadcast_to(rare, logs.shape)
@@ -185,8 +181,6 @@ class Joint:
             self._logs if axes == list(range(self.table.ndim)) else None,
         )
 
-    # ------------------------------------------------------------------ information
-
     def entropy(self) -> float:
         """Entropy of the joint distribution, in nats."""
         p = self.table[self.table > 0.0]
@@ -206,8 +200,6 @@ class Joint:
             math.prod(self.table.shape[a] for a in first), -1
         )
         return mutual_information(both)
-
-    # ------------------------------------------------------------------ showing
 
     def most_probable(self) -> tuple[str, ...]:
         """The states with the largest entry, the first of equal ones."""
@@ -265,7 +257,7 @@ class Joint:
         return card(self._title, repr(self), ("states", "probability"), self._rows(), last)
 
 
-def mutual_information(both: NDArray[np.float64]) -> float:
+def mutual_information(both: Floats) -> float:
     """I(A; B) in nats of a joint table (S_A, S_B): sum of p log(p / (a b)) - p + a b.
 
     No term is negative, so what unlikely states say is not lost beside the others.

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.basics.checks import BaseGraph, first_twice, integer, load, told
 from minfer.errors import EvidenceError, MinferError, ModelError, visible
+from minfer.factors.group import Ints
 
 #: The names of each variable's states; None for a variable whose states have numbers only.
 StateNames = tuple[tuple[str, ...] | None, ...]
@@ -159,9 +160,10 @@ def state_number(
         truth = state_of_truth(names, bool(state))
         if truth is not None:
             return truth
-    raise error(
-        f"{variable} has {_listed(n_states, names)}, not {told(state)}{_near(names, state)}"
-    )
+    hint = did_you_mean(state, names or ()) if isinstance(state, str) else ""
+    if names is None and not isinstance(state, str):
+        hint = "; states are integers or names"
+    raise error(f"{variable} has {_listed(n_states, names)}, not {told(state)}{hint}")
 
 
 def number_of(text: str) -> float | None:
@@ -213,14 +215,6 @@ def _listed(n_states: int, names: tuple[str, ...] | None) -> str:
     return f"the states {shown}{more}"
 
 
-def _near(names: tuple[str, ...] | None, state: Any) -> str:
-    if names is None:
-        return "" if isinstance(state, str) else "; states are integers or names"
-    if not isinstance(state, str):
-        return ""
-    return did_you_mean(state, names)
-
-
 class Variables(BaseGraph):
     """The variables of a model: how many states each has, and what they are called."""
 
@@ -233,7 +227,7 @@ class Variables(BaseGraph):
         return len(self._n_states)
 
     @cached_property
-    def _offsets(self) -> NDArray[np.int64]:
+    def _offsets(self) -> Ints:
         out = np.zeros(self.n_variables + 1, dtype=np.int64)
         np.cumsum(self._n_states, out=out[1:])
         return out
@@ -249,9 +243,15 @@ class Variables(BaseGraph):
             if found is None and not self.names and variable[:1] == "x":
                 digits = variable[1:]
                 found = int(digits) if digits.isascii() and digits.isdigit() else None
-            if found is None or found >= self.n_variables:
-                raise ModelError(f"there is no variable {variable!r}; {self._names_hint(variable)}")
-            return found
+            if found is not None and found < self.n_variables:
+                return found
+            hint = f"variables are x0 to x{self.n_variables - 1}"
+            if self.names:
+                close = near_names(variable, self.names, n=3)
+                more = ", ..." if len(self.names) > 5 else ""
+                hint = f"variables are {visible(', '.join(self.names[:5]))}{more}"
+                hint = f"did you mean {', '.join(close)}?" if close else hint
+            raise ModelError(f"there is no variable {variable!r}; {hint}")
         number = integer(variable)
         if number is None:
             raise ModelError(f"a variable must be an integer or a name, not {told(variable)}")
@@ -261,15 +261,6 @@ class Variables(BaseGraph):
             )
         return number
 
-    def _names_hint(self, wanted: str) -> str:
-        if not self.names:
-            return f"variables are x0 to x{self.n_variables - 1}"
-        close = near_names(wanted, self.names, n=3)
-        if close:
-            return f"did you mean {', '.join(close)}?"
-        more = ", ..." if len(self.names) > 5 else ""
-        return f"variables are {visible(', '.join(self.names[:5]))}{more}"
-
     def name(self, variable: int | str) -> str:
         """A variable's name, or ``x`` and its number."""
         number = self.index(variable)
@@ -278,7 +269,7 @@ class Variables(BaseGraph):
     def _scope_text(self, scope: ArrayLike) -> str:
         return "(" + ", ".join(self.name(int(v)) for v in np.asarray(scope)) + ")"
 
-    def _check_scopes(self, scope: NDArray, first: int | NDArray[np.int64]) -> None:
+    def _check_scopes(self, scope: NDArray, first: int | Ints) -> None:
         """Range and distinctness of scopes (F, A); ``first`` numbers the factors for messages."""
         if not scope.size:
             return

@@ -1,7 +1,6 @@
 """Tables of cases in, posteriors out: ``minfer.predict``.
 
-``columns`` reads tables of any kind as states, ``answers`` writes posteriors as the same kind,
-``files`` streams both, ``predictor`` joins them around :mod:`minfer.solvers.plans`.
+``files`` makes tables and files of posteriors, ``predictor`` asks :mod:`minfer.solvers.plans`.
 """
 
 from __future__ import annotations

@@ -23,20 +23,11 @@ from minfer.basics.limits import clock
 from minfer.basics.parallel import cores
 from minfer.basics.words import counted
 from minfer.errors import EvidenceError, ModelError, SettingsError, visible
+from minfer.factors.group import Ints
+from minfer.io.text import check_writable
 from minfer.model.evidence import UNKNOWN, StateReader, Table, table_of
 from minfer.model.states import is_slip, near_names
 from minfer.prediction import files
-from minfer.prediction.answers import (
-    IMPOSSIBLE,
-    LOG_PE,
-    PROBLEM,
-    Column,
-    Texts,
-    answer_columns,
-    answer_names,
-    as_kind,
-    taken,
-)
 from minfer.solvers.plans import Network
 
 if TYPE_CHECKING:
@@ -72,8 +63,8 @@ class Summary:
 class _RowPart(NamedTuple):
     """The answer to a table."""
 
-    columns: dict[str, Column]
-    rows: NDArray[np.int64] | None  # those it is about, None: all
+    columns: dict[str, files.Column]
+    rows: Ints | None  # those it is about, None: all
     n_impossible: int
     n_unknown: int
 
@@ -145,8 +136,6 @@ class Predictor:
         """The model ready for questions, when first asked for."""
         return Network(self.graph)
 
-    # ------------------------------------------------------------ tables
-
     def __call__(self, rows: Any, *, columns: Sequence[str] | None = None) -> Any:
         """The answer, as a table of the same kind; see :func:`predict`."""
         if isinstance(rows, str | os.PathLike):
@@ -155,7 +144,7 @@ class Predictor:
         table = table_of(rows, columns)
         targets, evidence = self.plan_columns(table.names)
         part = self.answer(table, targets, evidence)
-        return as_kind(table.kind, table.given, part.columns, part.rows)
+        return files.as_kind(table.kind, table.given, part.columns, part.rows)
 
     def plan_columns(self, names: Sequence[str], where: str = "") -> tuple[list[int], list[str]]:
         """The targets, and the columns that are evidence, of a table with these columns."""
@@ -179,9 +168,9 @@ class Predictor:
                 raise SettingsError(
                     f"predict: {where}every variable of the model has a column; name the targets"
                 )
-        shown = [*self.keep, *([LOG_PE] if self.check else []), PROBLEM]
-        for _, name, of_best, by_state in answer_names(self.graph, targets, self.probabilities):
-            shown += [name, of_best, *by_state]
+        shown = [*self.keep, *([files.LOG_PE] if self.check else []), files.PROBLEM]
+        named = files.answer_names(self.graph, targets, self.probabilities)
+        shown += [column for _, name, best, states in named for column in (name, best, *states)]
         if (twice := first_twice(shown)) is not None:
             raise SettingsError(
                 f"predict: two columns of the answer would be called {twice!r}; rename a variable "
@@ -222,10 +211,10 @@ class Predictor:
 
     def states_of(
         self, table: Table, evidence: Sequence[str], where: str = "", first: int = 0
-    ) -> tuple[NDArray[np.int32], Texts]:
+    ) -> tuple[NDArray[np.int32], files.Texts]:
         """Evidence (N, V), and the problems of rows with unknown states."""
         known = np.full((table.n, self.graph.n_variables), -1, dtype=np.int32)
-        wrong: list[tuple[NDArray[np.int64], StateReader, Any]] = []
+        wrong: list[tuple[Ints, StateReader, Any]] = []
         for name in evidence:
             v = self._number[name]
             if v not in self._readers:
@@ -234,7 +223,7 @@ class Predictor:
             states = known[:, v] = self._readers[v](column)
             if states.size and states.min() == UNKNOWN:
                 wrong.append((np.flatnonzero(states == UNKNOWN), self._readers[v], column))
-        problems = Texts(np.full(table.n, -1, dtype=np.int32), [])
+        problems = files.Texts(np.full(table.n, -1, dtype=np.int32), [])
         if not wrong:
             return known, problems
         if self.on_unknown == "raise":
@@ -251,7 +240,7 @@ class Predictor:
             for place in np.unique(places).tolist():
                 text = f"unknown state: {reader.complaint(column.values[place])}"
                 problems.places[new[places == place]] = texts.setdefault(text, len(texts))
-        return known, Texts(problems.places, list(texts))
+        return known, files.Texts(problems.places, list(texts))
 
     def answer(
         self,
@@ -276,21 +265,19 @@ class Predictor:
             probs, log_pe, rows = wide, all_log_pe, None
             impossible = log_pe == -np.inf
         elif rows is not None:
-            marks = Texts(problems.places[rows], [])
+            marks = files.Texts(problems.places[rows], [])
         n_impossible = int(impossible.sum())
         if n_impossible:
             marks.places[impossible] = len(marks.values)
-            marks = Texts(marks.places, [*marks.values, IMPOSSIBLE])
-        columns: dict[str, Column] = {}
+            marks = files.Texts(marks.places, [*marks.values, files.IMPOSSIBLE])
+        columns: dict[str, files.Column] = {}
         for name in self.keep:
             column = table.raw(name)
-            columns[name] = column if rows is None else taken(column, rows)
-        columns |= answer_columns(
+            columns[name] = column if rows is None else files.taken(column, rows)
+        columns |= files.answer_columns(
             self.graph, targets, probs, log_pe if self.check else None, marks, self.probabilities
         )
         return _RowPart(columns, rows, n_impossible, n_bad)
-
-    # ------------------------------------------------------------ files
 
     def file(
         self,
@@ -302,7 +289,8 @@ class Predictor:
     ) -> Summary:
         """Answer a file of any size into another, a chunk at a time; see :func:`predict`."""
         began = clock()
-        files.check_output(out, cases)
+        files.kind_of(out)
+        check_writable(out, [cases])
         rows = impossible = unknown = 0
         with files.open_cases(cases) as source, files.open_answers(out) as sink:
             _, read = self.plan_columns(source.names, f"{source.name}: ")

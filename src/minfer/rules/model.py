@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.errors import ContradictionError, ModelError
-from minfer.factors.clause import Clauses
-from minfer.factors.counting import AtMostOne, ExactlyOne
+from minfer.factors.connectives import AtMostOne, Clauses, ExactlyOne
 from minfer.factors.features import Features
 from minfer.factors.logical import Automata
 from minfer.factors.tables import Tables

@@ -1,4 +1,7 @@
-"""Counting: log-weights by how many literals are true; exactly one, at most one, at most k."""
+"""Clauses, gates, parity checks and counting: each says its automaton and its numbers.
+
+A weighted one has weight w where it is true; where w is infinite it must be.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,89 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.basics.checks import integer, real_numbers, told
 from minfer.errors import ModelError
-from minfer.factors.group import Entry, Floats, Get, Ints, one_or_all, read_only
-from minfer.factors.logical import Logical
+from minfer.factors.group import Entry, Floats, Get, Ints, Mask, one_or_all, read_only
+from minfer.factors.logical import Logical, Weighted
+
+
+@dataclass(frozen=True, eq=False)
+class Clauses(Weighted):
+    """F disjunctions of A literals: psi = e^w if some literal is true, else 1.
+
+    The automaton's state is whether a true literal has been seen.
+    """
+
+    kind = "clause"
+
+    def automaton(self) -> tuple[NDArray, Floats]:
+        return np.array([[0, 1], [1, 1]]), self.end_weights()
+
+
+@dataclass(frozen=True, eq=False)
+class Gates(Weighted):
+    """F gates: e^w where the last literal is what the gate says of those before it, else 1.
+
+    The inputs are read as a clause's literals; the output then compares.
+    """
+
+    def steps(self, reading: NDArray, compare: NDArray) -> NDArray:
+        """One step for all inputs, one for the output."""
+        inputs = np.broadcast_to(reading, (max(self.arity - 1, 0), 2, 2))
+        return np.concatenate([inputs, np.asarray(compare)[None][: self.arity]])
+
+
+@dataclass(frozen=True, eq=False)
+class Ors(Gates):
+    """The output is true if and only if some input is."""
+
+    kind, noun = "or", "or-gate"
+
+    def automaton(self) -> tuple[NDArray, Floats]:
+        seen = np.array([[0, 1], [1, 1]])  # a true input
+        return self.steps(seen, np.array([[1, 0], [0, 1]])), self.end_weights()
+
+
+@dataclass(frozen=True, eq=False)
+class Ands(Gates):
+    """The output is true if and only if all inputs are."""
+
+    kind, noun = "and", "and-gate"
+
+    def automaton(self) -> tuple[NDArray, Floats]:
+        missed = np.array([[1, 0], [1, 1]])  # a false input
+        return self.steps(missed, np.array([[0, 1], [1, 0]])), self.end_weights()
+
+
+@dataclass(frozen=True, eq=False)
+class Parities(Weighted):
+    """F parity checks over A literals: e^w if the number of true ones is even, or ``odd``."""
+
+    _odd: Mask  # (F,)
+
+    kind, noun = "parity", "parity check"
+    per_factor = ("_literal", "_theta", "_odd")
+
+    def automaton(self) -> tuple[NDArray, Floats]:
+        final = self.end_weights()  # of wrong and right
+        return np.array([[0, 1], [1, 0]]), np.where(self._odd[:, None], final, final[:, ::-1])
+
+    def end_statistics(self, ends: Floats) -> Floats:
+        return np.where(self._odd, ends[:, 1], ends[:, 0])[:, None]
+
+    def check_numbers(self) -> None:
+        super().check_numbers()
+        if self._odd.shape != (len(self),) or self._odd.dtype != bool:
+            raise ModelError(f"factor {int(self._ids[0])}: a parity is odd or not, by a bool each")
+
+    def describe(self, put: Callable[[str, NDArray], None]) -> dict[str, Any]:
+        put("odd", self._odd.astype("|u1"))
+        return super().describe(put)
+
+    @classmethod
+    def _fields(cls, n: int, shape: tuple[int, ...], get: Get, entry: Entry) -> tuple[Any, ...]:
+        odd = get("odd", "|u1", [n])
+        if odd.max(initial=0) > 1:
+            raise ModelError("parities are 0 (even) or 1 (odd)")
+        return *super()._fields(n, shape, get, entry), odd.astype(bool)
 
 
 def counter(cap: int, last: int) -> NDArray:
