@@ -55,11 +55,9 @@ def calibrate(
         The result comes as close as the parameter allows.
     error : float
         Largest mean absolute error of the marginals against the solver's own on the full graph,
-        averaged over graphs. Found by bisection with about 12 runs of :func:`minfer.infer` on each
-        graph; the error of the result was measured to be within the target.
+        averaged over graphs, as measured: about 12 runs of :func:`minfer.infer` on each graph.
     solver : any solver, BeliefPropagation by default
-    seed : a function of a graph that returns a bool array (F,)
-    recipe : Paper, Compensated or Iterated
+    recipe, seed
         As for :func:`minfer.infer`.
 
     Examples

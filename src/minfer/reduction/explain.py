@@ -61,7 +61,7 @@ class ResultExplanation(Faced):
     Attributes
     ----------
     variable : str
-    state : int
+    state, state_name
         Its most probable state, whose probability the effects are about.
     probability, seed_probability : float
         Of that state in the answer and in the seed's answer.
@@ -74,8 +74,6 @@ class ResultExplanation(Faced):
         with, are not explained.
     score_kind : str
         As in the result.
-    state_name : str
-        The name of ``state``.
     converged : bool
         Whether the answer's solver has; if not, effects of ignored factors are NaN.
     """
@@ -143,14 +141,8 @@ class ResultExplanation(Faced):
 
 
 def explain(result: Result, variable: int | str, *, top: int = 10) -> ResultExplanation:
-    """The kept factors that moved a variable most, and the ignored ones that could still.
-
-    Parameters
-    ----------
-    result : Result
-    variable : number or name
-    top : int
-        Most rows of each kind.
+    """The kept factors that moved a variable, by number or name, most, and the ignored ones that
+    could still: at most ``top`` of each kind.
 
     Examples
     --------
@@ -180,8 +172,7 @@ def explain(result: Result, variable: int | str, *, top: int = 10) -> ResultExpl
         kept.append(part.keep)
         without = p[here] if part.left is None else _normalised(p[here] * _exp(-part.left[0]))
         behind.append(np.broadcast_to(p[here] - without, after.shape)[:, state])
-    factor, effect, keep = np.concatenate(ids), np.concatenate(effects), np.concatenate(kept)
-    done = np.concatenate(behind)
+    factor, effect, keep, done = map(np.concatenate, (ids, effects, kept, behind))
 
     converged = result.marginals.converged
     if not converged:
@@ -350,15 +341,9 @@ class Share(NamedTuple):
 class ModelExplanation(Faced):
     """Where the kept factors of a model lie; the seed's own are not counted.
 
-    Attributes
-    ----------
-    by_certainty : tuple of Share
-        Factors in four parts of equal size by how certain the seed was of their variables (the mean
-        probability of their most probable states), the least certain first.
-    by_kind : tuple of Share
-        By kind and number of variables.
-    variables : tuple of (name, kept, factors)
-        Variables with most kept factors, as shares of the factors each has.
+    By four parts of equal size of the seed's certainty of their variables (the mean probability of
+    their most probable states), the least certain first; by kind and number of variables; and the
+    variables with most kept factors.
     """
 
     by_certainty: tuple[Share, ...]

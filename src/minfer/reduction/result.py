@@ -33,9 +33,8 @@ from minfer.reduction.bound import (
     product_bound,
     product_estimates,
 )
-from minfer.reduction.compensation import Compensation, compensate
+from minfer.reduction.compensation import Compensation, compensate, too_large
 from minfer.reduction.gains import factor_scores
-from minfer.reduction.ignored_tables import too_large
 from minfer.reduction.sources import Scan, unseen_shifts
 from minfer.say.intervals import REFUTED
 from minfer.say.intervals import to_dict as judged
@@ -74,12 +73,10 @@ class Result:
     ----------
     model : FactorGraph
         The full model F (of a factor source: what was built of it).
-    marginals : Marginals
-        Of the reduced model H; ``marginals.graph`` is H, corrections in its field.
-    seed_marginals : Marginals
-    keep : bool array (F,)
-        Factors of H, a mask over ``model``; ``kept`` are their numbers.
-    seed : bool array (F,)
+    marginals, seed_marginals : Marginals
+        Of the reduced model H (``marginals.graph``, corrections in its field), and of the seed.
+    keep, seed : bool arrays (F,)
+        Factors of H and of the seed, masks over ``model``; ``kept`` are the numbers of the first.
     scores : float array (F,)
         Infinite on the seed and on factors that must be kept.
     score_kind : "gain", "residual" or "reverse"
@@ -100,8 +97,8 @@ class Result:
         Whether that is within the solver's tolerance (of iterated inference: whether it had
         nothing left to do). Without refreshes there is nothing to settle.
     intervals : Intervals or None
-        Where the marginals of the full model lie, rigorous; None unless they were asked for, by
-        ``certify=seconds`` or :meth:`certified`.
+        Where the marginals of the full model lie, rigorous, if ``certify=seconds`` or
+        :meth:`certified` asked for them.
     no_certificate : str
         Why no certificate may be computed; empty if one may.
     """
@@ -242,16 +239,13 @@ class Result:
     def error_estimates(self) -> Floats:
         """Estimated error of each variable's marginal, its largest entry, shape (V,).
 
-        How far one more message of each ignored factor would move it, others held fixed. Not a
-        bound: strong couplings among ignored factors can make the true error several times this,
+        How far one more message of each ignored factor would move it, others held fixed: no bound,
         and it does not see the solver's own error. Candidates of a source that were never built
-        count as if their weights were drawn like those of the built ones, whatever their
-        marginals; if none was built, as if each had the largest weight of its bounds, which is
-        much too careful (:func:`~minfer.reduction.sources.unseen_shifts`). NaN where the solver has
-        not converged, where an ignored factor forbids what the answer allows or is too large for
-        a table;
-        :attr:`no_estimate` says where else they are no errors. While refreshes still move the
-        answer they are how far the next one would.
+        count as if their weights were drawn like those of the built ones; if none was built, as if
+        each had the largest weight of its bounds (:func:`~minfer.reduction.sources.unseen_shifts`).
+        NaN where the solver has not converged, or an ignored factor forbids what the answer allows
+        or is too large for a table; :attr:`no_estimate` says where else they are no errors. While
+        refreshes still move the answer they are how far the next one would.
         """
         n, unseen = self.model.n_variables, self.untouched if self.n_untouched else None
         if not self.marginals.converged or self.divergence_interval[0] == math.inf:
@@ -267,8 +261,7 @@ class Result:
             step = np.where(p > 0, new, 0.0) - np.where(p > 0, old, 0.0)
         elif not self.keep.all():
             step = compensate(self.model, p, self.keep).field
-        offsets = self.model._offsets
-        first, size = offsets[:-1], np.diff(offsets)
+        first, size = self.model._offsets[:-1], self.model._n_states
         if unseen and unseen.source is not None:
             off, on = binary_pairs(p, self.model._offsets).T
             mean, variance = unseen_shifts(unseen, on)
@@ -290,8 +283,8 @@ class Result:
     def mean_error_estimate(self) -> float:
         """Mean of :attr:`error_estimates`; NaN if there is none (see :attr:`no_estimate`).
 
-        There is none while refreshes still move the answer, as two of ``Compensated()`` mostly
-        leave it: raise ``refreshes``, or ask ``error_estimates`` how far the next one would.
+        There is none while refreshes still move the answer: raise ``refreshes``, or ask
+        ``error_estimates`` how far the next one would.
         """
         if self.no_estimate:
             return math.nan
@@ -299,10 +292,7 @@ class Result:
 
     @property
     def no_estimate(self) -> str:
-        """Why nothing is said of the error; empty where :attr:`error_estimates` say it.
-
-        Nothing is said of an answer that has not converged.
-        """
+        """Why nothing is said of the error; empty where :attr:`error_estimates` say it."""
         if not self.marginals.converged:
             return "the solver has not converged"
         if self._untabled:
@@ -328,10 +318,7 @@ class Result:
 
     @cached_property
     def certificate(self) -> Certificate:
-        """Everything rigorous about p_H against p_F; computed on first access.
-
-        From the model itself: what the solver said of H does not enter.
-        """
+        """Everything rigorous about p_H against p_F, from the model alone; on first access."""
         if self.no_certificate or self._untabled:
             return Certificate(reason=self.no_certificate or self._untabled)
         return certificate(self.reduced, self._dropped())
@@ -349,14 +336,11 @@ class Result:
     def bound(self) -> float | None:
         """The best upper bound on D(p_H || p_F) we have; None where none is valid.
 
-        Needs the exact joint of every ignored scope under H, so H must be easy to solve exactly;
-        and all factors built, since nothing rigorous is known about the others' joint effect. Valid
-        for compensated answers too, but hardly useful: what their ignored factors left behind
-        cancels on average, and the bound must allow that it does not.
+        Needs all factors built, and an H that is easy to solve exactly. Valid for compensated
+        answers too, but hardly useful: what their ignored factors left behind cancels on average,
+        and the bound must allow that it does not.
         """
-        if self.n_untouched:
-            return None
-        return self.certificate.bound
+        return None if self.n_untouched else self.certificate.bound
 
     @property
     def least_error(self) -> float:
@@ -367,10 +351,7 @@ class Result:
 
     @property
     def error_refuted(self) -> bool:
-        """Whether some probability is provably further off, by 0.01, than the estimates say of any.
-
-        By the :attr:`intervals`; False where there are none, or no :attr:`error_estimates`.
-        """
+        """Whether the :attr:`intervals` prove a probability 0.01 further off than any estimate."""
         if self.no_estimate:
             return False
         return self.least_error > float(self.error_estimates.max(initial=0.0)) + REFUTED
@@ -378,8 +359,8 @@ class Result:
     def certified(self, seconds: float = 10.0, **options: Any) -> Result:
         """This answer with :attr:`intervals`, searched for at most this many seconds.
 
-        They contain the marginals of the full model. Ignored factors count as ranges first, then
-        the whole model is used; ``options`` are those of :func:`minfer.intervals`.
+        Ignored factors count as ranges first, then the whole model is used; ``options`` are those
+        of :func:`minfer.intervals`.
         """
         from minfer.certified.search import intervals
 
@@ -395,7 +376,7 @@ class Result:
     def interval(self) -> float | None:
         """The most that any probability can be off from the full model's; None if not certified.
 
-        Rigorous, and about everything: factors left out, and what the solver itself got wrong.
+        Rigorous, of factors left out and of what the solver itself got wrong.
         """
         if self.intervals is None:
             return None
@@ -411,10 +392,7 @@ class Result:
 
     @property
     def log_z_refuted(self) -> bool:
-        """Whether :attr:`log_z`, an estimate, is provably off by more than 0.01.
-
-        By the exact log Z of H, where there is a :attr:`certificate`.
-        """
+        """Whether :attr:`log_z`, an estimate, is more than 0.01 off the :attr:`certificate`'s."""
         exact = None if self.n_untouched else self.certificate.log_z
         if exact is None or self.marginals.log_z_kind is not LogZ.ESTIMATE:
             return False
@@ -424,7 +402,7 @@ class Result:
     def log_z_full_refuted(self) -> bool:
         """Whether :attr:`log_z_estimate` lies outside :attr:`log_z_bounds`.
 
-        Where nothing was left out it is :attr:`log_z` itself, and so is this.
+        Where nothing was left out it is :attr:`log_z`.
         """
         if not self.n_ignored and self.compensation is None:
             return self.log_z_refuted
@@ -501,10 +479,9 @@ class Result:
         """log Z of the full model; :attr:`log_z_full_kind` says what it is to the true one.
 
         Where H is solved exactly, the lower bound log Z_H + E_H[log of what H lacks]. Where the
-        solver's own log Z is a lower bound (mean field, also inside another solver), that of its
-        marginals as a product distribution, which holds for any marginals. Elsewhere an estimate,
-        log Z_H + sum of log E[Psi_i] under products of marginals: refreshed to the end, the Bethe
-        value of the full model. NaN where nothing supports one: see :attr:`no_log_z_full`.
+        solver's own log Z is a lower bound, that of its marginals as a product distribution.
+        Elsewhere an estimate, log Z_H + sum of log E[Psi_i] under products of marginals: refreshed
+        to the end, the Bethe value of the full model. NaN where nothing supports one.
         """
         return self._log_z_full[0]
 
@@ -516,8 +493,8 @@ class Result:
     def no_log_z_full(self) -> str:
         """Why there is no :attr:`log_z_full`; empty where there is one.
 
-        An estimate is given only if the ignored factors leave less than a nat open: so much do
-        log E[Psi] and E[log Psi] differ, summed over them.
+        An estimate needs log E[Psi] and E[log Psi], summed over the ignored factors, to differ by
+        less than a nat.
         """
         return self._log_z_full[2]
 
@@ -608,8 +585,7 @@ class Result:
     def plot(self) -> Any:
         """Scores of what was kept and ignored, and the solver's convergence: matplotlib axes (2,).
 
-        Of :func:`minfer.relax` a third: size and divergence over time. Needs the extra ``plot``;
-        :mod:`minfer.plots` has each alone.
+        Of :func:`minfer.relax` a third: size and divergence over time. Needs the extra ``plot``.
         """
         from minfer.plots import result
 
