@@ -360,10 +360,7 @@ def drawn(pixels: NDArray, width: int, plain: bool = False) -> list[str]:
 def side_by_side(
     titles: Sequence[str], pictures: Sequence[NDArray], width: int, plain: bool = False
 ) -> list[str]:
-    """Lines with binary pictures of one size in a row, each under its title, or below each other.
-
-    width, plain : as for :func:`drawn`, of all of them
-    """
+    """Lines with binary pictures of one size in a row, under their titles, or below each other."""
     gap = "   "
     room = (width - len(gap) * (len(pictures) - 1)) // len(pictures)
     shown = [drawn(one, room, plain) for one in pictures]

@@ -96,9 +96,7 @@ def scores(answer: Result, ax: Any = None) -> Any:
 
 
 def convergence(answer: Marginals | Result, ax: Any = None) -> Any:
-    """The largest change of any probability in each iteration: of a result two lines, the solver
-    on the seed and on the reduced model.
-    """
+    """The largest change of any probability in each iteration, of a result on the seed and on H."""
     _takes(answer, "a Result or Marginals")
     ax = _axes(ax)
     given: Any = answer
@@ -236,14 +234,7 @@ def narrowing(found: Intervals, ax: Any = None) -> Any:
 
 
 def reliability(probs: ArrayLike, truth: ArrayLike, bins: int = 10) -> Reliability:
-    """Probabilities against what came true.
-
-    Parameters
-    ----------
-    probs : float array (N,), of anything that can come true
-    truth : bool array (N,), whether it did
-    bins : int
-    """
+    """Probabilities (N,) of anything that can come true, against whether it did (N,), in bins."""
     p = real_numbers(probs, "probabilities").astype(np.float64).ravel()
     came = real_numbers(truth, "outcomes").ravel()
     if not len(p) or p.shape != came.shape:

@@ -47,14 +47,7 @@ class Scene(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Depth:
-    """Disparities of the left picture's pixels.
-
-    Attributes
-    ----------
-    answer : Marginals
-        Variable ``r * W + c`` is a pixel, its states are disparities.
-    shape : (H, W)
-    """
+    """Disparities of the left picture's pixels; variable ``r * W + c`` of the answer is a pixel."""
 
     answer: Marginals
     shape: tuple[int, int]

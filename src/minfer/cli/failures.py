@@ -36,10 +36,7 @@ _SETTING = re.compile(r"[A-Z]\w*\([^()]*\)|\b([a-z]\w*)(?:(=)(?![\[(])[\"']?([^\
 
 
 class PlainHelp:
-    """A command whose ``--help``, like any flag, is shown without a type, and so are arguments.
-
-    Newer typers also put braces around the arguments that are required.
-    """
+    """A command whose ``--help`` and arguments are shown without a type, and without braces."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         found = super().get_params(ctx)  # type: ignore[misc]

@@ -47,10 +47,7 @@ class Used(NamedTuple):
 
 
 def check_files(used: Sequence[Used], json: bool = False) -> None:
-    """Fail before the work, not after it: inputs are there, and every output can be written.
-
-    None overwrites another or an input. One at most is standard input, and one standard output.
-    """
+    """Fail before the work: inputs are there, outputs can be written and overwrite nothing."""
     from minfer.io.formats import writing_complaint
     from minfer.io.text import check_writable
     from minfer.plots import pyplot

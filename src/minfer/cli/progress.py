@@ -100,10 +100,7 @@ class Meter:
 
 @contextmanager
 def bar(total: float) -> Iterator[Callable[[float, str], None]]:
-    """A bar on stderr, if that is a terminal, drawn when called with what is done and a text.
-
-    Nothing is drawn in between, so that it takes no time from what is timed.
-    """
+    """A bar on stderr, if that is a terminal, drawn when called with what is done and a text."""
     if not sys.stderr.isatty():
         yield lambda done, text: None
         return

@@ -237,9 +237,7 @@ class _Judge:
     ) -> tuple[_Trial, _Noise]:
         """The trial with the least estimate of errors, and the noise that it shows.
 
-        An estimate is itself a mean over noisy pixels, and what a pixel hears is in part its own
-        echo, since there are loops: of trials that are not clearly worse than the best, one of the
-        lowest rank is taken.
+        Estimates are noisy: of trials not clearly worse than the best, the lowest rank is taken.
         """
         heard = [self.neighbours(trial.alpha, trial.level) for trial in trials]
         chosen = -1
@@ -277,10 +275,7 @@ class _Judge:
 
 
 def _sample(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The picture, or evenly spread tiles of a large one side by side; and which pixels count.
-
-    Those on a seam do not: their neighbours are not their own.
-    """
+    """The picture, or evenly spread tiles of a large one; and which pixels are on no seam."""
     if x.size <= _PIXELS:
         return x, np.ones(x.shape, dtype=bool)
     height, width = (min(_TILE, side) for side in x.shape)

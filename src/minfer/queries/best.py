@@ -359,8 +359,7 @@ def _by_tree(
 ) -> tuple[list[tuple[float, NDArray[np.int32]]], bool, float, float]:
     """The k best (score, assignment) by a clique tree, whether these are all, log Z, and rounding.
 
-    ``inside``: marginal MAP of these variables. Raises RefusedError where no tree fits. log Z is
-    NaN where only the best assignment was found in time.
+    ``inside``: marginal MAP of these. log Z is NaN where only the best was found in time.
     """
     problem = only_tables(condition(graph))
     sums = inside is not None
@@ -379,10 +378,9 @@ def _by_tree(
 def _rounding(graph: FactorGraph, problem: Conditioned, tree: CliqueTree, sums: bool) -> float:
     """How far a true score may lie above the best one that a tree finds, by rounding alone.
 
-    Scores are sums of one number per factor and variable, made here and there with two more
-    additions for each clique; each errs by 2^-53 of a partial sum, which is no larger than the
-    largest numbers of all added up. Twice, for the best and for the one that was taken, and twice
-    more for sums that are made again. ``sums``: also what exponentials and their sums add to logs.
+    Scores are sums of one number per factor and variable and two more for each clique; each errs by
+    2^-53 of a partial sum, at most the largest numbers added up. Twice, for the best and the one
+    taken, and twice more for sums made again. ``sums``: also what exponentials add to logs.
     """
     n = graph.n_factors + graph.n_variables + 2 * len(tree.parent) + 8
     unit = 4.0 * n * 2.0**-53

@@ -61,10 +61,7 @@ def check_fits(
 
 
 class Cliques:
-    """A clique tree with its tables, for any number of questions.
-
-    ``factors`` are over the tree's variables; messages of children come behind them.
-    """
+    """A clique tree with its tables; messages of children come behind the ``factors``."""
 
     def __init__(
         self,
@@ -108,8 +105,7 @@ class Cliques:
     def collect(self, maximise: Sequence[int] = (), impossible: bool = False) -> float:
         """Messages of all cliques, ``maximise`` variables maximised; log of the whole.
 
-        Raises ContradictionError where nothing is possible, unless that is ``impossible`` by
-        intention: then messages of minus infinity go on.
+        Raises ContradictionError where nothing is possible, unless ``impossible`` is on purpose.
         """
         chosen, began = set(maximise), clock()
         self.maximal = np.array([rest[0] in chosen for rest in self.rest], dtype=np.bool_)
@@ -173,10 +169,7 @@ class Cliques:
     # ------------------------------------------------------------ cavities
 
     def cavities(self) -> list[Table]:
-        """Of each factor: log of the sum over all else of the product of all other factors.
-
-        After :meth:`collect` without maxima.
-        """
+        """Of each factor, after a :meth:`collect` of sums: log of the sum of all others."""
         out: list[Table] = [np.zeros(())] * len(self.factors)
         down: list[Table] = [np.zeros(())] * self.n
         apart = self._roots()

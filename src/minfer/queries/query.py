@@ -67,11 +67,7 @@ class Posterior(Probabilities):
 
     @property
     def log_evidence(self) -> float:
-        """Log of the probability of the evidence; computed when asked for.
-
-        All evidence counts, the model's own field too, against the model's factors alone. Of a
-        Bayesian network only the ancestors of what was observed have a say in it.
-        """
+        """Log of the probability of all evidence, the model's own field too; on first access."""
         if self._asked is None:
             return math.nan
         question, graph, given, log_z = self._asked
@@ -261,10 +257,7 @@ class Query:
 
 
 class _Question:
-    """Targets and evidence's variables by number, and how they are answered.
-
-    Kept by the model, which has to be there as long as it is used.
-    """
+    """Targets and evidence's variables by number, and how they are answered; kept by the model."""
 
     def __init__(
         self,

@@ -131,10 +131,7 @@ class Certificate(Faced):
 
 
 def feature_bound(mu: ArrayLike, theta: ArrayLike, loose: bool = False) -> float:
-    """Bound on D(p_H || p_F) from the means under H and the weights of the dropped features, (L,).
-
-    ``loose`` leaves out C: the bound of Riedel & Smith (2010).
-    """
+    """Bound on D(p_H || p_F) from means under H and weights, (L,); ``loose``: without C."""
     mean = real_numbers(mu, "mu").astype(np.float64)
     weight = real_numbers(theta, "theta").astype(np.float64)
     if mean.ndim != 1 or mean.shape != weight.shape:
@@ -360,8 +357,7 @@ def _envelopes(
 ) -> tuple[Floats, Floats]:
     """Lower and upper log-tables (n, cells); where the joint is not known, functions of one axis.
 
-    The axis is the one with the largest mean of the lower, and the smallest of the upper envelope.
-    There ``p`` is any law with the right marginals, as only one variable at a time counts.
+    Of all axes, the one with the largest mean of the lower, and the smallest of the upper envelope.
     """
     n = len(p)
     alive = (p > 0).reshape(n, *shape)

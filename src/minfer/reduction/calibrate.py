@@ -100,10 +100,7 @@ def calibrate(
 
 
 class _Ladder:
-    """An objective at all values of its parameter: step 0 keeps most, step 1 keeps least.
-
-    epsilon and gamma rise on a logarithmic scale, m falls through the whole numbers.
-    """
+    """An objective at all values of its parameter: step 0 keeps most, step 1 keeps least."""
 
     def __init__(self, objective: Any, scores: list[Floats]) -> None:
         self.objective, self.scores = objective, scores

@@ -153,10 +153,9 @@ class Tradeoff(Faced):
 
     @property
     def ahead(self) -> list[Lead]:
-        """Reduced answers that are ahead of every baseline by more than timing noise.
+        """Reduced answers ahead of the fastest baseline as accurate by more than timing noise.
 
-        Each is compared with the fastest baseline that is at least as accurate. Only those count
-        that are as accurate as one sweep of belief propagation: less is always sooner.
+        Only those count that are as accurate as one sweep of belief propagation: less is sooner.
         """
         rivals = [p for p in self.points if p.baseline]
         worst = max((p.mean_error for p in rivals), default=-inf)
@@ -471,10 +470,7 @@ class Comparison(NamedTuple):
         return self.full.marginals.status.value == "exact"
 
     def refuted(self, result: Result, full: Full | None = None) -> bool:
-        """Whether an estimate of the full log Z is refuted: by an exact one, or by bounds.
-
-        The reduced answer's, or a full one's.
-        """
+        """Whether an estimate of the full log Z, the reduced answer's or a full one's, is off."""
         if full is not None and full.marginals.log_z_kind is not LogZ.ESTIMATE:
             return False
         estimate = result.log_z_estimate if full is None else full.marginals.log_z
@@ -545,10 +541,9 @@ class Comparison(NamedTuple):
 
 
 def compare(result: Result, solver: Solver, again: Callable[[], Result] | None) -> Comparison:
-    """The full inference; all is timed on a second call where the first was short.
+    """The full inference, exact where that takes seconds at most, then also by the same solver.
 
-    Exact where that takes seconds at most; then also by the same solver, whose own error shows.
-    ``again`` repeats the reduced inference; None where it is not to be repeated.
+    Timed on a second call where the first was short; ``again`` repeats the reduced inference.
     """
     from minfer.solvers.planning import exact_seconds
 

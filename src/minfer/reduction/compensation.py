@@ -45,10 +45,7 @@ class Dropped(NamedTuple):
 
 
 def too_large(model: FactorGraph, keep: Mask) -> str:
-    """A factor outside a mask (F,) that is too large for a table, in words; empty if there is none.
-
-    Bounds and messages of ignored factors are computed from their tables.
-    """
+    """A factor outside a mask (F,) that is too large for a table, in words, if there is one."""
     for g in model.groups:
         outside = ~keep[g._ids]
         if g.form != "messages" and not g.has_tables and outside.any():
@@ -189,10 +186,7 @@ def _send(
     field: NDArray[np.float64],
     rho: NDArray[np.float64] | None,
 ) -> Compensation:
-    """Messages of all ignored factors of arity 2 and more, given what stands in ``field`` so far.
-
-    ``messages`` are the earlier ones and are overwritten.
-    """
+    """Messages of all ignored factors of arity 2 and more; earlier ones are overwritten."""
     from minfer.kernels.messages import compensation as k
 
     if which := too_large(model, keep):

@@ -113,10 +113,7 @@ def _use_known_joints(
 
 
 def _same_scope(seed: FactorGraph, scope: NDArray) -> tuple[Ints, Ints]:
-    """For each scope (n, A) a factor of the seed over the same variables, or -1.
-
-    Also the axes of that factor's joint in the order of the scope, shape (n, A).
-    """
+    """A factor of the seed over each scope (n, A), or -1; and its axes in that order, (n, A)."""
     arity = scope.shape[1]
     twin = np.full(len(scope), -1, dtype=np.int64)
     groups = [g for g in seed.groups if g.form == "table" and g.arity == arity]

@@ -34,18 +34,12 @@ CHUNK = 1 << 14  # candidates that are found before something is done with them
 
 
 def least_mean(gamma: float, theta_low: float, theta_high: float) -> float:
-    """Smallest mean of a feature whose gain can reach gamma; infinite if none can.
-
-    ``theta_low`` and ``theta_high`` bound its weight.
-    """
+    """Smallest mean at which a gain with such weights can reach gamma; infinite if none can."""
     return min(_rising_root(gamma, theta_low), _rising_root(gamma, theta_high))
 
 
 def reach(gamma: float, theta: float) -> tuple[float, float] | None:
-    """Between which means the gain at a weight reaches gamma; None where nowhere.
-
-    A feature that is off as often, with the opposite weight, has the same gain.
-    """
+    """Between which means the gain at a weight reaches gamma; None where nowhere."""
     low = _rising_root(gamma, theta)
     return None if low == math.inf else (low, 1.0 - _rising_root(gamma, -theta))
 
@@ -109,10 +103,7 @@ def joined(
     lookups: Lookups,
     out: NDArray[np.int32],
 ) -> Iterator[NDArray[np.int32]]:
-    """Ids of the candidates whose product of all q is within bounds, as parts of ``out``.
-
-    ``tests`` compare the two sides; what ``lookups`` find, with chances ``p``, goes on with them.
-    """
+    """Ids of the candidates whose product of all q is within bounds, as parts of ``out``."""
     from minfer.kernels.scores.ranked import candidates
 
     at: Any = np.array([0, -1], dtype=np.int64)

@@ -81,10 +81,7 @@ class MinSize:
         return _drop_smallest(gains, self._limit)
 
     def gap(self, gains: ArrayLike, costs: ArrayLike | None, keep: ArrayLike) -> float:
-        """How much less total cost any choice within the bound could have than ``keep``, at most.
-
-        0.0 for this objective's own choice where all costs are equal.
-        """
+        """How much less total cost than ``keep`` any choice within the bound has, at most."""
         gains, costs = _checked(gains, costs)
         unit = np.ones(len(gains)) if costs is None else costs
         if _differ(costs):
@@ -131,10 +128,7 @@ class MinDivergence:
         return _drop_smallest(gains, free - m, count=True)
 
     def gap(self, gains: ArrayLike, costs: ArrayLike | None, keep: ArrayLike) -> float:
-        """How much less divergence any choice within the limit could have than ``keep``, at most.
-
-        0.0 for this objective's own choice where all costs are equal.
-        """
+        """How much less divergence than ``keep`` any choice within the limit has, at most."""
         gains, costs = _checked(gains, costs)
         items = _items(gains)
         kept = float(gains[items[_mask(keep, gains)[items]]].sum())
@@ -231,10 +225,7 @@ class Budget:
 
 
 def _drop_smallest(gains: Floats, limit: float, count: bool = False) -> Mask:
-    """Keep mask after dropping the smallest gains while their sum (their number) is within a limit.
-
-    Of equal gains at the threshold the later ones are dropped.
-    """
+    """Drop the smallest gains, of equal ones the later, while their sum (or number) is within."""
     from minfer.kernels.scores.select import drop_smallest
 
     keep = np.ones(len(gains), dtype=bool)
@@ -257,10 +248,7 @@ def _rising(values: Floats) -> NDArray[np.int64]:
 
 
 def _fill(value: Floats, weight: Floats, order: NDArray[np.int64], room: float) -> Mask:
-    """Knapsack, greedily: take what fits, in the given order; or the best single item and the rest.
-
-    Worth at least half the optimum if ``order`` is by decreasing value / weight.
-    """
+    """Greedy knapsack in the given order, or the best single item and then the rest."""
 
     def greedy(taken: Mask, room: float) -> Mask:
         left = order[~taken[order]]

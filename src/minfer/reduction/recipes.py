@@ -39,10 +39,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Paper:
     """Ignored factors leave nothing behind: the paper's method.
 
-    Parameters
-    ----------
-    score : "gain", "residual" or "reverse"
-        What the objective sees; the gain by default.
+    ``score`` is what the objective sees: "gain", the default, "residual" or "reverse".
     """
 
     score: str | None = None

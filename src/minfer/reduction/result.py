@@ -374,10 +374,7 @@ class Result:
 
     @property
     def interval(self) -> float | None:
-        """The most that any probability can be off from the full model's; None if not certified.
-
-        Rigorous, of factors left out and of what the solver itself got wrong.
-        """
+        """The most that any probability can be off from the full model's; None if not certified."""
         if self.intervals is None:
             return None
         return float(self.intervals.error_bounds(self.marginals)[1].max(initial=0.0))
@@ -400,10 +397,7 @@ class Result:
 
     @property
     def log_z_full_refuted(self) -> bool:
-        """Whether :attr:`log_z_estimate` lies outside :attr:`log_z_bounds`.
-
-        Where nothing was left out it is :attr:`log_z`.
-        """
+        """Whether :attr:`log_z_estimate` (:attr:`log_z`, if all is kept) is outside its bounds."""
         if not self.n_ignored and self.compensation is None:
             return self.log_z_refuted
         return self._outside_log_z_bounds(self.log_z_estimate)
@@ -447,10 +441,7 @@ class Result:
 
     @property
     def log_z_estimate(self) -> float:
-        """An estimate of log Z of the full model, also where :attr:`log_z_full` is a bound.
-
-        NaN where nothing supports one: see :attr:`no_log_z_full`.
-        """
+        """An estimate of log Z of the full model, or NaN, also where there is a bound."""
         return self._estimated_log_z[0]
 
     @cached_property

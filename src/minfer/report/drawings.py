@@ -188,10 +188,7 @@ class PictureDrawing:
         }
 
     def step(self, result: Result) -> dict[str, Any]:
-        """The answer and its estimated errors as bytes, and the kept pairs as bits.
-
-        While refreshes still move the answer: what another would move, not an error.
-        """
+        """The answer, its estimated errors (or what a refresh would move), and the kept pairs."""
         found = Denoised(result, (self.height, self.width), self.means)
         answer = found.marginals
         if self.means is not None:

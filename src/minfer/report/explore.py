@@ -184,8 +184,7 @@ def _is_observed(log_field: NDArray[np.float64]) -> bool:
 def _built_in(graph: FactorGraph) -> tuple[list[dict[str, str]], float | None]:
     """What the page cannot take back, in words, and the log of its probability.
 
-    None where that would take a larger computation than the page's: of the whole model, which is
-    not in it.
+    None where that takes a larger computation than the page's: of the whole model.
     """
     if graph._field is None or not graph._field.any():
         return [], 0.0

@@ -47,9 +47,8 @@ BOUNDING = 20.0  # seconds that all bounds of a report may take
 class SweptModel:
     """A factor graph, answered by Results; the slider starts at ``objective``.
 
-    ``draw`` makes a drawing from the first Result, ``name`` calls a variable by its number,
-    ``no_bound`` says why no bound is computed, ``certify`` has seconds for intervals, and ``first``
-    is what ``run`` gave for the objective, where that is known.
+    ``draw`` makes a drawing from the first Result, ``name`` calls a variable by its number, and
+    ``first`` is what ``run`` gave for the objective, where that is known.
     """
 
     everything = ""  # the objective chooses from all

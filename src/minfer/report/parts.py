@@ -63,10 +63,7 @@ def parameter_of(objective: SelectionObjective) -> Parameter:
 
 
 def values(parameter: Parameter, scores: NDArray[np.float64], steps: int = STEPS) -> list[float]:
-    """Values of a parameter, the fewest kept factors first; its own value is among them.
-
-    ``scores`` (F,) are those that the objective sees, infinite where a factor is kept anyway.
-    """
+    """Values of a parameter, the fewest kept factors first, its own among them; ``scores`` (F,)."""
     ranked = -np.sort(-scores[np.isfinite(scores)])
     n = len(ranked)
     own = parameter.value

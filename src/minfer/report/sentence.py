@@ -56,10 +56,7 @@ class Problem(NamedTuple):
 
 
 class SweptSentence:
-    """A sentence, answered by ArcMarginals; ``gold`` (n,) are heads to compare with, or None.
-
-    ``inference`` is how it is answered at every step, but for the objective.
-    """
+    """A sentence, answered by ArcMarginals; ``gold`` (n,) are heads to compare with, or None."""
 
     def __init__(
         self, problem: Problem, inference: Inference, gold: NDArray[np.int32] | None = None

@@ -18,10 +18,7 @@ WORTH = 1e-3  # seconds of compiling that are told
 
 
 def answered(solver: Solver, graph: FactorGraph) -> Marginals:
-    """A solver's answer with its log Z, which is else computed when first asked for.
-
-    Loading numba is not part of its time.
-    """
+    """A solver's answer with its log Z; loading numba is not part of its time."""
     load_compiler()
     answer = solver(graph)
     _ = answer.log_z

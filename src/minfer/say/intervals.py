@@ -63,10 +63,7 @@ def ending(iv: Intervals) -> str:
 
 
 def progress(iv: Intervals, chosen: list[int] | None = None, undecided: bool = False) -> str:
-    """Of intervals that are too wide: what is left to try, or when they last became narrower.
-
-    Whether more time would narrow them further nobody knows, so nothing is promised.
-    """
+    """Of intervals that are too wide: what is left to try, or when they last became narrower."""
     width, decided = _of(chosen, iv.width, iv.decided())
     left = (width > iv.tol) & ~(decided & undecided)
     if not left.any():

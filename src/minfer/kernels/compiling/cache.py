@@ -169,10 +169,7 @@ class KernelCache:
             raise _NotKept(f"{name} holds a function that was compiled before: {counted}")
 
     def key(self, sig: Any, home: Any, target: Any = None) -> tuple[str, Any, Any]:
-        """What tells versions apart: kernel and sources, types of arguments, processor.
-
-        ``home``: something with a code generator.
-        """
+        """Kernel and sources, types of arguments, processor; ``home`` has a code generator."""
         codegen = home.codegen() if callable(home.codegen) else home.codegen
         types = tuple(getattr(sig, "args", sig))
         processor = tuple(target or codegen.magic_tuple())
@@ -215,10 +212,7 @@ class KernelCache:
         return list(dict.fromkeys(content[0][1] for content in found if content is not None))
 
     def refuse(self, sig: Any, target_context: Any, why: str) -> bool:
-        """Load a version no more: remove it, and pass over that of the wheel; whether it is done.
-
-        What is compiled in its place is kept as ever.
-        """
+        """Load a version no more: remove it, and pass over the wheel's; whether it is done."""
         key = self.key(sig, target_context)
         try:
             with opened(self.folder.parent, make=True).inner(self.folder.name, make=True) as folder:
@@ -332,10 +326,7 @@ class Version(NamedTuple):
 
 
 def load_all(folder: Path, kernels: Iterable[Any]) -> list[Version]:
-    """Read every file of a cache, and load all that there is for these kernels, in a wheel too.
-
-    Files that are damaged are discarded, and added to ``FAULTS``.
-    """
+    """Read every file of a cache, discard what is damaged, and load what these kernels have."""
     for place, _ in _folders(folder):
         _within(place, _read_all, None)
     loaded = []

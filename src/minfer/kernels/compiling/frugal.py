@@ -124,8 +124,7 @@ class Inner:
 class Kernel(_Dispatcher):
     """A dispatcher that knows whether Python or a kernel asks.
 
-    What it has for kernels is apart from what it has for Python, so that the code of a kernel does
-    not depend on which others Python has called before.
+    What it has for kernels is apart, so that their code does not depend on what Python has called.
     """
 
     _inner_compiler: Any
@@ -170,10 +169,7 @@ def _asked_by_a_kernel() -> bool:
 
 
 def _set_environments(library: Any) -> None:
-    """Tell machine code where the environments of all functions that were linked into it are.
-
-    They hold what is rarely needed: the texts of exceptions.
-    """
+    """Tell machine code where the environments (texts of exceptions) of its functions are."""
     for variable in library._final_module.global_variables:
         if variable.name.startswith("_ZN08NumbaEnv"):
             environment = _lookup(variable.name)

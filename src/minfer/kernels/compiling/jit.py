@@ -67,10 +67,7 @@ def _candidates() -> list[Path]:
 
 
 def cache_dir() -> Path:
-    """The folder that holds the compiled kernels of this numba and Python, by module.
-
-    The first that can be written to, by nobody but us. Where there is none, nothing is kept.
-    """
+    """The first folder for kernels of this numba and Python that nobody but us can write to."""
     editions = f"{_frugal.EDITION} {_symbols.EDITION}"
     made_by = f"{numba.__version__} {platform.python_version()} {OPTIONS} {editions}"
     name = f"kernels-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
@@ -153,10 +150,7 @@ def _running() -> float:
 
 
 def compiling() -> float:
-    """Seconds (wall clock) this process has spent compiling and loading kernels.
-
-    So that limits need not count them (:func:`minfer.basics.limits.clock`).
-    """
+    """Seconds (wall clock) this process has spent compiling and loading kernels."""
     return _SayOnce.spent + (_running() if _SayOnce.depth else 0.0) + LOADING[0]
 
 
@@ -231,10 +225,7 @@ def _folder(module: str) -> Path:
 
 
 def ready(kernel: Any) -> bool:
-    """Whether some version of a kernel is compiled, in this process or in the cache.
-
-    A call with arrays of other types compiles all the same; kernels here are called with few.
-    """
+    """Whether some version of a kernel is compiled, in this process or in the cache."""
     if config.DISABLE_JIT:
         return True
     has_any = getattr(kernel._cache, "has_any", None)

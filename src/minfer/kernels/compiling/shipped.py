@@ -29,12 +29,7 @@ ABOUT = "about.json"
 
 
 class Ready:
-    """The folder of a wheel, if there is one and this process can use it.
-
-    Attributes
-    ----------
-    loaded : versions of kernels that were taken from it
-    """
+    """The folder of a wheel, if there is one; ``loaded`` counts what was taken from it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.loaded = folder, 0

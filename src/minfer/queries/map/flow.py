@@ -38,7 +38,7 @@ _BITS = 30  # of one capacity; two of them are added where flow can go either wa
 class Ising:
     """constant + sum_i unary_i x_i - sum_e price_e [x_i != x_j], each pair once; slack: rounding.
 
-    A price of a pair with zeros stands in for infinity: it exceeds all that can be gained.
+    The price of a pair with zeros exceeds all that can be gained.
     """
 
     constant: float
@@ -79,8 +79,7 @@ class Ising:
     def flips(self) -> NDArray[np.bool_] | None:
         """The variables to read the other way round so that no price is negative, if that can be.
 
-        With i and not-i as two nodes, pairs say which of them agree; no variable may agree with its
-        own opposite.
+        With i and not-i as two nodes, pairs say which agree; none may agree with its own opposite.
         """
         n = len(self.unary)
         i, j = self.pairs.T
@@ -95,10 +94,7 @@ class Ising:
 
 
 def ising(problem: MapProblem, theta: NDArray[np.float64]) -> Ising | None:
-    """A problem over binary variables and pairs in these terms; None where it is none.
-
-    ``theta`` are its unary terms, both states of each variable in the running.
-    """
+    """A problem over binary variables and pairs in these terms; None where it is none."""
     if not problem.pairwise or not (problem.cards == 2).all() or np.isneginf(theta).any():
         return None
     scopes, t = problem.binary_tables()

@@ -41,10 +41,10 @@ _LARGE = 1e100
 
 @dataclass(frozen=True, eq=False)
 class MaxBlock:
-    """Factors of one group that answer by max messages.
+    """Factors of one group that answer by max messages; rows of one colour share no variable.
 
-    Rows of one colour share no variable. ``at`` (n, S_1 + ... + S_A) is where each state is among
-    those of the free variables, -1 for known variables, whose vectors ``known`` are 0 and -inf.
+    ``at`` (n, S_1 + ... + S_A) is where each state is among those of the free variables, -1 for
+    known variables, whose vectors ``known`` are 0 and -inf.
     """
 
     group: FactorGroup

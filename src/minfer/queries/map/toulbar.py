@@ -36,10 +36,7 @@ def available() -> bool:
 def solve(
     problem: MapProblem, score: float, seconds: float, python: str = sys.executable
 ) -> tuple[NDArray[np.int32] | None, float] | None:
-    """A better assignment, if one was found, and a bound (scaled) on all; None without both.
-
-    ``python``: an interpreter that has pytoulbar2.
-    """
+    """A better assignment, if one was found, and a bound (scaled) on all; None without both."""
     content = _content(problem, score)
     if content is None:
         return None
