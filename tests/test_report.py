@@ -32,8 +32,8 @@ from minfer.parsing import Inference, marginals
 from minfer.pictures import base_pictures, gaussian, write_picture
 from minfer.reduction.recipes import Compensated, Paper
 from minfer.report import denoise_report, report, scores_report, write_report
-from minfer.report.layout import stress_layout
-from minfer.report.parts import parameter_of, values
+from minfer.report.cards import stress_layout
+from minfer.report.sweep import parameter_of, values
 from test_cli import call, fails
 
 

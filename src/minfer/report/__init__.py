@@ -27,9 +27,8 @@ from minfer.reduction.result import Result
 from minfer.report.drawings import GraphDrawing, PictureDrawing
 from minfer.report.model import SweptModel
 from minfer.report.page import page
-from minfer.report.parts import STEPS
 from minfer.report.sentence import Problem, SweptSentence
-from minfer.report.sweep import Sweep
+from minfer.report.sweep import STEPS, Sweep
 from minfer.say.answers import describe
 from minfer.solvers.bp import BeliefPropagation
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from minfer.basics.words import counted
 from minfer.images.denoise_result import Denoised
-from minfer.report.layout import stress_layout
-from minfer.report.parts import moved, short, shown_errors
+from minfer.report.cards import stress_layout
+from minfer.report.sweep import moved, short, shown_errors
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

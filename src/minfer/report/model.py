@@ -26,7 +26,7 @@ from minfer.reduction.compare import (
 )
 from minfer.reduction.parts_of_infer import check_certify
 from minfer.reduction.result import Result
-from minfer.report.parts import moved, short, shown_errors
+from minfer.report.sweep import moved, short, shown_errors
 from minfer.say.intervals import REFUTED
 from minfer.say.reduced import next_move, why_no_bound
 from minfer.solvers.status import Status

@@ -23,7 +23,7 @@ from minfer.parsing.inference import ArcMarginals, Inference, Reducer, marginals
 from minfer.parsing.pairs import ArcScores, ParserPairs, list_pairs, pair_weights
 from minfer.reduction.compare import SWEEPS, Outcome, Reference, Trial
 from minfer.reduction.objectives import MinDivergence, SelectionObjective
-from minfer.report.parts import short
+from minfer.report.sweep import short
 
 MOST_ARCS = 400  # drawn, the most probable ones over the whole sweep
 MOST_PAIRS = 60  # listed, those with the largest gains
