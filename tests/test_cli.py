@@ -185,8 +185,8 @@ def test_without_docstrings_there_is_no_help_but_all_commands(tmp_path):
     """``python -OO`` removes them, and texts of options are in them."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     code = (
-        "from minfer.cli import NAMES, app; from typer.main import get_command\n"
-        "[get_command(app).commands[name] for name in NAMES]; app(['convert', '--help'])"
+        "from minfer.cli import HOMES, app; from typer.main import get_command\n"
+        "[get_command(app).commands[name] for name in HOMES]; app(['convert', '--help'])"
     )
     done = subprocess.run(
         [sys.executable, "-OO", "-c", code], capture_output=True, text=True, env=environment,

@@ -9,11 +9,9 @@
     def run(model: str = argument("MODEL  Model file.", file=IN), *, limits: Limits) -> None: ...
 
 ``--max-factors`` then stands in the help, in its panel, and the command gets its ``limits`` made.
-Files and words that an option can be are checked before the command runs.
-
-What the library has a word for is not said again: a :func:`setting` takes its help and its default
-from the class or function that documents it, the ``home`` of its command or of its group. And
-settings that are handed on as they are need no declaration at all:
+Files and words that an option can be are checked before the command runs. A :func:`setting` takes
+its help and its default from the class or function that documents it, the ``home`` of its command
+or group; and settings that are handed on as they are need no declaration at all:
 
     recipe: Given = taken("minfer.parsing:Recipe", "first_epochs epochs", bits="B")
 

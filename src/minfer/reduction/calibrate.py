@@ -1,9 +1,8 @@
 """Calibration: one parameter for a collection of graphs (section 5.1 and Table 1 of the paper).
 
-The paper sets epsilon, m and gamma so that a given share of the factors is kept on average, and
-then compares the objectives over graphs that share the value. ``kept`` does that from the scores
-of one inference in each seed. ``error`` asks instead for the largest reduction whose marginals
-stay within a mean error of the same solver's on the full graphs.
+The paper sets epsilon, m and gamma so that a given share of the factors is kept on average:
+``kept`` does that from the scores of one inference in each seed. ``error`` asks instead for the
+largest reduction whose marginals stay within a mean error of the same solver's on the full graphs.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Answers timed and held against others: :func:`tradeoff`, reports, and the full inference.
 
 Errors are absolute differences of probabilities from a reference, mean and largest over all states.
-Times are CPU seconds of the whole call, the median of some runs; one for which a kernel was
-compiled or loaded is done again. Baselines are belief propagation stopped after k sweeps,
-active-set belief propagation with a coarse tolerance, and both to the end: stopping early is so
-cheap that speed-ups over *converged* belief propagation say little. The verdict asks whether any
-reduced answer is better than every baseline that takes no longer.
+Times are CPU seconds of the whole call, the median of some runs, none of which compiled a kernel.
+Baselines are belief propagation stopped after k sweeps, active-set belief propagation with a coarse
+tolerance, and both to the end. The verdict asks whether any reduced answer is better than every
+baseline that takes no longer.
 """
 
 from __future__ import annotations

@@ -4,17 +4,13 @@ A factor that is on with probability mu under independent variables and has the 
 gains g(mu, theta) = log(1 - mu + mu e^theta) - mu theta when it is added. The gain is concave in
 mu, zero at 0 and at 1, with its peak at mu*(theta) = 1/theta - 1/(e^theta - 1); at a given mu it
 grows with |theta| from 0 on. So the factors whose gains reach gamma lie in an interval of mu
-(:func:`reach`), and the lowest and the highest weight of many factors decide for all of them
-(:func:`least_mean`).
+(:func:`reach`), and the lowest and the highest weight of many factors decide for all of them.
 
 Where mu is a product over a factor's variables, q_a q_b, what reaches the interval is met by a join
-in order of rank (:class:`Ranks`, :func:`joined`; the loop is in
-:mod:`minfer.kernels.scores.ranked`): for each a the partners b in order of falling q, until q_a q_b
-is too small. Nothing else is visited.
-
-Two kinds of candidates use it: pairs of a factor source (:mod:`minfer.reduction.sources`), and the
+in order of rank (:class:`Ranks`, :func:`joined`): for each a the partners b in order of falling q,
+until q_a q_b is too small. Pairs of a factor source (:mod:`minfer.reduction.sources`) use it, and
 groundings of rules (:mod:`minfer.rules.selection`), where mu is the chance that a clause is false
-and theta = -weight. The parser uses the interval alone.
+and theta = -weight; the parser uses the interval alone.
 """
 
 from __future__ import annotations

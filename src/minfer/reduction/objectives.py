@@ -6,20 +6,19 @@ optimal for it, in linear time:
 * ``MinSize(max_divergence)``: fewest factors with D1 within the bound. Drop the smallest gains
   while their sum stays within it; the factor that would cross it is kept.
 * ``MinDivergence(max_factors)``: least D1 with at most that many added factors: the largest gains.
-* ``MinJoint(factor_cost)``: least D1 + factor_cost * size: keep gains >= factor_cost. One pass.
+* ``MinJoint(factor_cost)``: least D1 + factor_cost * size: keep gains >= factor_cost.
 
-``Budget`` sets several of these limits at once. On one graph, at equal size, all keep the same set,
+``Budget`` sets several of these limits at once. At equal size all keep the same set of one graph,
 the top of one ranking; they differ over collections of graphs that share one parameter.
 
 Infinite gains (the seed, and tables the seed's marginals contradict) are always kept and count in
-no budget. Ties are broken by factor number, the earlier one kept. The paper sorts for the first
-two, O(n log n); selection needs O(n) and leaves the kept factors in their natural order
-(``paper_order=True`` takes the paper's way, for timing).
+no budget. Of equal gains the earlier factor is kept. The paper sorts for the first two,
+O(n log n); selection needs O(n) (``paper_order=True`` takes the paper's way, for timing).
 
 With a cost c(i) > 0 per factor, size becomes total cost. MinJoint stays optimal: keep
-g(i) >= factor_cost * c(i). The other two are knapsack problems, solved greedily by g(i) / c(i) and
-compared with the best single factor, so that the optimum is at most twice as good; ``gap`` tells
-from the linear relaxation how much better it can be.
+g(i) >= factor_cost * c(i). The other two are knapsacks, solved greedily by g(i) / c(i) and compared
+with the best single factor, so that the optimum is at most twice as good; ``gap`` tells from the
+linear relaxation how much better it can be.
 """
 
 from __future__ import annotations

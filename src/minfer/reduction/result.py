@@ -1,13 +1,12 @@
 """The answer of ignorant inference, and what ignoring may have cost.
 
-Two kinds of statements, never mixed. *Rigorous*: ``intervals`` (where the true marginals of the
-full model lie, if they were asked for), ``interval`` (no probability of the answer is further off),
-``bound`` (an upper bound on D(p_H || p_F)) and ``log_z_bounds`` on log Z_F; None where they cannot
-be had. They are computed from the model and what was kept of it, and take nothing on trust from a
-solver. *Estimates*: ``divergence`` (the surrogate D1 = sum of the ignored factors' scores) and
-``mean_error_estimate`` (how far the ignored factors' messages would still move the marginals).
-``bound`` and the estimates are about leaving out alone: a solver that is not exact on H adds its
-own error. The intervals judge the answer as it is, whoever made it.
+Two kinds of statements, never mixed. *Rigorous*, computed from the model and what was kept of it:
+``intervals`` (where the true marginals lie, if asked for), ``interval`` (no probability is further
+off), ``bound`` on D(p_H || p_F) and ``log_z_bounds``; None where they cannot be had. *Estimates*:
+``divergence`` (the surrogate D1 = sum of the ignored factors' scores) and ``mean_error_estimate``
+(how far the ignored factors' messages would still move the marginals). ``bound`` and the estimates
+are about leaving out alone: a solver that is not exact on H adds its own error. The intervals judge
+the answer as it is, whoever made it.
 """
 
 from __future__ import annotations

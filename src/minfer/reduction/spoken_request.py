@@ -1,11 +1,8 @@
 """A reduction as people ask for it, by words and numbers, and the account of what came of it.
 
-    asked = Request(max_factors=1000, method="iterated", time_limit=5.0)
-    result = asked(model, solver)
-
-is :func:`minfer.infer` with the objective, recipe and seed that the words stand for, and the same
-words tell what was done. An :class:`Account` is the answer with all that is told beside it: a
-comparison with the full inference, and explanations.
+``Request(max_factors=1000, method="iterated", time_limit=5.0)(model, solver)`` is
+:func:`minfer.infer` with the objective, recipe and seed that the words stand for, and the same
+words tell what was done. An :class:`Account` is the answer with all that is told beside it.
 """
 
 from __future__ import annotations

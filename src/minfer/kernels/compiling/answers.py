@@ -1,19 +1,17 @@
 """Does the machine code of a kernel say what plain Python says? Questions, and answers to compare.
 
-``answers.npz`` holds calls of every kernel that Python calls, for each of the types that it is
-compiled for: the arguments, and what plain Python (no numba, no LLVM) made of them. It is written
-by ``packaging/record_answers.py``. A kernel is asked
+``answers.npz``, written by ``packaging/record_answers.py``, holds calls of every kernel that Python
+calls, for each of the types that it is compiled for: the arguments, and what plain Python (no
+numba, no LLVM) made of them. A kernel is asked
 
 * right after it was compiled, before anyone gets a result of it (:func:`watch`): if an answer is
   wrong, it is not used and not kept, and the call raises :class:`~minfer.errors.MiscompiledError`;
 * by ``minfer doctor``, whatever a cache or a wheel holds: what is wrong there is not loaded again.
 
-Whole numbers must be equal. Numbers with a fraction may differ by :data:`TOLERANCE`, since sums may
-be added in another order, and by :data:`SWAY` times what a last bit in the arguments changes in the
-answer of plain Python, which was measured for each question.
-
-The file is a npz of three arrays, never pickled: ``about`` is JSON, ``pool`` the bytes of all
-arrays, each piece once, ``ends`` where the pieces end. An array is a place in a piece of memory, so
+Whole numbers must be equal. Others may differ by :data:`TOLERANCE`, since sums may be added in
+another order, and by :data:`SWAY` times what a last bit in the arguments changes in the answer of
+plain Python. The file is a npz of three arrays, never pickled: ``about`` is JSON, ``pool`` the
+bytes of all arrays, ``ends`` where the pieces end. An array is a place in a piece of memory, so
 that strides, order and overlaps are those of the call.
 """
 

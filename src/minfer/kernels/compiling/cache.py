@@ -1,20 +1,20 @@
 """A kernel cache that survives damage: a file for each version of a kernel, with a seal.
 
-numba trusts its files. One that was cut short ends the run with an UnpicklingError, and machine
-code with a flipped bit is run. Here each file ends with the SHA-256 of what is before it, and
-begins with its key (kernel, sources, types of arguments, processor):
+numba trusts its files: one that was cut short ends the run, and machine code with a flipped bit is
+run. Here each file begins with its key (kernel, sources, types of arguments, processor) and ends
+with the SHA-256 of what is before it:
 
 * a file that is damaged or cannot be read is removed, and its kernel is compiled anew;
-* there is no index: a version has a file name of its own, so processes that save at once do not
-  meet, and a file that another one has removed or replaced meanwhile is a miss, nothing worse;
-* a kernel that cannot be written, to a full disk say, is used and not kept, nor is one that holds a
-  function with a counted name (:mod:`minfer.kernels.compiling.symbols`);
+* there is no index: processes that save at once do not meet, and a file that another one has
+  removed or replaced meanwhile is a miss, nothing worse;
+* a kernel that cannot be written, or that holds a function with a counted name
+  (:mod:`minfer.kernels.compiling.symbols`), is used and not kept;
 * what somebody else can have written is neither read nor replaced nor removed
-  (:mod:`minfer.kernels.compiling.trust`): a seal keeps out accidents, and not people.
+  (:mod:`minfer.kernels.compiling.trust`).
 
 Each is said once on stderr. What nobody has used for a month is removed by ``minfer warmup``
-(:func:`prune`); nothing but files that have the name of compiled code ever is. Where numba lacks a
-name that is used here (:data:`UNAVAILABLE`), kernels are kept by its own cache.
+(:func:`prune`), and nothing but files that have the name of compiled code ever is. Where numba
+lacks a name that is used here (:data:`UNAVAILABLE`), kernels are kept by its own cache.
 """
 
 from __future__ import annotations

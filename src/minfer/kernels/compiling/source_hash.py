@@ -1,14 +1,12 @@
 """What a kernel's machine code depends on: its own file and all that it imports from this package.
 
 The key of a module is a hash of its source and of the sources of every module of ``minfer`` that it
-imports, directly or through others, in late imports too. So an edit recompiles the kernels that may
-contain the edited code, and no others. The modules of this folder make kernels but are not part of
-them: how they compile is the options of :func:`minfer.kernels.compiling.jit.jit`, which are in the
-name of the cache folder.
+imports, directly or through others, in late imports too: an edit recompiles the kernels that may
+contain the edited code, and no others. The modules of this folder are not part of kernels: how they
+compile is in the name of the cache folder.
 
-Imports are read from the text, without running it and without parsing whole files: a statement that
-can import from this package names it (or begins with a dot) in its first line. Where such a
-statement is not plain, its file is parsed.
+Imports are read from the text: a statement that can import from this package names it (or begins
+with a dot) in its first line. Where such a statement is not plain, its file is parsed.
 """
 
 from __future__ import annotations
