@@ -273,7 +273,6 @@ def write_figure(path: str | Path, figure: Any) -> None:
 def draw_intervals(
     path: str | Path, found: Intervals, variables: Sequence[int] | None = None, title: str = ""
 ) -> None:
-    """A file with the widest intervals, and how they narrowed."""
     from minfer import plots
 
     left, right = _two_axes()
@@ -283,7 +282,6 @@ def draw_intervals(
 
 
 def draw_tradeoff(path: str | Path, found: Tradeoff, title: str = "") -> None:
-    """A file with the error against time, and against size."""
     from minfer import plots
 
     left, right = _two_axes(sharey=True)

@@ -57,7 +57,6 @@ class PlainHelp:
 
 
 def _usage(one: Any, ctx: Any) -> list[str]:
-    """An argument in the line that shows how a command is used."""
     name = one.metavar if one.required else f"[{one.metavar}]"
     return [name if one.nargs == 1 else f"{name}..."]
 
@@ -179,7 +178,6 @@ def note(message: str) -> None:
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Warnings of the library as notes."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         yield

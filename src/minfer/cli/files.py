@@ -85,7 +85,6 @@ def check_files(used: Sequence[Used], json: bool = False) -> None:
 
 
 def written(path: str | None, write: Callable[[str], object], more: str = "") -> None:
-    """Write a file that was asked for, and say so."""
     if path is not None:
         write(path)
         wrote(path, more)
@@ -103,7 +102,6 @@ def write_report(path: str | None, make: str, *what: Any, **about: Any) -> None:
 
 
 def wrote(path: str | None, more: str = "") -> None:
-    """Say that a file was written."""
     if path not in (None, "-"):
         note(f"wrote {path}{more}")
 

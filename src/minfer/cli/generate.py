@@ -69,7 +69,6 @@ def taken(home: str, names: str = "", panel: str | None = None, **heads: str) ->
 
 
 def output(text: str, default: Any = None, **more: Any) -> Any:
-    """An option about output."""
     return option(text, default, rich_help_panel="Output", **more)
 
 
@@ -104,7 +103,6 @@ class Options:
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
-        """As typer reads them."""
         hints = get_type_hints(cls)
         made: Any = cls
         return [parameter(f.name, hints[f.name], f, cls.panel, cls.home) for f in fields(made)]

@@ -121,7 +121,6 @@ def certified(result: Result, seconds: float | None, **options: Any) -> Result:
 
 
 def told(iv: Intervals, marginals: Marginals, chosen: list[int] | None = None) -> dict[str, str]:
-    """Two lines about intervals for the facts below an answer."""
     from minfer.say.intervals import judged, sentence
 
     text = sentence(iv, chosen)

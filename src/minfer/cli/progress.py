@@ -81,7 +81,6 @@ class Meter:
         return self
 
     def rate(self, n: int) -> str:
-        """So many in the time since it began, a second."""
         return f"{n / (time.perf_counter() - self.began):,.0f}"
 
     def __call__(self, text: object, end: bool = False) -> None:

@@ -81,7 +81,6 @@ class JobLimits(Limits):
 
     @property
     def choice(self) -> tuple[SelectionObjective | None, AnyRecipe]:
-        """The objective, if one is asked for, and the recipe."""
         request = make_request(self)
         return (None, Paper()) if request is None else (request.objective, request.recipe)
 

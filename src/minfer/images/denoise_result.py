@@ -174,7 +174,6 @@ class Denoised:
         }
 
     def summary(self, method: str = "", advice: str = "") -> dict[str, str]:
-        """All facts by name; those without content are empty."""
         result, (height, width) = self.result, self.shape
         pairs = result.n_factors - result.n_seed
         shades = ""
@@ -253,7 +252,6 @@ def account_dict(
 def account_summary(
     cleaned: Denoised, told: Account | None, file: str, seconds: float
 ) -> dict[str, str]:
-    """All facts by name, in the words of the request, if there was one."""
     result, method, advice = cleaned.result, "", cleaned.result.advice
     if told is not None:
         method, advice = told.request.describe(result), told.request.advice(result)

@@ -216,7 +216,6 @@ def _shades(
 def _classes(
     x: NDArray[np.float64], labels: int | None, means: ArrayLike | None, smooth: str
 ) -> NDArray[np.float64]:
-    """Class means (K,), as given or found in a picture."""
     if means is None:
         check_whole("denoise: labels", labels, 2)
         k = int(labels or 0)
@@ -312,7 +311,6 @@ def noise_deviation(x: NDArray[np.float64]) -> float:
 
 
 def _spread(x: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """Class means (K,) evenly over the values of a picture."""
     low, high = float(x.min()), float(x.max())
     if low == high:
         raise ModelError("denoise: all pixels have the same value; give means instead of labels")

@@ -44,7 +44,6 @@ def factors_of(model: Conditioned) -> list[Factor]:
 
 
 def constant_of(model: Conditioned) -> float:
-    """What no free variable has a say in."""
     return model.constant + float(model.field[model.fixed_at].sum())
 
 
@@ -124,7 +123,6 @@ class Cliques:
 
     @property
     def _scopes(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The factors' scopes end to end."""
         scopes = [f[0] for f in self.factors]
         every = np.array([v for scope in scopes for v in scope], dtype=np.int32)
         return ends([len(scope) for scope in scopes]), every
@@ -229,5 +227,4 @@ def _log_sum(table: Table, axes: tuple[int, ...]) -> Table:
 
 
 def with_tree(model: Conditioned, tree: CliqueTree, deadline: float = math.inf) -> Cliques:
-    """The tree of a conditioned model in tables."""
     return Cliques(model.graph._n_states, factors_of(model), tree, deadline)

@@ -298,7 +298,6 @@ class _Question:
 
     @property
     def graph(self) -> FactorGraph:
-        """The model."""
         found = self._of()
         assert found is not None
         return found
@@ -306,7 +305,6 @@ class _Question:
     # ------------------------------------------------------------ evidence as it mostly is given
 
     def _names(self) -> dict[Any, tuple[int, dict[Any, int]]]:
-        """Made by the second question."""
         graph = self.graph
         found: dict[Any, tuple[int, dict[Any, int]]] = {}
         for v in self.hard:
@@ -365,7 +363,6 @@ class _Question:
             raise located(error, graph, *given) from None
 
     def _row(self, given: Given) -> tuple[NDArray[np.float64], float]:
-        """The plan's answer to evidence: probabilities and log Z."""
         probs, log_z = self.plan.run(self.plan.row(given[0]), self._field(given[1]))
         if log_z[0] == -math.inf:
             raise ContradictionError(IMPOSSIBLE)

@@ -279,7 +279,6 @@ def _fields(
 def _cliques(
     model: FactorGraph, factors: list[Factor], free: NDArray[np.int64], max_gib: float
 ) -> Cliques:
-    """A tree over the free variables."""
     known = np.zeros(model.n_variables, dtype=np.int32)
     known[free] = -1
     groups = tuple(

@@ -104,7 +104,6 @@ class Outcome(NamedTuple):
 
     @classmethod
     def of(cls, result: Result) -> Outcome:
-        """Of a reduced model."""
         m = result.marginals
         return cls(m.probs, m.converged, result.kept_share, result)
 
@@ -288,7 +287,6 @@ def measured(trial: Trial, reference: Reference, repeats: int = REPEATS) -> tupl
 
 
 def _apart(a: Floats, b: Floats) -> tuple[float, float, int]:
-    """The mean and the largest absolute difference, and where that is."""
     off = np.abs(np.asarray(a) - np.asarray(b))
     if not len(off):
         return 0.0, 0.0, 0
@@ -367,7 +365,6 @@ class Measurement:
         self.points: list[Point] = []
 
     def __len__(self) -> int:
-        """Number of steps."""
         return 1 + len(self.recipes) * len(self.values) + len(self.baselines)
 
     def steps(self) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -398,7 +395,6 @@ class Measurement:
         return Outcome.of(infer(self.model, goal, *solver, seed=self.seed, recipe=recipe))
 
     def _reduced(self) -> Iterator[Trial]:
-        """Every method at every value."""
         for method, recipe in self.recipes.items():
             total = 0.0
             if self.objective == "min-size":
@@ -448,7 +444,6 @@ class Full(NamedTuple):
 
     @classmethod
     def of(cls, solver: Solver, model: FactorGraph) -> Full:
-        """It is timed again where it was short."""
         found = solver(model)
         _ = found.log_z
         seconds = found.seconds if found.seconds >= TIMED_AGAIN else solver(model).seconds

@@ -224,7 +224,6 @@ def _by(e: Effect) -> str:
 
 
 def _why(e: Effect, kind: str) -> str:
-    """Why it was kept or ignored."""
     if e.seed:
         return "seed"
     if not isfinite(e.score):
@@ -272,7 +271,6 @@ def _factors_of(result: Result, v: int) -> Iterator[_ExplainedPart]:
 
 
 def _is_table(group: FactorGroup) -> bool:
-    """Whether the factors of a group are tables, or can be written as such."""
     return group.form != "messages" and group.has_tables
 
 

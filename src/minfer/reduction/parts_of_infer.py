@@ -37,7 +37,6 @@ def check_certify(certify: float | None, source: FactorSource | None = None) -> 
 
 
 def check_callable(objective: object, solver: object) -> None:
-    """Refuse what is no objective or no solver before anything is computed."""
     if not callable(objective) or isinstance(objective, type):
         raise SettingsError(
             f"{brief(objective)} is not an objective: infer(model, MinJoint(0.01), Exact())"
@@ -46,7 +45,6 @@ def check_callable(objective: object, solver: object) -> None:
 
 
 def seed_mask(model: FactorGraph, seed: Seed) -> Mask:
-    """The seed as a mask (F,)."""
     check_graph(model, "inference")
     return bool_mask(seed(model) if callable(seed) else seed, model.n_factors, "seed")
 

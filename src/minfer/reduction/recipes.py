@@ -160,7 +160,6 @@ def recipe_named(
 
 
 def check_recipe(recipe: object, *kinds: type[Any]) -> None:
-    """One of the recipes, or of some of them."""
     kinds = kinds or tuple(RECIPES.values())
     if not isinstance(recipe, kinds):
         words = " or ".join(f"{kind.__name__}()" for kind in kinds)

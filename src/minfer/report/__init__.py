@@ -231,7 +231,6 @@ def _run(
     options: dict[str, Any],
     run: Run | None,
 ) -> tuple[Run, str]:
-    """What answers the model for an objective, and what that is called."""
     if run is not None:
         if options or solver is not None or recipe is not None:
             raise SettingsError("report: give run, or a solver and a recipe for infer, not both")

@@ -196,7 +196,6 @@ class _Layers:
             place[v] = k
 
     def _exchange(self, place: list[int]) -> None:
-        """Neighbours change places where fewer edges cross then."""
         for _ in range(4):
             moved = False
             for row in self.rows:

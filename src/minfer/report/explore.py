@@ -242,7 +242,6 @@ def _parents(graph: FactorGraph) -> list[list[int]] | None:
 
 
 def _engine(graph: FactorGraph, fixed: bool = False, part: bool = False) -> dict[str, Any]:
-    """The clique tree and its tables, as the script reads them."""
     model = only_tables(condition(graph))
     tree = clique_tree(model, float(MAX_CELLS))
     if not tree.complete or tree.cells > MAX_CELLS:
@@ -268,7 +267,6 @@ def _engine(graph: FactorGraph, fixed: bool = False, part: bool = False) -> dict
 
 
 def _smaller(fixed: bool, part: bool) -> str:
-    """What to do about a model that is too large."""
     ways = []
     if not part:
         ways.append("keep what some variables depend on (targets=...)")

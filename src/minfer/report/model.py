@@ -136,7 +136,6 @@ class SweptModel:
         }
 
     def _rigorous(self, result: Result) -> tuple[float | None, str]:
-        """The bound on the divergence, and why there is none."""
         reason = self.no_bound
         if not result.n_ignored:
             return 0.0, ""
@@ -154,7 +153,6 @@ class SweptModel:
     # ------------------------------------------------------------------ intervals
 
     def _certified(self) -> dict[str, Any] | None:
-        """What is known of the full model, whatever the step."""
         if self.sure is None:
             return None
         width = self.sure.width

@@ -154,7 +154,6 @@ class SweptSentence:
         return Outcome(answer.probs[self.arcs], answer.converged, share, answer)
 
     def _trace(self, inference: Inference, answer: ArcMarginals) -> list[list[float | None]]:
-        """Largest change of any arc probability in each iteration."""
         out: list[list[float | None]] = []
         before = self.tree
         for k in range(1, min(answer.iterations, MOST_TRACED) + 1):

@@ -119,7 +119,6 @@ class Histogram:
         }
 
     def kept(self, keep: NDArray[np.bool_]) -> list[int]:
-        """How many of each bin are kept."""
         return np.bincount(self.bin[keep[self.positive]], minlength=BINS).tolist()
 
 

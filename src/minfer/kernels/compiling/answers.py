@@ -55,7 +55,6 @@ class Question(NamedTuple):
     undefined: dict[int, bytes] = {}  # noqa: RUF012
 
     def arguments(self) -> list[Any]:
-        """The arguments, in memory of their own."""
         return made(self.args, blocks(self.before))
 
     def answer(self) -> Leaves:
@@ -151,7 +150,6 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def watch(kernel: Any) -> None:
-    """Have a kernel asked whenever it is compiled."""
     if hasattr(kernel, "add_overload"):  # not where the compiler is off
         kind: Any = type(kernel)
         kernel.__class__ = _asked(kind)
@@ -170,7 +168,6 @@ def _asked(kind: type) -> type:
 
 
 def vet(kernel: Any, made: Any) -> None:
-    """Raise an error if machine code that was just compiled is wrong."""
     if not callable(made.entry_point):  # for kernels only: a part of what will be asked
         return
     verdict = ask(kernel, made.signature.args, made.entry_point)
@@ -219,7 +216,6 @@ def stale(module: str) -> bool:
 
 
 def kept() -> dict[str, list[Question]]:
-    """All questions, by the full name of the kernel."""
     return _file()[1]
 
 
@@ -250,7 +246,6 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, list[Question]]]:
 
 
 def blocks(memory: list[bytes]) -> list[NDArray[np.uint8]]:
-    """Pieces of memory to work on."""
     return [np.frombuffer(block, dtype=np.uint8).copy() for block in memory]
 
 

@@ -176,12 +176,10 @@ class KernelCache:
         return f"{self.folder.name}/{self._name}", types, processor
 
     def file(self, key: Any) -> str:
-        """The name of the file of one version."""
         types, target = (hashlib.sha256(str(part).encode()).hexdigest() for part in key[1:])
         return f"{self._name}-{target[:8]}-{types[:16]}{SUFFIX}"
 
     def _own(self, target_context: Any) -> list[str]:
-        """The files of all versions for this processor in the cache."""
         names = _within(self.folder, Folder.names, list[str]())
         return self._matching(names, self.key((), target_context))
 
@@ -201,7 +199,6 @@ class KernelCache:
         return [name for name in names if name.startswith(mark) and name.endswith(SUFFIX)]
 
     def has_any(self, target_context: Any) -> bool:
-        """Whether there is a version for this processor, here or in the wheel."""
         return bool(self._own(target_context) or self._others(target_context))
 
     def signatures(self, target_context: Any) -> list[Any]:
@@ -248,7 +245,6 @@ def _within(path: Path, do: Callable[[Folder], _T], otherwise: _T) -> _T:
 
 
 def write(path: Path, name: str, content: Any) -> None:
-    """Seal a file in the folder of a module."""
     body = _dumps(content)
     with opened(path.parent, make=True).inner(path.name, make=True) as folder:
         folder.write(name, body + hashlib.sha256(body).digest())
@@ -428,5 +424,4 @@ def _reason(error: Exception) -> str:
 
 
 def say(text: str) -> None:
-    """One line on stderr."""
     print(f"minfer: {text}", file=sys.stderr, flush=True)

@@ -178,7 +178,6 @@ def _set_environments(library: Any) -> None:
 
 
 def adopt(kernel: Any) -> None:
-    """Make a dispatcher one that knows."""
     if not UNAVAILABLE and type(kernel) is _Dispatcher:
         kernel.__class__ = Kernel
         usual = kernel._compiler
@@ -188,7 +187,6 @@ def adopt(kernel: Any) -> None:
 
 
 def _like(compiler: Any, kind: Any, pipeline: Any) -> Any:
-    """A compiler of the same function with the same options."""
     options = compiler.targetdescr, compiler.targetoptions, compiler.locals
     return kind(compiler.py_func, *options, pipeline)
 

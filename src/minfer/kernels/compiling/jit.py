@@ -218,7 +218,6 @@ def _place(function: Any) -> Path | None:
 
 
 def _folder(module: str) -> Path:
-    """Where the kernels of a module of ours are kept."""
     return CACHE_DIR / f"{module.rpartition('.')[2]}-{_source_hash.key(module)[:16]}"
 
 

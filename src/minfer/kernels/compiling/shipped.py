@@ -72,12 +72,10 @@ class Ready:
 
     @property
     def name(self) -> str:
-        """Of the variant in use."""
         return str(self.variant["name"]) if self.variant else ""
 
     @property
     def place(self) -> Path:
-        """The folder of the variant in use."""
         return self.folder / self.name
 
     @property
@@ -101,7 +99,6 @@ def system() -> str:
 
 
 def processor() -> str:
-    """What LLVM calls this processor."""
     return str(_llvm("get_host_cpu_name", "unknown"))
 
 

@@ -25,7 +25,6 @@ _OURS = re.compile(rf"from[ \t]*\.|.*\b{PACKAGE.name}\b|.*\\$")
 
 @cache
 def key(module: str, package: Path = PACKAGE) -> str:
-    """The key of a module, by its full name."""
     digest = hashlib.sha256()
     for name in sorted(closure(module, package)):
         digest.update(f"{name}\0{_source(_place(name, package))[1]}\0".encode())
@@ -80,13 +79,11 @@ def _named(text: str, parent: str) -> Iterator[str]:
 
 @cache
 def _place(module: str, package: Path) -> Path:
-    """Where the file of a module of the package would be."""
     place = package.joinpath(*module.split(".")[1:])
     return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
 
 
 @cache
 def _source(place: Path) -> tuple[str, str]:
-    """The text of a file and its hash."""
     content = place.read_bytes()
     return content.decode(), hashlib.sha256(content).hexdigest()

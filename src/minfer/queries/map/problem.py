@@ -104,7 +104,6 @@ class MapProblem:
         return total - self.slack - 1e-9 * abs(total)
 
     def whole(self, x: NDArray[np.int32]) -> NDArray[np.int64]:
-        """States of all variables of the graph."""
         out = np.maximum(self.model.fixed, 0).astype(np.int64)
         out[self.free] = x
         return out[: self.graph.n_variables]
@@ -172,7 +171,6 @@ def _chained(model: Conditioned) -> Conditioned:
 
 
 def _parts(model: Conditioned, group: FactorGroup) -> list[Any]:
-    """A group as tables and label distances, or as a block."""
     if group.form == "table":
         if type(group) is Tables and group.arity == 2 and group.shape[0] >= _STRUCTURED_FROM:
             return list(recognised(group, 0.0))

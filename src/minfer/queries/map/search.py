@@ -96,7 +96,6 @@ class _Search:
     # ------------------------------------------------------------ what is known
 
     def offer(self, x: NDArray[np.int32]) -> bool:
-        """Keep an assignment if it is the best so far."""
         score = self.problem.score(x)
         if not score > self.score:
             return False
@@ -324,7 +323,6 @@ class _Search:
         self.exhausted()
 
     def _prove(self) -> None:
-        """Branch and bound by toulbar2, as long as there is time."""
         if self.problem.blocks or not toulbar.available():
             return
         answer = toulbar.solve(self.problem, self.score, self.deadline - clock())
@@ -360,7 +358,6 @@ class Draws:
         return Draws(problem, model, seed)
 
     def next(self) -> NDArray[np.int32]:
-        """States of the free variables, (n,)."""
         if not self.waiting:
             self.run.sweep(self.sweeps, False)
             if self.rounds < ROUNDS:

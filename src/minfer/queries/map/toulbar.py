@@ -29,7 +29,6 @@ _START = 1.0  # seconds that the process needs for itself
 
 
 def available() -> bool:
-    """Whether pytoulbar2 is installed."""
     return find_spec("pytoulbar2") is not None
 
 
@@ -119,7 +118,6 @@ def _content(problem: MapProblem, score: float) -> dict[str, Any] | None:
 
 
 def _main(path: str) -> None:
-    """In the process of its own."""
     import pytoulbar2
 
     content = json.loads(Path(path).read_text())
