@@ -20,7 +20,6 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from numba.core import event
 from typer.testing import CliRunner
 
 from draws import few
@@ -684,22 +683,6 @@ def test_somebody_elses_function_may_call_a_kernel(folder):
     assert type(theirs) is not _frugal.Kernel
     with pytest.raises(ValueError, match="negative"):
         theirs(-1)
-
-
-@FRUGAL
-def test_what_is_lent_to_numba_is_taken_back(folder):
-    own, seen = event.install_timer, []
-
-    def look(*_):
-        seen.append(event.install_timer)
-
-    listener = type("Look", (event.Listener,), {"on_start": look, "on_end": look})()
-    with event.install_listener("numba:compile", listener):
-        assert _jit.jit(twice)(21) == 42
-        with pytest.raises(numba.TypingError):
-            _jit.jit(twice)(None)
-    assert own not in seen
-    assert event.install_timer is own
 
 
 def test_kernels_without_it_are_the_same(folder, monkeypatch):

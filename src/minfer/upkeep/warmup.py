@@ -9,14 +9,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from importlib import import_module
 from typing import NamedTuple
 
-import numba
-from numba.core.errors import NumbaError
-
 from minfer.basics.parallel import cores, ordered_map
-from minfer.errors import MiscompiledError, SettingsError
+from minfer.errors import SettingsError
 from minfer.kernels.compiling import answers, cache
 from minfer.kernels.compiling.jit import be_quiet
 
@@ -69,19 +65,7 @@ def warmed_up(part: str | None = None, workers: int | None = None) -> Iterator[C
 def compile_home(module: str) -> tuple[float, str, int, str]:
     """Compile the kernels of a module: seconds, and what else :class:`Compiled` tells."""
     be_quiet()
-    began, before, wrong = time.perf_counter(), answers.ASKED[0], ""
-    for name, known in answers.kept().items():
-        home, _, short = name.rpartition(".")
-        kernel = getattr(import_module(module), short, None) if home == module else None
-        if not hasattr(kernel, "compile"):  # the compiler is off
-            continue
-        for types in dict.fromkeys(tuple(map(numba.typeof, q.arguments())) for q in known):
-            try:
-                kernel.compile(types)
-            except MiscompiledError as error:
-                wrong = wrong or str(error)
-            except NumbaError:
-                if not answers.stale(module):  # or it was edited, and takes other arguments now
-                    raise
+    began, before = time.perf_counter(), answers.ASKED[0]
+    wrong = answers.compile_recorded(module)
     unsaved = cache.UNSAVED[0] if cache.UNSAVED else ""
     return time.perf_counter() - began, unsaved, answers.ASKED[0] - before, wrong

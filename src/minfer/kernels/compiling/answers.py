@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
+from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 
 from minfer.kernels.compiling import source_hash as _source_hash
@@ -190,6 +191,27 @@ def report(kernel: Any, types: Iterable[Any], verdict: Verdict) -> str:
         f"{_name(kernel)}({signature}) to code that is wrong: {verdict.wrong} "
         f"(numba {numba.__version__}, {processor()}, {system()})"
     )
+
+
+def compile_recorded(module: str) -> str:
+    """Compile the kernels of a module for the types of all questions; the first wrong answer."""
+    from minfer.errors import MiscompiledError
+
+    wrong = ""
+    for name, known in kept().items():
+        home, _, short = name.rpartition(".")
+        kernel = getattr(import_module(module), short, None) if home == module else None
+        if not hasattr(kernel, "compile"):  # the compiler is off
+            continue
+        for types in dict.fromkeys(tuple(map(numba.typeof, q.arguments())) for q in known):
+            try:
+                kernel.compile(types)
+            except MiscompiledError as error:
+                wrong = wrong or str(error)
+            except NumbaError:
+                if not stale(module):  # or it was edited, and takes other arguments now
+                    raise
+    return wrong
 
 
 #: How many versions of kernels this process has compiled and asked.

@@ -11,8 +11,7 @@ Work is left out; nothing is typed, written, linked or optimised in another way 
 * Nobody calls a kernel from C (:class:`Compiler`).
 * Optimisation passes are not run over functions that are only declared (:class:`Library`).
 * The collector of cyclic garbage does not walk over the compiler's many objects every few
-  milliseconds, and calls of LLVM are not timed once for each compilation under way
-  (:func:`uninterrupted`).
+  milliseconds (:func:`uninterrupted`).
 
 Nobody else's functions are touched. Names of numba that are not promised to stay are used, all of
 them in this file: where one is missing, or where numba has a version that was never tried
@@ -50,7 +49,6 @@ try:
     _lock: Any = import_module("numba.core.compiler_lock").global_compiler_lock
     _lookup: Any = import_module("numba.core.environment").lookup_environment
     _event: Any = import_module("numba.core.event")
-    _install_timer: Any = _event.install_timer
 except (ImportError, AttributeError) as error:  # another numba
     UNAVAILABLE = str(error)
 if numba.__version__.rpartition(".")[0] not in _TRIED:
@@ -193,23 +191,12 @@ def _like(compiler: Any, kind: Any, pipeline: Any) -> Any:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Garbage is collected rarely here, and nothing is timed.
-
-    By whoever holds numba's lock on compilations, so that nobody else meets it.
-    """
+    """Garbage is collected rarely here, by whoever holds numba's lock on compilations."""
     before = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
-    _event.install_timer = _untimed
     _here.compiling = True
     try:
         yield
     finally:
         _here.compiling = False
         gc.set_threshold(*before)
-        _event.install_timer = _install_timer
-
-
-@contextmanager
-def _untimed(kind: str, callback: Any) -> Iterator[None]:
-    """``numba.core.event.install_timer``, without the timer."""
-    yield
