@@ -98,10 +98,9 @@ def night(side: int = 256) -> NDArray[np.bool_]:
 
 
 def text_page(height: int = 400, width: int = 400, scale: int = 2) -> NDArray[np.bool_]:
-    """A page of black text on white, (height, width), in small letters ``scale`` times enlarged.
+    """A page of black text on white, (height, width), in Pillow's letters ``scale`` times enlarged.
 
-    The words are drawn at random, always the same; the letters are those that come with Pillow.
-    Needs the extra ``image`` (Pillow).
+    The words are drawn at random, always the same. Needs the extra ``image`` (Pillow).
     """
     image_module = _pillow()
     from PIL import ImageDraw, ImageFont
@@ -166,9 +165,8 @@ class LoadedPicture(NamedTuple):
 def read_picture(path: str | Path) -> LoadedPicture:
     """Read a picture file as grey values between 0 (black) and 1 (white).
 
-    Any format that Pillow reads, of 1 to 16 bits a channel. Colours become their luminance.
-    Transparent pixels are laid over white, with a note. A file of several frames is refused.
-    Needs the extra ``image`` (Pillow).
+    Colours become their luminance, transparent pixels are laid over white, with a note; a file of
+    several frames is refused. Needs the extra ``image`` (Pillow).
     """
     image_module = _pillow()
     path_text(path)
@@ -242,8 +240,7 @@ def _stretch(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def write_picture(path: str | Path, values: NDArray, bits: int = 16) -> None:
     """Write grey values between 0 and 1, or bools, (H, W); the suffix sets the format.
 
-    8 bits a pixel, or 16 if ``bits`` says so and the suffix is ``.png`` or ``.tif``; bools as black
-    and white.
+    16 bits a pixel if ``bits`` says so and the suffix is ``.png`` or ``.tif``, or else 8.
     """
     path_text(path)
     kind = check_suffix(path)

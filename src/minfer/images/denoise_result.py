@@ -49,8 +49,7 @@ class Denoised:
     means : float array (K,) or None
         The class means; None for black and white.
     shades : Shades or None
-        For black and white: the ``alpha`` and ``level`` that were used, and how ``dark`` and
-        ``light`` the two look.
+        For black and white: ``alpha`` and ``level``, and how ``dark`` and ``light`` the two look.
     ordered : bool
         Whether the classes are ordered grey values, alike in neighbours rather than equal.
     """

@@ -253,7 +253,7 @@ def shaded_model(
     """The shades of a picture, its model and its class means; arguments as for :func:`denoise`.
 
     Variable ``r * W + c`` is a pixel; factors are one per pixel, then the pairs, those in a row
-    before those in a column. Pairs of classes are Potts, truncated linear or truncated quadratic.
+    before those in a column.
     """
     x = grey_values(image)
     shades = _shades(x, alpha, coupling, level, labels is not None or means is not None)
@@ -296,11 +296,10 @@ def shaded_model(
 
 
 def noise_deviation(x: NDArray[np.float64]) -> float:
-    """Standard deviation of the noise in a grey picture, from what no smooth surface shows.
+    """Standard deviation of the noise in a grey picture, at least a thousandth of its range.
 
     A difference of second differences, across and down, is zero on planes; of independent noise it
-    has 6 times the deviation (Immerkaer 1996). The median is not moved by edges. At least a
-    thousandth of the picture's range, since a picture without noise has no such scale.
+    has 6 times the deviation (Immerkaer 1996). The median is not moved by edges.
     """
     least = max(1e-3 * float(np.ptp(x)), 1e-12)
     if min(x.shape) < 3:

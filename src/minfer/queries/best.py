@@ -65,18 +65,11 @@ _ADVICE_MAP = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Assignment:
-    """One state for each of some variables.
+    """One state for each of some variables, by ``numbers``.
 
-    Attributes
-    ----------
-    variables : names
-    numbers : int array, the number of each variable's state
-    log_score : float
-        log of the unnormalised probability, evidence included; of marginal MAP with the other
-        variables summed. In a Bayesian network log P(assignment, evidence).
-    log_probability : float
-        log P(assignment | evidence); NaN where log Z is out of reach (no clique tree fits, or
-        the time limit passed before it was known).
+    ``log_score`` is the log of the unnormalised probability, evidence included (in a Bayesian
+    network log P(assignment, evidence)); of marginal MAP with the other variables summed.
+    ``log_probability`` is log P(assignment | evidence), NaN where log Z is out of reach.
     """
 
     variables: tuple[str, ...]

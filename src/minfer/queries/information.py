@@ -43,15 +43,9 @@ class MovedPosterior(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Influence:
-    """What each observation did to P(target = state).
+    """What each observation did to P(target = state), from ``prior`` to ``probability``.
 
-    Attributes
-    ----------
-    target, state : str
-    probability, prior : float
-        With all the evidence and without any.
-    rows : tuple of Moved
-        The one that moved the target's distribution most first.
+    In ``rows`` the one that moved the target's distribution most is the first.
     """
 
     target: str
@@ -174,15 +168,9 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Information:
-    """What unobserved variables would tell about a target.
+    """What unobserved variables would tell about a target, the one that would tell most first.
 
-    Attributes
-    ----------
-    target : str
-    entropy : float
-        Of the target given the evidence, in nats: what is there to be told.
-    rows : tuple of Told
-        The one that would tell most first.
+    ``entropy`` is that of the target given the evidence, in nats: what is there to be told.
     """
 
     target: str

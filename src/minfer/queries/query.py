@@ -175,11 +175,7 @@ def prepare(
 ) -> Query:
     """A question planned for evidence on the variables ``observed``, to be called with it.
 
-    Parameters
-    ----------
-    observed : variables whose states each call gives
-    soft : variables for whose states each call gives likelihoods
-    others : as in :func:`query`
+    For each of the variables ``soft``, calls give likelihoods; others as in :func:`query`.
 
     Examples
     --------

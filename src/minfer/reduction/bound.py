@@ -71,21 +71,17 @@ MOST_BOUNDED = 50_000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate(Faced):
-    """What is certain about F from exact inference in its part H.
+    """What is certain about F from exact inference in its part H; None where that is too expensive.
 
     Attributes
     ----------
-    bound : float or None
-        D(p_H || p_F) is at most this; infinite where a dropped table has a zero with mass under H.
-        None where exact inference in H is too expensive: see ``reason``.
-    loose : float or None
-        The same without C (Riedel & Smith 2010).
-    log_z : float or None
-        log Z_H, exact.
+    bound, loose : float or None
+        D(p_H || p_F) is at most this, with C and without (Riedel & Smith 2010); infinite where a
+        dropped table has a zero with mass under H.
+    log_z, log_z_upper : float or None
+        log Z_H, exact, and what log Z_F is at most.
     expectation : float or None
         E_H[log Psi_R], exact if ``n_enveloped`` is 0, else a lower bound on it.
-    log_z_upper : float or None
-        log Z_F is at most this.
     by_variable : float array (V,)
         Bounds on the divergence of the connected component of F that each variable lies in.
     n_enveloped : int

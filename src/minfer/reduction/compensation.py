@@ -79,8 +79,7 @@ class Compensation:
     field : float array (sum of states,)
         Log-weights for :meth:`FactorGraph.tilt`.
     messages : one array per group, or None
-        Odds (F, 2) of binary pairs, log-messages (F, S_1 + ... + S_A) of others; rows of kept
-        factors mean nothing.
+        Odds (F, 2) of binary pairs, log-messages (F, S_1 + ... + S_A) of others.
     rho : float array (F,) or None
         Edge appearance probabilities of the full model; None means 1.
     """

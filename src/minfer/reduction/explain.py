@@ -60,20 +60,15 @@ class ResultExplanation(Faced):
 
     Attributes
     ----------
-    variable : str
     state, state_name
         Its most probable state, whose probability the effects are about.
     probability, seed_probability : float
         Of that state in the answer and in the seed's answer.
-    kept, ignored : tuple of Effect
-        The largest first: what kept factors did, what ignored ones could still do.
-    left : tuple of Effect
-        What ignored factors did by the part they left behind, if they were compensated.
+    kept, ignored, left : tuple of Effect
+        The largest first: what kept factors did, what ignored ones could still do, and what they
+        did by the part they left behind, if they were compensated.
     n_kept, n_ignored, n_global : int
-        All factors of the variable; global ones, which those too large for a table are counted
-        with, are not explained.
-    score_kind : str
-        As in the result.
+        All factors of the variable; those without a table (global, or too large) are not explained.
     converged : bool
         Whether the answer's solver has; if not, effects of ignored factors are NaN.
     """
@@ -339,9 +334,8 @@ class Share(NamedTuple):
 class ModelExplanation(Faced):
     """Where the kept factors of a model lie; the seed's own are not counted.
 
-    By four parts of equal size of the seed's certainty of their variables (the mean probability of
-    their most probable states), the least certain first; by kind and number of variables; and the
-    variables with most kept factors.
+    By quarters of the seed's certainty of their variables (the mean probability of their most
+    probable states), the least certain first; by kind; and at the variables with most of them.
     """
 
     by_certainty: tuple[Share, ...]

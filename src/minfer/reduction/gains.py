@@ -40,10 +40,9 @@ SCORES = ("gain", "residual", "reverse")
 
 
 def factor_gains(model: FactorGraph, marginals: Marginals, seed: Mask | None = None) -> Floats:
-    """Gain of every factor of a model under the seed's marginals, shape (F,).
+    """Gain of every factor of a model under the seed's marginals, (F,); infinite on ``seed`` (F,).
 
-    ``seed`` (F,) says which factors are the seed: theirs are infinite. Global factors must be among
-    them.
+    Global factors must be among the seed.
     """
     return factor_scores(model, marginals, seed, "gain")
 

@@ -63,14 +63,12 @@ def relax(
 
     Parameters
     ----------
-    model, objective, solver, seed
+    model, objective, solver, seed, certify
         As for :func:`minfer.infer`. ``max_factors`` of the objective is for all rounds together.
     recipe : Iterated
         Rounds and limits.
     on_step : function of a Step, optional
         Called after every round.
-    certify : float, optional
-        As for :func:`minfer.infer`: seconds, beside those of the recipe's time limit.
 
     Examples
     --------

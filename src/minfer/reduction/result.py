@@ -177,8 +177,7 @@ class Result:
     def status(self) -> Status:
         """The solver's, unless refreshes or rounds still moved the answer: then not converged.
 
-        An exact answer for the reduced model is not exact for the full one: it is called converged.
-        ``marginals.status`` is the solver's alone.
+        An exact answer for the reduced model is called converged.
         """
         inner = self.marginals.status
         if inner is Status.EXACT and self.n_ignored and self.settled:
@@ -219,9 +218,8 @@ class Result:
     def divergence(self) -> float:
         """The surrogate D1, the sum of the ignored factors' scores: an estimate of D(p_H || p_F).
 
-        With residual scores an estimate of what compensation leaves of it; infinite if a factor
-        was ignored whose zeros have mass (reverse scores allow that). Of a factor source the
-        largest value it can have: see :attr:`divergence_interval`.
+        Infinite if a factor was ignored whose zeros have mass (reverse scores allow that). Of a
+        factor source the largest value it can have: see :attr:`divergence_interval`.
         """
         return self.divergence_interval[1]
 
@@ -280,11 +278,7 @@ class Result:
 
     @property
     def mean_error_estimate(self) -> float:
-        """Mean of :attr:`error_estimates`; NaN if there is none (see :attr:`no_estimate`).
-
-        There is none while refreshes still move the answer: raise ``refreshes``, or ask
-        ``error_estimates`` how far the next one would.
-        """
+        """Mean of :attr:`error_estimates`; NaN if there is none (see :attr:`no_estimate`)."""
         if self.no_estimate:
             return math.nan
         return float(self.error_estimates.mean()) if self.model.n_variables else 0.0
@@ -481,11 +475,7 @@ class Result:
 
     @property
     def no_log_z_full(self) -> str:
-        """Why there is no :attr:`log_z_full`; empty where there is one.
-
-        An estimate needs log E[Psi] and E[log Psi], summed over the ignored factors, to differ by
-        less than a nat.
-        """
+        """Why there is no :attr:`log_z_full`, such as more than a nat left open; or empty."""
         return self._log_z_full[2]
 
     # ------------------------------------------------------------------ the rest

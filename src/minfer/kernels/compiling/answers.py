@@ -44,8 +44,8 @@ Leaves = list[tuple[str, Any]]
 class Question(NamedTuple):
     """One call of a kernel, and what came of it in plain Python.
 
-    ``sway`` is what a last bit changes, relatively, where that is noteworthy, and ``undefined``
-    which elements mean nothing, as packed bits; both by the number of a leaf.
+    ``sway`` is what a last bit changes, relatively, and ``undefined`` which elements mean nothing,
+    as packed bits; both by the number of a leaf.
     """
 
     args: list[Any]  # descriptions (:func:`made`)

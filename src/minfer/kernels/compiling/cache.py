@@ -350,8 +350,7 @@ _FILE = re.compile(r".*\.(nb[ic]|refused)(\.tmp\.[0-9a-f]+)?")
 def prune(current: Path, keep: Iterable[Path]) -> tuple[int, int]:
     """Remove what is old beside and in a cache folder; how many folders and bytes.
 
-    ``keep``: folders in it that are in use. Only folders and files of ours with the names we give
-    them are removed, by their handles; a folder that holds anything else stays.
+    ``keep``: folders in use. Only what is ours and has a name we give is removed, by its handle.
     """
     kinds: defaultdict[str, list[tuple[float, Path]]] = defaultdict(list)
     for place, used in _folders(current.parent):

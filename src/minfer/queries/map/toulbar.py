@@ -53,8 +53,7 @@ def solve(
 def _ask(content: dict[str, Any], seconds: float, python: str) -> dict[str, Any] | None:
     """What the process of its own says, or None.
 
-    Eliminating variables during the search crashes some builds on factors over four variables and
-    more: a process that crashed is followed by one that does not.
+    Eliminating variables crashes some builds: a process that crashed is followed by one without.
     """
     until = time.perf_counter() + seconds
     with tempfile.TemporaryDirectory() as folder:
