@@ -2,14 +2,8 @@
 
 Section 5.1 of the paper denoises 4 black-and-white pictures of 64x64 pixels, 50 noisy versions of
 each (the set of Kumar & Hebert 2004). The pictures below are this package's own, drawn from
-formulas, and so are the noise draws, all seeded:
-
-* ``gaussian``: x = y + N(0, sigma^2) with y in {0, 1};
-* ``bimodal``: each class an equal mixture of two normal distributions, one of which lies among
-  the other class, so that single pixels mislead;
-* ``flipped``: each pixel turned into the other with some probability.
-
-:func:`text_page` and :func:`night` are far from half black and half white.
+formulas, and so are the noise draws, all seeded: ``gaussian``, ``flipped``, and ``bimodal``, each
+class an equal mixture of two normal distributions, one of which lies among the other class.
 """
 
 from __future__ import annotations

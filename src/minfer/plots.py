@@ -28,7 +28,7 @@ MOST_BARS = 40  # intervals drawn one by one
 
 
 class Reliability(NamedTuple):
-    """How often what was given a probability came true, in K bins of equal width that are not empty.
+    """How often what was given a probability came true, in K bins of equal width.
 
     ``error`` is the mean distance of confidence and frequency, weighted by the cases.
     """
@@ -110,7 +110,7 @@ def convergence(answer: Marginals | Result, ax: Any = None) -> Any:
 
 
 def trace(answer: Result, ax: Any = None) -> Any:
-    """Iterated inference over time: divergence (estimate), change of the marginals, bound if any."""
+    """Iterated inference over time: divergence (estimate), change of the marginals, bound."""
     _takes(answer, "a Result")
     if not answer.trace:
         raise SettingsError("only answers of minfer.relax have a trace")
@@ -129,7 +129,7 @@ def trace(answer: Result, ax: Any = None) -> Any:
 
 
 def tradeoff(found: Tradeoff, x: str = "seconds", ax: Any = None) -> Any:
-    """Mean error against ``x``, "seconds" or "kept_share"; a line for each method, baselines dashed."""
+    """Mean error against ``x``, "seconds" or "kept_share"; a line for each method."""
     _takes(found, "a Tradeoff")
     check_choice("x", x, ("seconds", "kept_share"))
     ax = _axes(ax)

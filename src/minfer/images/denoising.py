@@ -14,13 +14,9 @@ are K labels instead, by squared distance:
 
 Many grey values are ordered, and neighbours are alike rather than equal. With ``smooth`` linear or
 quadratic the means are evenly spread, and a step of d = |m_{y_i} - m_{y_j}| sqrt(alpha), that is in
-standard deviations of the noise, costs coupling * min(d, truncation), or the square of the minimum:
-messages take time in K, not in its square (:mod:`minfer.factors.distances`).
-
-For means 0 and 1 that is the first model with level 1/2; alpha = 1 / sigma^2 says that the noise is
-normal with standard deviation sigma. The seed of the reduction is the unary part. Without an
-objective all factors count: belief propagation on a grid is so fast that ignoring some saves no
-time (docs/denoising.md has the numbers).
+standard deviations of the noise, costs coupling * min(d, truncation), or the square of the minimum
+(:mod:`minfer.factors.distances`). The seed of the reduction is the unary part. Without an objective
+all factors count: on a grid, ignoring some saves no time (docs/denoising.md).
 """
 
 from __future__ import annotations

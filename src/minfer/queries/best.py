@@ -9,11 +9,8 @@ state, the cliques behind it take their best; so the score of every part is know
     score(part) = score(best) - g(its state | s) + g(best other state | s),
 
 g the clique's table with its children's messages. The best part is opened, and divided again.
-
-Marginal MAP sums all other variables before it maximises; the order of elimination has to do the
-same, and its tree may be much wider.
-
-Where no tree fits, the best of all variables is searched for, with a bound (:mod:`.map`).
+Marginal MAP sums all other variables first, so its tree may be much wider. Where no tree fits, the
+best of all variables is searched for, with a bound (:mod:`.map`).
 """
 
 from __future__ import annotations

@@ -2,12 +2,9 @@
 
 Messages towards the roots are those of the solver's own pass
 (:mod:`minfer.kernels.cliques.streamed`), sums or maxima. Here are: a clique's table at given states
-of its separator (from which the best states are read, or drawn), and *cavities*, the sum over
-everything else of all factors but one. All numbers are logarithms; zeros are minus infinity, and
-nothing is ever divided by a message, so zeros cost nothing but care.
-
-Where some variables are maximised after all others were summed, no clique eliminates both kinds
-(:func:`minfer.engine.elimination.tree_of`).
+of its separator, and *cavities*, the sum over everything else of all factors but one. All numbers
+are logarithms, and nothing is ever divided by a message, so zeros cost nothing but care. Where some
+variables are maximised after all others were summed, no clique eliminates both kinds.
 """
 
 from __future__ import annotations

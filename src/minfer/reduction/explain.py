@@ -2,20 +2,18 @@
 
 A factor i and the answer's marginals p have one joint of the form b_i(x) = Psi_i(x) prod_a q_a(x_a)
 with the marginals p_a (found by iterative proportional fitting, Deming & Stephan 1940). The cavity
-q_v is what p_v would be without the factor: exactly so if taking the factor away separates its
-variables, as in a tree; at a fixed point of belief propagation it is p_v without the factor's
-message. A *kept* factor moved p_v from q_v to p_v.
-
-An *ignored* factor would move p_v by its message (:mod:`minfer.reduction.compensation`)
+q_v is what p_v would be without the factor: exactly so in a tree; at a fixed point of belief
+propagation it is p_v without the factor's message. A *kept* factor moved p_v from q_v to p_v. An
+*ignored* factor would move p_v by its message (:mod:`minfer.reduction.compensation`)
 
     m(x_v) = sum_{x_i \\ x_v} Psi_i(x_i) prod_{b != v} q_b(x_b),     q_b ∝ p_b e^{-c_{i -> b}},
 
 to p_v e^{log m - c_{i -> v}}, with c the messages it left behind (0 without compensation); what it
 left behind moved p_v from p_v e^{-c_{i -> v}} to p_v.
 
-Effects are estimates of what one factor alone does, all others in place: of several that agree each
-one looks small, and they do not add up. Global factors, and those too large for a table, are not
-among them. If the solver has not converged, ignored factors are listed by their scores.
+Effects are estimates of what one factor alone does, all others in place, and do not add up. Global
+factors, and those too large for a table, are not among them. If the solver has not converged,
+ignored factors are listed by their scores.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """What a report draws of a model, and what of it moves with the slider.
 
-* :class:`GraphDrawing`: variables as nodes, pairwise factors as lines, larger ones as squares; of
-  a large model the surroundings of the variable that the kept factors moved most.
-* :class:`PictureDrawing`: the pixels, the answer, its estimated errors, and the kept pairs as
-  lines; of a large picture the pairs of a part, and means over blocks of pixels.
+* :class:`GraphDrawing`: variables as nodes, pairwise factors as lines, larger ones as squares.
+* :class:`PictureDrawing`: the pixels, the answer, its estimated errors, and the kept pairs.
 """
 
 from __future__ import annotations

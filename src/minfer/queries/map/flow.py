@@ -10,11 +10,10 @@ becomes positive when one of its variables is read the other way round; some cho
 does that for all at once if and only if no cycle has an odd number of negative J: the model is
 *balanced*.
 
-Numbers become 64-bit integers by a power of two, the largest below 2^58: each is off by half a unit
-at most, and half a unit for each is added to the bound. The flow is by scipy, whose
-capacities have 32 bits: first the leading bits, then what that left, cut to what can still flow
-(the capacity of the cut just found), and so on. Every stage is a feasible flow of the 64-bit
-network, and the last one, where no bit is lost or the cut is used up, is a maximum flow.
+Numbers become 64-bit integers by a power of two, the largest below 2^58, and half a unit for each
+is added to the bound. The flow is by scipy, whose capacities have 32 bits: first the leading bits,
+then what that left, cut to what can still flow, and so on. Every stage is a feasible flow of the
+64-bit network, and the last one, where no bit is lost or the cut is used up, is a maximum flow.
 """
 
 from __future__ import annotations
