@@ -1,7 +1,7 @@
 """Build a wheel with machine code inside, for this system, Python and numba, and test it.
 
     python packaging/ready_wheel.py -o dist
-    python packaging/ready_wheel.py -o dist --parts method --tests tests/test_bp.py
+    python packaging/ready_wheel.py -o dist --modules minfer.kernels.trees --tests tests/test_x.py
 
 For each kind of processor in :data:`VARIANTS`, one process compiles every kernel that Python calls
 into an empty cache; that cache is what goes into the wheel. Then the wheel is installed into an
@@ -58,8 +58,8 @@ from minfer.kernels.compiling import cache, frugal, jit, shipped, symbols
 
 jit.be_quiet()
 assert not (cache.UNAVAILABLE or frugal.UNAVAILABLE or symbols.UNAVAILABLE)
-for part in sys.argv[1:] or [None]:
-    for module in homes(part):
+for module in homes():
+    if module.startswith(tuple(sys.argv[1:]) or ""):
         print(module, file=sys.stderr, flush=True)
         compile_home(module)
 assert not cache.UNSAVED, cache.UNSAVED
@@ -68,13 +68,13 @@ json.dump([shipped.described(), target, str(jit.CACHE_DIR)], sys.stdout)
 """
 
 
-def collect(variants: list[Variant], scratch: Path, parts: list[str], workers: int) -> int:
-    """Compile everything, or some parts, into the package; how many versions of kernels."""
+def collect(variants: list[Variant], scratch: Path, modules: list[str], workers: int) -> int:
+    """Compile everything, or some modules, into the package; how many versions of kernels."""
     shutil.rmtree(READY, ignore_errors=True)
     READY.mkdir()
 
     def work(variant: Variant) -> Any:
-        return _compile(variant, scratch / f"cache-{variant.name}", parts)
+        return _compile(variant, scratch / f"cache-{variant.name}", modules)
 
     with ThreadPoolExecutor(workers) as pool:
         found = list(pool.map(work, variants))
@@ -93,7 +93,7 @@ def collect(variants: list[Variant], scratch: Path, parts: list[str], workers: i
     return sum(1 for _ in READY.rglob("*.nbc"))
 
 
-def _compile(variant: Variant, cache: Path, parts: list[str]) -> Any:
+def _compile(variant: Variant, cache: Path, modules: list[str]) -> Any:
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "src"),
@@ -103,7 +103,7 @@ def _compile(variant: Variant, cache: Path, parts: list[str]) -> Any:
         "NUMBA_CPU_FEATURES": "",
         "NUMBA_DISABLE_INTEL_SVML": "1",
     }
-    call = [sys.executable, "-c", COMPILE, *parts]
+    call = [sys.executable, "-c", COMPILE, *modules]
     done = subprocess.run(call, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -151,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--out", type=Path, default=ROOT / "dist", help="folder of the wheel")
     parser.add_argument("--variants", nargs="+", help="names of kinds of processors")
-    parser.add_argument("--parts", nargs="+", default=[], help="of `minfer warmup`; default: all")
+    parser.add_argument("--modules", nargs="+", default=[], help="of kernels; default: all")
     parser.add_argument("--tests", nargs="+", default=[], help="files of tests; default: all")
     parser.add_argument("--workers", type=int, default=1, help="variants compiled at once")
     options = parser.parse_args()
@@ -164,7 +164,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         try:
-            count = collect(variants, scratch, options.parts, options.workers)
+            count = collect(variants, scratch, options.modules, options.workers)
             wheel = build(scratch)
         finally:
             shutil.rmtree(READY, ignore_errors=True)
