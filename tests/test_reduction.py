@@ -158,7 +158,9 @@ def test_higher_arity_features():
         assert gains[i] == pytest.approx(expected, abs=1e-12)
 
 
-def test_global_factors_belong_to_the_seed():
+def test_seeds_have_a_mask_and_all_global_factors():
+    wrong = np.ones(3, dtype=bool)
+    refused(MinferError, "seed", infer, lists.graphs()["grid"], MinJoint(0.1), Exact(), seed=wrong)
     graph = lists.with_globals()["one-of-three-and-pairs"]
     m = BeliefPropagation()(graph.keep(seeds.unary(graph)))
     refused(MinferError, "put it into the seed", factor_gains, graph, m, seeds.unary(graph))
@@ -234,8 +236,3 @@ def test_forced_factors_are_kept_outside_the_budget():
     assert result.n_forced == 2
     assert result.n_added == 0
     assert np.isfinite(result.divergence)
-
-
-def test_a_seed_of_the_wrong_shape_is_an_error():
-    graph = lists.graphs()["grid"]
-    refused(MinferError, "seed", infer, graph, MinJoint(0.1), Exact(), seed=np.ones(3, dtype=bool))
