@@ -200,7 +200,7 @@ def compile_recorded(module: str) -> str:
     wrong = ""
     for name, known in kept().items():
         home, _, short = name.rpartition(".")
-        kernel = getattr(import_module(module), short, None) if home == module else None
+        kernel: Any = getattr(import_module(module), short, None) if home == module else None
         if not hasattr(kernel, "compile"):  # the compiler is off
             continue
         for types in dict.fromkeys(tuple(map(numba.typeof, q.arguments())) for q in known):
