@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 
 from minfer.kernels.compiling import source_hash as _source_hash
@@ -208,7 +207,7 @@ def compile_recorded(module: str) -> str:
                 kernel.compile(types)
             except MiscompiledError as error:
                 wrong = wrong or str(error)
-            except NumbaError:
+            except Exception:
                 if not stale(module):  # or it was edited, and takes other arguments now
                     raise
     return wrong
