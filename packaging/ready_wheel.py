@@ -1,7 +1,7 @@
 """Build a wheel with machine code inside, for this system, Python and numba, and test it.
 
     python packaging/ready_wheel.py -o dist
-    python packaging/ready_wheel.py -o dist --units "bp abreast" --tests tests/test_bp.py
+    python packaging/ready_wheel.py -o dist --modules minfer.kernels.trees --tests tests/test_x.py
 
 For each kind of processor in :data:`VARIANTS`, one process compiles every kernel that Python calls
 into an empty cache; that cache is what goes into the wheel. Then the wheel is installed into an
@@ -53,29 +53,28 @@ MORE = {"x86-64-v4": Variant("x86-64-v4", "x86-64-v4", _V4)}
 #: Run in a process of its own, with numba told what to compile for.
 COMPILE = """
 import json, sys
-from minfer.upkeep.warmup import units
+from minfer.upkeep.warmup import compile_home, homes
 from minfer.kernels.compiling import cache, frugal, jit, shipped, symbols
 
 jit.be_quiet()
 assert not (cache.UNAVAILABLE or frugal.UNAVAILABLE or symbols.UNAVAILABLE)
-chosen = sys.argv[1:]
-for unit in units():
-    if not chosen or unit.title in chosen:
-        print(unit.title, file=sys.stderr, flush=True)
-        unit.work()
+for module in homes():
+    if module.startswith(tuple(sys.argv[1:]) or ""):
+        print(module, file=sys.stderr, flush=True)
+        compile_home(module)
 assert not cache.UNSAVED, cache.UNSAVED
 target = jit._KERNELS[0].targetctx.codegen().magic_tuple()
 json.dump([shipped.described(), target, str(jit.CACHE_DIR)], sys.stdout)
 """
 
 
-def collect(variants: list[Variant], scratch: Path, units: list[str], workers: int) -> int:
-    """Compile everything, or some units of it, into the package; how many versions of kernels."""
+def collect(variants: list[Variant], scratch: Path, modules: list[str], workers: int) -> int:
+    """Compile everything, or some modules, into the package; how many versions of kernels."""
     shutil.rmtree(READY, ignore_errors=True)
     READY.mkdir()
 
     def work(variant: Variant) -> Any:
-        return _compile(variant, scratch / f"cache-{variant.name}", units)
+        return _compile(variant, scratch / f"cache-{variant.name}", modules)
 
     with ThreadPoolExecutor(workers) as pool:
         found = list(pool.map(work, variants))
@@ -94,7 +93,7 @@ def collect(variants: list[Variant], scratch: Path, units: list[str], workers: i
     return sum(1 for _ in READY.rglob("*.nbc"))
 
 
-def _compile(variant: Variant, cache: Path, units: list[str]) -> Any:
+def _compile(variant: Variant, cache: Path, modules: list[str]) -> Any:
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "src"),
@@ -104,7 +103,7 @@ def _compile(variant: Variant, cache: Path, units: list[str]) -> Any:
         "NUMBA_CPU_FEATURES": "",
         "NUMBA_DISABLE_INTEL_SVML": "1",
     }
-    call = [sys.executable, "-c", COMPILE, *units]
+    call = [sys.executable, "-c", COMPILE, *modules]
     done = subprocess.run(call, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -152,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--out", type=Path, default=ROOT / "dist", help="folder of the wheel")
     parser.add_argument("--variants", nargs="+", help="names of kinds of processors")
-    parser.add_argument("--units", nargs="+", default=[], help="of `minfer warmup`, by title")
+    parser.add_argument("--modules", nargs="+", default=[], help="of kernels; default: all")
     parser.add_argument("--tests", nargs="+", default=[], help="files of tests; default: all")
     parser.add_argument("--workers", type=int, default=1, help="variants compiled at once")
     options = parser.parse_args()
@@ -165,7 +164,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         try:
-            count = collect(variants, scratch, options.units, options.workers)
+            count = collect(variants, scratch, options.modules, options.workers)
             wheel = build(scratch)
         finally:
             shutil.rmtree(READY, ignore_errors=True)

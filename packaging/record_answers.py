@@ -6,7 +6,7 @@
 To be run after any edit of a kernel; ``--keep`` will do where none does anything new. In three
 processes:
 
-1. ``ask``, with compiled kernels (those in the cache will do): all that ``minfer warmup`` does, and
+1. ``ask``, with compiled kernels (those in the cache will do): all that ``exercise.py`` does, and
    some tests, which ask harder questions. Calls of kernels by Python are candidates, if small.
 2. ``answer``, with numba switched off: what plain Python makes of the candidates. Those that run
    the most branches of each kernel are kept. More runs tell which elements mean nothing (arrays
@@ -252,7 +252,7 @@ def ask(path: Path) -> None:
     """The first part: candidates."""
     import pytest
 
-    from minfer.upkeep.warmup import units
+    from exercise import units
 
     _jit.be_quiet()
     calls = Calls()

@@ -13,6 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from exercise import small_graphs
 from minfer import (
     BeliefPropagation,
     Exact,
@@ -44,7 +45,6 @@ from minfer.solvers.differentiable_batch import record
 from minfer.solvers.exact import assignments
 from minfer.solvers.gradients import pull_back
 from minfer.solvers.row_plans import RowPlan
-from minfer.upkeep.warmup import small_graphs
 from oracle import truth as naive
 from test_trees import total
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 import plain_checks
+from exercise import Unit, units
 from minfer.kernels.compiling import jit as _jit
-from minfer.upkeep.warmup import Unit, units
 
 WHOLE = (int, np.integer)
 KERNELS: set[str] = set()  # "module.name"
@@ -111,8 +111,8 @@ def inside(index: Any) -> Any:
 
 
 def work() -> list[Unit]:
-    """Everything that ``minfer warmup`` runs, and what reaches the rest."""
-    return [*units(), *(Unit("checks", check.__name__, check) for check in plain_checks.CHECKS)]
+    """Everything that calls for recorded answers come from, and what reaches the rest."""
+    return [*units(), *(Unit(check.__name__, check) for check in plain_checks.CHECKS)]
 
 
 def setup() -> None:

@@ -28,12 +28,10 @@ from minfer.kernels.compiling import jit as _jit
 from minfer.kernels.compiling import shipped as _shipped
 from minfer.kernels.compiling import source_hash as _source_hash
 from minfer.kernels.compiling.answers import Question
-from minfer.upkeep import health
-from minfer.upkeep import warmup as exercise
+from minfer.upkeep import health, warmup
 from sources import parsed
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "packaging"))
 recorder = pytest.importorskip("record_answers")
 AGAIN = "python packaging/record_answers.py"
 PLAIN = bool(getattr(config, "DISABLE_JIT", False))
@@ -263,8 +261,10 @@ def test_what_is_compiled_wrong_is_never_used(folder):
 
 @compiled
 def test_warmup_says_which_kernel_is_wrong(folder, monkeypatch):
-    kernel = _jit.jit(named_like_a_kernel(wrong_softmax))
-    monkeypatch.setattr(exercise, "_use_method", lambda: kernel(*arguments()))
+    from minfer.kernels.arithmetic import softmax as module
+
+    monkeypatch.setattr(module, "softmax", _jit.jit(named_like_a_kernel(wrong_softmax)))
+    monkeypatch.setitem(warmup.PARTS, "method", (module.__name__,))
     result = CliRunner().invoke(app, ["warmup", "method"])
     assert result.exit_code == 1
     assert NAME in result.output
@@ -272,10 +272,10 @@ def test_warmup_says_which_kernel_is_wrong(folder, monkeypatch):
 
 @compiled
 def test_warmup_says_how_many_were_asked(folder, monkeypatch):
-    from minfer.kernels.arithmetic.softmax import softmax
+    from minfer.kernels.arithmetic import softmax as module
 
-    kernel = _jit.jit(softmax.py_func)
-    monkeypatch.setattr(exercise, "_use_method", lambda: kernel(*arguments()))
+    monkeypatch.setattr(module, "softmax", _jit.jit(module.softmax.py_func))
+    monkeypatch.setitem(warmup.PARTS, "method", (module.__name__,))
     result = CliRunner().invoke(app, ["warmup", "method"])
     assert result.exit_code == 0, result.output
     assert "1 kernel compiled" in result.output

@@ -185,8 +185,8 @@ def test_without_docstrings_there_is_no_help_but_all_commands(tmp_path):
     """``python -OO`` removes them, and texts of options are in them."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     code = (
-        "from minfer.cli import NAMES, app; from typer.main import get_command\n"
-        "[get_command(app).commands[name] for name in NAMES]; app(['convert', '--help'])"
+        "from minfer.cli import HOMES, app; from typer.main import get_command\n"
+        "[get_command(app).commands[name] for name in HOMES]; app(['convert', '--help'])"
     )
     done = subprocess.run(
         [sys.executable, "-OO", "-c", code], capture_output=True, text=True, env=environment,
@@ -667,7 +667,7 @@ def test_after_a_warmup_nothing_is_compiled(tmp_path: Path) -> None:
     code = (
         "from typer.testing import CliRunner\n"
         "from minfer.cli import app\n"
-        "from minfer.upkeep.warmup import units\n"
+        "from exercise import units\n"
         "from minfer.kernels.compiling.jit import kernels\n"
         "result = CliRunner().invoke(app, ['warmup'])\n"
         "assert result.exit_code == 0, result\n"
@@ -677,7 +677,8 @@ def test_after_a_warmup_nothing_is_compiled(tmp_path: Path) -> None:
         "    if sum(kernel.stats.cache_misses.values()):\n"
         "        print(kernel.py_func.__module__, kernel.py_func.__name__)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "MINFER_CACHE_DIR": str(tmp_path)}
+    places = os.pathsep.join(str(ROOT / name) for name in ("src", "packaging"))
+    environment = {**os.environ, "PYTHONPATH": places, "MINFER_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment
     )

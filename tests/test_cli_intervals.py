@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import minfer
 from minfer.basics.words import ends as interval_text
 from minfer.basics.words import probability, upwards
-from minfer.cli.certainty import live
+from minfer.cli.intervals import live
 from minfer.cli.options import with_seconds
 from minfer.say.intervals import sentence
 from test_cli import call, fails, ok, start, told

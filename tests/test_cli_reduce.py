@@ -24,6 +24,7 @@ from minfer.reduction.compare import Measurement, Point, Tradeoff, tradeoff
 from minfer.reduction.infer import DEFAULT_FACTOR_COST, infer
 from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize
 from minfer.reduction.recipes import Compensated
+from refused import refused
 from test_cli import call, fails, ok, told
 
 
@@ -304,9 +305,6 @@ def test_strict(model: Path) -> None:
     fails(call("run", model, "--explain", "x99"), 3, "x99")
 
 
-# ---------------------------------------------------------------------- errors
-
-
 # ---------------------------------------------------------------------- tradeoff
 
 
@@ -407,10 +405,8 @@ def test_which_reduced_answers_win() -> None:
 
 def test_tradeoff_settings() -> None:
     graph = minfer.FactorGraph.pairwise([0.1, 0.2], [[0, 1]], [1.0])
-    with pytest.raises(SettingsError):
-        tradeoff(graph, "best")
-    with pytest.raises(SettingsError):
-        tradeoff(graph, repeats=0)
+    refused(SettingsError, "", tradeoff, graph, "best")
+    refused(SettingsError, "", tradeoff, graph, repeats=0)
     sweep = Measurement(graph, values=[0.0], repeats=1)
     names = []
     for name, work in sweep.steps():

@@ -1,8 +1,8 @@
 """Kernels as plain Python: NUMBA_DISABLE_JIT=1 pytest tests/test_plain.py
 
 numpy checks every index there, so a kernel that reads or writes past an array fails instead of
-returning whatever lies behind it; :mod:`plainly` adds that none may be negative. Everything that
-``minfer warmup`` compiles is run, and :mod:`plain_checks`, which compare answers with enumeration.
+returning whatever lies behind it; :mod:`plainly` adds that none may be negative. All that calls
+for recorded answers come from is run, and :mod:`plain_checks`, which compare with enumeration.
 """
 
 from __future__ import annotations

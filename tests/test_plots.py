@@ -24,6 +24,7 @@ from minfer import (
 )
 from minfer.reduction.recipes import Iterated
 from oracle import lists
+from refused import refused
 
 GRID = FactorGraph.grid(2 * np.random.default_rng(0).normal(size=(12, 12)), 1.0)
 
@@ -64,8 +65,7 @@ def test_relaxed_result_has_a_trace():
     np.testing.assert_array_equal(
         trace.lines[0].get_xdata(), [step.seconds for step in answer.trace]
     )
-    with pytest.raises(SettingsError, match="relax"):
-        plots.trace(infer(GRID, MinJoint(0.01)))
+    refused(SettingsError, "relax", plots.trace, infer(GRID, MinJoint(0.01)))
 
 
 def test_results_with_little_to_draw():
@@ -92,10 +92,8 @@ def test_intervals_and_how_they_narrowed():
     line = plots.narrowing(found).lines[0]
     mean = np.maximum([step.mean_width for step in found.trace], plots.LEAST_DRAWN)
     np.testing.assert_array_equal(line.get_ydata(), mean)
-    with pytest.raises(SettingsError, match="Intervals"):
-        plots.intervals(answer)
-    with pytest.raises(SettingsError, match="Marginals"):
-        plots.intervals(found, found)
+    refused(SettingsError, "Intervals", plots.intervals, answer)
+    refused(SettingsError, "Marginals", plots.intervals, found, found)
     plots.intervals(minfer.intervals(FactorGraph.empty([2, 3, 1])))
 
 
@@ -113,8 +111,7 @@ def test_tradeoff():
         assert set(labels(ax)) == {p.method for p in found.points}
         drawn = sum(len(line.get_xdata()) for line in ax.lines)
         assert drawn == len(found.points)
-    with pytest.raises(SettingsError, match="kept_share"):
-        plots.tradeoff(found, "size")
+    refused(SettingsError, "kept_share", plots.tradeoff, found, "size")
 
 
 def test_calibration():
@@ -133,10 +130,8 @@ def test_calibration():
     assert len(ax.lines[1].get_xdata()) == 5
     assert any("20,000 cases" in text for text in labels(ax))
     for bad in (([0.5], [1, 0]), ([], []), ([1.5], [1]), ([np.nan], [1]), ([0.5], [2])):
-        with pytest.raises(ModelError):
-            plots.reliability(*bad)
-    with pytest.raises(SettingsError):
-        plots.reliability([0.5], [1], bins=0)
+        refused(ModelError, "", plots.reliability, *bad)
+    refused(SettingsError, "", plots.reliability, [0.5], [1], bins=0)
 
 
 def test_without_matplotlib_the_error_says_what_to_install():

@@ -29,7 +29,7 @@ from minfer.solvers.plans import KEPT
 from minfer.solvers.pruning import prune
 from oracle import models
 from oracle import truth as naive
-from refused import all_refused
+from refused import all_refused, refused
 from test_states import sprinkler
 
 
@@ -70,8 +70,7 @@ def test_posteriors_joints_and_evidence_are_those_of_all_assignments(kind, seed)
     w = naive.weights(graph, seen)
     if w.sum() == 0.0:
         for targets in (some[0], some, None):
-            with pytest.raises(ContradictionError):
-                minfer.query(graph, targets, seen)
+            refused(ContradictionError, "", minfer.query, graph, targets, seen)
         return
     log_evidence = math.log(w.sum()) - math.log(naive.weights(graph).sum())
     one = minfer.query(graph, some[0], seen)
@@ -109,8 +108,7 @@ def test_a_prepared_question_serves_all_evidence_on_its_variables(seed):
         w = naive.weights(graph, seen)
         if w.sum() == 0.0:
             for ask in (asked, pair, lambda seen: minfer.query(graph, target, seen)):
-                with pytest.raises(ContradictionError):
-                    ask(seen)
+                refused(ContradictionError, "", ask, seen)
             continue
         truth = naive.table(w, [target])
         for one in (asked(seen), minfer.query(graph, target, seen)):
@@ -145,8 +143,7 @@ def test_a_contradiction_elsewhere_is_found_unless_waived():
         {"a": [0.5, 0.5], "b": [0.5, 0.5], "c": ("b", [[1.0, 0.0], [0.0, 1.0]])},
     )
     seen = {"b": "yes", "c": 0}
-    with pytest.raises(ContradictionError):
-        minfer.query(g, "a", seen)
+    refused(ContradictionError, "", minfer.query, g, "a", seen)
     assert minfer.query(g, "a", seen, check=False).tolist() == [0.5, 0.5]
     assert minfer.query(g, "a", seen, check=False).log_evidence == -math.inf
 
@@ -254,8 +251,7 @@ def test_a_joint_by_names():
     for wrong in ("maybe", "no"), ("no", "no", "no"):
         with pytest.raises(ModelError):
             j[wrong]
-    with pytest.raises(ModelError, match="rain, wet, not 'snow'"):
-        j.marginal("snow")
+    refused(ModelError, "rain, wet, not 'snow'", j.marginal, "snow")
 
 
 def test_a_target_that_is_observed():
@@ -330,8 +326,7 @@ def test_plans_are_kept_as_long_as_the_model():
     ],
 )
 def test_bad_questions_are_refused_with_the_place(targets, seen, error, message):
-    with pytest.raises(error, match=message):
-        minfer.query(sprinkler(), targets, seen)
+    refused(error, message, minfer.query, sprinkler(), targets, seen)
 
 
 def test_a_prepared_question_wants_the_evidence_it_was_prepared_for():
@@ -340,10 +335,8 @@ def test_a_prepared_question_wants_the_evidence_it_was_prepared_for():
     assert asked.observed == ("wet",)
     assert asked.targets == ("rain",)
     for wrong in ({}, {"wet": 1}, {"wet": 1, "count": 2}, {"wet": 1, "count": [1, 1, 1], 1: 0}):
-        with pytest.raises(EvidenceError, match="prepared with these"):
-            asked(wrong)
-    with pytest.raises(EvidenceError, match="mean yes"):
-        asked({"wet": "yess", "count": [1, 2, 3]})
+        refused(EvidenceError, "prepared with these", asked, wrong)
+    refused(EvidenceError, "mean yes", asked, {"wet": "yess", "count": [1, 2, 3]})
     with pytest.raises(EvidenceError, match="observed and have soft"):
         minfer.queries.prepare(sprinkler(), "rain", ["wet"], soft=["wet"])
 
@@ -394,8 +387,7 @@ def test_the_same_as_pyagrum(name, tmp_path):
         try:
             log_evidence = math.log(engine.evidenceProbability())
         except (ValueError, gum.GumException):
-            with pytest.raises(ContradictionError):
-                minfer.query(graph, target, seen)
+            refused(ContradictionError, "", minfer.query, graph, target, seen)
             continue
         found = minfer.query(graph, target, seen)
         assert np.abs(found - engine.posterior(target).toarray()).max() < 1e-9
@@ -427,8 +419,7 @@ def test_numbers_that_no_plain_double_holds():
     for state, want in ((0, 1.0), (1, 2.0)):
         found = minfer.query(graph, "t", {"e": state})
         assert found[1] == pytest.approx(1 / (1 + math.exp(want)), rel=1e-12)
-    with pytest.raises(ContradictionError, match="e"):
-        minfer.query(graph, "t", {"e": 2})
+    refused(ContradictionError, "e", minfer.query, graph, "t", {"e": 2})
     two = [(["a"], [-2000.0, 0]), (["a", "b"], [[1500.0, 1499], [0, 0]])]
     moved = minfer.sensitivity(FactorGraph.named({"a": 2, "b": 2}, two), "b", 0)
     assert moved.derivatives[0].tolist() == [math.inf, 0.0]  # e^1500 is not a number
@@ -514,8 +505,7 @@ def test_contradictions_of_soft_evidence_of_the_model_itself_and_pickled():
         minfer.query(g, "count", {"sprinkler": 0, "wet": [0, 1], "rain": "no"})
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     broken = FactorGraph.named({"a": 2, "b": 2}, [(["a", "b"], np.full((2, 2), -np.inf))])
-    with pytest.raises(ContradictionError, match="without any evidence"):
-        minfer.query(broken, "a", {"b": 0})
+    refused(ContradictionError, "without any evidence", minfer.query, broken, "a", {"b": 0})
 
 
 # ---------------------------------------------------------------------- answers of one kind

@@ -32,8 +32,9 @@ from minfer.parsing import Inference, marginals
 from minfer.pictures import base_pictures, gaussian, write_picture
 from minfer.reduction.recipes import Compensated, Paper
 from minfer.report import denoise_report, report, scores_report, write_report
-from minfer.report.layout import stress_layout
-from minfer.report.parts import parameter_of, values
+from minfer.report.cards import stress_layout
+from minfer.report.sweep import parameter_of, values
+from refused import refused
 from test_cli import call, fails
 
 
@@ -123,8 +124,7 @@ def test_intervals_are_drawn_and_judge_every_step() -> None:
         judged.append(step["refuted"])
     assert judged[0] > 0, "the seed alone is far off"
     assert not data_of(report(model, steps=3))["certified"]
-    with pytest.raises(SettingsError, match="certify"):
-        report(model, steps=3, certify=0.0)
+    refused(SettingsError, "certify", report, model, steps=3, certify=0.0)
 
 
 @pytest.mark.parametrize(
@@ -264,8 +264,7 @@ def test_sentence_numbers_are_those_of_the_parser(objective: Any, seed: Any) -> 
         p = answer.probs[heads, np.arange(1, n)]
         assert np.allclose([row[1] for row in step["rows"]], p, atol=1e-4)
         assert step["right"] == int((answer.heads == gold).sum())
-    with pytest.raises(ModelError, match="6 words"):
-        scores_report(words[:6], arcs)
+    refused(ModelError, "6 words", scores_report, words[:6], arcs)
     arcs[0] += 4  # with a single root this changes no tree
     for single_root in (True, False):
         found = data_of(
@@ -367,8 +366,7 @@ def test_commands_write_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "a.html"
     write_report(path, "<p>old</p>")
-    with pytest.raises(UnicodeEncodeError):
-        write_report(path, "\ud800")
+    refused(UnicodeEncodeError, "", write_report, path, "\ud800")
     assert path.read_text() == "<p>old</p>"
     assert [p.name for p in tmp_path.iterdir()] == ["a.html"]
 

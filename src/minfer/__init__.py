@@ -34,8 +34,7 @@ _LATE = {
     "model.joint": "Joint",
     "prediction": "predict Predictor",
     "queries.best": "Best mpe",
-    "queries.influence": "influence",
-    "queries.information": "information",
+    "queries.information": "influence information",
     "queries.query": "Query query",
     "queries.samples": "sample Samples",
     "queries.sensitivity": "sensitivity",
@@ -93,8 +92,7 @@ if TYPE_CHECKING:
     from minfer.model.joint import Joint
     from minfer.prediction import Predictor, predict
     from minfer.queries.best import Best, mpe
-    from minfer.queries.influence import influence
-    from minfer.queries.information import information
+    from minfer.queries.information import influence, information
     from minfer.queries.query import Query, query
     from minfer.queries.samples import Samples, sample
     from minfer.queries.sensitivity import sensitivity

@@ -172,10 +172,7 @@ def listed_examples() -> dict[str, str]:
 
 
 def write_example(name: str, path: str) -> str:
-    """Write an example to a file, whose suffix sets the format; returns what to try on it.
-
-    As a .png file the picture is grey, with Gaussian noise.
-    """
+    """Write an example to a file, whose suffix sets the format; returns what to try on it."""
     from minfer.io import write
     from minfer.io.formats import format_of, writing_complaint
     from minfer.parsing.conllu import write_conllu

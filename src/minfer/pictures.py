@@ -2,14 +2,8 @@
 
 Section 5.1 of the paper denoises 4 black-and-white pictures of 64x64 pixels, 50 noisy versions of
 each (the set of Kumar & Hebert 2004). The pictures below are this package's own, drawn from
-formulas, and so are the noise draws, all seeded:
-
-* ``gaussian``: x = y + N(0, sigma^2) with y in {0, 1};
-* ``bimodal``: each class an equal mixture of two normal distributions, one of which lies among
-  the other class, so that single pixels mislead;
-* ``flipped``: each pixel turned into the other with some probability.
-
-:func:`text_page` and :func:`night` are far from half black and half white.
+formulas, and so are the noise draws, all seeded: ``gaussian``, ``flipped``, and ``bimodal``, each
+class an equal mixture of two normal distributions, one of which lies among the other class.
 """
 
 from __future__ import annotations
@@ -98,10 +92,9 @@ def night(side: int = 256) -> NDArray[np.bool_]:
 
 
 def text_page(height: int = 400, width: int = 400, scale: int = 2) -> NDArray[np.bool_]:
-    """A page of black text on white, (height, width), in small letters ``scale`` times enlarged.
+    """A page of black text on white, (height, width), in Pillow's letters ``scale`` times enlarged.
 
-    The words are drawn at random, always the same; the letters are those that come with Pillow.
-    Needs the extra ``image`` (Pillow).
+    The words are drawn at random, always the same. Needs the extra ``image`` (Pillow).
     """
     image_module = _pillow()
     from PIL import ImageDraw, ImageFont
@@ -166,9 +159,8 @@ class LoadedPicture(NamedTuple):
 def read_picture(path: str | Path) -> LoadedPicture:
     """Read a picture file as grey values between 0 (black) and 1 (white).
 
-    Any format that Pillow reads, of 1 to 16 bits a channel. Colours become their luminance.
-    Transparent pixels are laid over white, with a note. A file of several frames is refused.
-    Needs the extra ``image`` (Pillow).
+    Colours become their luminance, transparent pixels are laid over white, with a note; a file of
+    several frames is refused. Needs the extra ``image`` (Pillow).
     """
     image_module = _pillow()
     path_text(path)
@@ -242,8 +234,7 @@ def _stretch(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def write_picture(path: str | Path, values: NDArray, bits: int = 16) -> None:
     """Write grey values between 0 and 1, or bools, (H, W); the suffix sets the format.
 
-    8 bits a pixel, or 16 if ``bits`` says so and the suffix is ``.png`` or ``.tif``; bools as black
-    and white.
+    16 bits a pixel if ``bits`` says so and the suffix is ``.png`` or ``.tif``, or else 8.
     """
     path_text(path)
     kind = check_suffix(path)
@@ -273,7 +264,6 @@ def write_figure(path: str | Path, figure: Any) -> None:
 def draw_intervals(
     path: str | Path, found: Intervals, variables: Sequence[int] | None = None, title: str = ""
 ) -> None:
-    """A file with the widest intervals, and how they narrowed."""
     from minfer import plots
 
     left, right = _two_axes()
@@ -283,7 +273,6 @@ def draw_intervals(
 
 
 def draw_tradeoff(path: str | Path, found: Tradeoff, title: str = "") -> None:
-    """A file with the error against time, and against size."""
     from minfer import plots
 
     left, right = _two_axes(sharey=True)
@@ -360,10 +349,7 @@ def drawn(pixels: NDArray, width: int, plain: bool = False) -> list[str]:
 def side_by_side(
     titles: Sequence[str], pictures: Sequence[NDArray], width: int, plain: bool = False
 ) -> list[str]:
-    """Lines with binary pictures of one size in a row, each under its title, or below each other.
-
-    width, plain : as for :func:`drawn`, of all of them
-    """
+    """Lines with binary pictures of one size in a row, under their titles, or below each other."""
     gap = "   "
     room = (width - len(gap) * (len(pictures) - 1)) // len(pictures)
     shown = [drawn(one, room, plain) for one in pictures]

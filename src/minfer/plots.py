@@ -30,8 +30,7 @@ MOST_BARS = 40  # intervals drawn one by one
 class Reliability(NamedTuple):
     """How often what was given a probability came true, in K bins of equal width.
 
-    Empty bins are left out. ``error`` is the expected calibration error, the mean
-    distance of confidence and frequency, weighted by the cases.
+    ``error`` is the mean distance of confidence and frequency, weighted by the cases.
     """
 
     confidence: NDArray[np.float64]  # (K,) mean probability given
@@ -69,8 +68,7 @@ def result(answer: Result) -> NDArray[Any]:
 def scores(answer: Result, ax: Any = None) -> Any:
     """Histogram of the scores of the factors outside the seed, kept and ignored.
 
-    The line is at the largest score ignored, the threshold of an objective without costs. Factors
-    with an infinite score, which must be kept, are counted in the legend only.
+    The line is at the largest score ignored; factors that must be kept are in the legend only.
     """
     _takes(answer, "a Result")
     ax = _axes(ax)
@@ -96,9 +94,7 @@ def scores(answer: Result, ax: Any = None) -> Any:
 
 
 def convergence(answer: Marginals | Result, ax: Any = None) -> Any:
-    """The largest change of any probability in each iteration: of a result two lines, the solver
-    on the seed and on the reduced model.
-    """
+    """The largest change of any probability in each iteration, of a result on the seed and on H."""
     _takes(answer, "a Result or Marginals")
     ax = _axes(ax)
     given: Any = answer
@@ -114,9 +110,7 @@ def convergence(answer: Marginals | Result, ax: Any = None) -> Any:
 
 
 def trace(answer: Result, ax: Any = None) -> Any:
-    """Iterated inference over time: the estimated divergence, the change of the marginals in each
-    round, and the rigorous bound where it was asked for.
-    """
+    """Iterated inference over time: divergence (estimate), change of the marginals, bound."""
     _takes(answer, "a Result")
     if not answer.trace:
         raise SettingsError("only answers of minfer.relax have a trace")
@@ -135,13 +129,7 @@ def trace(answer: Result, ax: Any = None) -> Any:
 
 
 def tradeoff(found: Tradeoff, x: str = "seconds", ax: Any = None) -> Any:
-    """Mean error against CPU time or kept share, a line for every method, dashed for baselines.
-
-    Parameters
-    ----------
-    found : Tradeoff
-    x : "seconds" or "kept_share"
-    """
+    """Mean error against ``x``, "seconds" or "kept_share"; a line for each method."""
     _takes(found, "a Tradeoff")
     check_choice("x", x, ("seconds", "kept_share"))
     ax = _axes(ax)
@@ -178,14 +166,7 @@ def intervals(
     """Intervals as bars, the widest first, at most 40 of them; an estimate is a tick on its bar.
 
     Of two states the second is drawn, of more the one with the highest lower end. Estimates that
-    the intervals refute (by more than 0.01) are red.
-
-    Parameters
-    ----------
-    found : Intervals
-    marginals : Marginals, optional
-    variables : names or numbers, optional
-        Only these.
+    the intervals refute (by more than 0.01) are red. ``variables``: only these.
     """
     _takes(found, "Intervals")
     if marginals is not None:
@@ -236,14 +217,7 @@ def narrowing(found: Intervals, ax: Any = None) -> Any:
 
 
 def reliability(probs: ArrayLike, truth: ArrayLike, bins: int = 10) -> Reliability:
-    """Probabilities against what came true.
-
-    Parameters
-    ----------
-    probs : float array (N,), of anything that can come true
-    truth : bool array (N,), whether it did
-    bins : int
-    """
+    """Probabilities (N,) of anything that can come true, against whether it did (N,), in bins."""
     p = real_numbers(probs, "probabilities").astype(np.float64).ravel()
     came = real_numbers(truth, "outcomes").ravel()
     if not len(p) or p.shape != came.shape:
@@ -265,8 +239,7 @@ def reliability(probs: ArrayLike, truth: ArrayLike, bins: int = 10) -> Reliabili
 def calibration(probs: ArrayLike, truth: ArrayLike, bins: int = 10, ax: Any = None) -> Any:
     """Reliability diagram: frequency against probability, with two standard errors.
 
-    Arguments as for :func:`reliability`. On the diagonal what is given 70 % comes true in 70 % of
-    the cases; below it the answer is too sure.
+    Arguments as for :func:`reliability`; below the diagonal the answer is too sure.
     """
     found = reliability(probs, truth, bins)
     ax = _axes(ax)

@@ -47,14 +47,7 @@ class Scene(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Depth:
-    """Disparities of the left picture's pixels.
-
-    Attributes
-    ----------
-    answer : Marginals
-        Variable ``r * W + c`` is a pixel, its states are disparities.
-    shape : (H, W)
-    """
+    """Disparities of the left picture's pixels; variable ``r * W + c`` of the answer is a pixel."""
 
     answer: Marginals
     shape: tuple[int, int]
@@ -160,15 +153,7 @@ def scene(
 ) -> Scene:
     """Slanted surfaces with a pattern on them, one before the other, seen from two places.
 
-    Parameters
-    ----------
-    height, width : int
-    labels : int
-        Disparities are 0 to ``labels - 1``.
-    noise : float
-        Standard deviation of the noise in each of the two pictures.
-    rng : int
-        Starts the pattern and the noise.
+    Disparities are 0 to ``labels - 1``; ``noise`` is a standard deviation, and ``rng`` a seed.
     """
     check_whole("height", height, 8)
     check_whole("width", width, 8)

@@ -1,7 +1,7 @@
 """The command line: a thin layer over the Python API.
 
-Every command is a function in a file of its name, listed below; this file only binds
-them together and turns errors into one line and an exit code:
+Every command is a function in a file, listed below; this file only binds them together and turns
+errors into one line and an exit code:
 
     0 answered    2 usage    3 bad input    4 refused    5 not converged, under --strict
     6 disk full   1 a bug, or something broken (doctor)   130 interrupted
@@ -28,10 +28,14 @@ from minfer.cli.progress import leave
 
 __all__ = ["app", "main"]
 
-NAMES = (
-    "run", "query", "predict", "learn", "intervals", "mpe", "sample", "explore", "plan", "tradeoff",
-    "denoise", "paper", "convert", "example", "demo", "warmup", "doctor", "parse", "batch", "rules",
-)  # fmt: skip
+#: In the order of the help, by file.
+HOMES = {
+    "run": "run", "query": "asking", "predict": "cases", "learn": "cases",
+    "intervals": "intervals", "mpe": "asking", "sample": "asking", "explore": "asking",
+    "plan": "asking", "tradeoff": "tradeoff", "denoise": "denoise", "paper": "paper",
+    "convert": "asking", "example": "beginning", "demo": "beginning", "warmup": "beginning",
+    "doctor": "beginning", "parse": "parse", "batch": "batch", "rules": "rules",
+}  # fmt: skip
 
 
 class Loaded(UserDict[str, Any]):
@@ -39,7 +43,7 @@ class Loaded(UserDict[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if self.data[name] is None:
-            found = getattr(import_module(f"minfer.cli.{name}"), name)
+            found = getattr(import_module(f"minfer.cli.{HOMES[name]}"), name)
             if not isinstance(found, typer.Typer):  # one command, and no group
                 function, found = found, plain()
                 found.command(cls=Command)(function)
@@ -56,7 +60,7 @@ class Everything(Commands):
 
     def __init__(self, **about: Any) -> None:
         super().__init__(**about)
-        self.commands: Any = Loaded(dict.fromkeys(NAMES))
+        self.commands: Any = Loaded(dict.fromkeys(HOMES))
 
 
 about = {"help_option_names": ["-h", "--help"]}

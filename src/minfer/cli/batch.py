@@ -233,6 +233,5 @@ def _run(job: Job, inputs: list[str], out: str, how: How) -> None:
 
 
 def _tell(out: str, state: Progress, json: bool, **more: Any) -> None:
-    """How far a run is, on stdout."""
     lines = state.summary(more.get("running", False))
     render.tell(json, {"folder": out, **state.to_dict(), **more}, notes={"folder": out, **lines})

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from minfer.basics.limits import clock, load_compiler
 from minfer.cli import reduce, render
-from minfer.cli.certainty import certified
 from minfer.cli.failures import demand, in_flags, note
 from minfer.cli.files import IN, OUT, Used, check_files, write_report, wrote
 from minfer.cli.generate import Given, Options, argument, command, option, output, setting, taken
+from minfer.cli.intervals import certified
 from minfer.cli.options import JSON, STRICT, PictureSolving, interval_option
 from minfer.cli.progress import wait_for
 from minfer.errors import SettingsError

@@ -36,10 +36,7 @@ _SETTING = re.compile(r"[A-Z]\w*\([^()]*\)|\b([a-z]\w*)(?:(=)(?![\[(])[\"']?([^\
 
 
 class PlainHelp:
-    """A command whose ``--help``, like any flag, is shown without a type, and so are arguments.
-
-    Newer typers also put braces around the arguments that are required.
-    """
+    """A command whose ``--help`` and arguments are shown without a type, and without braces."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         found = super().get_params(ctx)  # type: ignore[misc]
@@ -60,7 +57,6 @@ class PlainHelp:
 
 
 def _usage(one: Any, ctx: Any) -> list[str]:
-    """An argument in the line that shows how a command is used."""
     name = one.metavar if one.required else f"[{one.metavar}]"
     return [name if one.nargs == 1 else f"{name}..."]
 
@@ -182,7 +178,6 @@ def note(message: str) -> None:
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Warnings of the library as notes."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         yield

@@ -47,10 +47,7 @@ class Used(NamedTuple):
 
 
 def check_files(used: Sequence[Used], json: bool = False) -> None:
-    """Fail before the work, not after it: inputs are there, and every output can be written.
-
-    None overwrites another or an input. One at most is standard input, and one standard output.
-    """
+    """Fail before the work: inputs are there, outputs can be written and overwrite nothing."""
     from minfer.io.formats import writing_complaint
     from minfer.io.text import check_writable
     from minfer.plots import pyplot
@@ -88,7 +85,6 @@ def check_files(used: Sequence[Used], json: bool = False) -> None:
 
 
 def written(path: str | None, write: Callable[[str], object], more: str = "") -> None:
-    """Write a file that was asked for, and say so."""
     if path is not None:
         write(path)
         wrote(path, more)
@@ -106,7 +102,6 @@ def write_report(path: str | None, make: str, *what: Any, **about: Any) -> None:
 
 
 def wrote(path: str | None, more: str = "") -> None:
-    """Say that a file was written."""
     if path not in (None, "-"):
         note(f"wrote {path}{more}")
 

@@ -9,11 +9,9 @@
     def run(model: str = argument("MODEL  Model file.", file=IN), *, limits: Limits) -> None: ...
 
 ``--max-factors`` then stands in the help, in its panel, and the command gets its ``limits`` made.
-Files and words that an option can be are checked before the command runs.
-
-What the library has a word for is not said again: a :func:`setting` takes its help and its default
-from the class or function that documents it, the ``home`` of its command or of its group. And
-settings that are handed on as they are need no declaration at all:
+Files and words that an option can be are checked before the command runs. A :func:`setting` takes
+its help and its default from the class or function that documents it, the ``home`` of its command
+or group; and settings that are handed on as they are need no declaration at all:
 
     recipe: Given = taken("minfer.parsing:Recipe", "first_epochs epochs", bits="B")
 
@@ -71,7 +69,6 @@ def taken(home: str, names: str = "", panel: str | None = None, **heads: str) ->
 
 
 def output(text: str, default: Any = None, **more: Any) -> Any:
-    """An option about output."""
     return option(text, default, rich_help_panel="Output", **more)
 
 
@@ -106,7 +103,6 @@ class Options:
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
-        """As typer reads them."""
         hints = get_type_hints(cls)
         made: Any = cls
         return [parameter(f.name, hints[f.name], f, cls.panel, cls.home) for f in fields(made)]

@@ -87,7 +87,6 @@ class Input(Options):
 
     @property
     def words(self) -> list[str]:
-        """The plain command for it."""
         pairs = [("--evidence", text) for text in self.evidence or ()]
         pairs += [("--soft", text) for text in self.soft or ()]
         return ["minfer", "run", self.model, *(word for pair in pairs for word in pair)]
@@ -103,7 +102,6 @@ STRICT = output("Exit with code 5 if the answer has not converged.", False)
 
 
 def rows_option(order: str) -> Any:
-    """``--rows``, of a table for people."""
     return output(f"N  Rows of the table, {order} first.", 20, min=0)
 
 

@@ -81,7 +81,6 @@ class Meter:
         return self
 
     def rate(self, n: int) -> str:
-        """So many in the time since it began, a second."""
         return f"{n / (time.perf_counter() - self.began):,.0f}"
 
     def __call__(self, text: object, end: bool = False) -> None:
@@ -100,10 +99,7 @@ class Meter:
 
 @contextmanager
 def bar(total: float) -> Iterator[Callable[[float, str], None]]:
-    """A bar on stderr, if that is a terminal, drawn when called with what is done and a text.
-
-    Nothing is drawn in between, so that it takes no time from what is timed.
-    """
+    """A bar on stderr, if that is a terminal, drawn when called with what is done and a text."""
     if not sys.stderr.isatty():
         yield lambda done, text: None
         return

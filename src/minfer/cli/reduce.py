@@ -81,7 +81,6 @@ class JobLimits(Limits):
 
     @property
     def choice(self) -> tuple[SelectionObjective | None, AnyRecipe]:
-        """The objective, if one is asked for, and the recipe."""
         request = make_request(self)
         return (None, Paper()) if request is None else (request.objective, request.recipe)
 
@@ -114,10 +113,7 @@ def solver_for(request: Request | None, solving: Solving, **own: Any) -> Solver:
 
 
 def say_if_exact_is_cheap(solver: Solver, solving: Solving, source: Input) -> Solver:
-    """Say first that no reduction is needed, if so; and solve the parts exactly then, too.
-
-    Unless a solver, or an option of one, was asked for: that is used, whatever it costs.
-    """
+    """Say that no reduction is needed, if so, and use Exact, unless a solver was asked for."""
     from minfer.solvers.exact import Exact
     from minfer.solvers.planning import exact_seconds
 

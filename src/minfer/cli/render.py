@@ -107,7 +107,6 @@ def face(
 
 
 def table_of(what: Face) -> Table:
-    """The table of a face."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for k, title in enumerate(what.head):
         side: Any = "right" if what.is_number(k) else "left"

@@ -107,7 +107,6 @@ class GroundingGiven(Options):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those that were given."""
         given = {k: v for k, v in asdict(self).items() if v is not None and k != "grounding"}
         if given and self.grounding == "full":
             raise SettingsError(f"--{next(iter(given))} is for --grounding lazy")

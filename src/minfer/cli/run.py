@@ -7,10 +7,10 @@ from pathlib import Path
 
 from minfer.basics.limits import load_compiler
 from minfer.cli import reduce, render
-from minfer.cli.certainty import certified, find, told
 from minfer.cli.failures import demand
 from minfer.cli.files import OUT, write_report, written
 from minfer.cli.generate import Words, command, option, output
+from minfer.cli.intervals import certified, find, told
 from minfer.cli.options import CSV, JSON, STRICT, Input, Solving, interval_option, rows_option
 from minfer.cli.progress import wait_for
 from minfer.io.typed import parse_query, variable

@@ -49,8 +49,7 @@ class Denoised:
     means : float array (K,) or None
         The class means; None for black and white.
     shades : Shades or None
-        For black and white: the ``alpha`` and ``level`` that were used, and how ``dark`` and
-        ``light`` the two look.
+        For black and white: ``alpha`` and ``level``, and how ``dark`` and ``light`` the two look.
     ordered : bool
         Whether the classes are ordered grey values, alike in neighbours rather than equal.
     """
@@ -63,10 +62,7 @@ class Denoised:
 
     @cached_property
     def clean(self) -> NDArray:
-        """The cleaned picture (H, W): bools, or each pixel's class mean.
-
-        Where classes are ordered (``smooth``), what is expected of each pixel.
-        """
+        """The cleaned picture (H, W): bools, class means, or (``smooth``) what is expected."""
         if self.means is not None:
             return self.expected if self.ordered else self.means[self.labels]
         return self.marginals > 0.5
@@ -112,7 +108,7 @@ class Denoised:
         """The colour that a pixel certainly has under the model: 1 white, 0 black, (H, W).
 
         With classes, the number of its most probable one. -1 where that is open; None unless
-        ``certify`` asked for it. Not what belief propagation says: what the true probabilities say.
+        ``certify`` asked for it.
         """
         return None if self.intervals is None else self.intervals.states().reshape(self.shape)
 
@@ -163,10 +159,7 @@ class Denoised:
         return content
 
     def reduction(self) -> dict[str, Any]:
-        """What was kept and what that may have cost, as plain Python values.
-
-        There is no bound: on a picture it takes longer than the inference and says nothing.
-        """
+        """What was kept and what that may have cost, as plain Python values, without a bound."""
         result = self.result
         return {
             "score": result.score_kind,
@@ -180,7 +173,6 @@ class Denoised:
         }
 
     def summary(self, method: str = "", advice: str = "") -> dict[str, str]:
-        """All facts by name; those without content are empty."""
         result, (height, width) = self.result, self.shape
         pairs = result.n_factors - result.n_seed
         shades = ""
@@ -246,10 +238,7 @@ class Denoised:
 def account_dict(
     cleaned: Denoised, told: Account | None, file: str, seconds: float
 ) -> dict[str, Any]:
-    """The cleaned picture of a file as plain Python values, with what was asked of the reduction.
-
-    ``seconds`` are those of reading the file and making the model.
-    """
+    """The cleaned picture of a file as plain values; ``seconds`` are those of reading it."""
     content = {**cleaned.to_dict(), "read_seconds": seconds, "compile_seconds": compiled()}
     content["picture"]["file"] = file
     if told is not None:
@@ -262,7 +251,6 @@ def account_dict(
 def account_summary(
     cleaned: Denoised, told: Account | None, file: str, seconds: float
 ) -> dict[str, str]:
-    """All facts by name, in the words of the request, if there was one."""
     result, method, advice = cleaned.result, "", cleaned.result.advice
     if told is not None:
         method, advice = told.request.describe(result), told.request.advice(result)

@@ -14,13 +14,9 @@ are K labels instead, by squared distance:
 
 Many grey values are ordered, and neighbours are alike rather than equal. With ``smooth`` linear or
 quadratic the means are evenly spread, and a step of d = |m_{y_i} - m_{y_j}| sqrt(alpha), that is in
-standard deviations of the noise, costs coupling * min(d, truncation), or the square of the minimum:
-messages take time in K, not in its square (:mod:`minfer.factors.distances`).
-
-For means 0 and 1 that is the first model with level 1/2; alpha = 1 / sigma^2 says that the noise is
-normal with standard deviation sigma. The seed of the reduction is the unary part. Without an
-objective all factors count: belief propagation on a grid is so fast that ignoring some saves no
-time (docs/denoising.md has the numbers).
+standard deviations of the noise, costs coupling * min(d, truncation), or the square of the minimum
+(:mod:`minfer.factors.distances`). The seed of the reduction is the unary part. Without an objective
+all factors count: on a grid, ignoring some saves no time (docs/denoising.md).
 """
 
 from __future__ import annotations
@@ -216,7 +212,6 @@ def _shades(
 def _classes(
     x: NDArray[np.float64], labels: int | None, means: ArrayLike | None, smooth: str
 ) -> NDArray[np.float64]:
-    """Class means (K,), as given or found in a picture."""
     if means is None:
         check_whole("denoise: labels", labels, 2)
         k = int(labels or 0)
@@ -254,7 +249,7 @@ def shaded_model(
     """The shades of a picture, its model and its class means; arguments as for :func:`denoise`.
 
     Variable ``r * W + c`` is a pixel; factors are one per pixel, then the pairs, those in a row
-    before those in a column. Pairs of classes are Potts, truncated linear or truncated quadratic.
+    before those in a column.
     """
     x = grey_values(image)
     shades = _shades(x, alpha, coupling, level, labels is not None or means is not None)
@@ -297,11 +292,10 @@ def shaded_model(
 
 
 def noise_deviation(x: NDArray[np.float64]) -> float:
-    """Standard deviation of the noise in a grey picture, from what no smooth surface shows.
+    """Standard deviation of the noise in a grey picture, at least a thousandth of its range.
 
     A difference of second differences, across and down, is zero on planes; of independent noise it
-    has 6 times the deviation (Immerkaer 1996). The median is not moved by edges. At least a
-    thousandth of the picture's range, since a picture without noise has no such scale.
+    has 6 times the deviation (Immerkaer 1996). The median is not moved by edges.
     """
     least = max(1e-3 * float(np.ptp(x)), 1e-12)
     if min(x.shape) < 3:
@@ -312,7 +306,6 @@ def noise_deviation(x: NDArray[np.float64]) -> float:
 
 
 def _spread(x: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """Class means (K,) evenly over the values of a picture."""
     low, high = float(x.min()), float(x.max())
     if low == high:
         raise ModelError("denoise: all pixels have the same value; give means instead of labels")

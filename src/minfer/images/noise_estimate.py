@@ -10,16 +10,13 @@ c_i independent given the true y_i, so the neighbours can judge the pixel:
 * The pixel is called white if x_i > t_i = level - c_i / alpha. That is wrong with probability
   F1(t_i) if it is white and 1 - F0(t_i) if it is black, and v_i = (x_i - m0) / (m1 - m0) has
   expectation y_i. So the mean of v_i F1(t_i) + (1 - v_i) (1 - F0(t_i)) estimates the share of wrong
-  pixels. (Of flipped pixels it is the loss estimate of Weissman et al. 2005, "Universal discrete
-  denoising: known channel".)
+  pixels (of flipped pixels, the loss estimate of Weissman et al. 2005).
 
-Alpha and level are those with the least estimate. Half way between the two shades alone would not
-do: with little ink on a page, or an alpha that does not suit the noise, the best level lies
-elsewhere, and alpha matters more than the level (docs/denoising.md has the numbers).
-
-A shade without any inside, such as strokes one pixel wide, has no pixels whose neighbours can be
-sure; its noise is then taken to be the mirror image of the other's. So it is for flipped pixels of
-the rarer shade if the two are flipped about as often: among its sure pixels are holes in letters.
+Alpha and level are those with the least estimate: half way between the two shades would not do
+with little ink on a page (docs/denoising.md has the numbers). A shade without any inside, such as
+strokes one pixel wide, has no pixels whose neighbours can be sure; its noise is then taken to be
+the mirror image of the other's, and so it is for flipped pixels of the rarer shade if the two are
+flipped about as often.
 """
 
 from __future__ import annotations
@@ -237,9 +234,7 @@ class _Judge:
     ) -> tuple[_Trial, _Noise]:
         """The trial with the least estimate of errors, and the noise that it shows.
 
-        An estimate is itself a mean over noisy pixels, and what a pixel hears is in part its own
-        echo, since there are loops: of trials that are not clearly worse than the best, one of the
-        lowest rank is taken.
+        Estimates are noisy: of trials not clearly worse than the best, the lowest rank is taken.
         """
         heard = [self.neighbours(trial.alpha, trial.level) for trial in trials]
         chosen = -1
@@ -277,10 +272,7 @@ class _Judge:
 
 
 def _sample(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The picture, or evenly spread tiles of a large one side by side; and which pixels count.
-
-    Those on a seam do not: their neighbours are not their own.
-    """
+    """The picture, or evenly spread tiles of a large one; and which pixels are on no seam."""
     if x.size <= _PIXELS:
         return x, np.ones(x.shape, dtype=bool)
     height, width = (min(_TILE, side) for side in x.shape)

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """What is asked of a model given evidence, and the answer.
-
-    ``found`` is a joint distribution, the distribution of each target, or that of all variables.
-    """
+    """What is asked of a model given evidence, and the answer: joint, separate, or of all."""
 
     graph: FactorGraph
     targets: Sequence[int] | None

@@ -9,11 +9,8 @@ state, the cliques behind it take their best; so the score of every part is know
     score(part) = score(best) - g(its state | s) + g(best other state | s),
 
 g the clique's table with its children's messages. The best part is opened, and divided again.
-
-Marginal MAP sums all other variables before it maximises; the order of elimination has to do the
-same, and its tree may be much wider.
-
-Where no tree fits, the best of all variables is searched for, with a bound (:mod:`.map`).
+Marginal MAP sums all other variables first, so its tree may be much wider. Where no tree fits, the
+best of all variables is searched for, with a bound (:mod:`.map`).
 """
 
 from __future__ import annotations
@@ -65,18 +62,11 @@ _ADVICE_MAP = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Assignment:
-    """One state for each of some variables.
+    """One state for each of some variables, by ``numbers``.
 
-    Attributes
-    ----------
-    variables : names
-    numbers : int array, the number of each variable's state
-    log_score : float
-        log of the unnormalised probability, evidence included; of marginal MAP with the other
-        variables summed. In a Bayesian network log P(assignment, evidence).
-    log_probability : float
-        log P(assignment | evidence); NaN where log Z is out of reach (no clique tree fits, or
-        the time limit passed before it was known).
+    ``log_score`` is the log of the unnormalised probability, evidence included (in a Bayesian
+    network log P(assignment, evidence)); of marginal MAP with the other variables summed.
+    ``log_probability`` is log P(assignment | evidence), NaN where log Z is out of reach.
     """
 
     variables: tuple[str, ...]
@@ -359,8 +349,7 @@ def _by_tree(
 ) -> tuple[list[tuple[float, NDArray[np.int32]]], bool, float, float]:
     """The k best (score, assignment) by a clique tree, whether these are all, log Z, and rounding.
 
-    ``inside``: marginal MAP of these variables. Raises RefusedError where no tree fits. log Z is
-    NaN where only the best assignment was found in time.
+    ``inside``: marginal MAP of these. log Z is NaN where only the best was found in time.
     """
     problem = only_tables(condition(graph))
     sums = inside is not None
@@ -379,10 +368,9 @@ def _by_tree(
 def _rounding(graph: FactorGraph, problem: Conditioned, tree: CliqueTree, sums: bool) -> float:
     """How far a true score may lie above the best one that a tree finds, by rounding alone.
 
-    Scores are sums of one number per factor and variable, made here and there with two more
-    additions for each clique; each errs by 2^-53 of a partial sum, which is no larger than the
-    largest numbers of all added up. Twice, for the best and for the one that was taken, and twice
-    more for sums that are made again. ``sums``: also what exponentials and their sums add to logs.
+    Scores are sums of one number per factor and variable and two more for each clique; each errs by
+    2^-53 of a partial sum, at most the largest numbers added up. Twice, for the best and the one
+    taken, and twice more for sums made again. ``sums``: also what exponentials add to logs.
     """
     n = graph.n_factors + graph.n_variables + 2 * len(tree.parent) + 8
     unit = 4.0 * n * 2.0**-53

@@ -2,12 +2,9 @@
 
 Messages towards the roots are those of the solver's own pass
 (:mod:`minfer.kernels.cliques.streamed`), sums or maxima. Here are: a clique's table at given states
-of its separator (from which the best states are read, or drawn), and *cavities*, the sum over
-everything else of all factors but one. All numbers are logarithms; zeros are minus infinity, and
-nothing is ever divided by a message, so zeros cost nothing but care.
-
-Where some variables are maximised after all others were summed, no clique eliminates both kinds
-(:func:`minfer.engine.elimination.tree_of`).
+of its separator, and *cavities*, the sum over everything else of all factors but one. All numbers
+are logarithms, and nothing is ever divided by a message, so zeros cost nothing but care. Where some
+variables are maximised after all others were summed, no clique eliminates both kinds.
 """
 
 from __future__ import annotations
@@ -44,7 +41,6 @@ def factors_of(model: Conditioned) -> list[Factor]:
 
 
 def constant_of(model: Conditioned) -> float:
-    """What no free variable has a say in."""
     return model.constant + float(model.field[model.fixed_at].sum())
 
 
@@ -61,10 +57,7 @@ def check_fits(
 
 
 class Cliques:
-    """A clique tree with its tables, for any number of questions.
-
-    ``factors`` are over the tree's variables; messages of children come behind them.
-    """
+    """A clique tree with its tables; messages of children come behind the ``factors``."""
 
     def __init__(
         self,
@@ -108,8 +101,7 @@ class Cliques:
     def collect(self, maximise: Sequence[int] = (), impossible: bool = False) -> float:
         """Messages of all cliques, ``maximise`` variables maximised; log of the whole.
 
-        Raises ContradictionError where nothing is possible, unless that is ``impossible`` by
-        intention: then messages of minus infinity go on.
+        Raises ContradictionError where nothing is possible, unless ``impossible`` is on purpose.
         """
         chosen, began = set(maximise), clock()
         self.maximal = np.array([rest[0] in chosen for rest in self.rest], dtype=np.bool_)
@@ -128,7 +120,6 @@ class Cliques:
 
     @property
     def _scopes(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The factors' scopes end to end."""
         scopes = [f[0] for f in self.factors]
         every = np.array([v for scope in scopes for v in scope], dtype=np.int32)
         return ends([len(scope) for scope in scopes]), every
@@ -173,10 +164,7 @@ class Cliques:
     # ------------------------------------------------------------ cavities
 
     def cavities(self) -> list[Table]:
-        """Of each factor: log of the sum over all else of the product of all other factors.
-
-        After :meth:`collect` without maxima.
-        """
+        """Of each factor, after a :meth:`collect` of sums: log of the sum of all others."""
         out: list[Table] = [np.zeros(())] * len(self.factors)
         down: list[Table] = [np.zeros(())] * self.n
         apart = self._roots()
@@ -236,5 +224,4 @@ def _log_sum(table: Table, axes: tuple[int, ...]) -> Table:
 
 
 def with_tree(model: Conditioned, tree: CliqueTree, deadline: float = math.inf) -> Cliques:
-    """The tree of a conditioned model in tables."""
     return Cliques(model.graph._n_states, factors_of(model), tree, deadline)

@@ -1,8 +1,7 @@
-"""Which observations contradict each other: a smallest set that the model gives probability zero.
+"""Which observations contradict each other: a set that the model gives probability zero.
 
-Smallest in the sense that each of them is needed: they are left out one after the other, as long as
-the rest stays impossible. That takes a question for each of them, so it is done when the error's
-text is asked for, not when it is raised: who marks impossible cases and goes on does not pay.
+Each of them is needed: they are left out one after the other, as long as the rest stays impossible.
+That is done when the error's text is asked for, not when it is raised.
 """
 
 from __future__ import annotations

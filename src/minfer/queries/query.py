@@ -67,11 +67,7 @@ class Posterior(Probabilities):
 
     @property
     def log_evidence(self) -> float:
-        """Log of the probability of the evidence; computed when asked for.
-
-        All evidence counts, the model's own field too, against the model's factors alone. Of a
-        Bayesian network only the ancestors of what was observed have a say in it.
-        """
+        """Log of the probability of all evidence, the model's own field too; on first access."""
         if self._asked is None:
             return math.nan
         question, graph, given, log_z = self._asked
@@ -179,11 +175,7 @@ def prepare(
 ) -> Query:
     """A question planned for evidence on the variables ``observed``, to be called with it.
 
-    Parameters
-    ----------
-    observed : variables whose states each call gives
-    soft : variables for whose states each call gives likelihoods
-    others : as in :func:`query`
+    For each of the variables ``soft``, calls give likelihoods; others as in :func:`query`.
 
     Examples
     --------
@@ -261,10 +253,7 @@ class Query:
 
 
 class _Question:
-    """Targets and evidence's variables by number, and how they are answered.
-
-    Kept by the model, which has to be there as long as it is used.
-    """
+    """Targets and evidence's variables by number, and how they are answered; kept by the model."""
 
     def __init__(
         self,
@@ -305,7 +294,6 @@ class _Question:
 
     @property
     def graph(self) -> FactorGraph:
-        """The model."""
         found = self._of()
         assert found is not None
         return found
@@ -313,7 +301,6 @@ class _Question:
     # ------------------------------------------------------------ evidence as it mostly is given
 
     def _names(self) -> dict[Any, tuple[int, dict[Any, int]]]:
-        """Made by the second question."""
         graph = self.graph
         found: dict[Any, tuple[int, dict[Any, int]]] = {}
         for v in self.hard:
@@ -372,7 +359,6 @@ class _Question:
             raise located(error, graph, *given) from None
 
     def _row(self, given: Given) -> tuple[NDArray[np.float64], float]:
-        """The plan's answer to evidence: probabilities and log Z."""
         probs, log_z = self.plan.run(self.plan.row(given[0]), self._field(given[1]))
         if log_z[0] == -math.inf:
             raise ContradictionError(IMPOSSIBLE)

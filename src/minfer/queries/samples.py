@@ -66,8 +66,7 @@ class Samples(np.ndarray):
     def to_pandas(self, categories: bool = False) -> Any:
         """A DataFrame of states' names: a row for each sample, a column for each variable.
 
-        With ``categories`` its columns are categorical: smaller, and they know states that were
-        not drawn, but ``value_counts`` of such a frame counts every combination of them.
+        With ``categories`` its columns are categorical: smaller, with states that were not drawn.
         """
         check_flag("categories", categories)
         pd = load("pandas")

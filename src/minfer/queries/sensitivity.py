@@ -52,13 +52,10 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sensitivity:
-    """Derivatives of P(target = state | evidence) in all table entries.
+    """Derivatives of P(target = state | evidence), ``probability``, in all table entries.
 
     Attributes
     ----------
-    target, state : str
-    probability : float
-        The posterior itself.
     derivatives : list of arrays, one for each factor, shaped as its table
         In probability space: of the posterior in each entry.
     covaried : list of arrays
@@ -279,7 +276,6 @@ def _fields(
 def _cliques(
     model: FactorGraph, factors: list[Factor], free: NDArray[np.int64], max_gib: float
 ) -> Cliques:
-    """A tree over the free variables."""
     known = np.zeros(model.n_variables, dtype=np.int32)
     known[free] = -1
     groups = tuple(

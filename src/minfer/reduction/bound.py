@@ -20,15 +20,15 @@ sum_i (max log Psi_i - E_H[log Psi_i]), and C sums over the places where a quant
 Factors that share no connected component of F are independent under p_H: E_H[Psi_R] is a product
 over the components, and the bound the sum of one bound for each.
 
-It is tight for one dropped factor in each component and for features that are comonotone under p_H.
-It grows with the dropped factors of a component as if all were maximally correlated, and D adds up
+It is tight for one dropped factor in each component and for features that are comonotone under p_H,
+and grows with the dropped factors of a component as if all were maximally correlated. D adds up
 over the whole model, so nothing about single marginals is made of it: :func:`minfer.intervals` does
 that. The error of an approximate solver on H comes on top and is not bounded here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,7 +51,7 @@ from minfer.engine.elimination import CliqueTree, clique_tree
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import Floats, Ints, Mask, connected, n_entries
 from minfer.factors.tables import Tables
-from minfer.reduction.ignored_tables import Dropped, ignored, too_large
+from minfer.reduction.compensation import Dropped, ignored, too_large
 from minfer.solvers.clique_passes import pass_messages
 
 if TYPE_CHECKING:
@@ -71,21 +71,17 @@ MOST_BOUNDED = 50_000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate(Faced):
-    """What is certain about F from exact inference in its part H.
+    """What is certain about F from exact inference in its part H; None where that is too expensive.
 
     Attributes
     ----------
-    bound : float or None
-        D(p_H || p_F) is at most this; infinite where a dropped table has a zero with mass under H.
-        None where exact inference in H is too expensive: see ``reason``.
-    loose : float or None
-        The same without C (Riedel & Smith 2010).
-    log_z : float or None
-        log Z_H, exact.
+    bound, loose : float or None
+        D(p_H || p_F) is at most this, with C and without (Riedel & Smith 2010); infinite where a
+        dropped table has a zero with mass under H.
+    log_z, log_z_upper : float or None
+        log Z_H, exact, and what log Z_F is at most.
     expectation : float or None
         E_H[log Psi_R], exact if ``n_enveloped`` is 0, else a lower bound on it.
-    log_z_upper : float or None
-        log Z_F is at most this.
     by_variable : float array (V,)
         Bounds on the divergence of the connected component of F that each variable lies in.
     n_enveloped : int
@@ -131,14 +127,7 @@ class Certificate(Faced):
 
 
 def feature_bound(mu: ArrayLike, theta: ArrayLike, loose: bool = False) -> float:
-    """Bound on D(p_H || p_F) from the means under H and the weights of the dropped features.
-
-    Parameters
-    ----------
-    mu, theta : float arrays (L,)
-    loose : bool
-        Leave out C: the bound of Riedel & Smith (2010).
-    """
+    """Bound on D(p_H || p_F) from means under H and weights, (L,); ``loose``: without C."""
     mean = real_numbers(mu, "mu").astype(np.float64)
     weight = real_numbers(theta, "theta").astype(np.float64)
     if mean.ndim != 1 or mean.shape != weight.shape:
@@ -177,9 +166,8 @@ def product_bound(model: FactorGraph, probs: ArrayLike) -> float | None:
 
         log Z  >=  sum_v E_q[field_v] + sum_f E_q[log Psi_f] + sum_v H(q_v)
 
-    ``probs`` (sum of states,) are marginals q, whoever gave them, scaled to sum to 1 each. Minus
-    infinity where q has mass on what the model forbids; None for global factors, and for those too
-    large for a table, whose expectations cannot be had.
+    ``probs`` (sum of states,) are scaled to sum to 1 each. Minus infinity where q has mass on what
+    the model forbids; None for factors that are global or too large for a table.
     """
     if model.has_globals or too_large(model, np.zeros(model.n_factors, dtype=bool)):
         return None
@@ -188,27 +176,19 @@ def product_bound(model: FactorGraph, probs: ArrayLike) -> float | None:
         q = q / np.repeat(np.add.reduceat(q, model._offsets[:-1]), model._n_states)
     alive = q > 0
     total = float((q[alive] * (model.field[alive] - np.log(q[alive]))).sum())
-    for expected, _ in _under_products(model, ignored(model, np.zeros(model.n_factors, bool)), q):
-        total += expected
-    return total
+    dropped = ignored(model, np.zeros(model.n_factors, dtype=bool))
+    return total + product_estimates(model, dropped, q)[0]
 
 
 def product_estimates(
     model: FactorGraph, dropped: Sequence[Dropped], probs: Floats
 ) -> tuple[float, float]:
     """log Z_F - log Z_H as products of marginals see it: sum_i E[log Psi_i], sum_i log E[Psi_i]."""
-    sums = [*_under_products(model, dropped, probs)]
-    return sum(s[0] for s in sums), sum(s[1] for s in sums)
-
-
-def _under_products(
-    model: FactorGraph, dropped: Sequence[Dropped], probs: Floats
-) -> Iterator[tuple[float, float]]:
-    """Sums of E[log Psi] and of log E[Psi] over each batch, under products of marginals."""
+    mean, log_mean = 0.0, 0.0
     for d in dropped:
         n = len(d.scope)
         tables = np.broadcast_to(d.log_psi, (n, d.log_psi.shape[1]))
-        mean, log_mean, done = 0.0, 0.0, 0
+        done = 0
         batch = Tables(np.arange(n), d.scope, d.shape, d.log_psi)
         for joint in batch.product_joints(probs, model._offsets):
             x = np.where(joint > 0, tables[done : done + len(joint)], -np.inf)
@@ -218,7 +198,7 @@ def _under_products(
             top = np.where(top > -np.inf, top, 0.0)
             with np.errstate(divide="ignore"):
                 log_mean += float((top[:, 0] + np.log((joint * np.exp(x - top)).sum(axis=1))).sum())
-        yield mean, log_mean
+    return mean, log_mean
 
 
 def certificate(
@@ -228,9 +208,8 @@ def certificate(
 
     Joint marginals of H over a dropped factor's variables are products where these lie in
     different components of H; the others come from clique trees that also cover the dropped
-    scopes, of all at once or of as many as the budget allows. What is left is bounded from the
-    variables' marginals: with M(x_a) the largest and m(x_a) the smallest value of log Psi given one
-    of its variables, m(x_a) <= log Psi <= M(x_a), and both have known laws.
+    scopes, as many as the budget allows. What is left is bounded from the variables' marginals:
+    log Psi lies between its smallest and its largest value given one of its variables.
 
     ``dropped`` are the factors of F that H, ``part``, lacks (of a compensated H: less the
     corrections they left behind); at most ``max_cells`` clique cells are visited, 2**26 by default.
@@ -239,7 +218,6 @@ def certificate(
     check_graph(part, "certificate")
     budget = MAX_CELLS if max_cells is None else max_cells
     check_number("max_cells", budget, infinite=True)
-    budget = float(budget)
     if not np.iterable(dropped):
         raise ModelError("certificate takes a list of Dropped, as ignored(model, keep) gives it")
     for d in dropped:
@@ -251,7 +229,7 @@ def certificate(
     pieces = _pieces(model, dropped)
     own = _components(model, [])
     wanted = [_within_a_component(own, piece) for piece in pieces]
-    found = _infer(model, pieces, wanted, budget)
+    found = _infer(model, pieces, wanted, float(budget))
     if found is None:
         return Certificate(reason=f"exact inference in H needs more than {budget:.1e} clique cells")
     whole = _components(model, pieces)
@@ -375,8 +353,7 @@ def _envelopes(
 ) -> tuple[Floats, Floats]:
     """Lower and upper log-tables (n, cells); where the joint is not known, functions of one axis.
 
-    The axis is the one with the largest mean of the lower, and the smallest of the upper envelope.
-    There ``p`` is any law with the right marginals, as only one variable at a time counts.
+    Of all axes, the one with the largest mean of the lower, and the smallest of the upper envelope.
     """
     n = len(p)
     alive = (p > 0).reshape(n, *shape)
@@ -444,9 +421,7 @@ def _components(model: Conditioned, pieces: list[Tables]) -> Ints:
     """Connected components of the free variables under H's factors and the pieces, (V,)."""
     states = model.graph._n_states
     links = tuple(g for g in (*model.groups, *pieces) if g.form == "messages" or g.arity > 1)
-    if not links:
-        return np.arange(len(states))
-    return connected(len(states), links).astype(np.int64)
+    return connected(len(states), links).astype(np.int64) if links else np.arange(len(states))
 
 
 def _within_a_component(labels: NDArray, piece: Tables) -> Mask:

@@ -1,9 +1,8 @@
 """Calibration: one parameter for a collection of graphs (section 5.1 and Table 1 of the paper).
 
-The paper sets epsilon, m and gamma so that a given share of the factors is kept on average, and
-then compares the objectives over graphs that share the value. ``kept`` does that from the scores
-of one inference in each seed. ``error`` asks instead for the largest reduction whose marginals
-stay within a mean error of the same solver's on the full graphs.
+The paper sets epsilon, m and gamma so that a given share of the factors is kept on average:
+``kept`` does that from the scores of one inference in each seed. ``error`` asks instead for the
+largest reduction whose marginals stay within a mean error of the same solver's on the full graphs.
 """
 
 from __future__ import annotations
@@ -55,11 +54,9 @@ def calibrate(
         The result comes as close as the parameter allows.
     error : float
         Largest mean absolute error of the marginals against the solver's own on the full graph,
-        averaged over graphs. Found by bisection with about 12 runs of :func:`minfer.infer` on each
-        graph; the error of the result was measured to be within the target.
+        averaged over graphs, as measured: about 12 runs of :func:`minfer.infer` on each graph.
     solver : any solver, BeliefPropagation by default
-    seed : a function of a graph that returns a bool array (F,)
-    recipe : Paper, Compensated or Iterated
+    recipe, seed
         As for :func:`minfer.infer`.
 
     Examples
@@ -102,10 +99,7 @@ def calibrate(
 
 
 class _Ladder:
-    """An objective at all values of its parameter: step 0 keeps most, step 1 keeps least.
-
-    epsilon and gamma rise on a logarithmic scale, m falls through the whole numbers.
-    """
+    """An objective at all values of its parameter: step 0 keeps most, step 1 keeps least."""
 
     def __init__(self, objective: Any, scores: list[Floats]) -> None:
         self.objective, self.scores = objective, scores

@@ -1,11 +1,10 @@
 """Answers timed and held against others: :func:`tradeoff`, reports, and the full inference.
 
 Errors are absolute differences of probabilities from a reference, mean and largest over all states.
-Times are CPU seconds of the whole call, the median of some runs; one for which a kernel was
-compiled or loaded is done again. Baselines are belief propagation stopped after k sweeps,
-active-set belief propagation with a coarse tolerance, and both to the end: stopping early is so
-cheap that speed-ups over *converged* belief propagation say little. The verdict asks whether any
-reduced answer is better than every baseline that takes no longer.
+Times are CPU seconds of the whole call, the median of some runs, none of which compiled a kernel.
+Baselines are belief propagation stopped after k sweeps, active-set belief propagation with a coarse
+tolerance, and both to the end. The verdict asks whether any reduced answer is better than every
+baseline that takes no longer.
 """
 
 from __future__ import annotations
@@ -105,7 +104,6 @@ class Outcome(NamedTuple):
 
     @classmethod
     def of(cls, result: Result) -> Outcome:
-        """Of a reduced model."""
         m = result.marginals
         return cls(m.probs, m.converged, result.kept_share, result)
 
@@ -153,10 +151,9 @@ class Tradeoff(Faced):
 
     @property
     def ahead(self) -> list[Lead]:
-        """Reduced answers that are ahead of every baseline by more than timing noise.
+        """Reduced answers ahead of the fastest baseline as accurate by more than timing noise.
 
-        Each is compared with the fastest baseline that is at least as accurate. Only those count
-        that are as accurate as one sweep of belief propagation: less is always sooner.
+        Only those count that are as accurate as one sweep of belief propagation: less is sooner.
         """
         rivals = [p for p in self.points if p.baseline]
         worst = max((p.mean_error for p in rivals), default=-inf)
@@ -290,7 +287,6 @@ def measured(trial: Trial, reference: Reference, repeats: int = REPEATS) -> tupl
 
 
 def _apart(a: Floats, b: Floats) -> tuple[float, float, int]:
-    """The mean and the largest absolute difference, and where that is."""
     off = np.abs(np.asarray(a) - np.asarray(b))
     if not len(off):
         return 0.0, 0.0, 0
@@ -369,7 +365,6 @@ class Measurement:
         self.points: list[Point] = []
 
     def __len__(self) -> int:
-        """Number of steps."""
         return 1 + len(self.recipes) * len(self.values) + len(self.baselines)
 
     def steps(self) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -400,7 +395,6 @@ class Measurement:
         return Outcome.of(infer(self.model, goal, *solver, seed=self.seed, recipe=recipe))
 
     def _reduced(self) -> Iterator[Trial]:
-        """Every method at every value."""
         for method, recipe in self.recipes.items():
             total = 0.0
             if self.objective == "min-size":
@@ -450,7 +444,6 @@ class Full(NamedTuple):
 
     @classmethod
     def of(cls, solver: Solver, model: FactorGraph) -> Full:
-        """It is timed again where it was short."""
         found = solver(model)
         _ = found.log_z
         seconds = found.seconds if found.seconds >= TIMED_AGAIN else solver(model).seconds
@@ -471,10 +464,7 @@ class Comparison(NamedTuple):
         return self.full.marginals.status.value == "exact"
 
     def refuted(self, result: Result, full: Full | None = None) -> bool:
-        """Whether an estimate of the full log Z is refuted: by an exact one, or by bounds.
-
-        The reduced answer's, or a full one's.
-        """
+        """Whether an estimate of the full log Z, the reduced answer's or a full one's, is off."""
         if full is not None and full.marginals.log_z_kind is not LogZ.ESTIMATE:
             return False
         estimate = result.log_z_estimate if full is None else full.marginals.log_z
@@ -545,10 +535,9 @@ class Comparison(NamedTuple):
 
 
 def compare(result: Result, solver: Solver, again: Callable[[], Result] | None) -> Comparison:
-    """The full inference; all is timed on a second call where the first was short.
+    """The full inference, exact where that takes seconds at most, then also by the same solver.
 
-    Exact where that takes seconds at most; then also by the same solver, whose own error shows.
-    ``again`` repeats the reduced inference; None where it is not to be repeated.
+    Timed on a second call where the first was short; ``again`` repeats the reduced inference.
     """
     from minfer.solvers.planning import exact_seconds
 

@@ -20,21 +20,54 @@ the full model, psi^(1/rho) stands for psi, and c counts rho times (Wainwright e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.errors import RefusedError
+from minfer.errors import ModelError, RefusedError
 from minfer.factors.features import binary_pairs
-from minfer.factors.group import FactorGroup, n_entries
-from minfer.reduction.ignored_tables import Dropped, too_large
+from minfer.factors.group import FactorGroup, Floats, Mask, n_entries
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
 
 _MAX_ODDS = 1e100
 _CHUNK = 1 << 22
+
+
+class Dropped(NamedTuple):
+    """Dropped factors of one shape: n log-tables, or one for all, over A variables each."""
+
+    scope: NDArray[np.int32]  # (n, A)
+    log_psi: Floats  # (n, cells) or (1, cells), the last variable fastest
+    shape: tuple[int, ...]  # (S_1, ..., S_A)
+
+
+def too_large(model: FactorGraph, keep: Mask) -> str:
+    """A factor outside a mask (F,) that is too large for a table, in words, if there is one."""
+    for g in model.groups:
+        outside = ~keep[g._ids]
+        if g.form != "messages" and not g.has_tables and outside.any():
+            number = int(g._ids[int(np.argmax(outside))])
+            over = f"{g._a_noun} over {g.arity} variables"
+            return f"factor {number}, {over}, is too large for a table"
+    return ""
+
+
+def ignored(model: FactorGraph, keep: Mask) -> list[Dropped]:
+    """The factors outside a mask (F,) as :func:`minfer.reduction.bound.certificate` takes them."""
+    batches = []
+    for g in model.groups:
+        rows = np.flatnonzero(~keep[g._ids])
+        if not len(rows):
+            continue
+        if g.form == "messages":
+            what = f"factor {int(g._ids[rows[0]])} is {g._a_noun}"
+            raise ModelError(f"{what} and has no table: it cannot be dropped")
+        tables = g.stored_tables() if g.shared else g.log_tables(rows)
+        batches.append(Dropped(g._scope[rows], tables, g.shape))
+    return batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +79,7 @@ class Compensation:
     field : float array (sum of states,)
         Log-weights for :meth:`FactorGraph.tilt`.
     messages : one array per group, or None
-        Odds (F, 2) of binary pairs, log-messages (F, S_1 + ... + S_A) of others; rows of kept
-        factors mean nothing.
+        Odds (F, 2) of binary pairs, log-messages (F, S_1 + ... + S_A) of others.
     rho : float array (F,) or None
         Edge appearance probabilities of the full model; None means 1.
     """
@@ -86,9 +118,9 @@ class Compensation:
         """What is left of the ignored factors: with the reduced model, exactly the full one.
 
         Every rigorous statement rests on F = H' + residues, H' the kept factors tilted by
-        ``field``; so it holds by construction. Each table is taken less its own messages, which
-        keeps bounds tight; a constant left nothing behind and stays whole; and where ``field`` is
-        not the sum of the messages (odds are cut at 1e250) the difference is a residue of its own.
+        ``field``. Each table is taken less its own messages, which keeps bounds tight; a constant
+        left nothing behind and stays whole; and where ``field`` is not the sum of the messages
+        (odds are cut at 1e250) the difference is a residue of its own.
         """
         old = self.remembered()
         assert old.messages is not None
@@ -116,23 +148,15 @@ class Compensation:
 
 def compensate(
     model: FactorGraph,
-    probs: NDArray[np.float64],
-    keep: NDArray[np.bool_],
+    probs: Floats,
+    keep: Mask,
     store: bool = False,
     rho: NDArray[np.float64] | None = None,
 ) -> Compensation:
     """First messages of all factors outside ``keep``, from marginals that do not know them.
 
-    Parameters
-    ----------
-    model : FactorGraph
-    probs : float array (sum of states,)
-    keep : bool array (F,)
-        Must hold for every global factor.
-    store : bool
-        Remember the messages, as a refresh needs; 8 bytes a message.
-    rho : float array (F,), optional
-        Edge appearance probabilities, if the solver is tree-reweighted.
+    ``keep`` (F,) must hold for every global factor; ``store`` remembers the messages, as a refresh
+    needs; ``rho`` (F,) are edge appearance probabilities, if the solver is tree-reweighted.
     """
     messages = tuple(_silence(g) for g in model.groups) if store else None
     unary = ~keep & (model.arity < 2)
@@ -161,10 +185,7 @@ def _send(
     field: NDArray[np.float64],
     rho: NDArray[np.float64] | None,
 ) -> Compensation:
-    """Messages of all ignored factors of arity 2 and more, given what stands in ``field`` so far.
-
-    ``messages`` are the earlier ones and are overwritten.
-    """
+    """Messages of all ignored factors of arity 2 and more; earlier ones are overwritten."""
     from minfer.kernels.messages import compensation as k
 
     if which := too_large(model, keep):

@@ -2,20 +2,18 @@
 
 A factor i and the answer's marginals p have one joint of the form b_i(x) = Psi_i(x) prod_a q_a(x_a)
 with the marginals p_a (found by iterative proportional fitting, Deming & Stephan 1940). The cavity
-q_v is what p_v would be without the factor: exactly so if taking the factor away separates its
-variables, as in a tree; at a fixed point of belief propagation it is p_v without the factor's
-message. A *kept* factor moved p_v from q_v to p_v.
-
-An *ignored* factor would move p_v by its message (:mod:`minfer.reduction.compensation`)
+q_v is what p_v would be without the factor: exactly so in a tree; at a fixed point of belief
+propagation it is p_v without the factor's message. A *kept* factor moved p_v from q_v to p_v. An
+*ignored* factor would move p_v by its message (:mod:`minfer.reduction.compensation`)
 
     m(x_v) = sum_{x_i \\ x_v} Psi_i(x_i) prod_{b != v} q_b(x_b),     q_b ∝ p_b e^{-c_{i -> b}},
 
 to p_v e^{log m - c_{i -> v}}, with c the messages it left behind (0 without compensation); what it
 left behind moved p_v from p_v e^{-c_{i -> v}} to p_v.
 
-Effects are estimates of what one factor alone does, all others in place: of several that agree each
-one looks small, and they do not add up. Global factors, and those too large for a table, are not
-among them. If the solver has not converged, ignored factors are listed by their scores.
+Effects are estimates of what one factor alone does, all others in place, and do not add up. Global
+factors, and those too large for a table, are not among them. If the solver has not converged,
+ignored factors are listed by their scores.
 """
 
 from __future__ import annotations
@@ -60,22 +58,15 @@ class ResultExplanation(Faced):
 
     Attributes
     ----------
-    variable : str
-    state : int
+    state, state_name
         Its most probable state, whose probability the effects are about.
     probability, seed_probability : float
         Of that state in the answer and in the seed's answer.
-    kept, ignored : tuple of Effect
-        The largest first: what kept factors did, what ignored ones could still do.
-    left : tuple of Effect
-        What ignored factors did by the part they left behind, if they were compensated.
+    kept, ignored, left : tuple of Effect
+        The largest first: what kept factors did, what ignored ones could still do, and what they
+        did by the part they left behind, if they were compensated.
     n_kept, n_ignored, n_global : int
-        All factors of the variable; global ones, which those too large for a table are counted
-        with, are not explained.
-    score_kind : str
-        As in the result.
-    state_name : str
-        The name of ``state``.
+        All factors of the variable; those without a table (global, or too large) are not explained.
     converged : bool
         Whether the answer's solver has; if not, effects of ignored factors are NaN.
     """
@@ -143,14 +134,8 @@ class ResultExplanation(Faced):
 
 
 def explain(result: Result, variable: int | str, *, top: int = 10) -> ResultExplanation:
-    """The kept factors that moved a variable most, and the ignored ones that could still.
-
-    Parameters
-    ----------
-    result : Result
-    variable : number or name
-    top : int
-        Most rows of each kind.
+    """The kept factors that moved a variable, by number or name, most, and the ignored ones that
+    could still: at most ``top`` of each kind.
 
     Examples
     --------
@@ -180,8 +165,7 @@ def explain(result: Result, variable: int | str, *, top: int = 10) -> ResultExpl
         kept.append(part.keep)
         without = p[here] if part.left is None else _normalised(p[here] * _exp(-part.left[0]))
         behind.append(np.broadcast_to(p[here] - without, after.shape)[:, state])
-    factor, effect, keep = np.concatenate(ids), np.concatenate(effects), np.concatenate(kept)
-    done = np.concatenate(behind)
+    factor, effect, keep, done = map(np.concatenate, (ids, effects, kept, behind))
 
     converged = result.marginals.converged
     if not converged:
@@ -233,7 +217,6 @@ def _by(e: Effect) -> str:
 
 
 def _why(e: Effect, kind: str) -> str:
-    """Why it was kept or ignored."""
     if e.seed:
         return "seed"
     if not isfinite(e.score):
@@ -281,7 +264,6 @@ def _factors_of(result: Result, v: int) -> Iterator[_ExplainedPart]:
 
 
 def _is_table(group: FactorGroup) -> bool:
-    """Whether the factors of a group are tables, or can be written as such."""
     return group.form != "messages" and group.has_tables
 
 
@@ -350,15 +332,8 @@ class Share(NamedTuple):
 class ModelExplanation(Faced):
     """Where the kept factors of a model lie; the seed's own are not counted.
 
-    Attributes
-    ----------
-    by_certainty : tuple of Share
-        Factors in four parts of equal size by how certain the seed was of their variables (the mean
-        probability of their most probable states), the least certain first.
-    by_kind : tuple of Share
-        By kind and number of variables.
-    variables : tuple of (name, kept, factors)
-        Variables with most kept factors, as shares of the factors each has.
+    By quarters of the seed's certainty of their variables (the mean probability of their most
+    probable states), the least certain first; by kind; and at the variables with most of them.
     """
 
     by_certainty: tuple[Share, ...]

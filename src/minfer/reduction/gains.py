@@ -40,10 +40,9 @@ SCORES = ("gain", "residual", "reverse")
 
 
 def factor_gains(model: FactorGraph, marginals: Marginals, seed: Mask | None = None) -> Floats:
-    """Gain of every factor of a model under the seed's marginals, shape (F,).
+    """Gain of every factor of a model under the seed's marginals, (F,); infinite on ``seed`` (F,).
 
-    ``seed`` (F,) says which factors are the seed: theirs are infinite. Global factors must be among
-    them.
+    Global factors must be among the seed.
     """
     return factor_scores(model, marginals, seed, "gain")
 
@@ -113,10 +112,7 @@ def _use_known_joints(
 
 
 def _same_scope(seed: FactorGraph, scope: NDArray) -> tuple[Ints, Ints]:
-    """For each scope (n, A) a factor of the seed over the same variables, or -1.
-
-    Also the axes of that factor's joint in the order of the scope, shape (n, A).
-    """
+    """A factor of the seed over each scope (n, A), or -1; and its axes in that order, (n, A)."""
     arity = scope.shape[1]
     twin = np.full(len(scope), -1, dtype=np.int64)
     groups = [g for g in seed.groups if g.form == "table" and g.arity == arity]

@@ -2,10 +2,7 @@
 
     infer in the seed  ->  score what was left out  ->  keep what matters  ->  infer again
 
-The recipe says what becomes of what is left out (:mod:`minfer.reduction.recipes`): with
-``Compensated()`` every ignored factor leaves its unary part behind, and refreshes bring these parts
-up to date (:mod:`minfer.reduction.compensation`); ``Iterated()`` is :func:`minfer.relax`. What
-the answer may cost is on the result.
+The recipe says what becomes of what is left out (:mod:`minfer.reduction.recipes`).
 """
 
 from __future__ import annotations

@@ -4,17 +4,13 @@ A factor that is on with probability mu under independent variables and has the 
 gains g(mu, theta) = log(1 - mu + mu e^theta) - mu theta when it is added. The gain is concave in
 mu, zero at 0 and at 1, with its peak at mu*(theta) = 1/theta - 1/(e^theta - 1); at a given mu it
 grows with |theta| from 0 on. So the factors whose gains reach gamma lie in an interval of mu
-(:func:`reach`), and the lowest and the highest weight of many factors decide for all of them
-(:func:`least_mean`).
+(:func:`reach`), and the lowest and the highest weight of many factors decide for all of them.
 
 Where mu is a product over a factor's variables, q_a q_b, what reaches the interval is met by a join
-in order of rank (:class:`Ranks`, :func:`joined`; the loop is in
-:mod:`minfer.kernels.scores.ranked`): for each a the partners b in order of falling q, until q_a q_b
-is too small. Nothing else is visited.
-
-Two kinds of candidates use it: pairs of a factor source (:mod:`minfer.reduction.sources`), and the
+in order of rank (:class:`Ranks`, :func:`joined`): for each a the partners b in order of falling q,
+until q_a q_b is too small. Pairs of a factor source (:mod:`minfer.reduction.sources`) use it, and
 groundings of rules (:mod:`minfer.rules.selection`), where mu is the chance that a clause is false
-and theta = -weight. The parser uses the interval alone.
+and theta = -weight; the parser uses the interval alone.
 """
 
 from __future__ import annotations
@@ -34,18 +30,12 @@ CHUNK = 1 << 14  # candidates that are found before something is done with them
 
 
 def least_mean(gamma: float, theta_low: float, theta_high: float) -> float:
-    """Smallest mean of a feature whose gain can reach gamma; infinite if none can.
-
-    ``theta_low`` and ``theta_high`` bound its weight.
-    """
+    """Smallest mean at which a gain with such weights can reach gamma; infinite if none can."""
     return min(_rising_root(gamma, theta_low), _rising_root(gamma, theta_high))
 
 
 def reach(gamma: float, theta: float) -> tuple[float, float] | None:
-    """Between which means the gain at a weight reaches gamma; None where nowhere.
-
-    A feature that is off as often, with the opposite weight, has the same gain.
-    """
+    """Between which means the gain at a weight reaches gamma; None where nowhere."""
     low = _rising_root(gamma, theta)
     return None if low == math.inf else (low, 1.0 - _rising_root(gamma, -theta))
 
@@ -109,10 +99,7 @@ def joined(
     lookups: Lookups,
     out: NDArray[np.int32],
 ) -> Iterator[NDArray[np.int32]]:
-    """Ids of the candidates whose product of all q is within bounds, as parts of ``out``.
-
-    ``tests`` compare the two sides; what ``lookups`` find, with chances ``p``, goes on with them.
-    """
+    """Ids of the candidates whose product of all q is within bounds, as parts of ``out``."""
     from minfer.kernels.scores.ranked import candidates
 
     at: Any = np.array([0, -1], dtype=np.int64)

@@ -6,20 +6,19 @@ optimal for it, in linear time:
 * ``MinSize(max_divergence)``: fewest factors with D1 within the bound. Drop the smallest gains
   while their sum stays within it; the factor that would cross it is kept.
 * ``MinDivergence(max_factors)``: least D1 with at most that many added factors: the largest gains.
-* ``MinJoint(factor_cost)``: least D1 + factor_cost * size: keep gains >= factor_cost. One pass.
+* ``MinJoint(factor_cost)``: least D1 + factor_cost * size: keep gains >= factor_cost.
 
-``Budget`` sets several of these limits at once. On one graph, at equal size, all keep the same set,
+``Budget`` sets several of these limits at once. At equal size all keep the same set of one graph,
 the top of one ranking; they differ over collections of graphs that share one parameter.
 
 Infinite gains (the seed, and tables the seed's marginals contradict) are always kept and count in
-no budget. Ties are broken by factor number, the earlier one kept. The paper sorts for the first
-two, O(n log n); selection needs O(n) and leaves the kept factors in their natural order
-(``paper_order=True`` takes the paper's way, for timing).
+no budget. Of equal gains the earlier factor is kept. The paper sorts for the first two,
+O(n log n); selection needs O(n) (``paper_order=True`` takes the paper's way, for timing).
 
 With a cost c(i) > 0 per factor, size becomes total cost. MinJoint stays optimal: keep
-g(i) >= factor_cost * c(i). The other two are knapsack problems, solved greedily by g(i) / c(i) and
-compared with the best single factor, so that the optimum is at most twice as good; ``gap`` tells
-from the linear relaxation how much better it can be.
+g(i) >= factor_cost * c(i). The other two are knapsacks, solved greedily by g(i) / c(i) and compared
+with the best single factor, so that the optimum is at most twice as good; ``gap`` tells from the
+linear relaxation how much better it can be.
 """
 
 from __future__ import annotations
@@ -81,10 +80,7 @@ class MinSize:
         return _drop_smallest(gains, self._limit)
 
     def gap(self, gains: ArrayLike, costs: ArrayLike | None, keep: ArrayLike) -> float:
-        """How much less total cost any choice within the bound could have than ``keep``, at most.
-
-        0.0 for this objective's own choice where all costs are equal.
-        """
+        """How much less total cost than ``keep`` any choice within the bound has, at most."""
         gains, costs = _checked(gains, costs)
         unit = np.ones(len(gains)) if costs is None else costs
         if _differ(costs):
@@ -131,10 +127,7 @@ class MinDivergence:
         return _drop_smallest(gains, free - m, count=True)
 
     def gap(self, gains: ArrayLike, costs: ArrayLike | None, keep: ArrayLike) -> float:
-        """How much less divergence any choice within the limit could have than ``keep``, at most.
-
-        0.0 for this objective's own choice where all costs are equal.
-        """
+        """How much less divergence than ``keep`` any choice within the limit has, at most."""
         gains, costs = _checked(gains, costs)
         items = _items(gains)
         kept = float(gains[items[_mask(keep, gains)[items]]].sum())
@@ -231,10 +224,7 @@ class Budget:
 
 
 def _drop_smallest(gains: Floats, limit: float, count: bool = False) -> Mask:
-    """Keep mask after dropping the smallest gains while their sum (their number) is within a limit.
-
-    Of equal gains at the threshold the later ones are dropped.
-    """
+    """Drop the smallest gains, of equal ones the later, while their sum (or number) is within."""
     from minfer.kernels.scores.select import drop_smallest
 
     keep = np.ones(len(gains), dtype=bool)
@@ -257,10 +247,7 @@ def _rising(values: Floats) -> NDArray[np.int64]:
 
 
 def _fill(value: Floats, weight: Floats, order: NDArray[np.int64], room: float) -> Mask:
-    """Knapsack, greedily: take what fits, in the given order; or the best single item and the rest.
-
-    Worth at least half the optimum if ``order`` is by decreasing value / weight.
-    """
+    """Greedy knapsack in the given order, or the best single item and then the rest."""
 
     def greedy(taken: Mask, room: float) -> Mask:
         left = order[~taken[order]]

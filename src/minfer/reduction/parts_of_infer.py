@@ -37,7 +37,6 @@ def check_certify(certify: float | None, source: FactorSource | None = None) -> 
 
 
 def check_callable(objective: object, solver: object) -> None:
-    """Refuse what is no objective or no solver before anything is computed."""
     if not callable(objective) or isinstance(objective, type):
         raise SettingsError(
             f"{brief(objective)} is not an objective: infer(model, MinJoint(0.01), Exact())"
@@ -46,7 +45,6 @@ def check_callable(objective: object, solver: object) -> None:
 
 
 def seed_mask(model: FactorGraph, seed: Seed) -> Mask:
-    """The seed as a mask (F,)."""
     check_graph(model, "inference")
     return bool_mask(seed(model) if callable(seed) else seed, model.n_factors, "seed")
 
@@ -54,9 +52,8 @@ def seed_mask(model: FactorGraph, seed: Seed) -> Mask:
 def edge_weights(solver: Solver, model: FactorGraph, keep: Mask) -> Floats | None:
     """Edge appearance probabilities of the full model (F,), if the solver is tree-reweighted.
 
-    That is one with methods ``appearance`` and ``lending``, or one around such a solver. Zeros of
-    factors that are not kept do not count: an edge that they fix an end of is an edge of the
-    reduced model all the same, and must have its weight.
+    Zeros of factors that are not kept do not count: an edge that they fix an end of is an edge of
+    the reduced model all the same, and must have its weight.
     """
     while (inside := inner(solver)) is not None:
         solver = inside
@@ -79,10 +76,7 @@ def with_edge_weights(solver: Solver, rho: Floats | None, model: FactorGraph) ->
 
 
 def tolerance_of(solver: object) -> float:
-    """How far a probability may move in a step that counts as standing still.
-
-    The solver's own, or that of the solver inside it.
-    """
+    """How far a probability may move in a step that counts as standing still."""
     own = getattr(solver, "tol", None)
     if own is not None:
         return float(own)

@@ -39,10 +39,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Paper:
     """Ignored factors leave nothing behind: the paper's method.
 
-    Parameters
-    ----------
-    score : "gain", "residual" or "reverse"
-        What the objective sees; the gain by default.
+    ``score`` is what the objective sees: "gain", the default, "residual" or "reverse".
     """
 
     score: str | None = None
@@ -163,7 +160,6 @@ def recipe_named(
 
 
 def check_recipe(recipe: object, *kinds: type[Any]) -> None:
-    """One of the recipes, or of some of them."""
     kinds = kinds or tuple(RECIPES.values())
     if not isinstance(recipe, kinds):
         words = " or ".join(f"{kind.__name__}()" for kind in kinds)

@@ -6,8 +6,7 @@
     until    nothing is worth adding, the answer stands still, or time or rounds are up
 
 Algorithm 1 (:func:`minfer.infer`) is one round of it. Under a time limit the graph grows fourfold
-per round, so that there is an early answer and the last round costs most; whatever the limit, the
-answer so far is returned. The trace says what was known when.
+per round, so that there is an early answer and the last round costs most.
 """
 
 from __future__ import annotations
@@ -64,14 +63,12 @@ def relax(
 
     Parameters
     ----------
-    model, objective, solver, seed
+    model, objective, solver, seed, certify
         As for :func:`minfer.infer`. ``max_factors`` of the objective is for all rounds together.
     recipe : Iterated
         Rounds and limits.
     on_step : function of a Step, optional
         Called after every round.
-    certify : float, optional
-        As for :func:`minfer.infer`: seconds, beside those of the recipe's time limit.
 
     Examples
     --------

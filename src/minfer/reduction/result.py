@@ -1,13 +1,12 @@
 """The answer of ignorant inference, and what ignoring may have cost.
 
-Two kinds of statements, never mixed. *Rigorous*: ``intervals`` (where the true marginals of the
-full model lie, if they were asked for), ``interval`` (no probability of the answer is further off),
-``bound`` (an upper bound on D(p_H || p_F)) and ``log_z_bounds`` on log Z_F; None where they cannot
-be had. They are computed from the model and what was kept of it, and take nothing on trust from a
-solver. *Estimates*: ``divergence`` (the surrogate D1 = sum of the ignored factors' scores) and
-``mean_error_estimate`` (how far the ignored factors' messages would still move the marginals).
-``bound`` and the estimates are about leaving out alone: a solver that is not exact on H adds its
-own error. The intervals judge the answer as it is, whoever made it.
+Two kinds of statements, never mixed. *Rigorous*, computed from the model and what was kept of it:
+``intervals`` (where the true marginals lie, if asked for), ``interval`` (no probability is further
+off), ``bound`` on D(p_H || p_F) and ``log_z_bounds``; None where they cannot be had. *Estimates*:
+``divergence`` (the surrogate D1 = sum of the ignored factors' scores) and ``mean_error_estimate``
+(how far the ignored factors' messages would still move the marginals). ``bound`` and the estimates
+are about leaving out alone: a solver that is not exact on H adds its own error. The intervals judge
+the answer as it is, whoever made it.
 """
 
 from __future__ import annotations
@@ -33,9 +32,8 @@ from minfer.reduction.bound import (
     product_bound,
     product_estimates,
 )
-from minfer.reduction.compensation import Compensation, compensate
+from minfer.reduction.compensation import Compensation, compensate, too_large
 from minfer.reduction.gains import factor_scores
-from minfer.reduction.ignored_tables import too_large
 from minfer.reduction.sources import Scan, unseen_shifts
 from minfer.say.intervals import REFUTED
 from minfer.say.intervals import to_dict as judged
@@ -74,12 +72,10 @@ class Result:
     ----------
     model : FactorGraph
         The full model F (of a factor source: what was built of it).
-    marginals : Marginals
-        Of the reduced model H; ``marginals.graph`` is H, corrections in its field.
-    seed_marginals : Marginals
-    keep : bool array (F,)
-        Factors of H, a mask over ``model``; ``kept`` are their numbers.
-    seed : bool array (F,)
+    marginals, seed_marginals : Marginals
+        Of the reduced model H (``marginals.graph``, corrections in its field), and of the seed.
+    keep, seed : bool arrays (F,)
+        Factors of H and of the seed, masks over ``model``; ``kept`` are the numbers of the first.
     scores : float array (F,)
         Infinite on the seed and on factors that must be kept.
     score_kind : "gain", "residual" or "reverse"
@@ -100,8 +96,8 @@ class Result:
         Whether that is within the solver's tolerance (of iterated inference: whether it had
         nothing left to do). Without refreshes there is nothing to settle.
     intervals : Intervals or None
-        Where the marginals of the full model lie, rigorous; None unless they were asked for, by
-        ``certify=seconds`` or :meth:`certified`.
+        Where the marginals of the full model lie, rigorous, if ``certify=seconds`` or
+        :meth:`certified` asked for them.
     no_certificate : str
         Why no certificate may be computed; empty if one may.
     """
@@ -181,8 +177,7 @@ class Result:
     def status(self) -> Status:
         """The solver's, unless refreshes or rounds still moved the answer: then not converged.
 
-        An exact answer for the reduced model is not exact for the full one: it is called converged.
-        ``marginals.status`` is the solver's alone.
+        An exact answer for the reduced model is called converged.
         """
         inner = self.marginals.status
         if inner is Status.EXACT and self.n_ignored and self.settled:
@@ -223,9 +218,8 @@ class Result:
     def divergence(self) -> float:
         """The surrogate D1, the sum of the ignored factors' scores: an estimate of D(p_H || p_F).
 
-        With residual scores an estimate of what compensation leaves of it; infinite if a factor
-        was ignored whose zeros have mass (reverse scores allow that). Of a factor source the
-        largest value it can have: see :attr:`divergence_interval`.
+        Infinite if a factor was ignored whose zeros have mass (reverse scores allow that). Of a
+        factor source the largest value it can have: see :attr:`divergence_interval`.
         """
         return self.divergence_interval[1]
 
@@ -242,16 +236,13 @@ class Result:
     def error_estimates(self) -> Floats:
         """Estimated error of each variable's marginal, its largest entry, shape (V,).
 
-        How far one more message of each ignored factor would move it, others held fixed. Not a
-        bound: strong couplings among ignored factors can make the true error several times this,
+        How far one more message of each ignored factor would move it, others held fixed: no bound,
         and it does not see the solver's own error. Candidates of a source that were never built
-        count as if their weights were drawn like those of the built ones, whatever their
-        marginals; if none was built, as if each had the largest weight of its bounds, which is
-        much too careful (:func:`~minfer.reduction.sources.unseen_shifts`). NaN where the solver has
-        not converged, where an ignored factor forbids what the answer allows or is too large for
-        a table;
-        :attr:`no_estimate` says where else they are no errors. While refreshes still move the
-        answer they are how far the next one would.
+        count as if their weights were drawn like those of the built ones; if none was built, as if
+        each had the largest weight of its bounds (:func:`~minfer.reduction.sources.unseen_shifts`).
+        NaN where the solver has not converged, or an ignored factor forbids what the answer allows
+        or is too large for a table; :attr:`no_estimate` says where else they are no errors. While
+        refreshes still move the answer they are how far the next one would.
         """
         n, unseen = self.model.n_variables, self.untouched if self.n_untouched else None
         if not self.marginals.converged or self.divergence_interval[0] == math.inf:
@@ -267,8 +258,7 @@ class Result:
             step = np.where(p > 0, new, 0.0) - np.where(p > 0, old, 0.0)
         elif not self.keep.all():
             step = compensate(self.model, p, self.keep).field
-        offsets = self.model._offsets
-        first, size = offsets[:-1], np.diff(offsets)
+        first, size = self.model._offsets[:-1], self.model._n_states
         if unseen and unseen.source is not None:
             off, on = binary_pairs(p, self.model._offsets).T
             mean, variance = unseen_shifts(unseen, on)
@@ -288,21 +278,14 @@ class Result:
 
     @property
     def mean_error_estimate(self) -> float:
-        """Mean of :attr:`error_estimates`; NaN if there is none (see :attr:`no_estimate`).
-
-        There is none while refreshes still move the answer, as two of ``Compensated()`` mostly
-        leave it: raise ``refreshes``, or ask ``error_estimates`` how far the next one would.
-        """
+        """Mean of :attr:`error_estimates`; NaN if there is none (see :attr:`no_estimate`)."""
         if self.no_estimate:
             return math.nan
         return float(self.error_estimates.mean()) if self.model.n_variables else 0.0
 
     @property
     def no_estimate(self) -> str:
-        """Why nothing is said of the error; empty where :attr:`error_estimates` say it.
-
-        Nothing is said of an answer that has not converged.
-        """
+        """Why nothing is said of the error; empty where :attr:`error_estimates` say it."""
         if not self.marginals.converged:
             return "the solver has not converged"
         if self._untabled:
@@ -328,10 +311,7 @@ class Result:
 
     @cached_property
     def certificate(self) -> Certificate:
-        """Everything rigorous about p_H against p_F; computed on first access.
-
-        From the model itself: what the solver said of H does not enter.
-        """
+        """Everything rigorous about p_H against p_F, from the model alone; on first access."""
         if self.no_certificate or self._untabled:
             return Certificate(reason=self.no_certificate or self._untabled)
         return certificate(self.reduced, self._dropped())
@@ -349,14 +329,11 @@ class Result:
     def bound(self) -> float | None:
         """The best upper bound on D(p_H || p_F) we have; None where none is valid.
 
-        Needs the exact joint of every ignored scope under H, so H must be easy to solve exactly;
-        and all factors built, since nothing rigorous is known about the others' joint effect. Valid
-        for compensated answers too, but hardly useful: what their ignored factors left behind
-        cancels on average, and the bound must allow that it does not.
+        Needs all factors built, and an H that is easy to solve exactly. Valid for compensated
+        answers too, but hardly useful: what their ignored factors left behind cancels on average,
+        and the bound must allow that it does not.
         """
-        if self.n_untouched:
-            return None
-        return self.certificate.bound
+        return None if self.n_untouched else self.certificate.bound
 
     @property
     def least_error(self) -> float:
@@ -367,10 +344,7 @@ class Result:
 
     @property
     def error_refuted(self) -> bool:
-        """Whether some probability is provably further off, by 0.01, than the estimates say of any.
-
-        By the :attr:`intervals`; False where there are none, or no :attr:`error_estimates`.
-        """
+        """Whether the :attr:`intervals` prove a probability 0.01 further off than any estimate."""
         if self.no_estimate:
             return False
         return self.least_error > float(self.error_estimates.max(initial=0.0)) + REFUTED
@@ -378,8 +352,8 @@ class Result:
     def certified(self, seconds: float = 10.0, **options: Any) -> Result:
         """This answer with :attr:`intervals`, searched for at most this many seconds.
 
-        They contain the marginals of the full model. Ignored factors count as ranges first, then
-        the whole model is used; ``options`` are those of :func:`minfer.intervals`.
+        Ignored factors count as ranges first, then the whole model is used; ``options`` are those
+        of :func:`minfer.intervals`.
         """
         from minfer.certified.search import intervals
 
@@ -393,10 +367,7 @@ class Result:
 
     @property
     def interval(self) -> float | None:
-        """The most that any probability can be off from the full model's; None if not certified.
-
-        Rigorous, and about everything: factors left out, and what the solver itself got wrong.
-        """
+        """The most that any probability can be off from the full model's; None if not certified."""
         if self.intervals is None:
             return None
         return float(self.intervals.error_bounds(self.marginals)[1].max(initial=0.0))
@@ -411,10 +382,7 @@ class Result:
 
     @property
     def log_z_refuted(self) -> bool:
-        """Whether :attr:`log_z`, an estimate, is provably off by more than 0.01.
-
-        By the exact log Z of H, where there is a :attr:`certificate`.
-        """
+        """Whether :attr:`log_z`, an estimate, is more than 0.01 off the :attr:`certificate`'s."""
         exact = None if self.n_untouched else self.certificate.log_z
         if exact is None or self.marginals.log_z_kind is not LogZ.ESTIMATE:
             return False
@@ -422,10 +390,7 @@ class Result:
 
     @property
     def log_z_full_refuted(self) -> bool:
-        """Whether :attr:`log_z_estimate` lies outside :attr:`log_z_bounds`.
-
-        Where nothing was left out it is :attr:`log_z` itself, and so is this.
-        """
+        """Whether :attr:`log_z_estimate` (:attr:`log_z`, if all is kept) is outside its bounds."""
         if not self.n_ignored and self.compensation is None:
             return self.log_z_refuted
         return self._outside_log_z_bounds(self.log_z_estimate)
@@ -469,10 +434,7 @@ class Result:
 
     @property
     def log_z_estimate(self) -> float:
-        """An estimate of log Z of the full model, also where :attr:`log_z_full` is a bound.
-
-        NaN where nothing supports one: see :attr:`no_log_z_full`.
-        """
+        """An estimate of log Z of the full model, or NaN, also where there is a bound."""
         return self._estimated_log_z[0]
 
     @cached_property
@@ -501,10 +463,9 @@ class Result:
         """log Z of the full model; :attr:`log_z_full_kind` says what it is to the true one.
 
         Where H is solved exactly, the lower bound log Z_H + E_H[log of what H lacks]. Where the
-        solver's own log Z is a lower bound (mean field, also inside another solver), that of its
-        marginals as a product distribution, which holds for any marginals. Elsewhere an estimate,
-        log Z_H + sum of log E[Psi_i] under products of marginals: refreshed to the end, the Bethe
-        value of the full model. NaN where nothing supports one: see :attr:`no_log_z_full`.
+        solver's own log Z is a lower bound, that of its marginals as a product distribution.
+        Elsewhere an estimate, log Z_H + sum of log E[Psi_i] under products of marginals: refreshed
+        to the end, the Bethe value of the full model. NaN where nothing supports one.
         """
         return self._log_z_full[0]
 
@@ -514,11 +475,7 @@ class Result:
 
     @property
     def no_log_z_full(self) -> str:
-        """Why there is no :attr:`log_z_full`; empty where there is one.
-
-        An estimate is given only if the ignored factors leave less than a nat open: so much do
-        log E[Psi] and E[log Psi] differ, summed over them.
-        """
+        """Why there is no :attr:`log_z_full`, such as more than a nat left open; or empty."""
         return self._log_z_full[2]
 
     # ------------------------------------------------------------------ the rest
@@ -608,8 +565,7 @@ class Result:
     def plot(self) -> Any:
         """Scores of what was kept and ignored, and the solver's convergence: matplotlib axes (2,).
 
-        Of :func:`minfer.relax` a third: size and divergence over time. Needs the extra ``plot``;
-        :mod:`minfer.plots` has each alone.
+        Of :func:`minfer.relax` a third: size and divergence over time. Needs the extra ``plot``.
         """
         from minfer.plots import result
 

@@ -1,11 +1,8 @@
 """A reduction as people ask for it, by words and numbers, and the account of what came of it.
 
-    asked = Request(max_factors=1000, method="iterated", time_limit=5.0)
-    result = asked(model, solver)
-
-is :func:`minfer.infer` with the objective, recipe and seed that the words stand for, and the same
-words tell what was done. An :class:`Account` is the answer with all that is told beside it: a
-comparison with the full inference, and explanations.
+``Request(max_factors=1000, method="iterated", time_limit=5.0)(model, solver)`` is
+:func:`minfer.infer` with the objective, recipe and seed that the words stand for, and the same
+words tell what was done. An :class:`Account` is the answer with all that is told beside it.
 """
 
 from __future__ import annotations
@@ -87,7 +84,6 @@ class Request:
 
     @cached_property
     def objective(self) -> SelectionObjective:
-        """Which factors to keep."""
         names = ("max_divergence", "max_factors", "factor_cost")
         limits = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if limits:
@@ -97,7 +93,6 @@ class Request:
 
     @cached_property
     def recipe(self) -> AnyRecipe:
-        """What becomes of the other factors."""
         return recipe_named(self.method, score=self.score, time_limit=self.time_limit)
 
     @property
@@ -114,11 +109,9 @@ class Request:
 
     @property
     def words(self) -> str:
-        """The method and its seed."""
         return f"{self.recipe.words}; seed: {SEEDS[self.seed_graph][1]}"
 
     def describe(self, result: Result) -> str:
-        """How an answer was found."""
         words = self.words
         if self.iterates:
             rounds = counted(len(result.trace), "round")
@@ -136,7 +129,6 @@ class Request:
         return f"{more}, or infer in the full model"
 
     def settings(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "method": self.method,
             "seed_graph": self.seed_graph,
@@ -184,7 +176,6 @@ class Account(NamedTuple):
             )
 
     def to_dict(self, variables: list[int] | None = None) -> dict[str, Any]:
-        """Plain Python values, ready for JSON; marginals of some variables, or of all."""
         content = reduced.to_dict(self.result, variables, **self.request.settings())
         if isinstance(self.compared, RefusedError):
             content["compare"] = {"refused": str(self.compared)}
@@ -205,7 +196,6 @@ class Account(NamedTuple):
             yield Face(f"explain {visible(title)}\n{reason}", (), ())
 
     def summary(self) -> dict[str, str]:
-        """All facts by name; those without content are empty."""
         advice = self.request.advice(self.result) or reduced.little_ignored(self.result)
         return reduced.summary(self.result, self.request.describe(self.result), advice)
 

@@ -27,9 +27,8 @@ from minfer.reduction.result import Result
 from minfer.report.drawings import GraphDrawing, PictureDrawing
 from minfer.report.model import SweptModel
 from minfer.report.page import page
-from minfer.report.parts import STEPS
 from minfer.report.sentence import Problem, SweptSentence
-from minfer.report.sweep import Sweep
+from minfer.report.sweep import STEPS, Sweep
 from minfer.say.answers import describe
 from minfer.solvers.bp import BeliefPropagation
 
@@ -133,11 +132,7 @@ def denoise_report(
     first: Result | None = None,
     **options: Any,
 ) -> str:
-    """The report of a noisy picture as one HTML page.
-
-    The first parameters are those of :func:`minfer.denoise`, with ``MinJoint(0.03)`` as the default
-    objective; the others as for :func:`report`.
-    """
+    """The report of a noisy picture, as :func:`report`; parameters of ``denoise`` come first."""
     shades, model, class_means = shaded_model(
         image, alpha=alpha, coupling=coupling, level=level, labels=labels, means=means,
         smooth=smooth, truncation=truncation,
@@ -180,16 +175,8 @@ def parse_report(
 ) -> str:
     """The report of a sentence under a trained parser as one HTML page.
 
-    Parameters
-    ----------
-    parser : Parser
-    sentence : as read from a file, or a list of words
-    tags : as in :meth:`minfer.parsing.Parser.parse`
-    inference : Inference
-        The slider moves the parameter of its objective and starts there; without an objective it
-        is the factor cost 0.
-    gold : whether to compare with the heads of the sentence, if it has any
-    title, command, steps : as for :func:`report`
+    The slider moves the parameter of the objective of ``inference`` and starts there; without one
+    it is the factor cost 0. ``gold``: compare with the heads of the sentence, if it has any.
     """
     words = sentence.forms if isinstance(sentence, Sentence) else tuple(sentence)
     heads = sentence.heads if gold and isinstance(sentence, Sentence) else None
@@ -244,7 +231,6 @@ def _run(
     options: dict[str, Any],
     run: Run | None,
 ) -> tuple[Run, str]:
-    """What answers the model for an objective, and what that is called."""
     if run is not None:
         if options or solver is not None or recipe is not None:
             raise SettingsError("report: give run, or a solver and a recipe for infer, not both")

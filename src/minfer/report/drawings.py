@@ -1,9 +1,7 @@
 """What a report draws of a model, and what of it moves with the slider.
 
-* :class:`GraphDrawing`: variables as nodes, pairwise factors as lines, larger ones as squares; of
-  a large model the surroundings of the variable that the kept factors moved most.
-* :class:`PictureDrawing`: the pixels, the answer, its estimated errors, and the kept pairs as
-  lines; of a large picture the pairs of a part, and means over blocks of pixels.
+* :class:`GraphDrawing`: variables as nodes, pairwise factors as lines, larger ones as squares.
+* :class:`PictureDrawing`: the pixels, the answer, its estimated errors, and the kept pairs.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ from numpy.typing import NDArray
 
 from minfer.basics.words import counted
 from minfer.images.denoise_result import Denoised
-from minfer.report.layout import stress_layout
-from minfer.report.parts import moved, short, shown_errors
+from minfer.report.cards import stress_layout
+from minfer.report.sweep import moved, short, shown_errors
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -188,10 +186,7 @@ class PictureDrawing:
         }
 
     def step(self, result: Result) -> dict[str, Any]:
-        """The answer and its estimated errors as bytes, and the kept pairs as bits.
-
-        While refreshes still move the answer: what another would move, not an error.
-        """
+        """The answer, its estimated errors (or what a refresh would move), and the kept pairs."""
         found = Denoised(result, (self.height, self.width), self.means)
         answer = found.marginals
         if self.means is not None:

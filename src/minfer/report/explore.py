@@ -184,8 +184,7 @@ def _is_observed(log_field: NDArray[np.float64]) -> bool:
 def _built_in(graph: FactorGraph) -> tuple[list[dict[str, str]], float | None]:
     """What the page cannot take back, in words, and the log of its probability.
 
-    None where that would take a larger computation than the page's: of the whole model, which is
-    not in it.
+    None where that takes a larger computation than the page's: of the whole model.
     """
     if graph._field is None or not graph._field.any():
         return [], 0.0
@@ -243,7 +242,6 @@ def _parents(graph: FactorGraph) -> list[list[int]] | None:
 
 
 def _engine(graph: FactorGraph, fixed: bool = False, part: bool = False) -> dict[str, Any]:
-    """The clique tree and its tables, as the script reads them."""
     model = only_tables(condition(graph))
     tree = clique_tree(model, float(MAX_CELLS))
     if not tree.complete or tree.cells > MAX_CELLS:
@@ -269,7 +267,6 @@ def _engine(graph: FactorGraph, fixed: bool = False, part: bool = False) -> dict
 
 
 def _smaller(fixed: bool, part: bool) -> str:
-    """What to do about a model that is too large."""
     ways = []
     if not part:
         ways.append("keep what some variables depend on (targets=...)")

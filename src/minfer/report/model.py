@@ -26,7 +26,7 @@ from minfer.reduction.compare import (
 )
 from minfer.reduction.parts_of_infer import check_certify
 from minfer.reduction.result import Result
-from minfer.report.parts import moved, short, shown_errors
+from minfer.report.sweep import moved, short, shown_errors
 from minfer.say.intervals import REFUTED
 from minfer.say.reduced import next_move, why_no_bound
 from minfer.solvers.status import Status
@@ -47,9 +47,8 @@ BOUNDING = 20.0  # seconds that all bounds of a report may take
 class SweptModel:
     """A factor graph, answered by Results; the slider starts at ``objective``.
 
-    ``draw`` makes a drawing from the first Result, ``name`` calls a variable by its number,
-    ``no_bound`` says why no bound is computed, ``certify`` has seconds for intervals, and ``first``
-    is what ``run`` gave for the objective, where that is known.
+    ``draw`` makes a drawing from the first Result, ``name`` calls a variable by its number, and
+    ``first`` is what ``run`` gave for the objective, where that is known.
     """
 
     everything = ""  # the objective chooses from all
@@ -137,7 +136,6 @@ class SweptModel:
         }
 
     def _rigorous(self, result: Result) -> tuple[float | None, str]:
-        """The bound on the divergence, and why there is none."""
         reason = self.no_bound
         if not result.n_ignored:
             return 0.0, ""
@@ -155,7 +153,6 @@ class SweptModel:
     # ------------------------------------------------------------------ intervals
 
     def _certified(self) -> dict[str, Any] | None:
-        """What is known of the full model, whatever the step."""
         if self.sure is None:
             return None
         width = self.sure.width

@@ -23,7 +23,7 @@ from minfer.parsing.graphs import ArcScores, ParserPairs, list_pairs, pair_weigh
 from minfer.parsing.inference import ArcMarginals, Inference, Reducer, marginals
 from minfer.reduction.compare import SWEEPS, Outcome, Reference, Trial
 from minfer.reduction.objectives import MinDivergence, SelectionObjective
-from minfer.report.parts import short
+from minfer.report.sweep import short
 
 MOST_ARCS = 400  # drawn, the most probable ones over the whole sweep
 MOST_PAIRS = 60  # listed, those with the largest gains
@@ -56,10 +56,7 @@ class Problem(NamedTuple):
 
 
 class SweptSentence:
-    """A sentence, answered by ArcMarginals; ``gold`` (n,) are heads to compare with, or None.
-
-    ``inference`` is how it is answered at every step, but for the objective.
-    """
+    """A sentence, answered by ArcMarginals; ``gold`` (n,) are heads to compare with, or None."""
 
     def __init__(
         self, problem: Problem, inference: Inference, gold: NDArray[np.int32] | None = None
@@ -157,7 +154,6 @@ class SweptSentence:
         return Outcome(answer.probs[self.arcs], answer.converged, share, answer)
 
     def _trace(self, inference: Inference, answer: ArcMarginals) -> list[list[float | None]]:
-        """Largest change of any arc probability in each iteration."""
         out: list[list[float | None]] = []
         before = self.tree
         for k in range(1, min(answer.iterations, MOST_TRACED) + 1):

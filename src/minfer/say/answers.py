@@ -18,10 +18,7 @@ WORTH = 1e-3  # seconds of compiling that are told
 
 
 def answered(solver: Solver, graph: FactorGraph) -> Marginals:
-    """A solver's answer with its log Z, which is else computed when first asked for.
-
-    Loading numba is not part of its time.
-    """
+    """A solver's answer with its log Z; loading numba is not part of its time."""
     load_compiler()
     answer = solver(graph)
     _ = answer.log_z
@@ -43,7 +40,6 @@ def status(marginals: Marginals) -> str:
 
 
 def log_z(marginals: Marginals) -> str:
-    """log Z, of which kind it is, and log10 Z."""
     value = marginals.log_z
     if math.isnan(value):
         return "this solver gives none"
@@ -57,7 +53,6 @@ def describe(graph: FactorGraph) -> str:
 
 
 def sizes(graph: FactorGraph) -> dict[str, int]:
-    """How large a model is, ready for JSON."""
     return {
         "variables": graph.n_variables,
         "factors": graph.n_factors,
@@ -69,7 +64,6 @@ def sizes(graph: FactorGraph) -> dict[str, int]:
 
 
 def summary(marginals: Marginals) -> dict[str, str]:
-    """The solver, why it was chosen, how it ended and how long it took."""
     return {
         "solver": repr(marginals.solver),
         "why": marginals.note,
@@ -88,7 +82,6 @@ def took(seconds: float, parts: str = "") -> str:
 
 
 def told_evidence(graph: FactorGraph, seen: Mapping[int, Any]) -> dict[str, Any]:
-    """Evidence by names, as JSON has it."""
     return {
         graph.name(v): graph.states(v)[state]
         if isinstance(state, int)

@@ -31,7 +31,6 @@ UNDECIDED = (
 
 
 def certain(iv: Intervals, chosen: list[int] | None = None) -> str:
-    """How many variables are certified, decided and vacuous."""
     width, sure, unknown = _of(chosen, iv.width, iv.decided(), iv.vacuous)
     n = len(width)
     if not n:
@@ -47,7 +46,6 @@ def certain(iv: Intervals, chosen: list[int] | None = None) -> str:
 
 
 def _of(chosen: list[int] | None, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
-    """Arrays over all variables, cut to the chosen ones."""
     return [x if chosen is None else x[chosen] for x in arrays]
 
 
@@ -58,15 +56,11 @@ def _share(k: int, n: int) -> str:
 
 
 def ending(iv: Intervals) -> str:
-    """Why the search ended, and when."""
     return f"{ENDINGS[iv.stopped]} {duration(iv.seconds)}"
 
 
 def progress(iv: Intervals, chosen: list[int] | None = None, undecided: bool = False) -> str:
-    """Of intervals that are too wide: what is left to try, or when they last became narrower.
-
-    Whether more time would narrow them further nobody knows, so nothing is promised.
-    """
+    """Of intervals that are too wide: what is left to try, or when they last became narrower."""
     width, decided = _of(chosen, iv.width, iv.decided())
     left = (width > iv.tol) & ~(decided & undecided)
     if not left.any():
@@ -147,7 +141,6 @@ def to_dict(
 
 
 def summary(iv: Intervals, chosen: list[int] | None = None) -> dict[str, str]:
-    """How wide the intervals are, what made them, and what that took."""
     width, method, codes = _of(chosen, iv.width, iv.method, iv.codes)
     made = [
         f"{counted(int((method == word).sum()), 'variable')} by {word}"

@@ -64,14 +64,12 @@ def next_move(result: Result) -> str:
 
 
 def _without_solver(result: Result) -> str:
-    """Said beside every number that is about leaving out only."""
     if result.marginals.log_z_kind.value != "exact":
         return "; it does not include the solver's own error, which is not known"
     return ""
 
 
 def bound(result: Result) -> str:
-    """The rigorous statement, or why there is none."""
     if not result.n_ignored:
         return ""
     if reason := why_no_bound(result):
@@ -94,7 +92,6 @@ def why_no_bound(result: Result) -> str:
 
 
 def reduced_log_z(result: Result) -> str:
-    """log Z of the reduced model, and whether that is refuted by its exact value."""
     text = f"{answers.log_z(result.marginals)}; of the reduced model"
     if not result.log_z_refuted:
         return text
@@ -102,7 +99,6 @@ def reduced_log_z(result: Result) -> str:
 
 
 def full_log_z(result: Result) -> str:
-    """What is known of log Z of the full model, or why nothing is."""
     if not result.n_ignored:
         return "the same; of the full model, as nothing was ignored"
     value, estimate, bounds = result.log_z_full, result.log_z_estimate, result.log_z_bounds
@@ -117,12 +113,10 @@ def full_log_z(result: Result) -> str:
 
 
 def steps(result: Result) -> str:
-    """What each step took."""
     return ", ".join(f"{name} {duration(s)}" for name, s in result.timings.items() if s)
 
 
 def status(result: Result) -> str:
-    """The solver's status, or that refreshes still move its answer."""
     own = answers.status(result.marginals)
     if result.status is not result.marginals.status and result.settled:
         return f"{result.status.value}: the reduced model is solved exactly"

@@ -52,10 +52,7 @@ def rows(
 def marginal_table(
     marginals: Marginals, chosen: list[int] | None, most: int, iv: Intervals | None = None
 ) -> Face:
-    """One row per variable, of those chosen, or the least certain first.
-
-    With intervals ``p [lo, hi]``, and which estimates they refute.
-    """
+    """One row per variable, of those chosen, or the least certain first; with intervals, if any."""
     variables = chosen
     if variables is None:
         variables = np.argsort(marginals.max_prob(), kind="stable")[:most].tolist()

@@ -81,7 +81,6 @@ def _loaded() -> list[Version]:
 
 
 def _cache() -> Finding:
-    """Loads every compiled kernel; what is damaged is removed, as any run would do."""
     from minfer.kernels.compiling import jit as _jit
     from minfer.kernels.compiling.cache import FAULTS
     from minfer.kernels.compiling.trust import opened
@@ -160,7 +159,6 @@ def _refused(version: Version, report: str) -> str:
 
 
 def _shown(faults: list[Fault], whole: bool = False, most: int = 3) -> str:
-    """The first few damaged files and what is wrong with them."""
     shown = [f"{f.path if whole else f.path.name}: {f.why}" for f in faults[:most]]
     more = len(faults) - most
     return ", ".join([*shown, *([f"and {more:,} more"] if more > 0 else [])])

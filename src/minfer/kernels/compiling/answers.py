@@ -1,19 +1,17 @@
 """Does the machine code of a kernel say what plain Python says? Questions, and answers to compare.
 
-``answers.npz`` holds calls of every kernel that Python calls, for each of the types that it is
-compiled for: the arguments, and what plain Python (no numba, no LLVM) made of them. It is written
-by ``packaging/record_answers.py``. A kernel is asked
+``answers.npz``, written by ``packaging/record_answers.py``, holds calls of every kernel that Python
+calls, for each of the types that it is compiled for: the arguments, and what plain Python (no
+numba, no LLVM) made of them. A kernel is asked
 
 * right after it was compiled, before anyone gets a result of it (:func:`watch`): if an answer is
   wrong, it is not used and not kept, and the call raises :class:`~minfer.errors.MiscompiledError`;
 * by ``minfer doctor``, whatever a cache or a wheel holds: what is wrong there is not loaded again.
 
-Whole numbers must be equal. Numbers with a fraction may differ by :data:`TOLERANCE`, since sums may
-be added in another order, and by :data:`SWAY` times what a last bit in the arguments changes in the
-answer of plain Python, which was measured for each question.
-
-The file is a npz of three arrays, never pickled: ``about`` is JSON, ``pool`` the bytes of all
-arrays, each piece once, ``ends`` where the pieces end. An array is a place in a piece of memory, so
+Whole numbers must be equal. Others may differ by :data:`TOLERANCE`, since sums may be added in
+another order, and by :data:`SWAY` times what a last bit in the arguments changes in the answer of
+plain Python. The file is a npz of three arrays, never pickled: ``about`` is JSON, ``pool`` the
+bytes of all arrays, ``ends`` where the pieces end. An array is a place in a piece of memory, so
 that strides, order and overlaps are those of the call.
 """
 
@@ -45,8 +43,8 @@ Leaves = list[tuple[str, Any]]
 class Question(NamedTuple):
     """One call of a kernel, and what came of it in plain Python.
 
-    ``sway`` is what a last bit changes, relatively, where that is noteworthy, and ``undefined``
-    which elements mean nothing, as packed bits; both by the number of a leaf.
+    ``sway`` is what a last bit changes, relatively, and ``undefined`` which elements mean nothing,
+    as packed bits; both by the number of a leaf.
     """
 
     args: list[Any]  # descriptions (:func:`made`)
@@ -57,7 +55,6 @@ class Question(NamedTuple):
     undefined: dict[int, bytes] = {}  # noqa: RUF012
 
     def arguments(self) -> list[Any]:
-        """The arguments, in memory of their own."""
         return made(self.args, blocks(self.before))
 
     def answer(self) -> Leaves:
@@ -153,7 +150,6 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def watch(kernel: Any) -> None:
-    """Have a kernel asked whenever it is compiled."""
     if hasattr(kernel, "add_overload"):  # not where the compiler is off
         kind: Any = type(kernel)
         kernel.__class__ = _asked(kind)
@@ -172,7 +168,6 @@ def _asked(kind: type) -> type:
 
 
 def vet(kernel: Any, made: Any) -> None:
-    """Raise an error if machine code that was just compiled is wrong."""
     if not callable(made.entry_point):  # for kernels only: a part of what will be asked
         return
     verdict = ask(kernel, made.signature.args, made.entry_point)
@@ -195,6 +190,27 @@ def report(kernel: Any, types: Iterable[Any], verdict: Verdict) -> str:
         f"{_name(kernel)}({signature}) to code that is wrong: {verdict.wrong} "
         f"(numba {numba.__version__}, {processor()}, {system()})"
     )
+
+
+def compile_recorded(module: str) -> str:
+    """Compile the kernels of a module for the types of all questions; the first wrong answer."""
+    from minfer.errors import MiscompiledError
+
+    wrong = ""
+    for name, known in kept().items():
+        home, _, short = name.rpartition(".")
+        kernel: Any = getattr(import_module(module), short, None) if home == module else None
+        if not hasattr(kernel, "compile"):  # the compiler is off
+            continue
+        for types in dict.fromkeys(tuple(map(numba.typeof, q.arguments())) for q in known):
+            try:
+                kernel.compile(types)
+            except MiscompiledError as error:
+                wrong = wrong or str(error)
+            except Exception:
+                if not stale(module):  # or it was edited, and takes other arguments now
+                    raise
+    return wrong
 
 
 #: How many versions of kernels this process has compiled and asked.
@@ -221,7 +237,6 @@ def stale(module: str) -> bool:
 
 
 def kept() -> dict[str, list[Question]]:
-    """All questions, by the full name of the kernel."""
     return _file()[1]
 
 
@@ -252,7 +267,6 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, list[Question]]]:
 
 
 def blocks(memory: list[bytes]) -> list[NDArray[np.uint8]]:
-    """Pieces of memory to work on."""
     return [np.frombuffer(block, dtype=np.uint8).copy() for block in memory]
 
 

@@ -1,20 +1,20 @@
 """A kernel cache that survives damage: a file for each version of a kernel, with a seal.
 
-numba trusts its files. One that was cut short ends the run with an UnpicklingError, and machine
-code with a flipped bit is run. Here each file ends with the SHA-256 of what is before it, and
-begins with its key (kernel, sources, types of arguments, processor):
+numba trusts its files: one that was cut short ends the run, and machine code with a flipped bit is
+run. Here each file begins with its key (kernel, sources, types of arguments, processor) and ends
+with the SHA-256 of what is before it:
 
 * a file that is damaged or cannot be read is removed, and its kernel is compiled anew;
-* there is no index: a version has a file name of its own, so processes that save at once do not
-  meet, and a file that another one has removed or replaced meanwhile is a miss, nothing worse;
-* a kernel that cannot be written, to a full disk say, is used and not kept, nor is one that holds a
-  function with a counted name (:mod:`minfer.kernels.compiling.symbols`);
+* there is no index: processes that save at once do not meet, and a file that another one has
+  removed or replaced meanwhile is a miss, nothing worse;
+* a kernel that cannot be written, or that holds a function with a counted name
+  (:mod:`minfer.kernels.compiling.symbols`), is used and not kept;
 * what somebody else can have written is neither read nor replaced nor removed
-  (:mod:`minfer.kernels.compiling.trust`): a seal keeps out accidents, and not people.
+  (:mod:`minfer.kernels.compiling.trust`).
 
 Each is said once on stderr. What nobody has used for a month is removed by ``minfer warmup``
-(:func:`prune`); nothing but files that have the name of compiled code ever is. Where numba lacks a
-name that is used here (:data:`UNAVAILABLE`), kernels are kept by its own cache.
+(:func:`prune`), and nothing but files that have the name of compiled code ever is. Where numba
+lacks a name that is used here (:data:`UNAVAILABLE`), kernels are kept by its own cache.
 """
 
 from __future__ import annotations
@@ -169,22 +169,17 @@ class KernelCache:
             raise _NotKept(f"{name} holds a function that was compiled before: {counted}")
 
     def key(self, sig: Any, home: Any, target: Any = None) -> tuple[str, Any, Any]:
-        """What tells versions apart: kernel and sources, types of arguments, processor.
-
-        ``home``: something with a code generator.
-        """
+        """Kernel and sources, types of arguments, processor; ``home`` has a code generator."""
         codegen = home.codegen() if callable(home.codegen) else home.codegen
         types = tuple(getattr(sig, "args", sig))
         processor = tuple(target or codegen.magic_tuple())
         return f"{self.folder.name}/{self._name}", types, processor
 
     def file(self, key: Any) -> str:
-        """The name of the file of one version."""
         types, target = (hashlib.sha256(str(part).encode()).hexdigest() for part in key[1:])
         return f"{self._name}-{target[:8]}-{types[:16]}{SUFFIX}"
 
     def _own(self, target_context: Any) -> list[str]:
-        """The files of all versions for this processor in the cache."""
         names = _within(self.folder, Folder.names, list[str]())
         return self._matching(names, self.key((), target_context))
 
@@ -204,7 +199,6 @@ class KernelCache:
         return [name for name in names if name.startswith(mark) and name.endswith(SUFFIX)]
 
     def has_any(self, target_context: Any) -> bool:
-        """Whether there is a version for this processor, here or in the wheel."""
         return bool(self._own(target_context) or self._others(target_context))
 
     def signatures(self, target_context: Any) -> list[Any]:
@@ -215,10 +209,7 @@ class KernelCache:
         return list(dict.fromkeys(content[0][1] for content in found if content is not None))
 
     def refuse(self, sig: Any, target_context: Any, why: str) -> bool:
-        """Load a version no more: remove it, and pass over that of the wheel; whether it is done.
-
-        What is compiled in its place is kept as ever.
-        """
+        """Load a version no more: remove it, and pass over the wheel's; whether it is done."""
         key = self.key(sig, target_context)
         try:
             with opened(self.folder.parent, make=True).inner(self.folder.name, make=True) as folder:
@@ -254,7 +245,6 @@ def _within(path: Path, do: Callable[[Folder], _T], otherwise: _T) -> _T:
 
 
 def write(path: Path, name: str, content: Any) -> None:
-    """Seal a file in the folder of a module."""
     body = _dumps(content)
     with opened(path.parent, make=True).inner(path.name, make=True) as folder:
         folder.write(name, body + hashlib.sha256(body).digest())
@@ -332,10 +322,7 @@ class Version(NamedTuple):
 
 
 def load_all(folder: Path, kernels: Iterable[Any]) -> list[Version]:
-    """Read every file of a cache, and load all that there is for these kernels, in a wheel too.
-
-    Files that are damaged are discarded, and added to ``FAULTS``.
-    """
+    """Read every file of a cache, discard what is damaged, and load what these kernels have."""
     for place, _ in _folders(folder):
         _within(place, _read_all, None)
     loaded = []
@@ -363,8 +350,7 @@ _FILE = re.compile(r".*\.(nb[ic]|refused)(\.tmp\.[0-9a-f]+)?")
 def prune(current: Path, keep: Iterable[Path]) -> tuple[int, int]:
     """Remove what is old beside and in a cache folder; how many folders and bytes.
 
-    ``keep``: folders in it that are in use. Only folders and files of ours with the names we give
-    them are removed, by their handles; a folder that holds anything else stays.
+    ``keep``: folders in use. Only what is ours and has a name we give is removed, by its handle.
     """
     kinds: defaultdict[str, list[tuple[float, Path]]] = defaultdict(list)
     for place, used in _folders(current.parent):
@@ -437,5 +423,4 @@ def _reason(error: Exception) -> str:
 
 
 def say(text: str) -> None:
-    """One line on stderr."""
     print(f"minfer: {text}", file=sys.stderr, flush=True)

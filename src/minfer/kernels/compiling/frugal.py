@@ -11,8 +11,7 @@ Work is left out; nothing is typed, written, linked or optimised in another way 
 * Nobody calls a kernel from C (:class:`Compiler`).
 * Optimisation passes are not run over functions that are only declared (:class:`Library`).
 * The collector of cyclic garbage does not walk over the compiler's many objects every few
-  milliseconds, and calls of LLVM are not timed once for each compilation under way
-  (:func:`uninterrupted`).
+  milliseconds (:func:`uninterrupted`).
 
 Nobody else's functions are touched. Names of numba that are not promised to stay are used, all of
 them in this file: where one is missing, or where numba has a version that was never tried
@@ -50,7 +49,6 @@ try:
     _lock: Any = import_module("numba.core.compiler_lock").global_compiler_lock
     _lookup: Any = import_module("numba.core.environment").lookup_environment
     _event: Any = import_module("numba.core.event")
-    _install_timer: Any = _event.install_timer
 except (ImportError, AttributeError) as error:  # another numba
     UNAVAILABLE = str(error)
 if numba.__version__.rpartition(".")[0] not in _TRIED:
@@ -124,8 +122,7 @@ class Inner:
 class Kernel(_Dispatcher):
     """A dispatcher that knows whether Python or a kernel asks.
 
-    What it has for kernels is apart from what it has for Python, so that the code of a kernel does
-    not depend on which others Python has called before.
+    What it has for kernels is apart, so that their code does not depend on what Python has called.
     """
 
     _inner_compiler: Any
@@ -170,10 +167,7 @@ def _asked_by_a_kernel() -> bool:
 
 
 def _set_environments(library: Any) -> None:
-    """Tell machine code where the environments of all functions that were linked into it are.
-
-    They hold what is rarely needed: the texts of exceptions.
-    """
+    """Tell machine code where the environments (texts of exceptions) of its functions are."""
     for variable in library._final_module.global_variables:
         if variable.name.startswith("_ZN08NumbaEnv"):
             environment = _lookup(variable.name)
@@ -182,7 +176,6 @@ def _set_environments(library: Any) -> None:
 
 
 def adopt(kernel: Any) -> None:
-    """Make a dispatcher one that knows."""
     if not UNAVAILABLE and type(kernel) is _Dispatcher:
         kernel.__class__ = Kernel
         usual = kernel._compiler
@@ -192,30 +185,18 @@ def adopt(kernel: Any) -> None:
 
 
 def _like(compiler: Any, kind: Any, pipeline: Any) -> Any:
-    """A compiler of the same function with the same options."""
     options = compiler.targetdescr, compiler.targetoptions, compiler.locals
     return kind(compiler.py_func, *options, pipeline)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Garbage is collected rarely here, and nothing is timed.
-
-    By whoever holds numba's lock on compilations, so that nobody else meets it.
-    """
+    """Garbage is collected rarely here, by whoever holds numba's lock on compilations."""
     before = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
-    _event.install_timer = _untimed
     _here.compiling = True
     try:
         yield
     finally:
         _here.compiling = False
         gc.set_threshold(*before)
-        _event.install_timer = _install_timer
-
-
-@contextmanager
-def _untimed(kind: str, callback: Any) -> Iterator[None]:
-    """``numba.core.event.install_timer``, without the timer."""
-    yield

@@ -1,20 +1,18 @@
-"""How every kernel is compiled: one decorator, one cache folder, one notice.
+"""``jit``, the decorator of every kernel: one set of options, one cache folder, one notice.
 
-``jit`` is ``numba.njit(cache=True, nogil=True)`` with traps closed, each told in a module of this
+It is ``numba.njit(cache=True, nogil=True)`` with traps closed, each told in a module of this
 folder: kernels are kept under a hash of all sources they are made of (``source_hash``), where
 nobody else can write (``trust``) and damage costs no more than a compilation (``cache``), or come
 with the wheel (``shipped``); no two functions have one name (``symbols``); what only kernels call
 is not compiled by itself (``frugal``); and what is compiled is asked what plain Python has answered
-before anyone gets a result of it (``answers``). Where no folder can be written to, kernels are
-compiled in each run. Where numba lacks a name that one of these needs, it does its own work as
-ever, or is not asked to keep anything (``UNAVAILABLE`` in each;
-``MINFER_WITHOUT=symbols,cache,frugal,event`` forces it). The first real compilation says so once on
-stderr, because silence for ten seconds looks like a hang.
+before anyone gets a result of it (``answers``). Where numba lacks a name that one of these needs
+(``UNAVAILABLE`` in each; ``MINFER_WITHOUT=symbols,cache,frugal,event`` forces it), it does its own
+work as ever, or is not asked to keep anything.
 
 No fast-math flag that assumes finite numbers is ever set: minus infinity and zero are legal. In
 sweeps and beliefs a loop whose sum may be reordered writes to no array: LLVM guards such a loop by
 a check of how far its arrays are apart, and adds in another order where they are close, so that the
-last bit would depend on where arrays happen to lie. (Some loops of the parser still do.)
+last bit would depend on where arrays happen to lie.
 """
 
 from __future__ import annotations
@@ -67,10 +65,7 @@ def _candidates() -> list[Path]:
 
 
 def cache_dir() -> Path:
-    """The folder that holds the compiled kernels of this numba and Python, by module.
-
-    The first that can be written to, by nobody but us. Where there is none, nothing is kept.
-    """
+    """The first folder for kernels of this numba and Python that nobody but us can write to."""
     editions = f"{_frugal.EDITION} {_symbols.EDITION}"
     made_by = f"{numba.__version__} {platform.python_version()} {OPTIONS} {editions}"
     name = f"kernels-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
@@ -153,10 +148,7 @@ def _running() -> float:
 
 
 def compiling() -> float:
-    """Seconds (wall clock) this process has spent compiling and loading kernels.
-
-    So that limits need not count them (:func:`minfer.basics.limits.clock`).
-    """
+    """Seconds (wall clock) this process has spent compiling and loading kernels."""
     return _SayOnce.spent + (_running() if _SayOnce.depth else 0.0) + LOADING[0]
 
 
@@ -226,15 +218,11 @@ def _place(function: Any) -> Path | None:
 
 
 def _folder(module: str) -> Path:
-    """Where the kernels of a module of ours are kept."""
     return CACHE_DIR / f"{module.rpartition('.')[2]}-{_source_hash.key(module)[:16]}"
 
 
 def ready(kernel: Any) -> bool:
-    """Whether some version of a kernel is compiled, in this process or in the cache.
-
-    A call with arrays of other types compiles all the same; kernels here are called with few.
-    """
+    """Whether some version of a kernel is compiled, in this process or in the cache."""
     if config.DISABLE_JIT:
         return True
     has_any = getattr(kernel._cache, "has_any", None)

@@ -1,15 +1,11 @@
 """Machine code that came with the wheel, for processors that nobody has compiled for yet.
 
-A platform wheel holds a folder ``ready`` beside this file: for each *variant*, a kind of processor
-(x86-64, x86-64-v3), a folder of sealed files as in a kernel cache
-(:mod:`minfer.kernels.compiling.cache`), and ``about.json``, which says for which numba, Python and
-system they are, and what each variant needs of a processor, the best one first. Folders in it are
-named after the sources, as in the cache. A kernel is looked for in the user's own cache first, then
-in the first variant that this processor can run; with any other numba, Python, system or source
-there is nothing here, and it is compiled as ever. ``MINFER_READY`` names another variant to use,
-or, as 0, none.
-
-Names of llvmlite are used for what this processor is; where they are missing, nothing here is used.
+A platform wheel holds a folder ``ready``: for each *variant*, a kind of processor (x86-64,
+x86-64-v3), a folder of sealed files as in a kernel cache (:mod:`minfer.kernels.compiling.cache`),
+and ``about.json``, which says for which numba, Python and system they are, and what each variant
+needs of a processor, the best one first. A kernel is looked for in the user's own cache, then in
+the first variant that this processor can run; with any other numba, Python, system or source it is
+compiled as ever. ``MINFER_READY`` names another variant to use, or, as 0, none.
 """
 
 from __future__ import annotations
@@ -29,12 +25,7 @@ ABOUT = "about.json"
 
 
 class Ready:
-    """The folder of a wheel, if there is one and this process can use it.
-
-    Attributes
-    ----------
-    loaded : versions of kernels that were taken from it
-    """
+    """The folder of a wheel, if there is one; ``loaded`` counts what was taken from it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.loaded = folder, 0
@@ -81,12 +72,10 @@ class Ready:
 
     @property
     def name(self) -> str:
-        """Of the variant in use."""
         return str(self.variant["name"]) if self.variant else ""
 
     @property
     def place(self) -> Path:
-        """The folder of the variant in use."""
         return self.folder / self.name
 
     @property
@@ -110,7 +99,6 @@ def system() -> str:
 
 
 def processor() -> str:
-    """What LLVM calls this processor."""
     return str(_llvm("get_host_cpu_name", "unknown"))
 
 

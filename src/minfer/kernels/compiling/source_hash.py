@@ -1,14 +1,12 @@
 """What a kernel's machine code depends on: its own file and all that it imports from this package.
 
 The key of a module is a hash of its source and of the sources of every module of ``minfer`` that it
-imports, directly or through others, in late imports too. So an edit recompiles the kernels that may
-contain the edited code, and no others. The modules of this folder make kernels but are not part of
-them: how they compile is the options of :func:`minfer.kernels.compiling.jit.jit`, which are in the
-name of the cache folder.
+imports, directly or through others, in late imports too: an edit recompiles the kernels that may
+contain the edited code, and no others. The modules of this folder are not part of kernels: how they
+compile is in the name of the cache folder.
 
-Imports are read from the text, without running it and without parsing whole files: a statement that
-can import from this package names it (or begins with a dot) in its first line. Where such a
-statement is not plain, its file is parsed.
+Imports are read from the text: a statement that can import from this package names it (or begins
+with a dot) in its first line. Where such a statement is not plain, its file is parsed.
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ _OURS = re.compile(rf"from[ \t]*\.|.*\b{PACKAGE.name}\b|.*\\$")
 
 @cache
 def key(module: str, package: Path = PACKAGE) -> str:
-    """The key of a module, by its full name."""
     digest = hashlib.sha256()
     for name in sorted(closure(module, package)):
         digest.update(f"{name}\0{_source(_place(name, package))[1]}\0".encode())
@@ -82,13 +79,11 @@ def _named(text: str, parent: str) -> Iterator[str]:
 
 @cache
 def _place(module: str, package: Path) -> Path:
-    """Where the file of a module of the package would be."""
     place = package.joinpath(*module.split(".")[1:])
     return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
 
 
 @cache
 def _source(place: Path) -> tuple[str, str]:
-    """The text of a file and its hash."""
     content = place.read_bytes()
     return content.decode(), hashlib.sha256(content).hexdigest()

@@ -2,11 +2,9 @@
 
 numba tells functions of one qualified name, types and options apart by a number that counts the
 functions of *one process* (``FunctionIdentity._unique_ids``), and puts it into the name of their
-machine code: ``...B3v38B...``. What one process keeps in a cache and another loads then meets
-functions of that other process under the same name, and LLVM keeps one of the two: ``a + b`` where
-``a - b`` was meant (numba issue 10486). Here the number is 128 random bits, drawn for each
-function from the operating system, so that forks draw different ones, too. Names are all that
-changes, for other people's functions in this process as for ours.
+machine code: ``...B3v38B...``. What another process loads from a cache then meets functions of its
+own under the same name, and LLVM keeps one of the two: ``a + b`` where ``a - b`` was meant (numba
+issue 10486). Here the number is 128 random bits, drawn for each function.
 
 :func:`counted` finds what still has a counted name: functions that were compiled before this module
 was loaded and are now part of a kernel. Such a kernel works, and is not kept.

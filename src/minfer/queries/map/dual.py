@@ -96,10 +96,7 @@ class Dual:
         return own
 
     def sweep(self, cut: float = np.inf) -> bool:
-        """One pass over all variables, then over all blocks; False where a variable is left none.
-
-        ``cut``: how far a state may be below the best.
-        """
+        """One pass over variables, then blocks; False where a variable is left no state."""
         p = self.problem
         self.sweeps += 1
         own = self._own() if p.blocks else self.theta

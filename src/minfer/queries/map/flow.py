@@ -10,11 +10,10 @@ becomes positive when one of its variables is read the other way round; some cho
 does that for all at once if and only if no cycle has an odd number of negative J: the model is
 *balanced*.
 
-Numbers become 64-bit integers by a power of two, the largest below 2^58: each is off by half a unit
-at most, and half a unit for each is added to the bound. The flow is by scipy, whose
-capacities have 32 bits: first the leading bits, then what that left, cut to what can still flow
-(the capacity of the cut just found), and so on. Every stage is a feasible flow of the 64-bit
-network, and the last one, where no bit is lost or the cut is used up, is a maximum flow.
+Numbers become 64-bit integers by a power of two, the largest below 2^58, and half a unit for each
+is added to the bound. The flow is by scipy, whose capacities have 32 bits: first the leading bits,
+then what that left, cut to what can still flow, and so on. Every stage is a feasible flow of the
+64-bit network, and the last one, where no bit is lost or the cut is used up, is a maximum flow.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _BITS = 30  # of one capacity; two of them are added where flow can go either wa
 class Ising:
     """constant + sum_i unary_i x_i - sum_e price_e [x_i != x_j], each pair once; slack: rounding.
 
-    A price of a pair with zeros stands in for infinity: it exceeds all that can be gained.
+    The price of a pair with zeros exceeds all that can be gained.
     """
 
     constant: float
@@ -79,8 +78,7 @@ class Ising:
     def flips(self) -> NDArray[np.bool_] | None:
         """The variables to read the other way round so that no price is negative, if that can be.
 
-        With i and not-i as two nodes, pairs say which of them agree; no variable may agree with its
-        own opposite.
+        With i and not-i as two nodes, pairs say which agree; none may agree with its own opposite.
         """
         n = len(self.unary)
         i, j = self.pairs.T
@@ -95,10 +93,7 @@ class Ising:
 
 
 def ising(problem: MapProblem, theta: NDArray[np.float64]) -> Ising | None:
-    """A problem over binary variables and pairs in these terms; None where it is none.
-
-    ``theta`` are its unary terms, both states of each variable in the running.
-    """
+    """A problem over binary variables and pairs in these terms; None where it is none."""
     if not problem.pairwise or not (problem.cards == 2).all() or np.isneginf(theta).any():
         return None
     scopes, t = problem.binary_tables()

@@ -85,7 +85,6 @@ class Moves:
         x[self.single] = state[self.single]
 
     def relax(self) -> None:
-        """All possible states again."""
         self.theta = np.maximum(self.problem.theta, -self.price)
         self.single[:] = False
 
@@ -176,7 +175,6 @@ class Moves:
         return out
 
     def expansions(self, x: NDArray[np.int32], deadline: float) -> NDArray[np.int32]:
-        """One round of expansions, each label in turn."""
         labels = int(self.problem.cards.max())
         for label in self.rng.permutation(labels).tolist():
             if clock() > deadline:

@@ -41,10 +41,10 @@ _LARGE = 1e100
 
 @dataclass(frozen=True, eq=False)
 class MaxBlock:
-    """Factors of one group that answer by max messages.
+    """Factors of one group that answer by max messages; rows of one colour share no variable.
 
-    Rows of one colour share no variable. ``at`` (n, S_1 + ... + S_A) is where each state is among
-    those of the free variables, -1 for known variables, whose vectors ``known`` are 0 and -inf.
+    ``at`` (n, S_1 + ... + S_A) is where each state is among those of the free variables, -1 for
+    known variables, whose vectors ``known`` are 0 and -inf.
     """
 
     group: FactorGroup
@@ -104,7 +104,6 @@ class MapProblem:
         return total - self.slack - 1e-9 * abs(total)
 
     def whole(self, x: NDArray[np.int32]) -> NDArray[np.int64]:
-        """States of all variables of the graph."""
         out = np.maximum(self.model.fixed, 0).astype(np.int64)
         out[self.free] = x
         return out[: self.graph.n_variables]
@@ -172,7 +171,6 @@ def _chained(model: Conditioned) -> Conditioned:
 
 
 def _parts(model: Conditioned, group: FactorGroup) -> list[Any]:
-    """A group as tables and label distances, or as a block."""
     if group.form == "table":
         if type(group) is Tables and group.arity == 2 and group.shape[0] >= _STRUCTURED_FROM:
             return list(recognised(group, 0.0))

@@ -67,8 +67,7 @@ def search(
     """The best assignment of a conditioned model, or a good one with a bound.
 
     Ends when bound and score are within ``gap``, at the ``deadline`` (of time.perf_counter), or
-    when nothing moves any more. Raises ContradictionError where that proves that nothing is
-    possible, RefusedError where no possible assignment was found.
+    when nothing moves any more. Raises RefusedError where no possible assignment was found.
     """
     return _Search(model, deadline, gap).run(use_toulbar)
 
@@ -97,7 +96,6 @@ class _Search:
     # ------------------------------------------------------------ what is known
 
     def offer(self, x: NDArray[np.int32]) -> bool:
-        """Keep an assignment if it is the best so far."""
         score = self.problem.score(x)
         if not score > self.score:
             return False
@@ -325,7 +323,6 @@ class _Search:
         self.exhausted()
 
     def _prove(self) -> None:
-        """Branch and bound by toulbar2, as long as there is time."""
         if self.problem.blocks or not toulbar.available():
             return
         answer = toulbar.solve(self.problem, self.score, self.deadline - clock())
@@ -342,12 +339,7 @@ class _Search:
 
 
 class Draws:
-    """Assignments drawn by parallel tempering: places to begin moves from.
-
-    Moves climb the hill they are on. Copies of the model at a ladder of temperatures, which change
-    places (:mod:`minfer.solvers.tempering`), come down on one hill after the other, on high ones
-    more often. The same calls give the same answers.
-    """
+    """Assignments drawn by parallel tempering, to begin moves from."""
 
     def __init__(self, problem: MapProblem, model: Conditioned, seed: int) -> None:
         self.free = problem.free
@@ -366,7 +358,6 @@ class Draws:
         return Draws(problem, model, seed)
 
     def next(self) -> NDArray[np.int32]:
-        """States of the free variables, (n,)."""
         if not self.waiting:
             self.run.sweep(self.sweeps, False)
             if self.rounds < ROUNDS:

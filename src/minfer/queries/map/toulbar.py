@@ -29,17 +29,13 @@ _START = 1.0  # seconds that the process needs for itself
 
 
 def available() -> bool:
-    """Whether pytoulbar2 is installed."""
     return find_spec("pytoulbar2") is not None
 
 
 def solve(
     problem: MapProblem, score: float, seconds: float, python: str = sys.executable
 ) -> tuple[NDArray[np.int32] | None, float] | None:
-    """A better assignment, if one was found, and a bound (scaled) on all; None without both.
-
-    ``python``: an interpreter that has pytoulbar2.
-    """
+    """A better assignment, if one was found, and a bound (scaled) on all; None without both."""
     content = _content(problem, score)
     if content is None:
         return None
@@ -57,8 +53,7 @@ def solve(
 def _ask(content: dict[str, Any], seconds: float, python: str) -> dict[str, Any] | None:
     """What the process of its own says, or None.
 
-    Eliminating variables during the search crashes some builds on factors over four variables and
-    more: a process that crashed is followed by one that does not.
+    Eliminating variables crashes some builds: a process that crashed is followed by one without.
     """
     until = time.perf_counter() + seconds
     with tempfile.TemporaryDirectory() as folder:
@@ -122,7 +117,6 @@ def _content(problem: MapProblem, score: float) -> dict[str, Any] | None:
 
 
 def _main(path: str) -> None:
-    """In the process of its own."""
     import pytoulbar2
 
     content = json.loads(Path(path).read_text())
