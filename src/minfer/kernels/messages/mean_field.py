@@ -17,6 +17,7 @@ from minfer.kernels.messages.layout import (
     ASCENDING,
     FAST,
     FINAL,
+    GENERAL,
     IDLE,
     START,
     STATES,
@@ -240,10 +241,40 @@ def _renew_binary(bias, q, o, x, close, dry):
 
 
 @jit
-def _sweep(model, q, one, penalty, backward, at, ahead, behind, dry):
-    """All variables once: the largest change; the bound and the forbidden mass at the end.
+def _fast_sweep(model, q, one, backward, dry):
+    """All variables once; largest change, and the bound at the end. None is GENERAL.
 
     A factor's energy is read off at the last of its variables: the others are final by then.
+    """
+    off, bias, kind = model.off, model.bias, model.kind
+    qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
+    n_vars = off.shape[0] - 1
+    worst, bound, product = 0.0, 0.0, 1.0
+    for i in range(n_vars):
+        v = n_vars - 1 - i if backward else i
+        if kind[v] == IDLE:
+            continue
+        o = off[v]
+        x, close = bias[o + 1] - bias[o], 0.0
+        for k in range(qptr[v], qptr[v + 1]):
+            m = qweight[k] * one[qvar[k]]
+            x += m
+            close += m if (qvar[k] < v) != backward else 0.0
+        change, value, factor = _renew_binary(bias, q, o, x, close, dry)
+        one[v] = q[o + 1]
+        worst = max(worst, change)
+        bound += value
+        product *= factor
+        if product > 1e100:
+            bound += np.log(product)
+            product = 1.0
+    return worst, bound + np.log(product), 0.0
+
+
+@jit
+def _sweep(model, q, one, penalty, backward, at, ahead, behind, dry):
+    """The same with variables of every kind; also the forbidden mass at the end.
+
     ``at``, ``ahead`` and ``behind`` are of the machines, see :func:`_read`. Where the scope is
     sorted, ``behind`` is right before a sweep forwards, which renews ``ahead``, and the reverse.
     """
@@ -408,6 +439,7 @@ def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trac
     for v in range(n_vars):
         if model.card[v] == 2:
             one[v] = q[model.off[v] + 1]
+    only_fast = (model.kind != GENERAL).all()
     at, ahead, behind = machine_room(model.fptr, model.machine)
     n_tables = model.toff.shape[0] - model.machine.shape[0]
     for m in range(model.machine.shape[0]):
@@ -419,9 +451,12 @@ def ascend(model, q, before, calm, penalties, backward, until_allowed, tol, trac
                 before[v] = q[v]
         dry, change, bound, mass = False, 0.0, 0.0, 0.0
         for _ in range(2):  # the second time to confirm two calm sweeps
-            moved, value, left = _sweep(
-                model, q, one, penalties[i], backward, at, ahead, behind, dry
-            )
+            if only_fast:
+                moved, value, left = _fast_sweep(model, q, one, backward, dry)
+            else:
+                moved, value, left = _sweep(
+                    model, q, one, penalties[i], backward, at, ahead, behind, dry
+                )
             if dry:
                 change = max(change, moved)
                 break
