@@ -316,7 +316,8 @@ class _Search:
         if count_assignments(graph) > _FEW:
             return
         self.steps.append("enumeration")
-        for x, scores in assignments(graph):
+        for x in assignments(graph):
+            scores = graph.log_score(x)
             at = int(np.argmax(scores))
             if scores[at] > self.score:
                 self.x, self.score = x[at, self.problem.free].astype(np.int32), float(scores[at])
