@@ -122,7 +122,7 @@ class Estimator:
     def _check_fitted(self, what: str = "this") -> None:
         """Refuse to answer before ``fit``; ``what`` is the method that was called."""
         if not self.__sklearn_is_fitted__():
-            kind = NotFittedError
+            kind: Any = NotFittedError
             if theirs := sys.modules.get("sklearn.exceptions"):  # in use: one that is theirs, too
                 kind = type("NotFittedError", (NotFittedError, theirs.NotFittedError), {})
             raise kind(f"{type(self).__name__} is not fitted yet: call fit before {what}")
