@@ -165,7 +165,8 @@ def explain(result: Result, variable: int | str, *, top: int = 10) -> ResultExpl
         kept.append(part.keep)
         without = p[here] if part.left is None else _normalised(p[here] * _exp(-part.left[0]))
         behind.append(np.broadcast_to(p[here] - without, after.shape)[:, state])
-    factor, effect, keep, done = map(np.concatenate, (ids, effects, kept, behind))
+    factor, effect, keep = np.concatenate(ids), np.concatenate(effects), np.concatenate(kept)
+    done = np.concatenate(behind)
 
     converged = result.marginals.converged
     if not converged:
