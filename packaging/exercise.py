@@ -28,7 +28,7 @@ from minfer.kernels.compiling.plain import OFF
 from minfer.kernels.messages.adjoint import joint_slopes
 from minfer.kernels.scores.select import SIZE, choose
 from minfer.learn import BayesianNetwork, ChainCRF
-from minfer.parsing import decode, exact, trees
+from minfer.parsing import exact, trees
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.inference import marginals
 from minfer.parsing.kernels.seeds import unary_seed
@@ -266,8 +266,8 @@ def _use_trees() -> None:
         trees.tree_marginals(scores)
         trees.tree_marginals(scores, projective=False)
         exact.exact_grandparent(scores, scale * rng.normal(size=(6, 6, 6)))
-        decode.eisner(scores)
-        decode.chu_liu_edmonds(scores)
+        trees.eisner(scores)
+        trees.chu_liu_edmonds(scores)
         heads, modifiers = trees.all_arcs(8)
         for chosen in (slice(None), (heads == 0) | (heads == modifiers - 1)):
             arcs = heads[chosen], modifiers[chosen]

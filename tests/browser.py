@@ -82,8 +82,6 @@ class Browser:
         os.close(self._write)
         self._home.cleanup()
 
-    # ------------------------------------------------------------------ talking
-
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """A command of the protocol and its answer."""
         self._number += 1
@@ -113,8 +111,6 @@ class Browser:
             self._rest += data
         head, self._rest = self._rest.split(b"\0", 1)
         return json.loads(head)
-
-    # ------------------------------------------------------------------ the page
 
     def view(self, width: int, height: int, dark: bool = False, scale: float = 1.0) -> None:
         """Size of the window in CSS pixels, and the colour scheme that is preferred."""

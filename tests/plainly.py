@@ -107,9 +107,6 @@ def inside(index: Any) -> Any:
     return index
 
 
-# ---------------------------------------------------------------- what is run, watched
-
-
 def work() -> list[Unit]:
     """Everything that calls for recorded answers come from, and what reaches the rest."""
     return [*units(), *(Unit(check.__name__, check) for check in plain_checks.CHECKS)]

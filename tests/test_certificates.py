@@ -61,9 +61,6 @@ def random_keep(graph: FactorGraph, seed: int, share: float) -> np.ndarray:
     return np.random.default_rng(seed).random(graph.n_factors) < share
 
 
-# ------------------------------------------------------------------ Proposition 1
-
-
 @given(models.table_graphs(), SEEDS, SHARES, SHARES)
 @settings(max_examples=draws(300))
 def test_gains_and_two_terms_are_the_divergence(graph, rng, share, of_those):
@@ -99,9 +96,6 @@ def test_a_global_factor_in_the_seed_and_what_split_refuses():
     refused(ModelError, "bool mask", split, graph, everything[:2], everything)
     large = FactorGraph.grid(np.zeros((5, 5)))
     refused(RefusedError, "2\\^25", split, large, seeds.unary(large), seeds.unary(large))
-
-
-# ------------------------------------------------------------------ Proposition 2
 
 
 def random_features(rng):
@@ -177,9 +171,6 @@ def test_zeros_nothing_small_and_large_numbers():
     assert feature_bound([1.0], [-900.0]) == feature_bound([1.0], [1.0]) == 0.0
     assert feature_bound([1e-200], [1000.0]) == pytest.approx(1000.0 - 200 * np.log(10))
     assert feature_bound([0.5] * 1000, [50.0] * 1000) == pytest.approx(25_000 - np.log(2))
-
-
-# ------------------------------------------------------------------ certificates
 
 
 def holds(part: FactorGraph, full: FactorGraph, dropped: list[Dropped], max_cells=None):
@@ -364,9 +355,6 @@ def test_named_graphs_and_small_global_factors(name):
     assert nothing.bound == nothing.loose == 0.0
     if name in lists.with_globals():
         refused(ModelError, "global", ignored, graph, seeds.unary(graph))
-
-
-# ------------------------------------------------------------------ all that a result promises
 
 
 def log_weights(drawn: models.Draft, kept: np.ndarray, left: np.ndarray | None) -> np.ndarray:
@@ -588,8 +576,6 @@ def test_log_z_of_the_full_model_is_an_estimate_only_where_something_supports_it
     assert gibbs.log_z_full_kind is LogZ.NONE
     assert "gives none" in gibbs.no_log_z_full
 
-
-# ------------------------------------------------------------------ with certified intervals
 
 STRIP = FactorGraph.grid(8 * np.random.default_rng(0).normal(size=(4, 30)), coupling=1.0)
 

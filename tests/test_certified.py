@@ -45,9 +45,6 @@ def estimate(graph: FactorGraph, probs: list[float]) -> Marginals:
     return Marginals.from_probs(graph, np.array(probs), "a guess")
 
 
-# ------------------------------------------------------------------ never wrong
-
-
 def batches(n: int, size: int) -> Iterator[range]:
     return (range(first, min(first + size, n)) for first in range(0, n, size))
 
@@ -101,9 +98,6 @@ def test_ignored_factors_may_be_anything_in_their_range(share):
         kept = np.random.default_rng(drawn.number).random(drawn.graph.n_factors) < share
         iv = certify(drawn.graph, PLENTY, methods=["monotone"], kept=kept)  # the kept part first
         assert not models.judge(drawn, iv).any(), (drawn.number, drawn.family)
-
-
-# ------------------------------------------------------------------ any time
 
 
 MODELS = {
@@ -228,9 +222,6 @@ def test_named_or_undecided_variables_are_worked_on():
     np.testing.assert_array_equal(iv.states(), Exact()(graph).mpm())
 
 
-# ------------------------------------------------------------------ the plain cases
-
-
 def test_evidence_is_exact_and_an_unknown_factor_a_vacuum():
     graph = grid(6).with_evidence({3: 1, 10: 0})
     iv = certify(graph)
@@ -289,8 +280,6 @@ def test_bad_arguments_are_typed_errors():
             refused(error, "", minfer.intervals, graph, **{name: value})
     refused(MinferError, "", minfer.intervals, "a model")
 
-
-# ------------------------------------------------------------------ what one asks of them
 
 TWO = FactorGraph.empty([2, 3], ["a", "b"])
 LO, HI = [0.1, 0.6, 0.2, 0.1, 0.3], [0.4, 0.9, 0.5, 0.2, 0.7]

@@ -54,9 +54,6 @@ def holds(graph: FactorGraph, *found) -> None:
     assert not [violations(bounds, p) for bounds in found if violations(bounds, p)]
 
 
-# ------------------------------------------------------------------ every method
-
-
 #: Families of binary pairs whose walks end within the budget, if they are small.
 PAIRS = ("mixed_signs", "balanced", "frustrated")
 #: At most this share of the states of drawn models is left at [0, 1] by a method alone.
@@ -156,9 +153,6 @@ def test_what_was_followed_to_its_end_is_not_tried_again(method, graph):
     assert spent[1] == 0
 
 
-# ------------------------------------------------------------------ boxes
-
-
 def test_many_states_cost_no_more_than_they_can_tell():
     rng = np.random.default_rng(6)
     graph = FactorGraph.empty([2, 3, 300, 3])
@@ -203,9 +197,6 @@ def test_a_preparation_that_takes_long_ends_with_the_time():
     assert later.work > 0
 
 
-# ------------------------------------------------------------------ walks
-
-
 def test_every_pair_of_signs_closes_its_cycles_by_the_order():
     """K4 with every choice of signs: the order rule, wrong, would show at full depth."""
     edges = np.array([(a, b) for b in range(4) for a in range(b)])
@@ -238,9 +229,6 @@ def test_only_the_wanted_are_touched_and_work_is_counted(method):
     fresh = Bounds.vacuous(graph)
     method().refine(Refining(local, fresh, wanted, 64.0, Effort(None, 0)))
     assert (fresh.width == 1).all()
-
-
-# ------------------------------------------------------------------ exact
 
 
 def test_larger_cliques_and_many_messages():
@@ -327,9 +315,6 @@ def test_numbers_beyond_what_floats_can_tell_are_left_alone(size):
     p = true_marginals(same)
     assert not violations(alone(Whole(), graph)[-1], p)
     assert not violations(intervals(graph, None, tol=0.0, work=10**6), p)
-
-
-# ------------------------------------------------------------------ monotone regions
 
 
 def test_whole_regions_are_exact_and_grids_are_found_by_their_numbers():

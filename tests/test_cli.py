@@ -130,9 +130,6 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-# ---------------------------------------------------------------------- help and documentation
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_an_example(name: str) -> None:
     command = COMMANDS[name]
@@ -214,9 +211,6 @@ def test_version_and_help_need_no_numba() -> None:
     assert done.stdout.endswith("\n--help []\n")
 
 
-# ---------------------------------------------------------------------- run: what it answers
-
-
 def test_run_json_agrees_with_python(chain: Path) -> None:
     assert call("--version").stdout == f"minfer {minfer.__version__}\n"
     answer = minfer.Exact()(minfer.read(str(chain)))
@@ -286,9 +280,6 @@ def test_settings_reach_the_solver_and_strict_is_an_exit_code_only(grid: Path) -
     assert "--damping 0.3" in " ".join(strict.stdout.split())
 
 
-# ---------------------------------------------------------------------- run: files
-
-
 def test_out_and_pr(chain: Path, tmp_path: Path) -> None:
     mar, pr = tmp_path / "a.MAR", tmp_path / "a.PR"
     result = ok("run", chain, "--solver", "exact", "--out", mar, "--pr", pr)
@@ -312,9 +303,6 @@ def test_evidence_beside_the_model_is_mentioned_not_read(
     assert "was not read" in result.stderr
     assert json.loads(result.stdout)["model"]["observed"] == 0
     assert call("run", chain, "--json", "--evidence", tmp_path / name).stderr == ""
-
-
-# ---------------------------------------------------------------------- usage: exit code 2
 
 
 @pytest.mark.parametrize(
@@ -424,9 +412,6 @@ def test_help_is_broken_at_the_width_of_the_terminal_only() -> None:
     assert "\n   minfer query alarm.minfer CVP PCWP -e HR=LOW " in shown
 
 
-# ---------------------------------------------------------------------- bad input: exit code 3
-
-
 @pytest.mark.parametrize(
     "words",
     ["run a\0b.uai", "run MODEL --out a\0b", "run MODEL --pr a\0b", "run MODEL -e a\0b",
@@ -450,9 +435,6 @@ def test_contradictory_evidence_for_every_solver(chain: Path) -> None:
         )
 
 
-# ---------------------------------------------------------------------- unexpected errors
-
-
 def test_unexpected_errors_are_short(capsys: pytest.CaptureFixture[str]) -> None:
     def broken() -> None:
         raise KeyError("gone")
@@ -472,9 +454,6 @@ def test_debug_may_stand_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert split_debug(["run", "--", "--debug"]) == (["run", "--", "--debug"], False)
     monkeypatch.setenv("MINFER_DEBUG", "1")
     assert split_debug(["run"]) == (["run"], True)
-
-
-# ---------------------------------------------------------------------- the other commands
 
 
 def test_plan_and_convert(chain: Path, grid: Path, tmp_path: Path) -> None:
@@ -610,8 +589,6 @@ def test_lines_are_broken_only_at_a_width_that_is_known(
     assert whole == (columns is None)
     assert max(map(len, lines)) <= (columns or 1000)
 
-
-# ---------------------------------------------------------------------- real processes
 
 SAYS_WHEN_IT_SAMPLES = """
 import sys

@@ -59,9 +59,6 @@ def files(folder: Path) -> tuple[Path, Path]:
     return folder / "tiny.model", folder / "tiny.conllu"
 
 
-# ------------------------------------------------------------------ train
-
-
 def test_training_tells_what_it_did(files, tmp_path):
     _, tiny = files
     out = tmp_path / "np.model"
@@ -208,9 +205,6 @@ def test_broken_sentences_can_be_left_out_of_training(files, tmp_path):
     assert (told["skipped_broken"], told["skipped_several_roots"]) == (1, 1)
     assert "left out: " in result.stderr
     assert said(*words, "--multi-root")["sentences"] == 41
-
-
-# ------------------------------------------------------------------ run
 
 
 def test_run_parses_in_order_and_changes_nothing_else(files, tmp_path):
@@ -403,9 +397,6 @@ def test_ctrl_c_leaves_nothing_behind(files, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# ------------------------------------------------------------------ eval
-
-
 def test_eval_scores_compares_and_calibrates(files, tmp_path):
     model, tiny = files
     out = tmp_path / "out.conllu"
@@ -444,9 +435,6 @@ def test_the_calibration_plot(files, tmp_path):
     picture = tmp_path / "calibration.png"
     ok("parse", "eval", tiny, "--model", model, "--calibration", picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-# ------------------------------------------------------------------ show
 
 
 def test_show_writes_a_report(files, tmp_path):

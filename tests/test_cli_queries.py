@@ -280,8 +280,6 @@ def test_predict_writes_in_the_main_thread_where_an_interrupt_cleans_up(
     assert "read wet" in out.stderr
 
 
-# ---------------------------------------------------------------------- learn
-
 LEARN_FROM = "id,rain,wet\n1,no,no\n2,no,yes\n3,yes,yes\n4,?,yes\n5,no,\n"
 
 

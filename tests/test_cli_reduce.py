@@ -59,9 +59,6 @@ def probs(content: dict[str, Any]) -> np.ndarray:
     return np.concatenate(list(content["marginals"].values()))
 
 
-# ---------------------------------------------------------------------- what is asked for
-
-
 def request(**given: Any) -> Any:
     limit = given.pop("time_limit", None)
     made = make_request(Reduction(**given), limit)
@@ -136,9 +133,6 @@ def test_json_agrees_with_python(model: Path, words: list[str], settings: dict[s
         assert found["mean_error_estimate"] is found["largest_error_estimate"] is None
     assert found["no_bound_because"] == ""
     assert content["model"]["factors"] == result.n_factors
-
-
-# ---------------------------------------------------------------------- what people see
 
 
 def test_the_panel(model: Path) -> None:
@@ -305,9 +299,6 @@ def test_strict(model: Path) -> None:
     fails(call("run", model, "--explain", "x99"), 3, "x99")
 
 
-# ---------------------------------------------------------------------- tradeoff
-
-
 SWEEP = ["--values", "0,0.2", "--repeats", 1]
 
 
@@ -372,9 +363,6 @@ def test_tradeoff_files(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_missing_plot_library_is_named(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     fails(call("tradeoff", model, "--picture", "a.png"), 4, "pip install 'minfer[plot]'")
-
-
-# ---------------------------------------------------------------------- the verdict
 
 
 def point(method: str, seconds: float, error: float, kept: float = 1.0) -> Point:

@@ -44,9 +44,6 @@ def grid(seed: int = 0, strength: float = 3.0) -> FactorGraph:
     return FactorGraph.grid(strength * np.random.default_rng(seed).normal(size=(4, 4)), 1.0)
 
 
-# ------------------------------------------------------------------ messages
-
-
 def slow_messages(graph, probs, keep, messages=None, damping=0.0):
     """The ignored factors speak in the order of groups and rows; every message moves a belief."""
     beliefs = [probs[a:b].copy() for a, b in zip(graph.offsets, graph.offsets[1:])]
@@ -232,9 +229,6 @@ def test_the_error_estimate_follows_the_error():
     assert 0.4 < np.median(ratios) < 1.5
 
 
-# ------------------------------------------------------------------ scores
-
-
 @given(models.table_graphs(max_variables=4))
 @settings(max_examples=draws(100))
 def test_reverse_score_is_the_reverse_divergence(graph):
@@ -355,9 +349,6 @@ def test_recipes_took_the_place_of_flags():
     assert recipe_named("compensated", score="gain") == Compensated(score="gain")
 
 
-# ------------------------------------------------------------------ what the result knows
-
-
 @pytest.mark.parametrize(
     "solver", [BeliefPropagation(), Exact(method="clique-tree"), TreeReweighted()]
 )
@@ -432,9 +423,6 @@ def test_results_say_everything_in_plain_values():
     np.testing.assert_allclose(result.marginals.probs, naive.marginals(graph), atol=1e-9)
 
 
-# ------------------------------------------------------------------ iteration
-
-
 def test_relax_stops_for_reasons():
     graph = grid(7)
     result = relax(graph, MinJoint(0.05), recipe=Iterated(compensate=False))
@@ -493,9 +481,6 @@ def test_relax_under_a_time_limit():
     assert result.status is Status.CONVERGED
 
 
-# ------------------------------------------------------------------ edge deletion
-
-
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=draws(60))
 def test_deletion_costs_are_divergences(seed):
@@ -528,9 +513,6 @@ def test_deletion_with_and_without_compensation():
     assert plain.n_added == left.n_added == 10
     error = [np.abs(r.marginals.probs - truth).mean() for r in (plain, left)]
     assert error[1] < 0.3 * error[0]
-
-
-# ------------------------------------------------------------------ factor sources
 
 
 @pytest.mark.parametrize(

@@ -86,9 +86,6 @@ def read_text(text: str, **options):
     return list(read_conllu(io.StringIO(text), **options))
 
 
-# ------------------------------------------------------------------ reading
-
-
 def test_columns():
     first, second = read_text(PLAIN)
     assert len(first) == 7
@@ -188,8 +185,6 @@ def test_dialects_unparsed_and_odd_input():
     for sentence in read_text(text):
         assert lines[sentence.line - 1] == sentence.text.split("\n")[0]
 
-
-# ------------------------------------------------------------------ errors
 
 GOOD = table("1 0", "2 1")
 ERRORS = {
@@ -293,9 +288,6 @@ def test_errors_of_the_file(tmp_path, monkeypatch):
     assert list(read_conllu(io.BytesIO(b""))) == list(read_conllu(io.BytesIO(b"\n\n"))) == []
 
 
-# ------------------------------------------------------------------ writing
-
-
 def test_a_parse_changes_its_columns_only():
     first, second = read_text(PLAIN)
     heads, deprels = [4, 3, 4, 0, 4, 5, 4], list("abcdefg")
@@ -357,9 +349,6 @@ def test_targets_and_a_failed_run(tmp_path):
     refused(FormatError, "", write_conllu, read_conllu(io.StringIO(PLAIN + table("1 1"))), out)
     assert out.read_text() == "old"
     assert {path.suffix for path in tmp_path.iterdir()} == {".conllu", ".gz"}
-
-
-# ------------------------------------------------------------------ projectivity
 
 
 @st.composite
@@ -425,9 +414,6 @@ def test_trees_that_are_none_and_counts_of_trees():
     assert count_trees([]).sentences == 0
     assert all(map(is_punctuation, [".", "...", "«", "''", "-", "—", "¿", "%"]))
     assert not any(map(is_punctuation, ["$", "+", "`", "a.", "", "^", "€"]))
-
-
-# ------------------------------------------------------------------ evaluation
 
 
 def naive_scores(gold, predicted, no_punct, by, subtypes):
@@ -519,8 +505,6 @@ def test_bootstrap_of_a_difference():
     refused(SettingsError, "level", bootstrap_difference, a, b, 1, level=95)
     refused(SettingsError, "unknown measure", a.of, "mla")
 
-
-# ------------------------------------------------------------------ pictures, calibration
 
 TREES = trees(max_words=14, single_root=True)
 
@@ -619,9 +603,6 @@ def test_threads_share_a_parser_and_it_pickles():
         assert all(found == expected[k:] for k, found in enumerate(answers))
     copy = pickle.loads(pickle.dumps(parser))
     assert [str(s) for s in copy.parse(words)] == expected
-
-
-# ------------------------------------------------------------------ real treebanks
 
 
 @pytest.mark.parametrize("path", TREEBANKS, ids=lambda p: p.name.partition(".")[0])

@@ -55,9 +55,6 @@ def noisy(name="house", side=32, sigma=0.3, rng=0):
     return gaussian(clean, sigma, np.random.default_rng(rng)), clean
 
 
-# ------------------------------------------------------------------ the model
-
-
 @pytest.mark.parametrize("means", [None, [0.1, 0.4, 0.9]])
 def test_the_model_is_the_papers(means):
     """log p(y) = coupling * sum [y_i = y_j] + alpha * sum x_i y_i, written out.
@@ -73,9 +70,6 @@ def test_the_model_is_the_papers(means):
         two = 3.0 * ((x - x.mean()) * y).sum()
         own = two if means is None else -1.5 * ((x - np.array(means)[y]) ** 2).sum()
         assert graph.log_score(y.ravel()) == pytest.approx(0.7 * equal + own)
-
-
-# ------------------------------------------------------------------ the tool
 
 
 def test_the_answer_is_that_of_full_inference():
@@ -124,9 +118,6 @@ def test_any_size(shape):
         assert found.clean.shape == found.kept.shape == shape
         exact = Exact()(picture_model(x, **options)[0])
         assert np.abs(found.result.marginals.probs - exact.probs).mean() < 0.03
-
-
-# ------------------------------------------------------------------ alpha and level
 
 
 def mistakes(clean, x, **options):
@@ -260,9 +251,6 @@ def test_a_large_picture_is_judged_by_tiles():
         assert counted.any()
 
 
-# ------------------------------------------------------------------ what is taken as a picture
-
-
 def test_kinds_of_numbers():
     x, _ = noisy()
     grey = np.clip(np.round(x * 255), 0, 255)
@@ -341,9 +329,6 @@ def test_class_means_are_a_fixed_point_of_k_means(values, k):
         assert x.ravel()[nearest == label].mean() == pytest.approx(means[label], abs=1e-9)
 
 
-# ------------------------------------------------------------------ pictures and noise
-
-
 def test_pictures_and_noise_are_fixed(pil):
     """The same at every call; some mostly paper, some mostly dark."""
     pictures = base_pictures()
@@ -364,9 +349,6 @@ def test_pictures_and_noise_are_fixed(pil):
     assert 0.03 < night().mean() < 0.15
     np.testing.assert_array_equal(night(64), night(64))
     assert text_page(9, 5).shape == (9, 5)
-
-
-# ------------------------------------------------------------------ picture files
 
 
 @pytest.fixture
@@ -449,9 +431,6 @@ def test_bad_files(tmp_path, pil):
 def test_without_pillow(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "PIL.Image", None)
     refused(RefusedError, r"pip install 'minfer\[image\]'", read_picture, tmp_path / "a.png")
-
-
-# ------------------------------------------------------------------ the commands
 
 
 @pytest.fixture

@@ -112,9 +112,6 @@ def test_labels_are_checked(y, said):
     refused(ModelError, said, Mean()._labels, y, 2)
 
 
-# ---------------------------------------------------------------------- scikit-learn's own checks
-
-
 class Halves(IsingModel):
     """Any numbers, by whether they are above zero: scikit-learn's checks hand in no states."""
 

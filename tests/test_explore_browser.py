@@ -36,9 +36,6 @@ def window(browser: Browser) -> Iterator[Browser]:
         yield browser
 
 
-# ---------------------------------------------------------------------- models
-
-
 Opened = Callable[..., Path]
 
 
@@ -74,7 +71,6 @@ SPRINKLER = FactorGraph.network(
     },
 )
 
-# ---------------------------------------------------------------------- asking the page
 
 STATE = """({
   p: minfer.posteriors(), evidence: minfer.evidence(), possible: minfer.possible(),
@@ -137,9 +133,6 @@ def play(browser: Browser, graph: FactorGraph, rng: np.random.Generator, clicks:
             evidence = before
             assert check(browser, graph, evidence)
     return impossible
-
-
-# ---------------------------------------------------------------------- the numbers
 
 
 @pytest.mark.drawn
@@ -270,9 +263,6 @@ def test_information_is_that_of_all_assignments(browser: Browser, opened: Opened
             "(document.getElementById('target'))"
         )
         assert browser.do("document.getElementById('target').value") == "2"
-
-
-# ---------------------------------------------------------------------- evidence
 
 
 def test_evidence_of_the_model_is_set_and_can_be_taken_back(
@@ -411,9 +401,6 @@ def test_what_of_the_address_was_not_used_is_said(
     assert found["lines"] == lines
     assert found["hidden"] == (not lines)
     assert found["shown"] == bool(lines)
-
-
-# ---------------------------------------------------------------------- hands and eyes
 
 
 def test_the_keyboard_does_everything(browser: Browser, opened: Opened) -> None:

@@ -271,8 +271,6 @@ def test_large_weights_are_an_alarm_only_where_they_trap():
     assert Gibbs(rng=0)(graph, start=Exact()(graph)).converged
 
 
-# ------------------------------------------------------------------ mean field
-
 ascents = settings(many, max_examples=draws(150))
 very_many = settings(many, max_examples=draws(500))
 GRAPHS = models.table_graphs(max_states=4)

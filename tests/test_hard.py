@@ -73,9 +73,6 @@ def possible(seed: int, each: int):
         yield drawn.graph, np.array(drawn.digits, dtype=np.float64)
 
 
-# ------------------------------------------------------------------ join graphs
-
-
 @given(models.table_graphs())
 @hsettings(max_examples=draws(80))
 def test_a_join_graph_that_fits_is_exact(graph):
@@ -141,9 +138,6 @@ def test_join_graph_keeps_its_limits_and_uses_them():
     ]
     assert off[1] < off[0]
     assert off[2] < 1e-9
-
-
-# ------------------------------------------------------------------ clamping
 
 
 @pytest.mark.parametrize(
@@ -218,9 +212,6 @@ def test_ctrl_c_during_an_elimination_is_ctrl_c(monkeypatch):
     monkeypatch.setattr("minfer.kernels.cliques.elimination.eliminate", interrupted)
     refused(KeyboardInterrupt, "", Exact(), TWO_MODES)
     refused(KeyboardInterrupt, "", JoinGraph(), TWO_MODES)
-
-
-# ------------------------------------------------------------------ tempering
 
 
 def test_tempering_against_enumeration():
@@ -403,9 +394,6 @@ def test_contradictions_are_found_or_refused():
         Tempering(n_sweeps=20)(no)
 
 
-# ------------------------------------------------------------------ structured mean field
-
-
 def test_structured_bounds_hold_and_never_fall():
     for graph, p in possible(7, 5):
         m = StructuredMeanField(tol=1e-9)(graph)
@@ -459,9 +447,6 @@ def test_a_wide_logical_factor_within_one_block():
     np.testing.assert_allclose(apart.probs, naive.marginals(others), atol=1e-12)
     with pytest.raises(RefusedError, match=r"over x0, x1, x2, x3, x4 crosses the blocks"):
         StructuredMeanField([[0, 1, 2, 3]])(graph)
-
-
-# ------------------------------------------------------------------ the portfolio
 
 
 def test_with_a_time_limit_auto_finds_both_modes(monkeypatch):
@@ -550,9 +535,6 @@ def test_the_search_for_an_order_keeps_to_its_time():
     refused(RefusedError, "elimination order was given up", Exact(time_limit=1e-4), graph)
 
 
-# ------------------------------------------------------------------ real models
-
-
 @lists.needs_data
 @pytest.mark.parametrize(("name", "most"), [("DBN_12", 0.03), ("Segmentation_15", 0.03)])
 def test_real_models_where_belief_propagation_is_wrong(name, most):
@@ -584,8 +566,6 @@ def test_windows_that_never_left_belief_propagation_do_not_vouch_for_it():
     without_loops = portfolio._Windows(TWO_MODES, condition(TWO_MODES), 4.0, bp)
     assert without_loops.until(np.inf) == []
 
-
-# ------------------------------------------------------------------ windows
 
 GRAPHS = {**lists.graphs(), **lists.higher_order(), **lists.logical(), **lists.with_globals()}
 

@@ -249,9 +249,6 @@ def test_processes_may_discard_at_once(tmp_path):
     at_once(3)
 
 
-# ------------------------------------------------------------------ what the doctor says
-
-
 def call_doctor(monkeypatch) -> Any:
     monkeypatch.setattr(health, "CHECKS", {"cache": health.CHECKS["cache"]})
     return CliRunner().invoke(app, ["doctor"])
@@ -294,9 +291,6 @@ def test_doctor_does_not_vouch_for_what_cannot_be_removed(folder, monkeypatch):
     assert result.exit_code == 1
     assert "BROKEN" in result.stdout
     assert str(path) in result.stdout
-
-
-# ---------------------------------------------------------------------- machine code from a wheel
 
 
 def njit_with(function: Any, folder: Path, ready: _shipped.Ready | None = None) -> Any:
@@ -434,9 +428,6 @@ def test_loading_within_a_compilation_is_counted_once(folder, monkeypatch):
     assert 0.0 < _jit.compiling() - before <= time.perf_counter() - began
 
 
-# ------------------------------------------------------------------ what an edit recompiles
-
-
 @pytest.fixture
 def package(tmp_path):
     """A package of four modules: outer imports middle, middle inner; other none of them."""
@@ -563,9 +554,6 @@ def test_an_edited_inner_kernel_is_never_served_stale(tmp_path):
     assert run() == ["500", "0", "2", "1"]
 
 
-# ---------------------------------------------------------------------- what is old is removed
-
-
 def aged(folder: Path, days: float, *names: str) -> Path:
     folder.mkdir(parents=True)
     for name in names:
@@ -616,9 +604,6 @@ def test_use_is_noted_on_loading(folder):
     os.utime(place, (0, 0))
     _jit.jit(twice)(21)
     assert time.time() - place.stat().st_mtime < 3600
-
-
-# ---------------------------------------------------------------- kernels that only kernels call
 
 
 def below(x):

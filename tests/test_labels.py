@@ -123,9 +123,6 @@ def test_every_solver_answers_as_with_tables(solver, graph):
         np.testing.assert_allclose(a.factor(i), b.factor(i), atol=1e-12)
 
 
-# ---------------------------------------------------------------------- messages of one factor
-
-
 def taps_of(kind: str, rng: np.random.Generator, k: int) -> np.ndarray:
     d = np.arange(k, dtype=float)
     w = float(rng.choice([0.01, 0.5, 3.0, 40.0]))
@@ -196,9 +193,6 @@ def test_sums_and_maxima_of_a_group(seed, k, kind):
         np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-11)
 
 
-# ---------------------------------------------------------------------- sending ahead
-
-
 def sweeps(graph: FactorGraph, n: int, ahead: bool, lean: bool) -> tuple:
     """Beliefs and messages after n sweeps of either engine, and whether it went on in logs."""
     from minfer.kernels.messages.wiring import BLANK, SENT
@@ -263,9 +257,6 @@ def test_a_large_model_is_confirmed_in_place():
     np.testing.assert_allclose(BeliefPropagation(tol=1e-7)(few).probs, plain.probs, atol=1e-10)
 
 
-# ---------------------------------------------------------------------- the method, learning
-
-
 @given(label_graphs(labels=st.sampled_from([2, 3, 6, 20])), st.integers(0, 2**32 - 1))
 @hsettings(max_examples=draws(30))
 def test_scores_are_those_of_tables(graph, seed):
@@ -313,9 +304,6 @@ def test_statistics_are_the_gradient(solver):
             assert got[i] == pytest.approx((a - b) / (2 * step), abs=1e-6)
 
 
-# ---------------------------------------------------------------------- finding them in tables
-
-
 @given(label_graphs())
 @hsettings(max_examples=draws(30))
 def test_structure_is_found_in_tables(graph):
@@ -350,9 +338,6 @@ def test_structure_is_found_as_it_would_be_written():
     assert isinstance(noisy.structured(1e-6).groups[0], Distances)
     with pytest.raises(ModelError, match="tolerance"):
         graph.structured(-1.0)
-
-
-# ---------------------------------------------------------------------- files and mistakes
 
 
 @given(label_graphs(labels=st.sampled_from([1, 2, 3, 9])))

@@ -140,9 +140,6 @@ def test_marginal_losses_are_their_definitions():
     assert MarginalLoss(Exact(), "squared").evaluator(data)(w).value == pytest.approx(squared)
 
 
-# ---------------------------------------------------------------------- templates
-
-
 def test_templates_make_the_tables_they_promise():
     rng = np.random.default_rng(0)
     basis = rng.normal(size=(2, 3, 2))
@@ -182,9 +179,6 @@ def test_templates_make_the_tables_they_promise():
     np.testing.assert_array_equal(one.features.toarray(), [[1.0], [2.0]])
     pair = LogLinear([Template("pair", (2, 2))])
     assert pair.instance([2, 2, 2], {"pair": ((0, 1), (1, 2))}).graph.n_factors == 2
-
-
-# ---------------------------------------------------------------------- fitting
 
 
 @cache
@@ -358,9 +352,6 @@ def test_any_number_of_workers_gives_the_same_weights():
         assert one.weights.tobytes() == two.weights.tobytes()
 
 
-# ---------------------------------------------------------------------- bad input
-
-
 def test_bad_labels_features_data_and_settings():
     _, data = chain_data(2)
     graph, x = data[0].graph, data[0].features
@@ -501,9 +492,6 @@ def test_hinges_fit(objective):
     if objective == "max-margin":  # the perceptron's is zero where all weights are
         assert fitted.trace[-1].objective < fitted.trace[0].objective
     assert fitted.scores(data)["error"] < 0.45
-
-
-# ---------------------------------------------------------------------- grids, samples, growth
 
 
 def squares(n: int, side: int = 10, classes: int = 2, seed: int = 0):
@@ -677,9 +665,6 @@ def test_gains_of_the_empty_model_are_those_of_the_paper():
     assert grown.rounds[0].best == pytest.approx(max(gains), abs=1e-8)
 
 
-# ---------------------------------------------------------------------- shards
-
-
 @pytest.mark.drawn
 def test_shards_are_the_instances_they_were(tmp_path):
     pytest.importorskip("pyarrow")
@@ -772,9 +757,6 @@ def test_the_example_is_one_command(tmp_path, monkeypatch, capsys):
     denoising.main()
     assert out.read_bytes()[:4] == b"\x89PNG"
     assert "pixels wrong" in capsys.readouterr().out
-
-
-# ------------------------------------------------------------------ files and first mistakes
 
 
 @pytest.mark.parametrize("edges", ["bias", "contrast", "own"])

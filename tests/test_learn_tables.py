@@ -418,8 +418,6 @@ def test_asking_before_fit_and_states_never_seen():
     )
 
 
-# ---------------------------------------------------------------------- minfer learn
-
 CASES = "id,rain,wet\n1,no,no\n2,no,yes\n3,yes,yes\n4,?,yes\n5,no,\n"
 
 

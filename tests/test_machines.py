@@ -28,9 +28,6 @@ def as_tables(graph: FactorGraph) -> FactorGraph:
     return replace(graph, groups=groups)
 
 
-# ---------------------------------------------------------------------- exact
-
-
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_exact_at_arity_1000(shuffled):
     """Of a chain with a clause over all: Z less the weight of all false."""
@@ -117,9 +114,6 @@ def test_drawn_logical_models(seed):
             assert m.log_z <= log_z + 1e-9
 
 
-# ---------------------------------------------------------------------- mean field
-
-
 def test_mean_field_at_arity_1000():
     """A soft clause over all, at its fixed point q_v = sigma(field + w prod(others off))."""
     n, w = 1000, 3.0
@@ -132,9 +126,6 @@ def test_mean_field_at_arity_1000():
     log_off = np.log(q[:, 0])
     others = np.exp(log_off.sum() - log_off)
     np.testing.assert_allclose(q[:, 1], 1 / (1 + np.exp(-field - w * others)), atol=1e-10)
-
-
-# ---------------------------------------------------------------------- Gibbs
 
 
 @pytest.mark.parametrize("name", [*SOFT, *sorted(lists.HAVENS)])
@@ -204,9 +195,6 @@ def test_gibbs_at_arity_1000():
     assert m.probs.reshape(-1, 2)[:, 1].sum() == pytest.approx(
         Exact()(graph).probs[1::2].sum(), abs=1
     )
-
-
-# ---------------------------------------------------------------------- layout
 
 
 def test_positions_that_commute_are_sorted_and_others_are_not():

@@ -33,9 +33,6 @@ def subsets(gains):
         yield mask
 
 
-# ------------------------------------------------------------------ equal costs
-
-
 def check_optimal(gains, parameter):
     lost = {m.tobytes(): float(gains[~m].sum()) for m in subsets(gains)}
     size = {m.tobytes(): int(m.sum()) for m in subsets(gains)}
@@ -147,9 +144,6 @@ def test_on_one_graph_equal_size_means_equal_set(n):
     assert len(sizes) == 3, "a second graph, twice as uncertain, and the same parameters"
 
 
-# ------------------------------------------------------------------ costs
-
-
 @given(PRICED, PARAMETER)
 @settings(max_examples=draws(300))
 def test_costs_against_exhaustive_search(items, parameter):
@@ -227,9 +221,6 @@ def test_the_gap_is_small_on_many_factors():
         assert 0 < keep.sum() < len(keep)
 
 
-# ------------------------------------------------------------------ budget
-
-
 @given(
     QUARTERS,
     st.one_of(st.none(), PARAMETER),
@@ -285,8 +276,6 @@ def test_bad_gains_and_costs():
     ):
         refused(MinferError, "", bad)
 
-
-# ------------------------------------------------------------------ calibration
 
 CLASSES = [MinSize, MinDivergence, MinJoint]
 OPTIONS = [{}, {"recipe": Compensated(refreshes=0)}, {"recipe": Compensated(refreshes=1)}]

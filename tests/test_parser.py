@@ -69,9 +69,6 @@ def arc_matrix(answer, n):
     return probs
 
 
-# ------------------------------------------------------------------ inference for given scores
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("no_arcs", [0.0, 0.3])
@@ -248,9 +245,6 @@ def test_where_linear_numbers_underflow_logarithms_do(projective):
     )
     np.testing.assert_allclose(ours.probs, arc_matrix(theirs, n), atol=1e-6)
     assert ours.log_z == pytest.approx(theirs.log_z, rel=1e-6)
-
-
-# ------------------------------------------------------------------ the parser
 
 
 SMALL = Recipe(
@@ -432,9 +426,6 @@ def test_non_projective_trees_are_lifted_and_counted():
     assert parser.model.info["skipped_several_roots"] == 1
     parser = Parser.train([*treebank(10), crossed], recipe=recipe, projective=False)
     assert parser.model.info["lifted_arcs"] == 0
-
-
-# ------------------------------------------------------------------ files
 
 
 def test_loaded_it_parses_the_same_and_wrong_files_are_refused(trained, tmp_path, monkeypatch):

@@ -145,9 +145,6 @@ def test_without_matplotlib_the_error_says_what_to_install():
     assert "pip install 'minfer[plot]'" in done.stderr
 
 
-# ------------------------------------------------------------------ notebooks
-
-
 class Tags(HTMLParser):
     """The tags in use, every one closed, and the text of the cells."""
 

@@ -238,9 +238,6 @@ def test_all_factors_at_once_are_the_factors_one_by_one(name):
                 np.testing.assert_allclose(row, m.factor(int(i)).ravel(), atol=1e-12)
 
 
-# ------------------------------------------------------------------ batches
-
-
 @pytest.mark.parametrize("solver", FINE)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_batch_is_its_rows(solver, workers):
@@ -362,9 +359,6 @@ def test_wrong_rows_are_named(arguments, message):
     for solver in (Exact(), BeliefPropagation()):
         with pytest.raises((ModelError, EvidenceError), match=message):
             solver.prepare(NAMED).batch(**arguments)
-
-
-# ------------------------------------------------------------------ what was once wrong
 
 
 def test_zeros_that_weights_of_a_row_remove_or_add():

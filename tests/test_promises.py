@@ -254,8 +254,6 @@ def test_trees_are_right_wherever_the_core_is_stopped(schedule):
     assert answer.converged
 
 
-# ------------------------------------------------------------------ extreme pairs of labels
-
 _LONG = np.longdouble
 
 

@@ -399,9 +399,6 @@ def test_the_same_as_pyagrum(name, tmp_path):
         assert np.abs(minfer.query(graph, [target, other], seen).table - want).max() < 1e-9
 
 
-# ---------------------------------------------------------------------- what a breaker found
-
-
 def test_numbers_that_no_plain_double_holds():
     wide = FactorGraph.named(
         {"a": 2, "b": 3, "c": 2},
@@ -460,9 +457,6 @@ def test_questions_from_several_threads():
         sys.setswitchinterval(before)
 
 
-# ---------------------------------------------------------------------- contradictions are located
-
-
 @pytest.mark.parametrize(
     "ask",
     [
@@ -506,9 +500,6 @@ def test_contradictions_of_soft_evidence_of_the_model_itself_and_pickled():
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
     broken = FactorGraph.named({"a": 2, "b": 2}, [(["a", "b"], np.full((2, 2), -np.inf))])
     refused(ContradictionError, "without any evidence", minfer.query, broken, "a", {"b": 0})
-
-
-# ---------------------------------------------------------------------- answers of one kind
 
 
 def test_every_answer_knows_its_log_evidence_and_makes_tables():

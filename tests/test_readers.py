@@ -310,9 +310,6 @@ def test_native_files_with_wrong_indices_or_rows(name, change, said, tmp_path):
     refused(FormatError, said, minfer.read, path)
 
 
-# ---------------------------------------------------------------------- many broken files
-
-
 @pytest.mark.parametrize("kind", [fuzzing, mutating, crafting], ids=lambda kind: kind.__name__)
 def test_honest_files_are_accepted_and_cases_reproducible(kind, tmp_path):
     for name in {mutating: ("duckdb", "pyarrow"), crafting: ("safetensors",)}.get(kind, ()):

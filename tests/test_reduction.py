@@ -32,9 +32,6 @@ from refused import refused
 SEEDS = {"unary": seeds.unary, "globals": seeds.unary_and_globals, "forest": seeds.spanning_forest}
 
 
-# ------------------------------------------------------------------ gains
-
-
 @given(models.table_graphs(max_variables=4))
 @settings(max_examples=draws(150))
 def test_gain_is_the_divergence_of_adding_the_factor(graph):
@@ -169,9 +166,6 @@ def test_seeds_have_a_mask_and_all_global_factors():
     ).all()
 
 
-# ------------------------------------------------------------------ seeds
-
-
 @given(models.table_graphs(max_arity=2))
 def test_spanning_forest(graph):
     mask = seeds.spanning_forest(graph)
@@ -181,9 +175,6 @@ def test_spanning_forest(graph):
     assert len(np.unique(before)) == len(np.unique(after)), "spans"
     trees = len(np.unique(after))
     assert int((kept.arity == 2).sum()) == graph.n_variables - trees, "has no cycle"
-
-
-# ------------------------------------------------------------------ Algorithm 1
 
 
 BOXES = [*(s for s in lists.SOLVERS if s != "enumerate"), "pyagrum"]

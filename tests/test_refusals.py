@@ -71,9 +71,6 @@ ARCS, CUBE = np.zeros((3, 3)), np.zeros((3, 3, 3))
 NAN, INF = float("nan"), float("inf")
 
 
-# ---------------------------------------------------------------------- silent misreadings
-
-
 TREE = parsing.ProjectiveTree([0, 1], [1, 2], 2)
 
 
@@ -162,9 +159,6 @@ def test_scopes_that_are_lists_arrays_or_empty_are_read_as_before() -> None:
     assert MODEL.add_tables([[]], [1.5]).arity[-1] == 0
     assert MODEL.add_tables([], []).n_factors == MODEL.n_factors
     assert MODEL.keep([]).n_factors == 0
-
-
-# ---------------------------------------------------------------------- settings
 
 
 COUNT = (None, "3", NAN, 2.5, 3.0, -1, True, [3], MODEL, Exact)  # no value of a count
@@ -284,9 +278,6 @@ def test_functions_check_their_settings_before_they_compute(name: str) -> None:
         for value in wrong:
             with pytest.raises(SettingsError):
                 function(**{**given, field: value})
-
-
-# ---------------------------------------------------------------------- typed errors
 
 
 class Thing:
@@ -602,9 +593,6 @@ def test_no_odd_argument_ends_in_an_untyped_error(
     for function, given in group().values():
         function(**given)
     assert not untyped(group(), few(MORE_JUNK, 8))
-
-
-# ---------------------------------------------------------------------- names on a terminal
 
 
 HOSTILE = [

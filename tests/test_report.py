@@ -52,9 +52,6 @@ def small_grid(side: int = 6, names: list[str] | None = None) -> FactorGraph:
     return FactorGraph(graph._n_states, graph.groups, tuple(names) if names else None)
 
 
-# ---------------------------------------------------------------------- the values of the slider
-
-
 @given(st.lists(st.floats(0, 10) | st.just(np.inf), max_size=40), st.integers(2, 12))
 def test_values_go_from_none_to_all(scores: list[float], steps: int) -> None:
     gains = np.array(scores)
@@ -74,9 +71,6 @@ def test_other_limits_of_a_budget_stay() -> None:
     assert parameter.make(0.5) == Budget(max_factors=5, factor_cost=0.5)
     with pytest.raises(SettingsError, match="MinJoint"):
         parameter_of(lambda gains, costs=None: np.ones(len(gains), bool))
-
-
-# ---------------------------------------------------------------------- the numbers
 
 
 def test_numbers_are_those_of_infer() -> None:
@@ -173,9 +167,6 @@ def test_a_million_factors_fit_into_15_megabytes() -> None:
     assert len(page.encode()) < 15e6
     model = FactorGraph.grid(np.random.default_rng(0).normal(size=(708, 708)), 0.5)
     assert len(report(model, steps=2).encode()) < 2e6
-
-
-# ---------------------------------------------------------------------- drawings
 
 
 def test_a_grid_is_drawn_as_a_grid() -> None:
@@ -290,8 +281,6 @@ def test_reports_of_all_kinds_have_the_same_keys() -> None:
         assert key in one
         assert key in other
 
-
-# ---------------------------------------------------------------------- the file
 
 EVIL = [
     "</script><script>alert(1)</script>",

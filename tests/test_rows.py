@@ -170,9 +170,6 @@ def test_weights_of_each_row(case: Case, seed: int) -> None:
         np.testing.assert_allclose(found.joints[r], one.joints[0], atol=1e-12)
 
 
-# ---------------------------------------------------------------- particular models
-
-
 def network(n: int, seed: int, zeros: float = 0.0) -> FactorGraph:
     """A chain with a few longer links, of three states."""
     rng = np.random.default_rng(seed)

@@ -83,9 +83,6 @@ def test_drawn_programs_agree_with_enumeration(block):
     assert outcomes.count("answered") > (20 if thorough() else 1)
 
 
-# ---------------------------------------------------------------------- what rules mean
-
-
 def test_the_same_groundings_are_merged():
     pairs = [(x, y) for x in range(4) for y in range(4) if x < y]
     program = Rules().open("same", pairs, symmetric=True)
@@ -226,9 +223,6 @@ def test_plans_count_without_grounding():
     program.rule("1: a(x) ^ a(y) ^ a(z)")
     with pytest.raises(RefusedError, match="1,000,000,000,000 groundings"):
         program.infer()
-
-
-# ---------------------------------------------------------------------- tables
 
 
 def tables_of_all_kinds(tmp_path):
@@ -399,9 +393,6 @@ def test_answers_are_written(tmp_path):
     assert (tmp_path / "a.csv").read_text() == 'c0,probability\nx,0.5\n"y""z",0.5\n'
     assert answer.write(tmp_path / "all.csv") == 3
     assert (tmp_path / "all.csv").read_text().splitlines()[-1] == "b(1),0.5"
-
-
-# ---------------------------------------------------------------------- bad input
 
 
 def base() -> Rules:
@@ -706,8 +697,6 @@ def test_quantifiers_may_share_names_and_values_may_look_infinite():
         Rules().open("s", [2**40, 2**41]).rule("1: s(x) ^ x < Infinity").infer()
 
 
-# ---------------------------------------------------------------------- files of Alchemy and Tuffy
-
 SMOKERS = """// Evidence
 *Friends(person, person)
 Smokes(person)   /* some are
@@ -996,9 +985,6 @@ def test_a_database_without_memory_is_refused_with_the_remedy(how):
     assert "SET" not in str(found.value)
 
 
-# ---------------------------------------------------------------------- both ways round
-
-
 @pytest.mark.parametrize(
     "rule",
     [
@@ -1085,8 +1071,6 @@ def test_large_whole_numbers_are_compared_as_numbers():
     table = Rules().open("a", [2**63 + 1, 2**63 + 2]).infer().table("a")
     assert sorted(map(int, table["c0"])) == [2**63 + 1, 2**63 + 2]
 
-
-# -------------------------------------------------------------------- programs of Tuffy
 
 TUFFY = lists.UAI.parent / "relational" / "tuffy"
 tuffy = pytest.mark.skipif(

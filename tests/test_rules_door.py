@@ -51,8 +51,6 @@ def values(source) -> list[str]:
     return sorted(map(str, table[name].tolist()))
 
 
-# ---------------------------------------------------------------------- names
-
 NAMES = [
     ("data[1].csv", "data1.csv"), ("d?.csv", "dX.csv"), ("s*.csv", "sab.csv"),
     ("[!a].csv", "b.csv"), ("[a-z].csv", "k.csv"), ("**.csv", "q.csv"), ("[[].csv", "[.csv"),
@@ -140,8 +138,6 @@ def test_several_files_have_the_same_columns(tmp_path):
         values([both[0], tmp_path / "c.csv"])
 
 
-# ---------------------------------------------------------------------- settings
-
 FORBIDDEN = [
     "select * from read_csv('{secret}')", "select * from read_text('{secret}')",
     "select * from read_blob('{secret}')", "select * from '{secret}'",
@@ -189,9 +185,6 @@ def test_the_database_of_a_program_opens_nothing(tmp_path, secret, kind):
         with pytest.raises(duckdb.Error):
             con.execute(text)
     assert sorted(tmp_path.iterdir()) == before
-
-
-# ---------------------------------------------------------------------- DuckDB files
 
 
 @pytest.fixture
@@ -453,9 +446,6 @@ def test_errors_of_sql_name_the_file(tmp_path, sql):
             values(source)
 
 
-# ---------------------------------------------------------------------- SQLite
-
-
 @pytest.fixture
 def lite(tmp_path, secret) -> Path:
     path = tmp_path / "hostile.sqlite"
@@ -500,9 +490,6 @@ def raise_or_names(lite) -> None:
     """A view with two columns of one name: an error, or names that SQLite told apart."""
     table = Rules().open("p", (lite, "evil_twins")).infer()["p"]
     raise ModelError(" and ".join(map(repr, list(table)[:2])))
-
-
-# ---------------------------------------------------------------------- columns that differ in case
 
 
 def twins(tmp_path):

@@ -332,9 +332,6 @@ def test_the_same_tables_are_merged_before_the_threshold():
     assert agrees(program, program.ground(), selector, p) > 0
 
 
-# ---------------------------------------------------------------------- gains and roots
-
-
 @pytest.mark.parametrize("w", [0.01, 0.1, 2.0, 40.0, -0.01, -0.1, -2.0, -40.0])
 def test_gains_and_their_two_roots(w):
     u = np.concatenate([np.logspace(-12, -0.01, 200), 1 - np.logspace(-12, -1, 100)])
@@ -357,9 +354,6 @@ def test_gains_at_the_ends():
     assert gains(0.25, math.inf) == pytest.approx(-math.log(0.75))
     low, high = roots(1e-3, math.inf)
     assert (low, high) == (pytest.approx(-math.expm1(-1e-3)), 1.0)
-
-
-# ---------------------------------------------------------------------- answers
 
 
 def records(n: int = 24, weight: float = 1.0, **settings) -> Rules:

@@ -244,9 +244,6 @@ def test_gradients_on_the_graph(objective):
         assert slope == pytest.approx(got.gradient[k], abs=1e-4)
 
 
-# ---------------------------------------------------------------------- what is learned
-
-
 @cache
 def smokers():
     """A program and its labels, drawn from it; tests change neither."""

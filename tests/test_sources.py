@@ -101,9 +101,6 @@ def problems(draw, max_variables=8):
     return source, joins, np.stack([1 - on, on], axis=1).reshape(-1, 2)
 
 
-# ------------------------------------------------------------------ thresholds
-
-
 @given(
     st.floats(-40, 40), st.floats(0, 40), st.floats(-12, 1).map(lambda x: 10.0**x), st.booleans()
 )
@@ -152,9 +149,6 @@ def test_least_variance(low, width, gamma):
     assert least_variance(0.0, low, high) == 0.0
 
 
-# ------------------------------------------------------------------ candidates
-
-
 @given(problems(), st.floats(0, 1.1))
 @settings(max_examples=draws(150), deadline=None)
 def test_candidates_and_their_numbers(problem, share):
@@ -195,9 +189,6 @@ def test_candidates_of_one_large_join(symmetric):
         scope, ids = source.candidates(0, key, least)
         np.testing.assert_array_equal(scope, pairs[rows])
         np.testing.assert_array_equal(ids, rows)
-
-
-# ------------------------------------------------------------------ the kept set
 
 
 def check(source: FactorSource, objective, probs: np.ndarray, score: str, scores: np.ndarray):
@@ -297,9 +288,6 @@ def test_binary_pairs():
     probs = np.concatenate([np.full(s, 1 / s) for s in graph.n_states])
     expected = [[0.5, 0.5], [1, 0], [1, 0], [1, 0]]
     np.testing.assert_array_equal(binary_pairs(probs, graph.offsets), expected)
-
-
-# ------------------------------------------------------------------ what can be wrong
 
 
 def test_nothing_to_scan():

@@ -70,9 +70,6 @@ def corpus(data, models):
     return Corpus(trained(bank, split, models, recipe=RECIPE), split.test)
 
 
-# ------------------------------------------------------------------ treebanks
-
-
 def test_treebanks_are_found_and_read(data, tmp_path):
     found = treebanks(data)
     assert [b.code for b in found] == ["it_partut", "xx_toy"]
@@ -102,9 +99,6 @@ def test_models_are_trained_once(data, models, corpus, monkeypatch):
     bank = treebanks(data)[1]
     again = trained(bank, load(data, bank), models, recipe=RECIPE)
     assert np.array_equal(again.model.pairs, corpus.parser.model.pairs)
-
-
-# ------------------------------------------------------------------ measuring
 
 
 def test_pairs_are_counted_with_and_without_impossible_ones(corpus):
@@ -154,9 +148,6 @@ def test_the_smallest_accurate_one_is_chosen(corpus):
     assert choose(family, corpus, 101.0).parameter in good
 
 
-# ------------------------------------------------------------------ the table
-
-
 def test_rows_of_the_table(rows):
     for code in ("it_partut", "xx_toy"):
         of = {r.method: r for r in rows if r.code == code}
@@ -196,9 +187,6 @@ def test_punctuation_is_left_out_of_the_count_of_crossing_trees():
     keep = np.array([True, False, True, True])
     assert table1._without(keep, heads).tolist() == [2, 0, 2]
     assert table1._without(np.array([True, True, True, False]), heads).tolist() == [3, 3, 0]
-
-
-# ------------------------------------------------------------------ the figure
 
 
 @pytest.mark.slow

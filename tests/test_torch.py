@@ -447,8 +447,6 @@ def test_tensors_of_a_gpu_come_and_go_by_copy(dtype):
         torch.testing.assert_close(found["cuda"], found["cpu"], msg=lambda m, n=name: f"{n}: {m}")
 
 
-# ---------------------------------------------------------------------- the neural parser
-
 SMALL = Recipe(bits=14, tag_bits=12, epochs=1)
 
 

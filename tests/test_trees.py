@@ -123,9 +123,6 @@ def test_counts():
             assert len(accepted) == len(trees(n, projective, single_root))
 
 
-# ------------------------------------------------------------------ marginals
-
-
 @kinds
 @pytest.mark.drawn
 @pytest.mark.parametrize("n", LENGTHS)
@@ -237,9 +234,6 @@ def test_bad_scores():
         (lambda: tree_marginals(three), ModelError, "sentence 1, arc 0 -> 2"),
         (lambda: tree_marginals(none), ContradictionError, "sentence 1: no projective tree"),
     )
-
-
-# ------------------------------------------------------------------ the factor
 
 
 @pytest.mark.drawn
@@ -422,9 +416,6 @@ def test_factor_objects():
             ProjectiveTree(bad_heads, bad_modifiers, n)
 
 
-# ------------------------------------------------------------------ decoders
-
-
 @kinds
 @pytest.mark.drawn
 @pytest.mark.parametrize("n", LENGTHS)
@@ -461,9 +452,6 @@ def test_decoders_long(projective, single_root):
     np.testing.assert_array_equal(DECODERS[projective](scores, single_root=single_root), heads)
     scores = np.where(np.abs(np.subtract.outer(np.r_[: n + 1], np.r_[: n + 1])) == 1, 5.0, 0.0)
     assert is_tree(DECODERS[projective](scores, single_root=single_root), projective, single_root)
-
-
-# ------------------------------------------------------------------ grandparents
 
 
 def total_grandparent(arcs, pairs, single_root):
@@ -538,8 +526,6 @@ def test_batches_are_single_sentences():
     np.testing.assert_array_equal(whole[0], tree_marginals(scores[2])[0])
     assert tree_marginals(np.zeros((0, 3, 3)))[0].shape == (0, 3, 3)
 
-
-# ------------------------------------------------------------------ many sentences at once
 
 roots = pytest.mark.parametrize("single_root", [True, False])
 floats = pytest.mark.parametrize("dtype", [np.float64, np.float32])

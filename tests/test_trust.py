@@ -181,9 +181,6 @@ def contents(folder: Path) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------------- what must keep working
-
-
 @pytest.mark.parametrize("apart", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_kernels_are_kept_at_home_and_closed_to_others(place, apart):
     run = place.run_apart if apart else place.run
@@ -326,9 +323,6 @@ def test_where_no_folder_can_be_trusted_it_is_one_line(place):
     assert not [path for folder in (place.home, place.tmp, trap) for path in folder.iterdir()]
 
 
-# ---------------------------------------------------------------------- folders
-
-
 @as_root
 def test_a_link_of_somebody_else_to_a_folder_of_ours(place):
     """Only the last owner was looked at."""
@@ -465,9 +459,6 @@ def test_a_module_folder_that_is_a_link(place):
     assert contents(aside) == before
 
 
-# ---------------------------------------------------------------------- files
-
-
 def as_somebody(path: Path) -> None:
     os.chown(path, SOMEBODY, SOMEBODY)
 
@@ -551,9 +542,6 @@ def test_a_marker_that_is_a_link_is_neither_believed_nor_replaced(wheel_kernel, 
     assert marker.is_symlink()
 
 
-# ---------------------------------------------------------------------- what is removed
-
-
 def old(folder: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "k.nbc").write_text("1234")
@@ -608,9 +596,6 @@ def test_pruning_a_cache_that_is_not_ours_does_nothing(tmp_path):
     os.chown(tmp_path / "theirs", SOMEBODY, SOMEBODY)
     assert _cache.prune(current, []) == (0, 0)
     assert (folder / "k.nbc").exists()
-
-
-# ---------------------------------------------------------------------- numba's own cache
 
 
 @pytest.mark.slow

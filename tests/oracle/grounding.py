@@ -147,9 +147,6 @@ def unique_holds(case: Case, atoms, truth) -> bool:
     return True
 
 
-# ---------------------------------------------------------------------- drawing
-
-
 def draw_case(seed: int) -> Case:
     rng = random.Random(seed)
     people = PEOPLE[: rng.choice([1, 2, 2, 3])]

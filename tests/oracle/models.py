@@ -130,9 +130,6 @@ def judge(drawn: Drawn, iv: Intervals) -> np.ndarray:
     return wrong
 
 
-# ------------------------------------------------------------------ drawing
-
-
 class Draft:
     """A model in the making, both ways at once."""
 
@@ -538,9 +535,6 @@ def as_tables(graph: FactorGraph) -> FactorGraph:
     return FactorGraph.from_tables(graph.n_states, scopes, tables).tilt(graph.field)
 
 
-# ------------------------------------------------------------------ labels, global factors
-
-
 def labels(rng: np.random.Generator) -> FactorGraph:
     """Pairs of labels by distance, attractive or not, some hard, perhaps beside a table."""
     scale = float(rng.choice([1e-3, 0.1, 1.0, 3.0, 10.0, 40.0]))
@@ -631,9 +625,6 @@ def with_global(rng: np.random.Generator) -> FactorGraph:
         scope = rng.choice(11, 9, replace=False)
         graph = graph.add_global(scope, Between(int(rng.integers(2, 6))))
     return graph
-
-
-# ------------------------------------------------------------------ networks and questions
 
 
 def network(
@@ -744,8 +735,6 @@ def loaded(name: str, folder: Path):
         cpt.fillWith(exact.ravel().tolist())
     return gum, bn, graph
 
-
-# ------------------------------------------------------------------ Hypothesis
 
 SCALES = st.sampled_from([0.0, 0.1, 1.0, 3.0, 40.0, 700.0])
 

@@ -72,9 +72,6 @@ def _normalised(log_table: np.ndarray) -> np.ndarray:
     return table / table.sum()
 
 
-# ------------------------------------------------------------------ drawing
-
-
 def draw_graph(rng: np.random.Generator) -> FactorGraph:
     """One of many families, small enough to enumerate."""
     plain = [k for k in models.SMALL if k not in ("huge", "tiny")]  # beyond plain sums in doubles
@@ -115,9 +112,6 @@ def draw_solver(rng: np.random.Generator) -> BeliefPropagation | TreeReweighted 
         return TreeReweighted(max_iters=iterations, tol=tol, damping=damping)
     schedule = str(rng.choice(["sequential", "flooding", "residual"]))
     return BeliefPropagation(max_iters=iterations, tol=tol, damping=damping, schedule=schedule)
-
-
-# ------------------------------------------------------------------ checking
 
 
 def check(number: int) -> str:
@@ -368,8 +362,6 @@ def _expected(scope: list[int], log: np.ndarray, q: list[np.ndarray], v: int) ->
         out[x[scope.index(v)]] += weight * log[x]
     return out
 
-
-# ------------------------------------------------------------------ the best assignment
 
 #: So little memory that no clique tree fits.
 NO_TREE = 1e-12

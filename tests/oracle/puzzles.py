@@ -121,9 +121,6 @@ def solved(p: Puzzle) -> list[int] | None:
     return list(x) if go_on() else None
 
 
-# ------------------------------------------------------------------ with a solution
-
-
 def squares(n: int, box: tuple[int, int] | None) -> list[list[int]]:
     """Rows, columns and, of a Sudoku, boxes of an n x n board."""
     units = [[r * n + c for c in range(n)] for r in range(n)]
@@ -314,9 +311,6 @@ def possible(seed: int) -> Puzzle:
     p = POSSIBLE[seed % len(POSSIBLE)](rng)
     p.tilt, p.seed = float(rng.choice([0.0, 0.0, 0.3, 2.0, 20.0])), seed
     return p
-
-
-# ------------------------------------------------------------------ without one
 
 
 def _wrong_clue(rng: np.random.Generator, make: Callable[[], Puzzle]) -> Puzzle:

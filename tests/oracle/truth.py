@@ -163,9 +163,6 @@ def covariances(
     return field, [of(graph.scope(i).tolist()) for i in range(graph.n_factors)], size
 
 
-# ------------------------------------------------------------------ questions
-
-
 def weights(graph: FactorGraph, seen: dict | None = None) -> np.ndarray:
     """The unnormalised probability of every assignment with the evidence, (S_0, ..., S_V-1)."""
     return np.exp(log_scores_with(graph, seen or {}))
@@ -196,9 +193,6 @@ def table(w: np.ndarray, variables: list[int]) -> np.ndarray:
     left = sorted(variables)
     found = w.sum(axis=rest).transpose([left.index(v) for v in variables])
     return found / found.sum()
-
-
-# ------------------------------------------------------------------ to the last digit
 
 
 def in_long_doubles(table: np.ndarray) -> np.ndarray:
