@@ -57,10 +57,9 @@ PATIENCE = 1.5
 #: Tests whose calls are candidates, too, by file; so many of each.
 SAMPLE = 8
 TESTS = (
-    "abreast", "abreast_bp", "bp", "certified_methods", "chain",
+    "abreast_bp", "bp", "certified_methods", "chain",
     "compensation", "exact", "gibbs", "gradients", "labels", "logical", "machines",
-    "map", "mean_field", "parser", "reduction", "rows", "samples", "sources", "trees",
-    "windows",
+    "hard", "map", "parser", "reduction", "rows", "samples", "sources", "trees",
 )  # fmt: skip
 
 
