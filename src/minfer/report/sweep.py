@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from minfer.basics.checks import check_whole
 from minfer.basics.words import plain
 from minfer.errors import SettingsError
-from minfer.reduction.compare import Reference, Tradeoff, Trial, measured
 from minfer.reduction.objectives import Budget, MinDivergence, MinJoint, MinSize, SelectionObjective
 
 if TYPE_CHECKING:
+    from minfer.reduction.compare import Reference, Trial
     from minfer.reduction.result import Result
 
 REPEATS = 3
@@ -181,6 +181,8 @@ class Sweep:
 
     def collect(self, subject: Subject) -> dict[str, Any]:
         """Run all of it: what a report shows, as JSON-able data."""
+        from minfer.reduction.compare import Tradeoff, measured
+
         parameter, scores = self.parameter, subject.scores
         found: list[float | None] = [*values(parameter, subject.eligible, self.steps)]
         start = found.index(parameter.value)
