@@ -91,20 +91,6 @@ def test_drawn_unions(a, b, c):
     np.testing.assert_allclose(m.factors(pairs), expected.factors(pairs), atol=1e-9)
 
 
-def test_a_reduced_graph_falls_apart_and_its_parts_run_in_parallel():
-    rng = np.random.default_rng(0)
-    model = FactorGraph.grid(6 * rng.normal(size=(30, 30)), rng.normal(size=2 * 30 * 29))
-    for options in ({}, {"recipe": Compensated()}):
-        solver = BeliefPropagation(tol=1e-10)
-        whole = infer(model, MinJoint(0.02), solver, **options)
-        apart = infer(model, MinJoint(0.02), Components(solver, workers=2, size=100), **options)
-        assert "parts" in apart.marginals.note
-        np.testing.assert_array_equal(apart.keep, whole.keep)
-        np.testing.assert_allclose(apart.marginals.probs, whole.marginals.probs, atol=1e-9)
-        assert apart.divergence == pytest.approx(whole.divergence)
-        assert apart.log_z_full == pytest.approx(whole.log_z_full, nan_ok=True)
-
-
 def test_packing_is_by_size_alone_and_parts_go_on_from_their_own_messages():
     edges = np.arange(4000).reshape(-1, 2)
     rng = np.random.default_rng(1)

@@ -109,18 +109,12 @@ MODELS = 2000 if os.environ.get("MINFER_ALL") else 400
 
 @pytest.mark.drawn
 @pytest.mark.parametrize("block", range(20))
-def test_drawn_models_with_a_solution_keep_it(block):
-    """2,000 models; each by three of all solvers, in turn."""
+def test_drawn_models_keep_their_solution_or_have_no_exact_answer(block):
+    """2,000 models with a solution and without one; each by three of all solvers, in turn."""
     for seed in few(range(block, MODELS, 20), 2):
         puzzle = puzzles.possible(seed)
         for name in taken(puzzle, seed):
             check_possible(puzzle, name, SOLVERS[name])
-
-
-@pytest.mark.drawn
-@pytest.mark.parametrize("block", range(20))
-def test_drawn_models_without_a_solution_have_no_exact_answer(block):
-    for seed in few(range(block, MODELS, 20), 2):
         puzzle = puzzles.impossible(seed)
         assert puzzle.solution is None
         for name in taken(puzzle, seed):
@@ -226,20 +220,6 @@ def test_labels_global_factors_and_prepared_evidence_exclude_states():
         field = [-1e5, 0.0] if states == [2] else [-1e5, 0.0, -np.inf, 0.0, -1e4]
         p = minfer.BeliefPropagation()(FactorGraph.empty(states).tilt(field)).probs
         assert ((p > 0.0) == np.isfinite(field)).all()
-
-
-def test_a_long_chain_of_exclusions_takes_no_longer_than_a_sweep():
-    """Each state falls because its neighbour's did: 20,000 rounds, were they rounds."""
-    rises = np.where(np.triu(np.ones((3, 3))) > 0, 0.0, -np.inf)
-    n = 20_000
-    graph = FactorGraph.empty([3] * n).add_tables(
-        np.stack([np.arange(n - 1), np.arange(1, n)], 1), np.tile(rises, (n - 1, 1, 1))
-    )
-    model = condition(graph.with_soft_evidence({n - 1: [1, 1, 0]}))
-    assert support.possible(model).reshape(n, 3).tolist() == [[True, True, False]] * n
-    answer = BeliefPropagation()(graph.with_soft_evidence({n - 1: [1, 1, 0]}))
-    assert answer.status.ok
-    assert (answer.probs.reshape(n, 3)[:, 2] == 0.0).all()
 
 
 def test_stored_evidence_is_named():

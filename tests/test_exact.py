@@ -106,12 +106,7 @@ def test_cliques_larger_than_a_chunk(states, n_factors, arity) -> None:
     check_against(answer, graph, oracle.log_z, oracle.probs, oracle.factor, every)
 
 
-def test_large_cliques_and_long_chains() -> None:
-    """A 12 x 12 grid both ways round: orders differ, answers agree."""
-    field = np.random.default_rng(1).normal(size=(12, 12))
-    answer = Exact()(FactorGraph.grid(field, 0.7)).probs.reshape(12, 12, 2)
-    turned = Exact()(FactorGraph.grid(field.T.copy(), 0.7)).probs.reshape(12, 12, 2)
-    np.testing.assert_allclose(answer, turned.transpose(1, 0, 2), atol=TOLERANCE)
+def test_long_chains() -> None:
     n = 5000
     edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
     graph = FactorGraph.pairwise(np.zeros(n), edges, 1000.0, feature="equal").with_evidence({0: 1})

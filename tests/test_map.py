@@ -1,16 +1,24 @@
-"""The search for the best assignment where no clique tree fits, against all assignments."""
+"""The best assignments, the k best and marginal MAP, also by search, against all assignments."""
 
 import itertools
 import json
 import math
 from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import minfer
 from draws import draws
-from minfer import ContradictionError, FactorGraph, RefusedError, SettingsError
+from minfer import (
+    ContradictionError,
+    EvidenceError,
+    FactorGraph,
+    ModelError,
+    RefusedError,
+    SettingsError,
+)
 from minfer.engine.conditioning import condition
 from minfer.engine.elimination import clique_tree
 from minfer.graph import with_any_evidence
@@ -22,11 +30,10 @@ from minfer.queries.map.flow import Ising, best_cut, by_flow, persistent
 from minfer.queries.map.moves import Moves
 from minfer.queries.map.problem import lay_out
 from minfer.queries.map.search import search
-from oracle import promises
+from oracle import models, promises
 from oracle import truth as naive
-from refused import all_refused
-
-NO_TREE = promises.NO_TREE
+from refused import all_refused, refused
+from test_states import sprinkler
 
 
 @pytest.mark.drawn
@@ -142,23 +149,6 @@ def test_no_assignment_is_below_the_floor():
     assert problem.floor / problem.scale == pytest.approx(-1.0 - 2.0 - 2.0, abs=1e-6)
 
 
-@pytest.mark.slow
-def test_a_frustrated_grid_has_score_bound_and_status():
-    g = frustrated()
-    best = minfer.mpe(g, max_gib=1e-6)
-    exact = minfer.mpe(g)
-    assert exact.steps == ("clique tree",)
-    assert exact.status == "optimal"
-    assert 0.0 <= exact.gap < 1e-8  # rounding
-    assert best.log_score <= exact.log_score + 1e-9 <= best.upper + 2e-9
-    assert best.log_score == pytest.approx(float(g.log_score(best.numbers)))
-    assert best.log_score >= exact.log_score - 0.01 * abs(exact.log_score)
-    assert best.steps[:2] == ("roof duality", "dual ascent")
-    again = minfer.mpe(g, max_gib=1e-6)
-    if best.status == again.status == "within gap":
-        assert again.gap == pytest.approx(best.gap, abs=5.0)
-
-
 def test_an_allowed_gap_and_the_clock_end_the_search():
     best = minfer.mpe(frustrated(n=30), max_gib=1e-6, time_limit=1e-6)
     assert best.status == "time limit"
@@ -271,16 +261,6 @@ def test_proof_by_toulbar2(number):
     assert scores.max() - 1e-12 <= known[1] <= scores.max() + 1e-6
 
 
-def test_a_clique_tree_that_is_too_slow_leaves_time_for_a_search():
-    """It takes seconds, though it fits."""
-    rng = np.random.default_rng(7)
-    couplings = 1.5 * rng.choice([-1.0, 1.0], size=760)
-    glass = FactorGraph.grid(0.1 * rng.normal(size=(20, 20)), couplings)
-    best = minfer.mpe(glass, time_limit=1.0)
-    assert "roof duality" in best.steps or best.steps == ("clique tree",)
-    assert best.log_score > 360.0, "the best is 387.4"
-
-
 def test_a_pass_is_given_up_by_its_pace(monkeypatch):
     model = condition(FactorGraph.grid(np.zeros((2, 2)), np.ones(4)))
     tree = cliques.with_tree(model, clique_tree(model), deadline=110.0)
@@ -296,3 +276,123 @@ def test_a_pass_is_given_up_by_its_pace(monkeypatch):
     )
     everything = range(4)
     assert with_limit.collect(everything) == without.collect(everything)
+
+
+CASES = [(kind, seed) for kind in models.NETWORKS for seed in range(40)]
+
+
+@pytest.mark.parametrize("marginal", [False, True])
+@pytest.mark.parametrize(("kind", "seed"), CASES)
+def test_the_k_best(kind, seed, marginal):
+    """Of all variables, or of some, the others summed out."""
+    rng = np.random.default_rng([seed, 7, len(kind)] if marginal else [seed, len(kind)])
+    graph = models.NETWORKS[kind](rng, zeros=float(rng.choice([0.0, 0.3])))
+    seen = models.evidence(rng, graph)
+    w, n = naive.weights(graph, seen), graph.n_variables
+    some, options = list(range(n)), {}
+    if marginal:
+        some = [int(v) for v in rng.choice(n, int(rng.integers(1, n + 1)), replace=False)]
+        options = {"variables": some}
+    if w.sum() == 0.0:
+        refused(ContradictionError, "", minfer.mpe, graph, seen, **options)
+        return
+    table = naive.table(w, some) * w.sum()
+    k, possible = int(rng.integers(1, 9)), int((table > 0.0).sum())
+    best = minfer.mpe(graph, seen, k=k, **options)
+    assert len(best) == len({tuple(a.numbers) for a in best}) == min(k, possible)
+    assert best.proven
+    assert best.complete == (possible <= k)
+    want = np.sort(table.ravel())[::-1][: len(best)]
+    assert [a.log_score for a in best] == pytest.approx(np.log(want), abs=1e-11)
+    for a in best:
+        own = table[tuple(a.numbers)]
+        assert math.log(own) == pytest.approx(a.log_score, abs=1e-11)
+        assert a.log_probability == pytest.approx(math.log(own / w.sum()), abs=1e-10)
+        if not marginal:
+            assert [graph.state(v, a[v]) for v in some] == a.numbers.tolist()
+    assert best.best.variables == tuple(graph.name(v) for v in some)
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("max_gib", [1.0, promises.NO_TREE])
+def test_no_score_is_above_the_upper_bound(max_gib):
+    """Scores as fractions: the best one's rounded sum is too low half of the time."""
+    rng = np.random.default_rng(0)
+    for _ in range(draws(200)):
+        n = int(rng.integers(1, 7))
+        graph = FactorGraph.empty(rng.integers(1, 4, size=n))
+        size = float(rng.choice([1e-3, 1.0, 30.0, 1e6, 1e12]))
+        if rng.random() < 0.5:
+            graph = graph.tilt(size * rng.normal(size=len(graph.field)))
+        for _ in range(int(rng.integers(1, 12))):
+            scope = rng.choice(n, size=int(rng.integers(1, min(n, 3) + 1)), replace=False)
+            graph = graph.add_tables([scope], [size * rng.normal(size=graph.n_states[scope])])
+        top = max(
+            sum(Fraction(float(table[tuple(x[list(scope)])])) for scope, table in factors)
+            for factors in [naive.factors_of(graph)]
+            for x in naive.assignments(graph)
+        )
+        best = minfer.mpe(graph, max_gib=max_gib)
+        assert Fraction(best.upper) >= top
+        assert best.log_score <= best.upper
+        assert best.proven
+        assert best.gap <= 1e-8 + 1e-11 * size
+
+
+def test_answers_speak_names_also_in_pandas():
+    best = minfer.mpe(sprinkler(), {"wet": "yes"}, k=3)
+    assert best["wet"] == "yes"
+    assert best.states["rain"] in ("no", "yes")
+    assert list(best.states) == ["rain", "sprinkler", "wet", "count"]
+    assert "wet=yes" in repr(best)
+    assert best.to_dict()["assignments"][0]["states"] == best.states
+    assert best.probability == next(iter(best)).probability
+    assert best._repr_html_()
+    with pytest.raises(ModelError, match="no variable 'snow'"):
+        best["snow"]
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = minfer.mpe(sprinkler(), k=3).to_pandas()
+    assert frame.shape == (3, 7)
+    assert frame["log_score"].is_monotonic_decreasing
+
+
+def test_rules_and_ties():
+    g = FactorGraph.empty([2] * 8).add_exactly_one([list(range(8))])
+    best = minfer.mpe(g, k=20)
+    assert len(best) == 8
+    assert best.complete
+    assert {tuple(a.numbers) for a in best} == {tuple(row) for row in np.eye(8, dtype=int)}
+    again = minfer.mpe(g, k=20)
+    assert [a.numbers.tolist() for a in best] == [a.numbers.tolist() for a in again]
+    parity = FactorGraph.pairwise(np.linspace(-1, 1, 9), np.zeros((0, 2), int), [])
+    parity = parity.add_parity([list(range(9))], np.inf)
+    w = naive.weights(parity)
+    assert minfer.mpe(parity).log_score == pytest.approx(math.log(w.max()))
+
+
+def test_refused_with_an_estimate():
+    rng = np.random.default_rng(0)
+    pairs = [[a, b] for a in range(50) for b in range(a + 1, 50)]
+    g = FactorGraph.pairwise(np.zeros(50), pairs, rng.normal(size=len(pairs)))
+    refused(RefusedError, r"^mpe: .*GiB.*Marginals\.mpm", minfer.mpe, g, k=2)
+    chain = FactorGraph.pairwise(np.zeros(120), [[k, k + 60] for k in range(60)]
+                                 + [[k, k + 1] for k in range(59)], np.ones(119))  # fmt: skip
+    assert minfer.mpe(chain).proven
+    refused(RefusedError, "fewer variables", minfer.mpe, chain, variables=range(60, 120))
+    with pytest.raises(RefusedError, match="time_limit=1e-09"):
+        minfer.mpe(FactorGraph.grid(np.zeros((12, 12)), 0.5), k=2, time_limit=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"k": 0}, SettingsError),
+        ({"time_limit": -1}, SettingsError),
+        ({"variables": []}, ModelError),
+        ({"variables": ["rain", 0]}, ModelError),
+        ({"variables": ["snow"]}, ModelError),
+        ({"evidence": {"rain": "maybe"}}, EvidenceError),
+    ],
+)
+def test_wrong_settings(settings, error):
+    refused(error, "", minfer.mpe, sprinkler(), **settings)
