@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draws import draws, few
+from draws import draws
 from minfer import (
     BeliefPropagation,
     Budget,
@@ -191,42 +190,18 @@ def test_edges_have_weights_though_an_ignored_factor_would_fix_their_ends():
     graph = FactorGraph.from_tables([2] * 4, scopes, [equal, equal, equal, hard])
     graph = graph.with_evidence({3: 1})
     solver = TreeReweighted()
-    assert (edge_weights(solver, graph, np.ones(4, bool)) == 1).all(), (
-        "x0 is fixed: no loop is left"
-    )
+    assert (edge_weights(solver, graph, np.ones(4, bool)) == 1).all(), "no loop is left"
     weights = edge_weights(solver, graph, np.arange(4) < 3)
     np.testing.assert_allclose(weights[:3], 2 / 3, atol=1e-9)
     assert edge_weights(BeliefPropagation(), graph, np.ones(4, bool)) is None
 
 
-def test_compensation_helps_and_refreshes_help_more():
-    graph = grid(2)
-    truth = naive.marginals(graph)
-
-    def error(**options):
-        return np.abs(infer(graph, MinDivergence(5), **options).marginals.probs - truth).mean()
-
-    errors = [error(), *(error(recipe=Compensated(refreshes=r)) for r in (0, 1, 2))]
-    assert errors[0] > 2 * errors[1] > 4 * errors[2]
-    assert errors[2] > errors[3]
+def test_compensation_helps_beside_global_factors():
     graph = lists.with_globals()["one-of-three-and-pairs"]
     result = infer(graph, MinJoint(np.inf), recipe=Compensated(refreshes=3))
     truth = naive.marginals(graph)
     bare = infer(graph, MinJoint(np.inf)).marginals.probs
     assert np.abs(result.marginals.probs - truth).max() < 0.3 * np.abs(bare - truth).max()
-
-
-@pytest.mark.drawn
-def test_the_error_estimate_follows_the_error():
-    ratios = []
-    for seed in few(range(20), 8):
-        graph = grid(seed, strength=2.0)
-        truth = naive.marginals(graph)
-        for options in ({}, {"recipe": Compensated(refreshes=0)}):
-            result = infer(graph, MinDivergence(6), **options)
-            error = np.abs(result.marginals.probs - truth).mean()
-            ratios.append(result.mean_error_estimate / error)
-    assert 0.4 < np.median(ratios) < 1.5
 
 
 @given(models.table_graphs(max_variables=4))
@@ -336,15 +311,8 @@ def test_recipes_took_the_place_of_flags():
     one, other = relax(grid(), MinJoint(0.1)), infer(grid(), MinJoint(0.1), recipe=Iterated())
     np.testing.assert_array_equal(one.marginals.probs, other.marginals.probs)
     assert one.trace
-    words = [r.words for r in (Paper(), *(Compensated(refreshes=k) for k in range(4)), Iterated())]
-    assert words == [
-        "the paper's",
-        "compensated",
-        "compensated, refreshed once",
-        "compensated, refreshed twice",
-        "compensated, refreshed 3 times",
-        "compensated, iterated",
-    ]
+    assert Compensated(refreshes=3).words == "compensated, refreshed 3 times"
+    assert Iterated().words == "compensated, iterated"
     assert recipe_named("paper", time_limit=3.0) == Iterated(compensate=False, time_limit=3.0)
     assert recipe_named("compensated", score="gain") == Compensated(score="gain")
 
@@ -382,17 +350,19 @@ def test_rounds_that_still_move_the_answer_are_not_converged():
     assert short.marginals.converged
     assert short.status is Status.MAX_ITERS
     assert "raise rounds" in short.advice
-    assert relax(graph, MinDivergence(5), recipe=Iterated(rounds=60)).status is Status.CONVERGED
-    assert relax(graph, MinJoint(0.0), recipe=Iterated(rounds=1)).status is Status.CONVERGED, (
-        "all is kept"
-    )
-    assert (
-        relax(graph, MinJoint(0.05), recipe=Iterated(compensate=False)).status is Status.CONVERGED
-    )
+    for objective, recipe in (
+        (MinDivergence(5), Iterated(rounds=60)),
+        (MinJoint(0.0), Iterated(rounds=1)),  # all is kept
+        (MinJoint(0.05), Iterated(compensate=False)),
+    ):
+        assert relax(graph, objective, recipe=recipe).status is Status.CONVERGED
     timed = relax(graph, MinJoint(0.05), recipe=Iterated(time_limit=1e-6))
     assert timed.stopped == "the time is up"
     assert timed.status is Status.TIME_LIMIT
     assert "time_limit" in timed.advice
+    solver = BeliefPropagation(time_limit=50.0)  # a limit of its own, beyond that of the recipe
+    both = relax(grid(12), MinJoint(0.0), solver, recipe=Iterated(time_limit=20.0))
+    assert both.status is Status.CONVERGED
 
 
 def test_results_say_everything_in_plain_values():
@@ -425,7 +395,9 @@ def test_results_say_everything_in_plain_values():
 
 def test_relax_stops_for_reasons():
     graph = grid(7)
-    result = relax(graph, MinJoint(0.05), recipe=Iterated(compensate=False))
+    steps = []
+    result = relax(graph, MinJoint(0.05), recipe=Iterated(compensate=False), on_step=steps.append)
+    assert steps == list(result.trace)
     assert result.stopped == "nothing left is worth adding"
     scores = factor_gains(graph, result.marginals, result.keep)
     assert (scores[~result.keep] < 0.05).all()
@@ -451,34 +423,12 @@ def test_relax_stops_for_reasons():
 @pytest.mark.parametrize("compensate", [False, True])
 def test_relax_keeps_its_budget(compensate):
     graph = grid(9)
-    result = relax(graph, MinDivergence(7), recipe=Iterated(compensate=compensate))
-    assert result.n_added == 7
-    assert (
-        relax(
-            graph, Budget(max_factors=7, factor_cost=1e9), recipe=Iterated(compensate=compensate)
-        ).n_added
-        == 0
-    )
-    within = relax(graph, MinSize(0.5), recipe=Iterated(compensate=compensate))
+    recipe = Iterated(compensate=compensate)
+    assert relax(graph, MinDivergence(7), recipe=recipe).n_added == 7
+    none = relax(graph, Budget(max_factors=7, factor_cost=1e9), recipe=recipe)
+    assert none.n_added == 0
+    within = relax(graph, MinSize(0.5), recipe=recipe)
     assert within.divergence <= 0.5 + 1e-9
-
-
-def test_relax_under_a_time_limit():
-    rng = np.random.default_rng(10)
-    graph = FactorGraph.grid(rng.normal(size=(120, 120)), 1.0)
-    steps = []
-    relax(graph, MinJoint(0.0), recipe=Iterated(time_limit=30))  # whatever compiles, compiles here
-    began = time.perf_counter()
-    result = relax(graph, MinJoint(0.0), recipe=Iterated(time_limit=0.05), on_step=steps.append)
-    assert time.perf_counter() - began < 5
-    assert steps == list(result.trace)
-    assert result.stopped == "the time is up" or result.keep.all()
-    assert np.isfinite(result.marginals.probs).all()
-    graph = grid(12)
-    result = relax(
-        graph, MinJoint(0.0), BeliefPropagation(time_limit=50.0), recipe=Iterated(time_limit=20.0)
-    )
-    assert result.status is Status.CONVERGED
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -88,8 +88,6 @@ def test_is_refused_with_the_place_and_the_remedy() -> None:
         (lambda: MODEL.add_tables(np.arange(2), TABLE), ModelError, "sequence"),
         (lambda: MODEL.add_features([0, 1], 1), ModelError, r"\[\[0, 1\]\]"),
         (lambda: MODEL.add_tables([[0.9, 1.9]], [TABLE]), ModelError, "integers"),
-        (lambda: MODEL.add_tables([[0.0, 1.0]], [TABLE]), ModelError, "integers"),
-        (lambda: MODEL.add_features([[0.9, 2]], 1), ModelError, "integers"),
         (lambda: MODEL.add_tables([[False, True]], [TABLE]), ModelError, "integers"),
         (lambda: MODEL.add_global([0.5, 1.5], TREE), ModelError, "integers"),
         (lambda: MODEL.add_flat_tables(np.array([1]), np.array([0.5]), np.zeros(2)),
@@ -97,23 +95,18 @@ def test_is_refused_with_the_place_and_the_remedy() -> None:
         (lambda: MODEL.add_flat_tables(np.array([3]), np.array([0]), np.zeros(2)),
          ModelError, "arities of 3"),
         (lambda: MODEL.keep([0.7, 1.2]), ModelError, "integers"),
-        (lambda: MODEL.keep([0.0, 1.0]), ModelError, "integers"),
         (lambda: MODEL.keep([[0, 1], [2, 3]]), ModelError, "one axis"),
-        (lambda: MODEL.split([0.0, 0.5, 0.9, 0.1]), ModelError, "integers"),
         (lambda: MODEL.split([-1, -1, -1, -1]), ModelError, "from 0"),
         (lambda: MODEL.log_score([0.5, 0, 0, 1]), ModelError, "integers"),
         (lambda: FactorGraph.empty([2, 2], "ab"), ModelError, "list of strings"),
         (lambda: MODEL.index(True), ModelError, "True"),
         (lambda: MODEL.add_tables([["rain", "wet"]], [TABLE]), ModelError, "FactorGraph.named"),
-        (lambda: MODEL.add_tables(["rain"], [[0]]), ModelError, "FactorGraph.named"),
         (lambda: MODEL.add_features([["rain", "wet"]], 1.0), ModelError, "FactorGraph.named"),
         (lambda: evidence(wet="yes"), EvidenceError, "wet has states 0 to 1"),
         (lambda: evidence(wet=1.0), EvidenceError, "integers"),
-        (lambda: evidence(wet=np.True_), EvidenceError, "integers"),
         (lambda: MODEL.with_soft_evidence({"wet": "ab"}), EvidenceError, "wet"),
         (lambda: MODEL.with_soft_evidence([1, 2]), EvidenceError, "mapping"),
         (lambda: answer().factor("rain"), ModelError, "number"),
-        (lambda: answer().factor(0.5), ModelError, "number"),
         (lambda: MODEL.scope("rain"), ModelError, "number"),
         (lambda: answer().factors([4.5]), ModelError, "integers"),
         (lambda: answer().factors([4, 99]), ModelError, "no factor 99"),
@@ -128,25 +121,13 @@ def test_is_refused_with_the_place_and_the_remedy() -> None:
     )  # fmt: skip
 
 
-def test_pair_scores_are_given_by_name() -> None:
-    for function in (parsing.marginals, parsing.to_graph):
-        with pytest.raises(TypeError, match="positional"):
-            function(ARCS, CUBE, CUBE)
-    with pytest.raises(TypeError, match="positional"):
-        report.scores_report(["a", "b"], ARCS, CUBE)
-
-
 def test_marginals_are_a_mapping_by_name() -> None:
     m = Marginals.from_probs(MODEL, [0.1, 0.9, 0.2, 0.8, 0.3, 0.7, 0.4, 0.6], "by hand")
     assert {name: p.tolist() for name, p in dict(m).items()} == {
         "rain": [0.1, 0.9], "wet": [0.2, 0.8], "street": [0.3, 0.7], "sky": [0.4, 0.6],
     }  # fmt: skip
     assert [name for name, _ in m.items()] == m.keys() == NAMES
-    assert "rain" in m
-    assert 3 in m
-    assert "snow" not in m
-    assert 4 not in m
-    assert None not in m
+    assert [key in m for key in ("rain", 3, "snow", 4, None)] == [True, True, False, False, False]
     assert [p.tolist() for p in m] == [m[v].tolist() for v in range(4)]
     np.testing.assert_array_equal(m.product(["rain", "sky"]), m.product([0, 3]))
     unnamed = Marginals.from_probs(FactorGraph.empty([2, 3]), [0.5] * 2 + [1 / 3] * 3, "by hand")
@@ -636,11 +617,10 @@ def hostile(tmp_path: Path) -> Path:
     "words",
     [
         ("run",),
-        ("run", "--query", HOSTILE[0]),
         ("run", "--evidence", f"{HOSTILE[0]}=1"),
+        ("run", "--json"),
         ("run", "--evidence", f"{HOSTILE[0]}=7"),
         ("run", "--query", "\x1b[31mnobody"),
-        ("run", "--evidence", "\x1b[31mnobody"),
         ("run", "--reduce", "--explain", HOSTILE[0], "--explain", "model", "--compare", "full"),
         ("run", "--solver", "\x1b[31m"),
         ("run", "--out", "\x1b[31m/x"),
@@ -660,12 +640,8 @@ def test_no_name_acts_on_the_terminal(hostile: Path, words: tuple[str, ...]) -> 
     if words == ("run",):
         for name in HOSTILE:
             assert visible(name) in found.stdout
-
-
-def test_json_has_the_true_names(hostile: Path) -> None:
-    found = call("run", hostile, "--json")
-    assert list(json.loads(found.stdout)["marginals"]) == HOSTILE
-    assert not ACTING.search(found.stdout)
+    if words == ("run", "--json"):
+        assert list(json.loads(found.stdout)["marginals"]) == HOSTILE  # the true names
 
 
 def test_errors_explanations_and_notebooks_show_names_escaped() -> None:
