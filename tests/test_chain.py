@@ -265,20 +265,13 @@ def test_saved_models_are_the_same_bit_for_bit(tmp_path):
     ("X", "y", "said"),
     [
         ([], [], "no sequences"),
-        ([[]], [[]], "all sequences are empty"),
         ([[["a"]]], [["x", "y"]], "sequence 0 has 1 item, but 2 labels"),
-        ([[["a"]]], [["x"], ["y"]], "y has 2 sequences, but X has 1"),
         ([[{"a": math.nan}]], [["x"]], "sequence 0, item 0: the value of a is nan"),
-        ([[["b"], {"a": math.inf}]], [["x", "x"]], "sequence 0, item 1: the value of a is inf"),
-        ([[{"a": None}]], [["x"]], "the value of a must be a number"),
         ([["abc"]], [["x"]], "item 0 must be a list or a dict of features"),
         ([[[1]]], [["x"]], "features must be strings"),
-        ([[{1: 2.0}]], [["x"]], "features must be strings"),
         ([[["a"]]], [[None]], "a label must be a string"),
         ([[["a"], ["b"]]], [["x", 1]], "of one type"),
         ("abc", ["x"], "X must be a list of sequences"),
-        ([[["a"]]], ["x"], r"y\[0\] must be a list of labels"),
-        ([{"a": 1.0}], [["x"]], "sequence 0 must be a list of items"),
         ([np.zeros((2, 2)), np.zeros((2, 3))], [[0, 1], [0, 1]], "mixed"),
         ([np.zeros((2, 2)), [["a"]]], [[0, 1], [0]], "sequence 1 is not of the same kind"),
         ([np.full((2, 2), np.nan)], [[0, 1]], "NaN"),
@@ -288,23 +281,18 @@ def test_bad_input_is_refused(X, y, said):
     refused(ModelError, said, ChainCRF().fit, X, y)
 
 
-def test_bad_labels_and_asking_too_early_are_refused():
+def test_bad_labels_settings_and_asking_too_early_are_refused():
     with pytest.raises(ModelError, match=r"item 1, .* has label 'Z', which is not one of"):
         ChainCRF(classes=["A", "B"]).fit([[["a"], ["b"]]], [["A", "Z"]])
     crf = ChainCRF(classes=["B", "A", "C"]).fit([[["a"], ["b"]]], [["A", "B"]])
     assert crf.classes_.tolist() == ["A", "B", "C"]
     refused(SettingsError, "different labels", ChainCRF(classes=["A", "A"]).fit, [[["a"]]], [["A"]])
+    for wrong in ({"c2": -1.0}, {"c1": math.nan}, {"decode": "best"}, {"period": 0}):
+        refused(SettingsError, next(iter(wrong)), ChainCRF(**wrong).fit, [[["a"]]], [["x"]])
     for ask in ("predict", "predict_proba", "predict_marginals"):
         refused(NotFittedError, "call fit", getattr(ChainCRF(), ask), [[["a"]]])
     with pytest.raises(ModelError, match="learned from features by name"):
         ChainCRF().fit([[["a"]]], [["x"]]).predict([[1.0]])
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"c2": -1.0}, {"c1": math.nan}, {"decode": "best"}, {"period": 0}, {"min_freq": "3"}]
-)
-def test_bad_settings_are_refused(wrong):
-    refused(SettingsError, next(iter(wrong)), ChainCRF(**wrong).fit, [[["a"]]], [["x"]])
 
 
 def test_separable_data_without_a_penalty_end_with_a_status():
@@ -331,7 +319,6 @@ def test_it_takes_part_in_a_grid_search():
     search = selection.GridSearchCV(ChainCRF(), {"c2": [0.1, 1.0]}, cv=3).fit(X, y)
     assert search.best_params_["c2"] in (0.1, 1.0)
     assert len(search.predict(X)) == len(X)
-    assert len(selection.cross_val_score(ChainCRF(), X, y, cv=3)) == 3
 
 
 @pytest.mark.filterwarnings("error")

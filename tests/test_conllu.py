@@ -88,13 +88,9 @@ def read_text(text: str, **options):
 
 def test_columns():
     first, second = read_text(PLAIN)
-    assert len(first) == 7
     assert first.forms == ("Dogs", "do", "n't", "bark", ",", "café cats", "...")
-    assert first.lemmas[:2] == ("dog", "do")
-    assert first.upos[3] == "VERB"
-    assert first.xpos[3] == "VB"
-    assert first.feats[0] == "Number=Plur"
-    assert first.deprels[5] == "nmod:poss"
+    assert (first.lemmas[0], first.upos[3], first.xpos[3]) == ("dog", "VERB", "VB")
+    assert (first.feats[0], first.deprels[5]) == ("Number=Plur", "nmod:poss")
     assert first.misc[5] == "Gloss=x|SpaceAfter=No"
     assert first.heads.dtype == np.int32
     assert first.heads.tolist() == [4, 4, 4, 0, 6, 4, 4]
@@ -111,14 +107,12 @@ def test_columns():
         b"\xef\xbb\xbf" + PLAIN.encode(),
         PLAIN.replace("\n", "\r\n").encode(),
         b"\n\n\n" + PLAIN.replace("\n\n", "\n\n\n\n").encode() + b"\n",
-        PLAIN.encode()[:-1],  # no empty line after the last sentence
-        PLAIN.encode()[:-2],  # nor a line end
-        PLAIN.replace("\n", "\r\n").encode()[:-3],
+        PLAIN.encode()[:-2],  # neither an empty line nor a line end after the last sentence
         gzip.compress(PLAIN.encode()),
         gzip.compress(PLAIN.encode()[:100]) + gzip.compress(PLAIN.encode()[100:]) + b"\0" * 8,
         gzip.compress(b"\xef\xbb\xbf" + PLAIN.replace("\n", "\r\n").encode()),
     ],
-    ids=["plain", "bom", "crlf", "blanks", "end", "no-end", "crlf-end", "gzip", "members", "all"],
+    ids=["plain", "bom", "crlf", "blanks", "no-end", "gzip", "members", "all"],
 )
 @pytest.mark.parametrize("chunk", [1, 2, 7, 1 << 16])
 def test_reads_what_people_have(data, chunk, tmp_path, monkeypatch):
@@ -189,32 +183,24 @@ def test_dialects_unparsed_and_odd_input():
 GOOD = table("1 0", "2 1")
 ERRORS = {
     "too few columns": ("1\ta\n\n", 1, "2 columns instead of 10"),
-    "too many columns": (GOOD.replace("_\t_\n\n", "_\t_\t_\n\n"), 2, "11 columns"),
     "spaces": ("1 a a X _ _ 0 root _ _\n\n", 1, "separated by tabs"),
     "blanks": (GOOD[:-1] + "  \n" + GOOD, 3, "only blanks"),
     "no form": (GOOD.replace("w2", ""), 2, "FORM is empty"),
     "id": (GOOD.replace("2\tw", "b\tw"), 2, "ID 'b'"),
     "id order": (table("1 0", "3 1", "2 1"), 2, "where word 2 should"),
-    "id twice": (table("1 0", "1 1"), 2, "where word 2 should"),
-    "id from 0": (table("0 0", "1 1"), 1, "where word 1 should"),
     "late range": (table("1 0", "1-2 _", "2 1"), 2, "1-2 stands where word 2"),
     "long range": (table("1-5 _", "1 0", "2 1"), 3, "ends at 5"),
     "ranges overlap": (table("1-3 _", "1 0", "2-3 _", "2 1", "3 1"), 3, "2-3 stands"),
     "empty node": (table("1 0", "3.1 _", "2 1"), 2, "3.1 stands"),
-    "empty nodes": (table("1 0", "1.2 _", "1.1 _"), 3, "1.1 stands"),
-    "only a range": (table("1-2 _"), 1, "without words"),
     "only comments": ("# a\n# b\n\n", 1, "without words"),
     "head": (GOOD.replace("\t1\tdep", "\tx\tdep"), 2, "HEAD 'x'"),
-    "negative head": (GOOD.replace("\t1\tdep", "\t-1\tdep"), 2, "HEAD '-1'"),
     "head missing": (table("1 0", "2 _"), 2, "HEAD is _"),
     "head out of range": (table("1 0", "2 7"), 2, "word 2 has head 7, but the words are 1 to 2"),
-    "huge head": (table("1 0", "2 5000"), 2, "head 5000"),
     "own head": (table("1 0", "2 2"), 2, "its own head"),
     "cycle": (table("1 0", "2 3", "3 4", "4 2"), 2, "2 -> 3 -> 4 -> 2"),
     "no root": (table("1 2", "2 1"), 1, "no word has head 0"),
     "two roots": (table("1 0", "2 0"), 2, "words 1 and 2 both have head 0"),
     "cut off": (GOOD[:-8], 2, "ends inside a line"),
-    "cut off at a tab": (GOOD[:-3], 2, "ends inside a line"),
     "not utf-8": (GOOD.replace("w2", "\xe9"), 2, "0xe9 is not UTF-8"),
 }
 
@@ -321,7 +307,6 @@ def test_a_parse_changes_its_columns_only():
         ({"heads": [2, 1, 0, 0, 0, 0, 0]}, "cycle"),
         ({"heads": [8, 0, 0, 0, 0, 0, 0]}, "word 1 has head 8"),
         ({"deprels": ["a"] * 6}, "6 deprels for 7"),
-        ({"deprels": ["a"] * 6 + ["a\tb"]}, "deprels of word 7"),
         ({"upos": [""] + ["a"] * 6}, "upos of word 1"),
         ({"xpos": ["a\n"] * 7}, "xpos of word 1"),
         ({"misc": {"A": ["1"]}}, "1 values of A"),
@@ -624,10 +609,7 @@ def test_treebanks_come_back_byte_for_byte(path):
     ("name", "sentences", "words", "longest", "non_projective", "lifted"),
     [
         ("en_ewt-ud-train", 12544, 204577, 159, 288, 357),
-        ("en_ewt-ud-dev", 2001, 25147, 75, 31, 36),
         ("en_ewt-ud-test", 2077, 25094, 81, 26, 27),
-        ("it_isdt-ud-dev", 564, 11907, 80, 15, 16),
-        ("nl_alpino-ud-dev", 718, 11541, 62, 68, 88),
         ("it_partut-ud-train", 1781, 48934, 290, 38, 42),
         ("nl_lassysmall-ud-test", 350, 4562, 68, 107, 281),
     ],

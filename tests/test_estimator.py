@@ -68,20 +68,26 @@ def test_scikit_learn_is_not_imported():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("method", "given", "said"),
     [
-        ([1.0, 2.0], "Reshape your data"),
-        ([[np.nan]], "NaN in row 0, column 0"),
-        ([[1.0, np.inf]], "infinity in row 0, column 1"),
-        (np.zeros((0, 2)), "0 sample"),
-        (np.zeros((2, 0)), "0 feature"),
-        ([["a"]], "not a number"),
-        ([[1j]], "Complex data not supported"),
-        ([[1.0], [1.0, 2.0]], "not a table of numbers"),
+        ("fit", [1.0, 2.0], "Reshape your data"),
+        ("fit", [[np.nan]], "NaN in row 0, column 0"),
+        ("fit", [[1.0, np.inf]], "infinity in row 0, column 1"),
+        ("fit", np.zeros((0, 2)), "0 sample"),
+        ("fit", np.zeros((2, 0)), "0 feature"),
+        ("fit", [["a"]], "not a number"),
+        ("fit", [[1j]], "Complex data not supported"),
+        ("fit", [[1.0], [1.0, 2.0]], "not a table of numbers"),
+        ("_labels", None, "requires y"),
+        ("_labels", [0, 1, 0], "3 labels, but X has 2 rows"),
+        ("_labels", [0.5, 1.0], "Unknown label type"),
+        ("_labels", [np.nan, 1.0], "NaN"),
+        ("_labels", [["a", "b"], ["c", "d"]], "one label per row"),
     ],
 )
-def test_tables_of_numbers_are_checked(given, said):
-    refused(ModelError, said, Mean().fit, given)
+def test_tables_of_numbers_and_labels_are_checked(method, given, said):
+    rows = [2] if method == "_labels" else []
+    refused(ModelError, said, getattr(Mean(), method), given, *rows)
 
 
 def test_another_width_and_other_names_are_refused():
@@ -96,20 +102,6 @@ def test_another_width_and_other_names_are_refused():
     refused(ModelError, "same order", mean.predict, pd.DataFrame({"b": [1.0], "a": [2.0]}))
     mean.fit([[1.0]])
     assert not hasattr(mean, "feature_names_in_")
-
-
-@pytest.mark.parametrize(
-    ("y", "said"),
-    [
-        (None, "requires y"),
-        ([0, 1, 0], "3 labels, but X has 2 rows"),
-        ([0.5, 1.0], "Unknown label type"),
-        ([np.nan, 1.0], "NaN"),
-        ([["a", "b"], ["c", "d"]], "one label per row"),
-    ],
-)
-def test_labels_are_checked(y, said):
-    refused(ModelError, said, Mean()._labels, y, 2)
 
 
 class Halves(IsingModel):

@@ -5,6 +5,8 @@ Sizes, errors and swept edges are what they are on any machine; times are not te
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -29,14 +31,10 @@ def curves(rows):
     return Curves(rows)
 
 
-@pytest.mark.parametrize("method", ["MinSize", "MinDivergence", "MinJoint", "residual, refreshed"])
-def test_half_is_kept_where_the_parameters_are_set(curves, method):
-    assert curves.at(method, 5.0, "size") == pytest.approx(0.5, abs=1e-3)
-
-
-@pytest.mark.parametrize("method", ["MinSize", "MinDivergence"])
-def test_sorting_picks_the_same_factors(curves, method):
-    for field in ("size", "error", "swept"):
+def test_half_is_kept_where_the_parameters_are_set_and_sorting_picks_the_same(curves):
+    for method in ("MinSize", "MinDivergence", "MinJoint", "residual, refreshed"):
+        assert curves.at(method, 5.0, "size") == pytest.approx(0.5, abs=1e-3)
+    for method, field in product(("MinSize", "MinDivergence"), ("size", "error", "swept")):
         np.testing.assert_array_equal(curves(method, field), curves(f"{method}, sorted", field))
 
 
@@ -64,17 +62,14 @@ def test_compensation_makes_the_same_factors_sufficient(curves):
     assert curves.at("MinSize", 12.0, "accuracy") < full[-1] - 0.01, "unlike the plain method"
 
 
-@pytest.mark.parametrize("method", ["MinSize", "MinJoint"])
-def test_the_second_inference_gets_cheaper(curves, method):
+def test_the_second_inference_gets_cheaper_and_stopping_early_is_a_baseline(curves):
     """In swept edges, whatever the machine; the seed has none."""
-    share = curves(method, "swept") / curves("full", "swept")
-    assert (np.diff(share) < 0).all()
-    assert share[-1] < 0.3
+    for method in ("MinSize", "MinJoint"):
+        share = curves(method, "swept") / curves("full", "swept")
+        assert (np.diff(share) < 0).all()
+        assert share[-1] < 0.3
     assert (curves("seed", "swept") == 0).all()
-
-
-def test_half_the_factors_take_half_the_sweeping_and_stopping_early_is_a_baseline(curves):
-    """Half, and the share of the sweep that confirms each run."""
+    # Half the factors: half, and the share of the sweep that confirms each run.
     assert (curves("MinDivergence", "swept") < 0.6 * curves("full", "swept")).all()
     # Two full sweeps leave less error than any plain objective, at alpha 5 and beyond.
     for alpha in (5.0, 8.0, 12.0):
@@ -103,7 +98,6 @@ def test_claims_page_and_records_say_the_same(rows):
     assert corrected == [False, False, False], "MinSize, MinJoint, and compensated by the same rule"
     text = page(rows)
     assert text.count("\n| MinJoint, compensated |") == 4
-    assert "**no**" in text
     content = records(rows)
     assert len(content) == len(rows)
     assert content[0]["exact_error"] == ""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from draws import few, thorough
+from draws import few
 from minfer import (
     BeliefPropagation,
     Exact,
@@ -300,7 +300,7 @@ def test_checkpoints_resume_bit_for_bit(tmp_path, objective_how, when, monkeypat
         fit(data, objective, l2=1e-2, dev=dev, checkpoint=path, **how)
 
 
-def test_a_checkpoint_goes_on_where_more_is_allowed(tmp_path):
+def test_a_checkpoint_goes_on_where_more_is_allowed_and_not_of_another_structure(tmp_path):
     _, data = chain_data()
     dev, path = chain_data(seed=1)[1], tmp_path / "run.npz"
     whole = fit(data, "trw", l2=1e-4, tol=1e-8)
@@ -313,15 +313,26 @@ def test_a_checkpoint_goes_on_where_more_is_allowed(tmp_path):
     stopped = fit(data, "likelihood", patience=1, **few)
     assert stopped.status == "early stopping"
     assert len(fit(data, "likelihood", patience=4, **few).trace) > len(stopped.trace)
+    path, data = tmp_path / "other.npz", []
+    for edges in ([[0, 1], [1, 2], [2, 3]], [[0, 2], [1, 3], [0, 3]]):
+        graph = FactorGraph.pairwise(np.zeros(4), edges, 0.0, feature="equal")
+        data.append(Instance(graph, np.eye(len(graph.weights)), [[0, 1, 1, 0], [1, 1, 0, 0]]))
+    fit(data[:1], "pseudolikelihood", l2=0.1, checkpoint=path)
+    with pytest.raises(SettingsError, match="other data"):
+        fit(data[1:], "pseudolikelihood", l2=0.1, checkpoint=path)
 
 
 def test_early_stopping_returns_the_best_on_dev_data():
     _, data = chain_data(3, seed=4)
     dev = chain_data(20, seed=5)[1]
-    fitted = fit(data, "likelihood", dev=dev, patience=2, tol=1e-9)
-    best = min(row.dev for row in fitted.trace)
-    loss = ExactLikelihood().evaluator(dev)(fitted.weights).value / sum(d.n_labels for d in dev)
-    assert loss == pytest.approx(best, abs=1e-12)
+    assert fit(data, "likelihood", l2=1e-2).converged
+    for how in ({"patience": 2, "tol": 1e-9}, {"l2": 1e-2}):  # the latter was called stalled
+        fitted = fit(data, "likelihood", dev=dev, **how)
+        best = min(row.dev for row in fitted.trace)
+        loss = ExactLikelihood().evaluator(dev)(fitted.weights).value
+        assert loss / sum(d.n_labels for d in dev) == pytest.approx(best, abs=1e-12)
+        assert fitted.gradient > 1e-5
+        assert (fitted.status, fitted.converged, fitted.advice) == ("early stopping", False, "")
 
 
 def test_models_are_saved_without_pickle(tmp_path):
@@ -339,6 +350,14 @@ def test_models_are_saved_without_pickle(tmp_path):
     np.testing.assert_array_equal(again.predict(data[0]), fitted.predict(data[0]))
     with pytest.raises(ModelError, match="one Instance at a time, not list"):
         fitted.predict(data)
+    own = MarginalLoss(BeliefPropagation(tol=1e-5))  # whose solver is not replaced in silence
+    fit(data, own, l2=1e-2).save(tmp_path / "model.npz")
+    with pytest.raises(SettingsError, match=r"BeliefPropagation.*objective="):
+        Fitted.load(tmp_path / "model.npz")
+    assert Fitted.load(tmp_path / "model.npz", own).objective == own
+    for other in ("pseudolikelihood", MarginalLoss(loss="squared")):
+        with pytest.raises(SettingsError, match=r"was fitted with the objective MarginalLoss"):
+            Fitted.load(tmp_path / "model.npz", other)
 
 
 @pytest.mark.slow
@@ -442,23 +461,12 @@ def test_batches_without_labels_change_nothing():
         assert fitted.status == "max epochs"
 
 
-def test_a_checkpoint_of_another_structure_is_refused(tmp_path):
-    path, data = tmp_path / "run.npz", []
-    for edges in ([[0, 1], [1, 2], [2, 3]], [[0, 2], [1, 3], [0, 3]]):
-        graph = FactorGraph.pairwise(np.zeros(4), edges, 0.0, feature="equal")
-        data.append(Instance(graph, np.eye(len(graph.weights)), [[0, 1, 1, 0], [1, 1, 0, 0]]))
-    fit(data[:1], "pseudolikelihood", l2=0.1, checkpoint=path)
-    with pytest.raises(SettingsError, match="other data"):
-        fit(data[1:], "pseudolikelihood", l2=0.1, checkpoint=path)
-
-
 def test_objectives_side_by_side_and_a_name_for_each(tmp_path, capsys):
     _, data = chain_data(3)
     some = ["likelihood", "pseudolikelihood"]
     fitted = fit(data, "trw", l2=1e-2, dev=chain_data(seed=1)[1], compare=some)
     out = capsys.readouterr().out
     assert [row["objective"] for row in fitted.comparison] == ["trw", *some]
-    assert "log-loss" in out
     assert out.count("\n") == 4
     fitted = fit(data, "trw", l2=1e-2, dev=data, compare=True, max_iters=30, epochs=10)
     names = [row["objective"] for row in fitted.comparison]
@@ -470,28 +478,6 @@ def test_objectives_side_by_side_and_a_name_for_each(tmp_path, capsys):
     squared = fit(data, "marginals-squared", l2=1e-2)
     squared.save(tmp_path / "model.npz")
     assert Fitted.load(tmp_path / "model.npz").objective == MarginalLoss(loss="squared")
-
-
-def test_a_saved_solver_is_not_replaced_in_silence(tmp_path):
-    _, data = chain_data(4)
-    own = MarginalLoss(BeliefPropagation(tol=1e-5))
-    fit(data, own, l2=1e-2).save(tmp_path / "model.npz")
-    with pytest.raises(SettingsError, match=r"BeliefPropagation.*objective="):
-        Fitted.load(tmp_path / "model.npz")
-    assert Fitted.load(tmp_path / "model.npz", own).objective == own
-    for other in ("pseudolikelihood", "marginals-squared", MarginalLoss(loss="squared")):
-        with pytest.raises(SettingsError, match=r"was fitted with the objective MarginalLoss"):
-            Fitted.load(tmp_path / "model.npz", other)
-
-
-@pytest.mark.parametrize("objective", ["perceptron", "max-margin"])
-def test_hinges_fit(objective):
-    _, data = chain_data()
-    fitted = fit(data, objective, l2=1e-2, method="adam", epochs=20, learning_rate=0.1)
-    assert fitted.status == "max epochs"
-    if objective == "max-margin":  # the perceptron's is zero where all weights are
-        assert fitted.trace[-1].objective < fitted.trace[0].objective
-    assert fitted.scores(data)["error"] < 0.45
 
 
 def squares(n: int, side: int = 10, classes: int = 2, seed: int = 0):
@@ -535,9 +521,11 @@ def test_grid_crf_of_three_classes_and_sizes_that_differ():
     assert crf.predict(np.array([[[0.1, 1.0], [0.0, 0.9]]])).shape == (1, 2, 2)
 
 
-def test_grid_crf_refuses():
+def test_grid_crf_says_how_it_ended_and_refuses():
     x, y = squares(3)
     crf = GridCRF("pseudolikelihood", max_iters=3).fit(x, y)
+    assert crf.status_ == crf.fitted_.status == "max iterations"
+    assert (crf.converged_, bool(crf.advice_)) == (False, True)
     cut = np.where(x == x[0, 0, 0], np.nan, x)
     all_refused(
         (lambda: GridCRF().fit(x, y[:1]), ModelError, "labellings"),
@@ -546,7 +534,6 @@ def test_grid_crf_refuses():
         (lambda: GridCRF().fit(x, y + 0.25), ModelError, r"continuous, it has 0\.25"),
         (lambda: crf.fit(x, 2 * y - 1), ModelError, "-1"),
         (lambda: crf.fit(x, y, dev=x), ModelError, "dev"),
-        (lambda: crf.fit(x, y, dev=(x, y[:2])), ModelError, "3 pictures but 2"),
         (lambda: crf.score(x, y[:2]), ModelError, "3 pictures but 2"),
         (lambda: crf.score(x[:1], np.full((1, 10, 10), -1)), ModelError, "no label"),
         (lambda: crf.instance(x[0][:, :, None], y[0] + 5), ModelError, "not one of the classes"),
@@ -591,7 +578,6 @@ def test_samples_that_are_no_states(tmp_path):
     hidden[0, 0] = -1
     all_refused(
         (lambda: IsingModel().fit([[0.5, 1.0]]), ModelError, "whole numbers"),
-        (lambda: IsingModel().fit(x * 1e300 + 0.0), ModelError, "whole"),
         (lambda: IsingModel().fit([[0, 2]]), ModelError, "state 2"),
         (lambda: IsingModel([[0, 5]]).fit([[0, 1], [1, 0]]), ModelError, "outside"),
         (lambda: IsingModel([[0, 0]]).fit(x), ModelError, ""),
@@ -619,19 +605,6 @@ def test_samples_without_a_pair(model, shape, edges):
     assert model.couplings_.shape == shape
     assert model.edges_.shape == (0, 2)
     np.testing.assert_allclose(np.exp(model.score_samples(x)), [0.25, 0.75, 0.75, 0.75], atol=1e-3)
-
-
-def test_models_say_how_fit_ended():
-    x, y = squares(2)
-    for model in (
-        GridCRF("pseudolikelihood", max_iters=1).fit(x, y),
-        IsingModel(max_iters=1).fit([[0, 1, 1], [1, 1, 0], [0, 0, 0], [0, 0, 1]]),
-    ):
-        assert model.status_ == model.fitted_.status != "converged"
-        assert not model.converged_
-        assert model.advice_
-    done = PottsModel(l2=0.01).fit([[0, 1], [1, 1], [0, 0]])
-    assert (done.status_, done.converged_) == ("converged", True)
 
 
 def test_growth_finds_the_pairs_and_says_when():
@@ -665,7 +638,6 @@ def test_gains_of_the_empty_model_are_those_of_the_paper():
     assert grown.rounds[0].best == pytest.approx(max(gains), abs=1e-8)
 
 
-@pytest.mark.drawn
 def test_shards_are_the_instances_they_were(tmp_path):
     pytest.importorskip("pyarrow")
     _, data = chain_data(6)
@@ -681,9 +653,6 @@ def test_shards_are_the_instances_they_were(tmp_path):
     np.testing.assert_array_equal(again[0].features.toarray(), data[4].features.toarray())
     portions = shards(str(tmp_path / "part-*"))
     alone = fit(portions, "trw", l2=1e-2, workers=1)
-    if thorough():
-        together = fit(portions, "trw", l2=1e-2, workers=3)
-        np.testing.assert_allclose(alone.weights, together.weights, atol=1e-10)
     whole = fit(data, "trw", l2=1e-2)
     np.testing.assert_allclose(alone.weights, whole.weights, atol=1e-4)
     with pytest.raises(ModelError, match="no file"):
@@ -731,11 +700,9 @@ def test_growth_checks_its_candidates(tmp_path):
     joint = MinJoint(0.01)
     all_refused(
         (lambda: grow(x, [[0, 9]], joint), ModelError, r"outside 0\.\.3"),
-        (lambda: grow(x, [[-1, 2]], joint), ModelError, r"outside 0\.\.3"),
         (lambda: grow(x, iter([[[0, 1]]]), joint), ModelError, "function"),
         (lambda: grow([[0, 2]], None, joint), ModelError, "0 and 1"),
         (lambda: grow(x, None, "MinJoint"), SettingsError, "is not an objective"),
-        (lambda: grow(x, None, MinJoint), SettingsError, "is not an objective"),
         (lambda: grow(x, None, 0.01), SettingsError, r"MinJoint\(0.01\)"),
         (lambda: read_instances(tmp_path / "nowhere.parquet"), FormatError, "no such file"),
         (lambda: write_instances([1], tmp_path / "a.parquet"), SettingsError, "list of Instance"),
@@ -779,20 +746,3 @@ def test_a_grid_is_saved_and_loaded(tmp_path, edges):
         GridCRF.load(tmp_path / "other.npz")
     with pytest.raises(FormatError, match="No such file"):
         GridCRF.load(tmp_path / "nowhere.npz")
-
-
-def test_the_best_weights_on_dev_data_are_not_called_stalled():
-    rng = np.random.default_rng(1)
-    model = LogLinear([Template("s", (2,), ["bias", "x"])])
-
-    def instance(n=60):
-        x = rng.normal(size=n)
-        y = (rng.random(n) < 1 / (1 + np.exp(-x))).astype(int)
-        features = np.stack([np.ones(n), x], 1)
-        return model.instance(np.full(n, 2), {"s": (np.arange(n)[:, None], features)}, labels=y)
-
-    train, dev = [instance()], [instance()]
-    assert fit(train, "likelihood", l2=1e-2).status == "converged"
-    found = fit(train, "likelihood", l2=1e-2, dev=dev)
-    assert found.gradient > 1e-5
-    assert (found.status, found.converged, found.advice) == ("early stopping", False, "")

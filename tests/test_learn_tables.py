@@ -283,27 +283,6 @@ def test_hidden_variables_are_found():
         BayesianNetwork(edges).fit(X)
 
 
-def test_restarts_keep_the_best():
-    parents, X, card = drawn(5, n=60, missing=0.5)
-    once = BayesianNetwork(parents, states=card).fit(X)
-    often = BayesianNetwork(parents, states=card, restarts=4).fit(X)
-    assert often.objective_ >= once.objective_
-
-
-def test_equal_rows_are_solved_once(monkeypatch):
-    seen = []
-    real = module._Posteriors.__init__
-
-    def look(self, families, rows, weight, first):
-        seen.append((len(rows), weight.sum()))
-        real(self, families, rows, weight, first)
-
-    monkeypatch.setattr(module._Posteriors, "__init__", look)
-    rows = {"a": ["x", "y", None, None] * 50, "b": ["p", "q", "p", "q"] * 50}
-    BayesianNetwork([("a", "b")]).fit(rows)
-    assert seen == [(2, 100.0)]
-
-
 @settings(max_examples=draws(20), deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_different_rows_are_those_of_numpy(seed):
@@ -359,15 +338,12 @@ def test_a_column_of_measurements_is_noticed():
         ({"structure": [("a", "a")]}, None, ModelError, "own parent"),
         ({"structure": [("a", "b"), ("a", "b")]}, None, ModelError, "a parent twice"),
         ({"structure": ["ab"]}, None, SettingsError, "an edge must be a pair"),
-        ({"structure": 3}, None, SettingsError, "structure must be a list of edges"),
         ({"structure": [("aB", "b")]}, None, EvidenceError, "column 'AB' is not a variable"),
         ({"states": {"c": 2}, "structure": [("a", "b")]}, None, SettingsError, "no variable"),
         ({"states": {"a": ["u", "v"]}}, None, EvidenceError, "row 0, column a: .*x"),
         ({"structure": [("u", "v")]}, None, EvidenceError, "no column is a variable"),
-        ({"structure": [("h", "b")]}, None, EvidenceError, "no column 'h'"),
         ({"prior": "k2"}, None, SettingsError, "prior"),
         ({"strength": -1.0}, None, SettingsError, "strength"),
-        ({"prior": {"a": [1.0]}}, None, SettingsError, "has shape"),
         ({"prior": {"a": [-1.0, 0.0]}}, None, SettingsError, "negative"),
         ({"start": "structure"}, None, SettingsError, "needs a model"),
         ({}, {"a": [], "b": []}, ModelError, r"0 sample\(s\)"),
@@ -376,7 +352,6 @@ def test_a_column_of_measurements_is_noticed():
         ({}, 3, SettingsError, "rows must be a data frame"),
         ({"prior": {"a": "much"}}, None, SettingsError, "of a: pseudo-counts must be real numbers"),
         ({"structure": {"a": None}}, None, SettingsError, "of a must be a list of names, not None"),
-        ({"structure": {"a": 3}}, None, SettingsError, "of a must be a list of names, not 3"),
         ({"missing": 3}, None, SettingsError, "missing must be a list of texts, not 3"),
         ({"structure": sprinkler()}, {"Rian": ["no"], "wet": ["no"], "sprinkler": ["on"]},
          EvidenceError, "column 'Rian' is not a variable, and rain has no column"),

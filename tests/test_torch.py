@@ -92,10 +92,6 @@ def test_evidence(name):
     each = [{4: 1}, {0: 0}, {}]
     assert check(lambda u: marginals(run, u, evidence=each), rows)
     assert check(lambda u: log_partition(run, u, evidence=each), rows)
-    found = marginals(run, rows, evidence=each).detach()
-    torch.testing.assert_close(
-        marginals(run, rows.detach(), evidence=each), found, atol=1e-9, rtol=0
-    )
 
 
 def test_values_and_shapes():
@@ -287,13 +283,10 @@ def test_trees(projective, single_root):
     mu = tree_marginals(scores, lengths, **kind)
     torch.testing.assert_close(mu[0, :, 1:].sum(0), torch.ones(5, dtype=torch.float64))
     assert tree_marginals(scores.float(), lengths, **kind).dtype == torch.float32
-
-
-def test_trees_with_arcs_that_cannot_be():
     scores = numbers(5, 5, grad=False)
-    scores[0, 2] = scores[3, 1] = -torch.inf
+    scores[0, 2] = scores[3, 1] = -torch.inf  # arcs that cannot be
     scores.requires_grad_()
-    (grad,) = torch.autograd.grad((tree_marginals(scores) ** 2).sum(), scores)
+    (grad,) = torch.autograd.grad((tree_marginals(scores, **kind) ** 2).sum(), scores)
     assert torch.isfinite(grad).all()
     assert grad[0, 2] == 0.0
 
@@ -372,20 +365,15 @@ def test_a_layer_learns():
     layer = BPLayer(BeliefPropagation(tol=1e-9).prepare(graph), learn_weights=True)
     unary = numbers(20, 16, 2, grad=False)
     goal = BPLayer(layer.run)(unary, torch.full((len(graph.weights),), 0.7, dtype=torch.float64))
-    optimiser = torch.optim.Adam(layer.parameters(), lr=0.1)
-    losses = []
-    for _ in range(25):
-        optimiser.zero_grad()
-        loss = ((layer(unary) - goal) ** 2).mean()
-        loss.backward()
-        optimiser.step()
-        losses.append(float(loss))
-    assert losses[-1] < 0.05 * losses[0]
+    before = ((layer(unary) - goal) ** 2).mean()
+    before.backward()
+    torch.optim.Adam(layer.parameters(), lr=0.1).step()
+    assert ((layer(unary) - goal) ** 2).mean() < before
     assert "BeliefPropagation" in repr(layer)
     assert {k: v.shape for k, v in layer.state_dict().items()} == {"weights": graph.weights.shape}
 
 
-def test_bad_input_is_refused():
+def test_bad_input_is_refused(tmp_path):
     run = SOLVERS["bp"].prepare(GRID)
     logical = FactorGraph.pairwise([0.0] * 3, [], []).add_clauses([[0, 1, 2]])
     rows, weights, whole = numbers(3, 18), numbers(2, len(GRID.weights)), numbers(18)
@@ -413,6 +401,8 @@ def test_bad_input_is_refused():
         (lambda: loss(whole, labels=torch.zeros(9)), EvidenceError, "whole numbers"),
         (lambda: loss(whole, labels=labels[:7]), EvidenceError, "7 labels for 9 variables"),
         (lambda: CRFLoss(exact, reduction="median"), SettingsError, "reduction"),
+        (lambda: example.read(str(tmp_path)), ModelError, r"\*train\*.conllu, but there are 0"),
+        (lambda: example.NeuralParser([]), ModelError, "no sentence to learn from"),
         (lambda: hard(numbers(4), labels=torch.tensor([0, 1])), ContradictionError, ""),
     )  # fmt: skip
 
@@ -477,24 +467,8 @@ def test_beliefs_are_the_gradient_of_log_z(monkeypatch):
     assert kept.any()
     assert not kept.all()
     assert (by_theta[~kept] == 0).all()
-
-
-def test_pairs_that_say_nothing_change_nothing():
-    arcs, theta, found = drawn_pairs()
-    log_z, _ = example.PairLogPartition.apply(arcs, 0 * theta, found)
+    log_z, _ = example.PairLogPartition.apply(arcs, 0 * theta, found)  # they say nothing
     assert torch.allclose(log_z, tree_log_partition(arcs, projective=True), atol=1e-9)
-
-
-@pytest.mark.slow
-def test_it_learns_sentences_by_heart():
-    trees = tiny_treebank()[:8] * 3
-    [first, second] = example.neural_parsers(trees, epochs=20, width=32)
-    for one in (first, second):
-        judged = example.judge(one, trees[:8], trees[:8])
-        assert judged.uas > 90, one.name
-        assert judged.las > 80, one.name
-        for p in one.answer(trees[:8]).probs:
-            assert np.allclose(p[:, 1:].sum(axis=0), 1)
 
 
 @pytest.mark.slow
@@ -513,10 +487,3 @@ def test_the_whole_example_is_one_command(tmp_path, monkeypatch, capsys):
         f"{kind}, {n} order" for kind in ("linear", "neural") for n in ("first", "second")
     ]
     assert picture.stat().st_size > 1000
-
-
-def test_a_treebank_that_is_none(tmp_path):
-    with pytest.raises(ModelError, match=r"expected one file \*train\*.conllu, but there are 0"):
-        example.read(str(tmp_path))
-    with pytest.raises(ModelError, match="no sentence to learn from"):
-        example.NeuralParser([])
