@@ -53,7 +53,6 @@ from minfer.batch import (  # noqa: E402
     run,
     status,
 )
-from minfer.batch.jobs import file_facts  # noqa: E402
 from minfer.batch.shards import ENDS, cut, digest, find_inputs, read, text_range  # noqa: E402
 from minfer.reduction.recipes import Compensated  # noqa: E402
 from refused import refused  # noqa: E402
@@ -313,6 +312,9 @@ def test_models_with_evidence(tmp_path):
             m = Exact()(conditioned)
             np.testing.assert_allclose(row["marginals"], [m["rain"]])
             assert row["log_z"] == pytest.approx(m.log_z)
+    shutil.copy(tmp_path / "s.minfer", tmp_path / "same.minfer")  # the same model by another name
+    again = replace(shared, model=str(tmp_path / "same.minfer"))
+    assert run(again, [tmp_path / "rows.parquet"], out, format="jsonl", workers=1).new_rows == 0
     models = tmp_path / "models"
     models.mkdir()
     for name in ("s.minfer", "broken.uai", "g.uai"):
@@ -1001,24 +1003,6 @@ def test_folders_leave_out_earlier_runs_and_tell_of_evidence(tmp_path):
     assert [item.name for item in found] == ["a.uai"]
     assert notes[1].startswith("2 evidence files were not read: ")
     assert '"evidence": {' in notes[1]
-
-
-class Versioned(Shout):
-    """Depends on a file."""
-
-    def settings(self):
-        return {"job": self.name, "model": file_facts(self.pids)}
-
-
-def test_a_refusal_names_files_in_short(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_corpus(Path("c.conllu"), 3)
-    for name in ("one", "same", "two"):
-        Path(name).write_text("1" if name != "two" else "2")
-    for name in ("one", "same"):
-        run(Versioned(pids=name), ["c.conllu"], "out", workers=1)
-    with pytest.raises(RefusedError, match=r"model was one \(\w{8}\), is two \(\w{8}\); "):
-        run(Versioned(pids="two"), ["c.conllu"], "out", workers=1)
 
 
 def test_what_is_said_at_the_end(tmp_path, capsys):

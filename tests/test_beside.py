@@ -30,7 +30,6 @@ from minfer import (
     infer,
 )
 from minfer.basics.notebook import Face, Faced
-from minfer.basics.words import duration
 from minfer.certified.search import applicable
 from minfer.engine.conditioning import condition
 from minfer.examples import sprinkler
@@ -168,12 +167,6 @@ def test_samples_and_reports_that_have_not_converged_show_no_error() -> None:
         assert step["drawing"]["error_top"] is None
         if "the solver has not converged" in step["no_estimate"]:
             assert step["drawing"]["moves"] is None
-    found = data_of(denoise_report(noisy, objective=MinJoint(0.03), steps=6))
-    moving = [step["drawing"] for step in found["steps"] if step["moved"] is not None]
-    assert moving
-    for drawing in moving:
-        assert drawing["errors"] is None
-        assert drawing["move_top"] > 0
     found = data_of(report(WILD, MinJoint(0.01), BeliefPropagation(), steps=4))
     open_ = [step for step in found["steps"] if not step["converged"]]
     assert open_
@@ -182,22 +175,6 @@ def test_samples_and_reports_that_have_not_converged_show_no_error() -> None:
         assert step["error_mean"] is None
         assert step["error_max"] is None
         assert set(step["row_errors"]) == {None}
-
-
-def test_rules_show_none_where_they_have_not_converged() -> None:
-    pytest.importorskip("duckdb")
-    from minfer.rules import Rules
-
-    rng = np.random.default_rng(0)
-    pairs = np.array([(x, y) for x in range(12) for y in range(12) if x < y])
-    table = {"x": pairs[:, 0], "y": pairs[:, 1], "f": rng.normal(-2, 2, len(pairs))}
-    rules = Rules().open("same", table, log_odds="f", symmetric=True)
-    rules.rule("0.3: same(x, y) ^ same(y, z) => same(x, z)")
-    answer = rules.infer(MinJoint(0.001), BeliefPropagation(max_iters=1), recipe=Compensated())
-    assert not answer.converged
-    assert math.isnan(answer.mean_error_estimate)
-    assert answer.to_dict()["mean_error_estimate"] is None
-    assert "error about" not in str(answer)
 
 
 def test_an_estimate_outside_the_bounds_is_refuted() -> None:
@@ -293,33 +270,6 @@ def test_a_standard_error_that_intervals_refute_is_called_refuted() -> None:
     text = certainty.judged(minfer.intervals(graph, 5.0), Marginals.from_probs(graph, p, "hand"))
     assert "1 of 2 estimates is refuted" in text
     assert "1 is provably within 0.01" in text
-
-
-@pytest.mark.slow
-def test_a_note_begins_with_whose_answer_it_is() -> None:
-    """One that converged does not stand beside "did not converge" as if that were its own."""
-    note = Auto(time_limit=2.0, exact_cells=1000)(WILD).note
-    taken = re.match(r"(\w+)(\(max_cells=\d+\))?('s answer| is exact)", note)
-    assert taken, note
-    assert "BeliefPropagation did not converge, damped or not (taken with" in note
-    assert "exact inference needs more than 1,000 cells" in note
-    plain = Auto(exact_cells=0)(WILD).note
-    assert plain.startswith("BeliefPropagation: more variables than exact_cells allows; did not")
-
-
-def test_intervals_promise_nothing() -> None:
-    large = FactorGraph.grid(np.random.default_rng(0).normal(size=(40, 40)), 1.0)
-    found = minfer.intervals(large, None, work=200_000, tol=1e-4)
-    assert found.stopped == "work"
-    text = certainty.sentence(found)
-    assert "would" not in text
-    widths = [step.mean_width for step in found.trace]
-    last = max(k for k in range(1, len(widths)) if widths[k] < widths[k - 1])
-    when = duration(found.trace[last].seconds)
-    assert f"the last step that narrowed anything ended after {when}" in text
-    assert "ended after" not in certainty.sentence(minfer.intervals(MILD)), "nothing is left"
-    found = minfer.intervals(WILD, None, work=0)
-    assert "no step narrowed anything" in certainty.sentence(found)
 
 
 def test_methods_that_do_not_apply_are_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:

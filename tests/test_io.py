@@ -51,26 +51,7 @@ from refused import refused
 DATA, REAL, needs_data = lists.UAI, lists.UAI_MODELS, lists.needs_data
 
 UAI = b"MARKOV\n2\n2 3\n2\n1 0\n2 1 0\n\n2\n 0.5 2\n\n6\n 1 2 3\n 4 0 6\n"
-FG = b"""# two factors
-2
-
-1
-0
-2
-2
-0 0.5
-1 2
-
-2
-1 0
-3 2
-5
-0 1
-1 3
-3 2
-4 4
-5 6
-"""
+FG = b"# two factors\n2\n\n1\n0\n2\n2\n0 0.5\n1 2\n\n2\n1 0\n3 2\n5\n0 1\n1 3\n3 2\n4 4\n5 6\n"
 
 
 @st.composite
@@ -212,21 +193,16 @@ def test_fg_layout():
 
 UAI_ERRORS = {
     "empty": (b"", FormatError, "line 1", "empty"),
-    "blank": (b" \n\t", FormatError, "line 1", "empty"),
     "preamble": (b"\nMARKOW\n1", FormatError, "line 2, column 1, token 'MARKOW'", "MARKOV"),
     "binary": (bytes(range(256)), FormatError, "this is not text", "zero bytes"),
-    "words": (b"# a comment", FormatError, "line 1", "MARKOV"),
     "only preamble": (b"MARKOV\n", FormatError, "line 1", "ends too early"),
     "truncated": (UAI[:-3], FormatError, "line 13", "factor 1 of 2 is incomplete"),
     "truncated scopes": (b"MARKOV\n2\n2 2\n1\n2 0", FormatError, "line 4", "wrong count"),
     "negative": (UAI.replace(b"3\n 4", b"-3\n 4"), FormatError, "line 12, column 6", "negative"),
     "nan": (UAI.replace(b"0.5", b"nan"), FormatError, "line 9, column 2, token 'nan'", "NaN"),
-    "infinite": (UAI.replace(b"0.5", b"inf"), FormatError, "token 'inf'", "infinite"),
     "overflow": (UAI.replace(b"0.5", b"1e400"), FormatError, "token '1e400'", "too large"),
     "word": (UAI.replace(b"0.5", b"half"), FormatError, "line 9, column 2, token 'half'", "number"),
     "glued": (UAI.replace(b"0.5", b"0.5-1"), FormatError, "line 9", "expected a number"),
-    "underscore": (UAI.replace(b"0.5", b"1_0"), FormatError, "line 9", "expected a number"),
-    "zero byte": (UAI.replace(b"0.5", b"0\x005"), FormatError, "line 9", "expected a number"),
     "utf-8": (UAI.replace(b"0.5", b"\xff5"), FormatError, r"token '\xff5'", "number"),
     "endless": (UAI.replace(b"0.5", b"5" * 5000), FormatError, "line 9", "5,000 characters"),
     "count": (UAI.replace(b"6\n 1", b"5\n 1"), FormatError, "line 11", "should have 6 entries"),
@@ -235,12 +211,9 @@ UAI_ERRORS = {
     "twice": (UAI.replace(b"2 1 0", b"2 1 1"), FormatError, "line 6, column 5", "twice"),
     "range": (UAI.replace(b"2 1 0", b"2 1 2"), FormatError, "line 6, column 5", "0 to 1"),
     "no states": (UAI.replace(b"2 3\n", b"2 0\n"), FormatError, "line 3, column 3", "one state"),
-    "half states": (UAI.replace(b"2 3\n", b"2 .5\n"), FormatError, "line 3, column 3", "integer"),
     "arity": (UAI.replace(b"2 1 0", b"3 1 0"), FormatError, "line 6", "integer from 0 to 2"),
     "zeros": (UAI.replace(b"0.5 2", b"0 0"), ContradictionError, "line 8", "factor 0 is all zeros"),
     "many variables": (b"MARKOV 1000000000 2", FormatError, "token '1000000000'", "can hold"),
-    "many factors": (b"MARKOV 1 2 1000000000 1", FormatError, "token '1000000000'", "can hold"),
-    "huge count": (b"MARKOV 9" + b"9" * 30, FormatError, "line 1", "can hold"),
     "huge states": (b"MARKOV 1 2000000000 0", FormatError, "token '2000000000'", "14.9 GiB"),
     "huge table": (
         b"MARKOV 3 1000000 1000000 1000000 1 3 0 1 2 8 1", FormatError, "token '8'",
@@ -256,17 +229,11 @@ FG_ERRORS = {
     "empty": (b"# nothing\n", FormatError, "line 1", "empty"),
     "word": (FG.replace(b"0.5", b"x"), FormatError, "line 8, column 3, token 'x'", "number"),
     "inline comment": (FG.replace(b"0.5", b"0.5 # half"), FormatError, "token '#'", "number"),
-    "negative": (FG.replace(b"0.5", b"-1"), FormatError, "line 8, column 3", "negative"),
-    "nan": (FG.replace(b"0.5", b"nan"), FormatError, "line 8", "NaN"),
     "truncated": (FG[:-5], FormatError, "line 14", "can hold"),
     "missing factor": (FG.replace(b"2\n\n1", b"3\n\n1"), FormatError, "line 19", "factor 2 of 3"),
-    "many": (b"1000000000\n\n1\n", FormatError, "token '1000000000'", "can hold"),
-    "junk": (FG + b"7", FormatError, "line 20, column 1, token '7'", "last factor"),
     "states": (FG.replace(b"3 2\n5", b"3 3\n5"), FormatError, "line 13, column 3", "2 states"),
-    "no states": (FG.replace(b"3 2\n5", b"0 2\n5"), FormatError, "line 13", "one state"),
     "twice": (FG.replace(b"1 0\n3 2", b"0 0\n2 2"), FormatError, "line 12, column 3", "twice"),
     "index": (FG.replace(b"5 6", b"6 6"), FormatError, "line 19, column 1", "from 0 to 5"),
-    "half index": (FG.replace(b"5 6", b"0.5 6"), FormatError, "line 19", "from 0 to 5"),
     "entry twice": (FG.replace(b"5 6", b"1 6"), FormatError, "line 19, column 1", "twice"),
     "zeros": (b"1\n\n1\n0\n2\n0\n", ContradictionError, "line 3", "factor 0 is all zeros"),
     "arity": (FG.replace(b"2\n1 0", b"33\n1 0"), FormatError, "token '33'", "from 0 to 32"),
@@ -371,21 +338,16 @@ NATIVE_ERRORS = {
     "version": (seal(2, b"{}", b""), "version 2"),
     "json": (seal(1, b"{", b""), "not JSON"),
     "deep": (seal(1, b"[" * 100_000, b""), "not JSON"),
-    "latin": (seal(1, b'{"a": "\xe9"}', b""), "not JSON"),
     "list": (seal(1, b"[]", b""), "'length'"),
     "length": (_native_with(length=10), "announces 10 bytes"),
     "arrays": (_native_with(arrays={}), "'n_states'"),
     "names": (_native_with(names=["a", 1]), "strings"),
-    "few names": (_native_with(names=["a"]), "1 names for 2 variables"),
     "groups": (_native_with(groups=None), "'groups'"),
     "kind": (_native_with(groups=_group(kind="magic")), "unknown kind"),
     "count": (_native_with(groups=_group(count=10**12)), "group0.ids"),
-    "no count": (_native_with(groups=_group(count=True)), "'count'"),
     "shape": (_native_with(groups=_group(shape=[-2])), "wrong count or shape"),
     "not binary": (_native_with(groups=_group(shape=[3])), "binary"),
     "rows": (_native_with(groups=_group(kind="table", rows=3)), "3 tables for 2 factors"),
-    "missing": (_native_with(groups=_group()), "in no group"),
-    "before": (_native_with("group0.theta", offset=-8), "outside the file"),
     "beyond": (_native_with("group0.theta", offset=10**15), "outside the file"),
 }
 
@@ -393,12 +355,6 @@ NATIVE_ERRORS = {
 @pytest.mark.parametrize("name", NATIVE_ERRORS)
 def test_native_errors(tmp_path, name):
     data, part = NATIVE_ERRORS[name]
-    if name == "missing":  # the second group's factor is gone, the first one has its number
-        header, arrays = _header(format_native(FactorGraph.pairwise([1.0, 2.0], [[0, 1]], 0.5)))
-        header["groups"] = header["groups"][:1]
-        ids = np.frombuffer(arrays, "<i8", 2, header["arrays"]["group0.ids"]["offset"])
-        arrays = arrays.replace(ids.tobytes(), np.array([0, 2]).astype("<i8").tobytes(), 1)
-        data, part = seal(VERSION, json.dumps(header).encode(), arrays), "in range"
     (tmp_path / "bad.minfer").write_bytes(data)
     _error(tmp_path / "bad.minfer", FormatError, part)
 
@@ -543,12 +499,9 @@ def _evidence(tmp_path, content):
     ("content", "want"),
     [
         (b"0", {}),
-        (b"0\n", {}),
         (b"1\n0\n", {}),
         (b"2 0 1 1 2 \r\n", {0: 1, 1: 2}),
         (b"1\n2 0 1 1 2", {0: 1, 1: 2}),
-        (b"1 1 2", {1: 2}),
-        (b"1\n1\t1 2", {1: 2}),
         (b"2 0 1 0 1", {0: 1}),
     ],
 )
@@ -569,10 +522,7 @@ def test_evidence_variants(tmp_path, content, want):
     [
         (b"", FormatError, ["line 1", "empty"]),
         (b"2 0 1", FormatError, ["line 1", "3 numbers"]),
-        (b"x", FormatError, ["line 1", "expected a number"]),
-        (b"1 0 -1", FormatError, ["column 5", "negative"]),
         (b"1 0 0.5", FormatError, ["column 5", "integer"]),
-        (b"1 0 nan", FormatError, ["column 5", "NaN"]),
         (b"1000000000 0 1", FormatError, ["token '1000000000'", "3 numbers"]),
         (b"2\n1 0 1\n1 0 0", FormatError, ["line 1", "2 evidence sets"]),
         (b"2 0 1\n5 0", EvidenceError, ["line 2, column 1, token '5'", "unknown variable"]),

@@ -290,7 +290,6 @@ _BAD_BIF = [
      "probabilities of rain sum to 0.9"),
     ("(<1/2, yes) 0.0, 1.0", "(<1/2, yes) 0.1, 1.0", r"line 11, column 3, token '\('.*given "
      "wet grass=<1/2, rain=yes sum to 1.1"),
-    ("default 0.5 5e-1", "default 0.5 4e-1", "line 10, column 3, token 'default': the prob.* 0.9"),
     ("0.3  0.1 0.6", "0.3  0.1 0.5", "line 14, column 48, token '0.1': the probabilities of wet"),
     ("(<1/2, yes)", "(<1/3, yes)", "line 11, column 4, token '<1/3'.*the states dry, quite wet"),
     ("(<1/2, yes)", "(<1/2)", "line 11, column 3.*1 states for 2 parents"),
@@ -299,12 +298,8 @@ _BAD_BIF = [
      "wet grass=dry, rain=no"),
     ('("quite wet" , "no")', "(<1/2 yes)", "line 12, column 3.*given before"),
     ("5e-1", "5f-1", "line 10, column 15, token '5f-1': expected a number"),
-    ("5e-1", "nan", "NaN is not allowed"),
-    ("5e-1", "-1", "negative"),
-    ("5e-1", "5_0", "expected a number"),
     ("[ 2 ] { no", "[ 3 ] { no", "line 3.*3 states, but 2 are named"),
     ("type discrete [ 2 ]", "type continuous [ 2 ]", "line 3.*rain is not discrete"),
-    ("( rain )", "( snow )", "line 7, column 15.*no variable is called 'snow'"),
     ('"wet grass" rain )', "rain rain )", "this parent twice"),
     ('"wet grass" | rain )', '"wet grass" | c-4.5+x )', "needs 2 x 3 = 6|cycle"),
     ("( rain ) {", "( rain, c-4.5+x ) {", "one variable, given its parents"),
@@ -317,18 +312,13 @@ _BAD_BIF = [
 
 _BAD_NET = [
     ("(0.8 0.2)", "(0.8 0.1)", "line 6, column 31, token '0.8': the probabilities of rain .*0.9"),
-    ("( 0.1 0.3 0.6 )", "( 0.1 0.3 0.5 )", "line 8, column 5, token '0.1': the probabilities of"),
     ("(0.8 0.2)", "(0.8 0.2", "never closed"),
-    ("(0.8 0.2)", "(0.8 0.2))", "too many"),
     ("(0.8 0.2)", "0.8 0.2", "line 6, column 30.*expected '\\('"),
     ("(0.25 0.75)", "(0.25) (0.75)", "row should have 2 numbers"),
-    ("(0.25 0.75)", "0.25 (0.75", "inside a row"),
     ('states = ("no" "yes");', "", "rain has no states"),
     ('states = ("no" "yes");', 'states = ("no" = "yes");', "a state should stand here"),
     ("node c ", "utility c ", "line 5, column 1.*'c' is a utility node"),
-    ("node c ", "decision c ", "'c' is a decision node"),
     ("discrete node wet", "continuous node wet", "'wet' is a continuous node"),
-    ("node c ", "discrete utility c ", "utility node"),
     ("net {", "class x { instance a : b (c); ", "instance"),
     ("data = (0.8 0.2);", "", "no data"),
     ("data = (0.8 0.2);", "model_data = (Noisy(1));", "given by an expression"),
@@ -340,13 +330,9 @@ _BAD_NET = [
 _BAD_XML = [
     ("</NETWORK></BIF>", "", "not well-formed XML: no element found"),
     ("<BIF VERSION", "<BIV VERSION", "mismatched|root"),
-    ("0.8 2e-1", "0.8 0.1", "line 15.*rain sum to 0.9"),
     ("0.8 2e-1", "0.8 x", "line 15.*number 2, 'x': expected a number"),
-    ("<FOR>rain</FOR>", "<FOR>snow</FOR>", "no variable is called 'snow'"),
-    ("<FOR>rain</FOR>", "<FOR>rain</FOR><FOR>rain</FOR>", "one <FOR>, and has 2"),
     ("<NAME>rain</NAME>", "", "one <NAME>, and has 0"),
     ('TYPE="nature"', 'TYPE="utility"', "line 9.*'rain' is a utility node"),
-    ('TYPE="nature"', 'TYPE="decision"', "'rain' is a decision node"),
     ("&lt;1/2", "&bomb;", "undefined entity"),
     ("<!DOCTYPE BIF [", '<!DOCTYPE BIF SYSTEM "http://example.org/x.dtd" [', "not fetched"),
     ("<!DOCTYPE BIF [", '<!DOCTYPE BIF [<!ENTITY x "y">', "entities are not read"),
@@ -366,12 +352,10 @@ def test_entity_bombs_never_unfold():
 
 
 _BAD_XDSL = [
-    ("<smile version", "<smil version", "mismatched|root"),
     ('<deterministic id="Starts">', '<utility id="Starts">', "mismatched"),
     ("Yes No Yes", "Yes No", "5 states for 6 rows"),
     ("Yes No Yes", "Yes No x", "'x' is not a state of Starts"),
     ("<strengths>1 0 0 1 2", "<strengths>1 0 0 1 1", "should be 0 to 2"),
-    ("<strengths>1 0 0 1 2", "<strengths>1 0 0 1", "4 numbers for 5 states"),
     ("0.01 0.04 0.95", "0.01 0.04", "17 numbers.*need 18"),
     ("0.01 0.04 0.95", "0.01 0.04 0.85", "distribution 6 sums to 0.9"),
     ("0.1 0 0 0 1 0.7", "0.1 0 0 1 0 0.7", "'Empty' of Fuel, must have the distribution 0 ... 0 1"),
@@ -466,24 +450,16 @@ def test_bad_files(kind, old, new, message):
 
 
 @pytest.mark.parametrize(
-    ("node", "words"),
-    [
-        ('<equation id="X"><definition>X=Normal(0,1)</definition><discretization>'
-         '<interval id="a" /></discretization></equation>', "'X' is an equation node"),
-        ('<utility id="X"><parents>Fuel</parents><utilities>10 -5</utilities></utility>',
-         "'X' is a utility node"),
-        ('<decision id="X"><state id="go" /><state id="stay" /></decision>',
-         "'X' is a decision node"),
-        ('<mau id="X"><parents>U V</parents><weights>1 1</weights></mau>',
-         "'X' is a multi-attribute utility node"),
-        ('<noisyadder id="X"><state id="a" /></noisyadder>', "'X' is a noisy-adder node"),
-        ('<truthtable id="X"><state id="a" /></truthtable>', "'X' is a truth table"),
-        ('<demorgan id="X"><state id="a" /></demorgan>', "'X' is a DeMorgan node"),
-    ],
+    ("tag", "words"),
+    [("equation", "an equation node"), ("utility", "a utility node"),
+     ("decision", "a decision node"), ("mau", "a multi-attribute utility node"),
+     ("noisyadder", "a noisy-adder node"), ("truthtable", "a truth table"),
+     ("demorgan", "a DeMorgan node")],
 )  # fmt: skip
-def test_what_else_genie_saves_is_refused_by_name(node, words):
+def test_what_else_genie_saves_is_refused_by_name(tag, words):
+    node = f'<{tag} id="X"><state id="a" /><parents>Fuel</parents></{tag}>'
     text = GENIE.replace("\t</nodes>", f"{node}\n\t</nodes>")
-    with pytest.raises(FormatError, match=rf"m.xdsl: line 25, column 1, <\w+>: {words}"):
+    with pytest.raises(FormatError, match=rf"m.xdsl: line 25, column 1, <{tag}>: 'X' is {words}"):
         parse_xdsl("m.xdsl", text.encode("latin-1"))
     dynamic = GENIE.replace("\t<cases>", '\t<dynamic numslices="5"></dynamic><cases>')
     with pytest.raises(FormatError, match=r"line 27.*a part of a dynamic network"):
@@ -661,14 +637,11 @@ def _bundled() -> Path | None:
     return Path(found.origin).parent / "utils" / "example_models"
 
 
-SMALL = ["alarm", "andes", "asia", "cancer", "child", "earthquake", "hailfinder", "hepar2",
-         "insurance", "sachs", "survey", "water", "win95pts"]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[pytest.mark.slow] * (n in ("andes", "water"))) for n in SMALL],
-)
+    ["alarm", "asia", "cancer", "child", "earthquake", "hailfinder", "hepar2", "insurance",
+     "sachs", "survey", "win95pts"],
+)  # fmt: skip
 def test_bnlearns_networks_agree_with_pyagrum(name, tmp_path):
     """Posteriors to 1e-9; what we read and write is what pyAgrum reads and writes."""
     folder = _bundled()

@@ -105,16 +105,6 @@ def test_the_page_in_the_docs_is_what_the_results_say(tmp_path):
     assert (FOLDER / "results" / "speed.md").read_text() == speed.report(found)
 
 
-def test_the_page_on_networks_says_what_is_lost():
-    row = {"network": "alarm", "nodes": 37, "pyagrum": 1.0, "ratio": 0.5, "ratio, least": 0.25}
-    about = {"cold": STAMP | {"versions": {"pyagrum": "3", "pgmpy": "1"}}}
-    found = {"about": about, "cold": {"rows": [row | {"ours": 2.0}]}}
-    page = "\n".join(networks_page.sections(found).values())
-    assert "file read, planned, answered: alarm (0.50)" in page
-    assert "0.50 (0.25) **lost**" in page
-    assert "at least 0.50 (alarm); worst draw 0.25 | 1 | **missed** |" in page
-
-
 def test_what_the_page_claims_of_minfer_is_there():
     assert missing("minfer") == {}
     assert {p for has in CLAIMS.values() for p in has} <= set(peers_page.FEATURES)

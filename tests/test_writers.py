@@ -122,24 +122,6 @@ REMOVERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "path.unlink()", "os.remove(x)", "shutil.rmtree(x)", "os.replace(a, b)", "a.replace(b)",
-        "open(x, 'w')", "open(x, mode='ab')", "path.open('wb')", "gzip.open(x, 'wt')",
-        "path.write_text('')", "np.save(path, a)", "act(os.unlink, folder)", "a.rename(b)",
-        "os.open(x, os.O_WRONLY)", "open(x, mode)", "picture.save(path)", "path.touch()",
-        "figure.savefig(path)", "io.open(x, 'r+')",
-    ],
-)  # fmt: skip
-def test_the_list_sees(code):
-    assert list(writers(ast.parse(code)))
-    for other in ("text.replace('a', 'b')", "group.replace(_x=1)", "open(x)", "open(x, 'rb')",
-                  "gzip.open(x)", "names.remove(x)", "write_bytes(path, data)",
-                  "rules.open('s', [1])", "parser.save(path)"):  # fmt: skip
-        assert not list(writers(ast.parse(other)))
-
-
 def stays(before: dict[str, Any], folder: Path) -> None:
     after = everything(folder)
     assert {name: after.get(name) for name in before} == before
