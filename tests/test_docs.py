@@ -304,13 +304,6 @@ def test_what_a_page_names_is_there(page):
         assert name in command_line().commands, name
 
 
-def test_readme_shows_the_two_commands():
-    text = (ROOT / "README.md").read_text()
-    section = text.split("<!-- the two commands -->")[1].split("<!-- end -->")[0]
-    commands = [line for line in section.splitlines() if line.startswith("python3 ")]
-    assert commands == ["python3 bootstrap.py demo", "python3 bootstrap.py test"]
-
-
 #: Examples of the help texts that are not run, and why.
 LEFT_OUT = {
     "minfer paper": "takes minutes; test_beside.py has its folder",
