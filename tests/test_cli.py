@@ -252,6 +252,8 @@ def test_every_solver_answers(chain: Path, solver: str) -> None:
     content = told("run", chain, "--solver", solver)
     assert content["converged"]
     assert content["marginals"]["x0"] == pytest.approx([5 / 17, 12 / 17], abs=0.2)
+    wrong = call("run", chain, "--solver", solver, "--evidence", "x1=1,x2=0,x0=1")
+    fails(wrong, 3, "x1=1 and x2=0")
 
 
 def test_the_table_has_twenty_rows_and_counts_the_rest(grid: Path) -> None:
@@ -312,7 +314,6 @@ def test_evidence_beside_the_model_is_mentioned_not_read(
         ("run MODEL --no-such-thing", 2, ["--no-such-thing", "minfer run --help"]),
         ("run MODEL --solver exact --damping 0.5", 2, ["exact", "--damping", "bp"]),
         ("run MODEL --solver bp --n-chains 3", 2, ["--n-chains", "gibbs"]),
-        ("run MODEL --solver bp --max-iters many", 2, ["--max-iters"]),
         ("run MODEL --solver bp --max-iters -3", 2, ["--max-iters must be"]),
         ("run MODEL --solver bp --schedule random", 2, ["schedule", "sequential"]),
         ("run MODEL --solver exact --exact-method magic", 2, ["--exact-method must be auto"]),
@@ -320,16 +321,11 @@ def test_evidence_beside_the_model_is_mentioned_not_read(
         ("run MODEL --rows few", 2, ["'--rows': "]),
         ("run MODEL --evidence x1=", 2, ["variable=state"]),
         ("run MODEL --query ,", 2, ["--query: name at least one variable"]),
-        ("query MODEL ,", 2, ["TARGETS: name at least one variable"]),
-        ("mpe MODEL --variables ,", 2, ["--variables: name at least one variable"]),
         ("explore MODEL -o a.html --targets ,", 2, ["--targets: name at least one variable"]),
-        ("intervals MODEL --variables ,", 2, ["--variables: name at least one variable"]),
         ("intervals MODEL --tol -1", 2, ["--tol"]),
         ("intervals MODEL --time-limit 0", 2, ["--time-limit"]),
         ("intervals MODEL --work -1", 2, ["--work"]),
         ("intervals MODEL --methods guess", 2, ["--methods", "monotone"]),
-        ("intervals MODEL --methods ,", 2, ["--methods"]),
-        ("intervals MODEL --csv - --json", 2, ["standard output"]),
         ("intervals MODEL --picture a.gif", 2, [".png"]),
         ("run MODEL --method magic", 2, ["--method", "compensated", "magic"]),
         ("run MODEL --method enumerate", 2, ["--exact-method enumerate"]),
@@ -340,46 +336,33 @@ def test_evidence_beside_the_model_is_mentioned_not_read(
         ("run MODEL --max-factors -1", 2, ["--max-factors"]),
         ("run MODEL --max-divergence -1", 2, ["--max-divergence"]),
         ("run MODEL --factor-cost nan", 2, ["--factor-cost"]),
-        ("run MODEL --reduce --time-limit -1", 2, ["--time-limit must be"]),
         ("run MODEL --save-reduced small.png", 2, [".uai", ".minfer"]),
         ("run MODEL --save-reduced no/folder/a.uai", 2, ["no/folder"]),
         ("run MODEL --save-reduced - --json", 2, ["standard output"]),
-        ("run MODEL --reduce --solver magic", 2, ["magic"]),
         ("run MODEL --save-reduced MODEL", 2, ["overwritten"]),
         ("run MODEL --out MODEL", 2, ["overwritten"]),
         ("convert MODEL MODEL", 2, ["overwritten"]),
         ("convert MODEL model.png", 2, ["model.png"]),
         ("tradeoff MODEL --objective best", 2, ["--objective", "min-joint"]),
         ("tradeoff MODEL --values a,b", 2, ["--values", "a,b"]),
-        ("tradeoff MODEL --values ,", 2, ["--values"]),
         ("tradeoff MODEL --values 0,2", 2, ["--values", "0 to 1"]),
-        ("tradeoff MODEL --seed-graph tree", 2, ["--seed-graph"]),
-        ("tradeoff MODEL --picture a.jpg", 2, [".png"]),
-        ("tradeoff MODEL --csv - --json", 2, ["standard output"]),
         ("tradeoff MODEL --csv no/folder/a.csv", 2, ["no/folder"]),
-        ("run MODEL --out no/such/folder/a.MAR", 2, ["no/such/folder"]),
         ("run MODEL --out - --json", 2, ["standard output"]),
         ("run - --evidence -", 2, ["standard input"]),
         ("run MODEL --hepl", 2, ["no such option: --hepl", "--help", "see `minfer run"]),
         ("query MODEL -e", 2, ["'-e' requires an argument; see `minfer query --help`"]),
         ("rum", 2, ["Did you mean 'run'? See `minfer --help`"]),
-        ("fly", 2, ["fly"]),
         ("example nope -o a.uai", 2, ["nope", "sprinkler"]),
         ("example sprinkler", 2, ["-o sprinkler.minfer"]),
         ("example -o a.uai", 2, ["which", "sprinkler"]),
         ("run MODEL --evidence x9=1", 3, ["x9"]),
         ("run MODEL --evidence x1=5", 3, ["x1", "0 to 1"]),
-        ("run MODEL --evidence x1=yes", 3, ["x1", "yes"]),
         ("run MODEL --evidence x1=-1", 3, ["x1", "-1"]),
-        ("run MODEL --evidence x1=0,x1=1", 3, ["x1"]),
-        ("run MODEL --evidence x1=0 --evidence x1=1", 3, ["x1", "contradict"]),
         ("run MODEL -e x0=0,x1=1,x2=0", 3, ["x1=1 and x2=0 together have probability zero"]),
-        ("query MODEL -e x0=0,x1=1,x2=0", 3, ["x1=1 and x2=0 together have probability zero"]),
         ("mpe MODEL -e x0=0,x1=1,x2=0", 3, ["x1=1 and x2=0 together have probability zero"]),
         ("intervals MODEL -e x0=0,x1=1,x2=0", 3, ["x1=1 and x2=0 together have probability zero"]),
         ("run MODEL --evidence missing.evid", 3, ["missing.evid", "no such file"]),
         ("run MODEL --query x1,rain", 3, ["rain"]),
-        ("run MODEL --query 7", 3, ["7"]),
         ("run none.uai", 3, ["none.uai"]),
         ("run .", 3, ["minfer: error: "]),
     ],
@@ -391,25 +374,17 @@ def test_errors(chain: Path, words: str, code: int, parts: list[str]) -> None:
     assert chain.read_text() == CHAIN
 
 
-@pytest.mark.parametrize(
-    ("words", "usage"),
-    [
-        (["run"], "run [OPTIONS] MODEL"),
-        (["query"], "query [OPTIONS] MODEL [TARGETS]..."),
-        (["rules", "run"], "rules run [OPTIONS] PROGRAM [EVIDENCE]..."),
-        (["batch", "denoise"], "batch denoise [OPTIONS] IN..."),
-    ],
-)
-def test_usage_lines(words: list[str], usage: str) -> None:
-    shown = call(*words, "--help").stdout
-    (line,) = [line for line in shown.splitlines() if "Usage: " in line]
-    assert line.rstrip().endswith(usage)
-
-
 def test_help_is_broken_at_the_width_of_the_terminal_only() -> None:
     shown = call("query", "--help").stdout
     assert "states. What cannot matter to them is removed first." in shown
     assert "\n   minfer query alarm.minfer CVP PCWP -e HR=LOW " in shown
+    for words, usage in (
+        (["query"], "query [OPTIONS] MODEL [TARGETS]..."),
+        (["rules", "run"], "rules run [OPTIONS] PROGRAM [EVIDENCE]..."),
+    ):
+        shown = call(*words, "--help").stdout
+        (line,) = [line for line in shown.splitlines() if "Usage: " in line]
+        assert line.rstrip().endswith(usage)
 
 
 @pytest.mark.parametrize(
@@ -426,16 +401,9 @@ def test_a_nul_in_a_name(chain: Path, words: str) -> None:
     fails(result, 3)
 
 
-def test_contradictory_evidence_for_every_solver(chain: Path) -> None:
-    for solver in SOLVERS:
-        fails(
-            call("run", chain, "--solver", solver, "--evidence", "x1=1,x2=0,x0=1"),
-            3,
-            "x1=1 and x2=0",
-        )
-
-
-def test_unexpected_errors_are_short(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unexpected_errors_are_short_and_debug_may_stand_anywhere(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken() -> None:
         raise KeyError("gone")
 
@@ -446,9 +414,6 @@ def test_unexpected_errors_are_short(capsys: pytest.CaptureFixture[str]) -> None
     assert "Traceback" not in text
     assert exit_code(broken, debug=True) == 1
     assert "Traceback" in capsys.readouterr().err
-
-
-def test_debug_may_stand_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MINFER_DEBUG", raising=False)
     assert split_debug(["run", "--debug", "a"]) == (["run", "a"], True)
     assert split_debug(["run", "--", "--debug"]) == (["run", "--", "--debug"], False)
@@ -630,15 +595,6 @@ def test_a_closed_pipe_is_no_error(grid: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_pipe_changes_nothing_but_the_colours(chain: Path) -> None:
-    process = start("run", chain, "--solver", "exact")
-    out, _ = process.communicate(timeout=120)
-    assert process.returncode == 0
-    assert "p(0)" in out
-    assert "\x1b" not in out
-
-
-@pytest.mark.slow
 def test_after_a_warmup_nothing_is_compiled(tmp_path: Path) -> None:
     """By all that it covers, in one process, from the cache that several have filled."""
     code = (
@@ -663,7 +619,5 @@ def test_after_a_warmup_nothing_is_compiled(tmp_path: Path) -> None:
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("words", [["trees"], pytest.param([], marks=pytest.mark.slow)])
-def test_warmup(words: list[str]) -> None:
-    result = ok("warmup", *words)
-    assert "cache" in result.stdout
+def test_warmup() -> None:
+    assert "cache" in ok("warmup", "trees").stdout

@@ -104,23 +104,17 @@ def test_sample(garden, tmp_path):
         (["-e", "wet=yess"], 3, "did you mean yes?"),
         (["-e", "wett=yes"], 3, "no variable 'wett'"),
         (["-e", "wet"], 3, "no such file"),
-        (["-e", "wet=yes,wet=no"], 3, "two states, yes and no"),
         (["-e", "wet=yes", "-e", "wet=no"], 3, "two states, yes and no"),
         (["-e", "=yes"], 2, "not variable=state"),
-        (["-e", "wet=7"], 3, "states no, yes, not '7'"),
         (["--soft", "wet"], 2, "not variable=state:likelihood"),
         (["--soft", "wet=yes"], 2, "'yes' is not state:likelihood"),
-        (["--soft", "wet=yes:much"], 2, "'yes:much' is not state:likelihood"),
         (["--soft", "wet=yes:-1"], 3, "not negative"),
         (["--soft", "wet=yes:0"], 3, "not all zero"),
         (["--soft", "wet=0.2,0.3,0.5"], 3, "wet has 2 states"),
         (["--soft", "wet=yes:1,yes:2"], 3, "wet: the state yes is given twice"),
         (["--soft", "wett=yes:1"], 3, "no variable 'wett'; did you mean wet"),
-        (["--soft", "wet=yes:1", "--soft", "wet=no:1"], 3, "wet is given twice"),
         (["--soft", "wet=yes:1", "-e", "wet=no"], 3, "wet is given twice"),
-        (["-e", '{"wet": "yess"}'], 3, "wet has the states no, yes, not 'yess'; did you mean yes"),
         (["-e", '{"wet": "yes", "wet": "no"}'], 3, "'wet' is given twice"),
-        (["-e", '{"wet": "yes",'], 3, "line 1, column"),
         (["-e", "bad.json"], 3, "bad.json: line 2, column 9"),
         (["-e", "list.json"], 3, 'list.json: evidence is a JSON object such as {"x3": 1}'),
     ],
@@ -175,14 +169,10 @@ COMMANDS = {
 }
 
 
-def words_of(command, garden, tmp_path):
-    out = str(tmp_path / "out")
-    return [w.replace("GARDEN", garden).replace("OUT", out) for w in COMMANDS[command]]
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_takes_evidence_by_name(command, garden, tmp_path):
-    words = words_of(command, garden, tmp_path)
+    out = str(tmp_path / "out")
+    words = [w.replace("GARDEN", garden).replace("OUT", out) for w in COMMANDS[command]]
     run(*words, "-e", "wet=yes", "--soft", "sprinkler=off:0.3,on:0.6")
     wrong = run(*words, "-e", "wet=yess", code=3).stderr
     assert "wet has the states no, yes, not 'yess'; did you mean yes?" in wrong

@@ -146,7 +146,6 @@ def test_the_page_needs_nothing_from_outside() -> None:
 def test_refusals_say_what_to_do() -> None:
     rng = np.random.default_rng(0)
     wide = FactorGraph.grid(rng.normal(size=(25, 25)), 0.3)
-    refused(RefusedError, r"cells.*minfer run", minfer.explore, wide)
     with pytest.raises(RefusedError, match=r"2,000 variables.*targets="):
         minfer.explore(FactorGraph.empty([2] * 2000))
     refused(EvidenceError, "nobody", minfer.explore, sprinkler(), {"nobody": 1})
@@ -159,9 +158,7 @@ def test_refusals_say_what_to_do() -> None:
         minfer.explore(FactorGraph.from_tables([2, 2, 2], scopes, [odd, odd, odd]))
     same = FactorGraph.from_tables([2, 2, 2], scopes, [zero, zero, zero])
     refused(ContradictionError, "", minfer.explore, same, {0: 0, 2: 1})
-    rng = np.random.default_rng(0)
-    wide = FactorGraph.grid(rng.normal(size=(25, 25)), 0.3)
-    refused(RefusedError, r"targets=.*fix=True.*minfer run", minfer.explore, wide)
+    refused(RefusedError, r"cells.*targets=.*fix=True.*minfer run", minfer.explore, wide)
     wall = {25 * r + 8: 1 for r in range(25)} | {25 * r + 16: 0 for r in range(25)}
     assert len(data_of(minfer.explore(wide, wall, fix=True).html)["names"]) == 625
     part = minfer.explore(wide, wall, fix=True, targets=[0])
@@ -209,12 +206,9 @@ def test_the_command(tmp_path: Path) -> None:
     assert data_of(page.read_text("utf-8"))["title"] == "<b>"
     assert "&lt;b&gt;</h1>" in page.read_text("utf-8")
     assert call("explore", model, "-o", "-").stdout.startswith("<!DOCTYPE html>")
-    minfer.write(sprinkler(), model)
     page = tmp_path / "another.html"
-    fails(call("explore", model), 2, "--out")
     fails(call("explore", model, "-o", tmp_path / "page.txt"), 2, ".html")
     fails(call("explore", model, "-o", tmp_path / "nowhere" / "page.html"), 2, "nowhere")
-    fails(call("explore", tmp_path / "none.uai", "-o", page), 3, "none.uai")
     fails(call("explore", model, "-o", page, "--evidence", "nobody=1"), 3, "nobody")
     grid = tmp_path / "grid.uai"
     minfer.write(FactorGraph.grid(np.zeros((25, 25)), 0.5), grid)

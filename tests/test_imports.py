@@ -1,8 +1,10 @@
-"""Layers hold, and importing minfer stays cheap."""
+"""Layers hold, importing minfer stays cheap, and a first call compiles what it needs alone."""
 
 from __future__ import annotations
 
 import ast
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import networkx as nx
+import pytest
 
 import minfer
 from sources import parsed
@@ -148,12 +151,10 @@ def upwards() -> Iterator[tuple[str, Import]]:
 
 
 def test_layers():
+    """Late imports keep to them too."""
     for path, found in upwards():
         assert found.late, f"{path}, line {found.line} imports {found.module}"
-
-
-def test_late_imports_keep_to_the_layers_too():
-    assert {(path, found.module) for path, found in upwards() if found.late} == set(LATE_BREAKS)
+    assert {(path, found.module) for path, found in upwards()} == set(LATE_BREAKS)
 
 
 def import_graph(late: bool) -> nx.DiGraph:
@@ -168,50 +169,13 @@ def import_graph(late: bool) -> nx.DiGraph:
     return graph
 
 
-def test_no_circle_of_imports():
+def test_no_circle_of_imports_and_few_levels():
     """Late ones count: files that import each other can only be read together."""
     graph = import_graph(late=True)
     circles = [sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1]
     assert circles == []
-
-
-def test_levels_of_imports():
-    """The longest chain of files, each imported by the one before when that is loaded."""
     chain = nx.dag_longest_path(import_graph(late=False))
     assert len(chain) <= MOST_LEVELS, " > ".join(chain)
-
-
-def test_every_way_of_importing_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setitem(globals(), "PACKAGE", tmp_path)
-    (tmp_path / "plots.py").touch()
-    path = tmp_path / "solvers" / "some.py"
-    path.parent.mkdir()
-    path.write_text(
-        """
-import minfer
-from minfer import plots
-from ..reduction import infer
-from . import base
-try:
-    import minfer.io
-except ImportError:
-    pass
-if TYPE_CHECKING:
-    from minfer.cli import app
-else:
-    import minfer.batch
-class Lazy:
-    def method(self):
-        from minfer import Exact
-        return minfer.infer, lambda: import_module("minfer.report.page")
-"""
-    )
-    top = {
-        "minfer", "minfer.plots", "minfer.reduction", "minfer.solvers", "minfer.io", "minfer.batch"
-    }  # fmt: skip
-    late = {"minfer.solvers.exact", "minfer.reduction.infer", "minfer.report.page"}
-    assert {found.module for found in imports(path) if not found.late} == top
-    assert {found.module for found in imports(path) if found.late} == late
 
 
 def test_numba_only_in_kernels_and_rich_only_in_cli():
@@ -273,6 +237,7 @@ def test_the_experiments_are_beside_the_package():
 
 def test_import_loads_neither_numba_nor_scipy():
     code = "import sys, minfer; print([m for m in ('numba', 'scipy') if m in sys.modules])"
+    code += "; minfer.queries.prepare; minfer.interop.from_pgmpy"  # by their full names
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 
@@ -293,12 +258,78 @@ print(*sorted(m for m in sys.modules if m.startswith("minfer.kernels.")))
     assert not {m for m in loaded if m.startswith("trees") or m == "messages.spanning"}
 
 
-def test_public_names_exist():
-    for name in minfer.__all__:
-        assert getattr(minfer, name) is not None
-    assert minfer.__version__
+#: One process, so that each case adds to what those before it compiled.
+FIRST_CALLS = """
+import json
+import numpy as np
+from numba.core import event
+from typer.testing import CliRunner
+import minfer
+from minfer import BeliefPropagation, Exact, FactorGraph
+from minfer.cli import app
+from minfer.examples import sprinkler
+
+names = []
+
+class Listener(event.Listener):
+    def on_start(self, event):
+        function = event.data["dispatcher"].py_func
+        names.append(f"{function.__module__}.{function.__name__}")
+
+    def on_end(self, event):
+        pass
+
+event.register("numba:compile", Listener())
+found = {}
+
+def note(case):
+    found[case] = [name for name in names if name.startswith("minfer.")]
+    names.clear()
+
+minfer.query(sprinkler(), "rain", {"wet_grass": 1})
+seen = Exact()(sprinkler().with_evidence({"wet_grass": 1}))
+assert seen.log_z and seen.factor(0).size and seen.joint("rain", "sprinkler")
+Exact(method="enumerate")(sprinkler()).log_z
+note("exact")
+rng = np.random.default_rng(0)
+m = BeliefPropagation()(FactorGraph.grid(rng.normal(size=(24, 24)), 0.5))
+assert m.converged and m.log_z
+note("grid")
+again = BeliefPropagation()(FactorGraph.grid(rng.normal(size=(3, 9)), 1.0))
+assert again.converged
+note("another grid")
+seen = FactorGraph.grid(rng.normal(size=(24, 24)), 0.5).with_evidence({30: 1, 100: 0, 301: 1})
+seen = BeliefPropagation()(seen)
+assert seen.converged and seen.log_z
+note("evidence")
+result = CliRunner().invoke(app, ["demo"])
+assert result.exit_code == 0, result.output
+note("demo")
+print(json.dumps(found))
+"""
 
 
-def test_packages_that_are_called_by_their_full_names():
-    code = "import minfer; minfer.queries.prepare; minfer.interop.from_pgmpy"
-    subprocess.run([sys.executable, "-c", code], check=True)
+@pytest.mark.slow
+def test_the_first_calls_compile_what_they_need_and_nothing_else(tmp_path):
+    places = {"PYTHONPATH": str(PACKAGE.parent), "MINFER_CACHE_DIR": str(tmp_path)}
+    call = [sys.executable, "-c", FIRST_CALLS]
+    done = subprocess.run(call, env={**os.environ, **places}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    compiled = json.loads(done.stdout)
+    assert compiled["exact"] == []
+    names = compiled["grid"]
+    assert "minfer.kernels.messages.odds.sweep_pairs" in names
+    modules = {name.rpartition(".")[0].removeprefix("minfer.kernels.") for name in names}
+    assert modules <= {"messages.odds", "messages.bethe", "messages.wiring", "messages.tables"}
+    needless = {
+        "walk_pairs", "wake_all", "factor_message", "contract", "damped", "general_terms",
+        "tree_slack", "variable_terms", "peel",
+    }  # fmt: skip
+    assert not needless & {name.rpartition(".")[2] for name in names}
+    assert len(names) <= 25
+    assert compiled["another grid"] == []  # nothing depends on size or numbers
+    assert compiled["evidence"] == []  # observed variables make no run a mixed one
+    names = compiled["demo"]
+    modules = {name.split(".")[-2] for name in names}
+    assert modules <= {"walks", "deepening"}
+    assert len(names) <= 10

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -45,12 +43,9 @@ def test_result():
     answer = infer(GRID, MinDivergence(100))
     left, right = answer.plot()
     assert {"100 kept", "164 ignored"} < set(labels(left))
-    heights = sum(bar.get_height() for bars in left.containers[-1:] for bar in bars)
     assert sum(p.get_height() for bars in left.containers for p in bars) == 264
-    assert heights == 100
     threshold = np.sort(answer.scores[~answer.seed])[163]
     assert left.lines[0].get_xdata()[0] == threshold
-    assert left.get_xlabel() == "gain"
     assert labels(right) == ["seed: converged", "reduced model: converged"]
     np.testing.assert_array_equal(
         right.lines[1].get_ydata(), np.maximum(answer.marginals.residuals, plots.LEAST_DRAWN)
@@ -69,11 +64,14 @@ def test_relaxed_result_has_a_trace():
 
 
 def test_results_with_little_to_draw():
-    """Nothing outside the seed, nothing ignored, only what must be kept."""
+    """Nothing outside the seed, nothing ignored, only what must be kept; a solver by itself."""
     plots.result(infer(FactorGraph.pairwise([0.5, 1.0], [], []), MinDivergence(1)))
     plots.result(infer(GRID, MinDivergence(10**6)))
     forced = infer(lists.graphs()["zeros"], MinDivergence(0))
     assert f"{forced.n_forced} must be kept" in labels(plots.scores(forced))
+    (line,) = plots.convergence(BeliefPropagation(max_iters=3, tol=1e-12)(GRID)).lines
+    assert len(line.get_xdata()) == 3
+    assert labels(line.axes) == ["solver: not converged"]
 
 
 def test_intervals_and_how_they_narrowed():
@@ -95,13 +93,6 @@ def test_intervals_and_how_they_narrowed():
     refused(SettingsError, "Intervals", plots.intervals, answer)
     refused(SettingsError, "Marginals", plots.intervals, found, found)
     plots.intervals(minfer.intervals(FactorGraph.empty([2, 3, 1])))
-
-
-def test_convergence_of_a_solver():
-    answer = BeliefPropagation(max_iters=3, tol=1e-12)(GRID)
-    (line,) = plots.convergence(answer).lines
-    assert len(line.get_xdata()) == 3
-    assert labels(line.axes) == ["solver: not converged"]
 
 
 def test_tradeoff():
@@ -132,17 +123,6 @@ def test_calibration():
     for bad in (([0.5], [1, 0]), ([], []), ([1.5], [1]), ([np.nan], [1]), ([0.5], [2])):
         refused(ModelError, "", plots.reliability, *bad)
     refused(SettingsError, "", plots.reliability, [0.5], [1], bins=0)
-
-
-def test_without_matplotlib_the_error_says_what_to_install():
-    code = (
-        "import sys; sys.modules['matplotlib'] = None\n"
-        "from minfer import plots\n"
-        "plots.calibration([0.5], [1])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "RefusedError" in done.stderr
-    assert "pip install 'minfer[plot]'" in done.stderr
 
 
 class Tags(HTMLParser):

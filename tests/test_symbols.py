@@ -219,12 +219,7 @@ PRIVATE = {
     "arithmetic/vexp.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",
     "cliques/rows.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",
 }
-LLVM_ONLY = {
-    "arithmetic/lanes.py",
-    "arithmetic/addresses.py",
-    "arithmetic/vexp.py",
-    "cliques/rows.py",
-}
+LLVM_ONLY = {place for place, done in PRIVATE.items() if done.startswith("plain twins")}
 
 
 def dotted(node: ast.AST) -> str:
