@@ -57,9 +57,9 @@ PATIENCE = 1.5
 #: Tests whose calls are candidates, too, by file; so many of each.
 SAMPLE = 8
 TESTS = (
-    "abreast_bp", "bp", "certified_methods", "chain",
+    "abreast_bp", "bp", "certified", "chain",
     "compensation", "exact", "gibbs", "gradients", "labels", "logical", "machines",
-    "hard", "map", "parser", "reduction", "rows", "samples", "sources", "trees",
+    "hard", "joints", "map", "objectives", "parser", "reduction", "rows", "trees",
 )  # fmt: skip
 
 

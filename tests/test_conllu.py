@@ -609,7 +609,10 @@ def test_treebanks_come_back_byte_for_byte(path):
     ("name", "sentences", "words", "longest", "non_projective", "lifted"),
     [
         ("en_ewt-ud-train", 12544, 204577, 159, 288, 357),
+        ("en_ewt-ud-dev", 2001, 25147, 75, 31, 36),
         ("en_ewt-ud-test", 2077, 25094, 81, 26, 27),
+        ("it_isdt-ud-dev", 564, 11907, 80, 15, 16),
+        ("nl_alpino-ud-dev", 718, 11541, 62, 68, 88),
         ("it_partut-ud-train", 1781, 48934, 290, 38, 42),
         ("nl_lassysmall-ud-test", 350, 4562, 68, 107, 281),
     ],
