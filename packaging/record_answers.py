@@ -58,7 +58,7 @@ PATIENCE = 1.5
 SAMPLE = 8
 TESTS = (
     "abreast_bp", "bp", "certified", "chain",
-    "compensation", "exact", "gibbs", "gradients", "labels", "logical", "machines",
+    "compensation", "exact", "gibbs", "gradients", "labels", "logical",
     "hard", "joints", "map", "objectives", "parser", "reduction", "rows", "trees",
 )  # fmt: skip
 

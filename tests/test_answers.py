@@ -79,10 +79,7 @@ def test_answers_are_of_these_sources_and_small():
 
 def test_questions_are_telling():
     """In most answers there are numbers that are neither zero nor what was given."""
-    dull = []
-    for name, questions in _answers.kept().items():
-        if not any(is_telling(question) for question in questions):
-            dull.append(name)
+    dull = [name for name, asked in _answers.kept().items() if not any(map(is_telling, asked))]
     assert len(dull) <= 5, dull
 
 
@@ -171,30 +168,22 @@ def question_of(result: Any, **more: Any) -> Question:
 @pytest.mark.parametrize(
     ("right", "said", "fine"),
     [
-        (1, 1, True),
-        (1, 2, False),
         (2**62, 2**62 + 1, False),
-        (True, True, True),
         (True, False, False),
         (0.1 + 0.2, 0.3, True),
         (1.0, 1.0 + 1e-10, False),
         (1e9, 1e9 + 1e-4, True),
         (np.nan, np.nan, True),
-        (np.nan, 1.0, False),
         (1.0, np.nan, False),
         (np.inf, np.inf, True),
-        (np.inf, -np.inf, False),
         (np.inf, 1e308, False),
         (np.float32(0.1), 0.1, True),
         (np.float32(0.1), 0.1001, False),
-        (np.array([1.0, 2.0]), np.array([1.0, 2.0]), True),
         (np.array([1.0, 2.0]), np.array([1.0]), False),
         (np.array([1.0, np.nan]), np.array([1.0, 0.0]), False),
-        (np.array([], dtype=float), np.array([], dtype=float), True),
         ((1, 2.0), (1, 2.0), True),
         ((1, 2.0), (1, 2.5), False),
         ((1, 2.0), 1, False),
-        (None, None, True),
         (None, 1, False),
     ],
 )
@@ -260,25 +249,16 @@ def test_what_is_compiled_wrong_is_never_used(folder):
 
 
 @compiled
-def test_warmup_says_which_kernel_is_wrong(folder, monkeypatch):
+@pytest.mark.parametrize("wrong", [False, True])
+def test_warmup_says_how_many_were_asked_or_which_is_wrong(folder, monkeypatch, wrong):
     from minfer.kernels.arithmetic import softmax as module
 
-    monkeypatch.setattr(module, "softmax", _jit.jit(named_like_a_kernel(wrong_softmax)))
+    function = named_like_a_kernel(wrong_softmax) if wrong else module.softmax.py_func
+    monkeypatch.setattr(module, "softmax", _jit.jit(function))
     monkeypatch.setitem(warmup.PARTS, "method", (module.__name__,))
     result = CliRunner().invoke(app, ["warmup", "method"])
-    assert result.exit_code == 1
-    assert NAME in result.output
-
-
-@compiled
-def test_warmup_says_how_many_were_asked(folder, monkeypatch):
-    from minfer.kernels.arithmetic import softmax as module
-
-    monkeypatch.setattr(module, "softmax", _jit.jit(module.softmax.py_func))
-    monkeypatch.setitem(warmup.PARTS, "method", (module.__name__,))
-    result = CliRunner().invoke(app, ["warmup", "method"])
-    assert result.exit_code == 0, result.output
-    assert "1 kernel compiled" in result.output
+    assert result.exit_code == wrong, result.output
+    assert (NAME if wrong else "1 kernel compiled") in result.output
 
 
 def planted(cache: Any) -> None:

@@ -178,16 +178,6 @@ def test_auto_mixes_blocks_solved_in_different_ways(monkeypatch):
     assert rho.sum() == pytest.approx(908, abs=1e-9)
 
 
-def test_forests_spread_evenly_and_cover_a_dense_graph():
-    rho = edge_appearance(100 * 100, grid_edges(100, 100), "forests")
-    assert rho.min() >= 0.4
-    assert rho.max() <= 0.8
-    assert rho.std() < 0.05
-    rho = edge_appearance(120, complete(120), "forests")
-    assert rho.min() >= 1 / 250
-    assert rho.sum() == pytest.approx(119)
-
-
 @pytest.mark.parametrize("method", ["auto", "forests"])
 def test_large_graphs(method):
     n, edges = 30_000, random_graph(30_000, 90_000, 5)

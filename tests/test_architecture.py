@@ -1,4 +1,7 @@
-"""docs/architecture.md: short, true of the files it names, and its four walks lead somewhere."""
+"""docs/architecture.md: short, true of the files it names, and its four walks lead somewhere.
+
+The walk to a device: solvers run unchanged on another backend.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,17 @@ import minfer
 import own_format
 import own_kind
 import own_schedule
-from minfer import BeliefPropagation, Exact, FactorGraph, TreeReweighted
-from minfer.kernels.backend import using
-from oracle import truth
+from minfer import (
+    BeliefPropagation,
+    Exact,
+    FactorGraph,
+    Gibbs,
+    MeanField,
+    Tempering,
+    TreeReweighted,
+)
+from minfer.kernels.backend import NUMPY, backend, using
+from oracle import lists, truth
 from plain_backend import plain_backend
 
 ROOT = Path(__file__).parents[1]
@@ -75,11 +86,81 @@ def test_walk_a_file_format(monkeypatch, tmp_path):
         minfer.read(path)
 
 
-@pytest.mark.parametrize("solver", [BeliefPropagation(), TreeReweighted()], ids=repr)
-def test_walk_a_device(solver):
-    graph = FactorGraph.grid([[0.4, -0.3], [0.1, 0.2]], 0.5)
+RNG = np.random.default_rng(3)
+PAIRS = FactorGraph.grid(RNG.normal(size=(2, 3)), 0.7)
+LABELS = FactorGraph.empty([3] * 4).tilt(RNG.normal(size=12)).add_potts([[0, 1], [1, 2], [2, 3]], 1)
+LOGIC = PAIRS.add_clauses([[0, 1, 2]], weights=1.0)
+ZEROS = PAIRS.add_tables([[0, 4]], [[[0.0, -np.inf], [0.3, 0.2]]])
+RING = LABELS.add_potts([[0, 3]], 1.0)
+HUGE = RING.add_tables([[0, 2]], [np.diag([900.0, 0.0, -900.0])])
+ONE_TRUE = PAIRS.add_global([0, 1, 2], lists.exactly_one())
+TREE = FactorGraph.pairwise(RNG.normal(size=5), [[0, 1], [1, 2], [1, 3], [3, 4]], 0.8)
+SOLVERS = {
+    MeanField(max_iters=30): {"ascend"},
+    Gibbs(n_sweeps=5, burn_in=2, n_chains=2): {"draw", "sample"},
+    Tempering(n_sweeps=4, burn_in=3, n_replicas=3, n_chains=2): {"draw", "place", "temper"},
+    BeliefPropagation(): {"log_odds", "pair_terms"},
+    TreeReweighted(): {"log_odds"},
+}
+MESSAGES = [
+    BeliefPropagation(damping=0.3, max_iters=25),
+    BeliefPropagation(schedule="flooding", max_iters=25),
+    BeliefPropagation(schedule="residual", max_iters=25),
+    BeliefPropagation(max_iters=2),
+    TreeReweighted(damping=0.2),
+]
+
+
+def compare(solver, graph, start=None) -> set[str]:
+    """The same answers on both; the kernels that were called there."""
     calls: list[str] = []
     with using(plain_backend(calls)):
-        there = solver(graph)
-    assert calls
-    assert np.abs(there.probs - solver(graph).probs).max() < 1e-9
+        there = solver(graph, start)
+        log_z, joint = there.log_z, there.factor(graph.n_factors - 1)
+    here = solver(graph, start)
+    np.testing.assert_allclose(there.probs, here.probs, rtol=1e-9)
+    np.testing.assert_allclose(log_z, here.log_z, rtol=1e-9)
+    np.testing.assert_allclose(joint, here.factor(graph.n_factors - 1), rtol=1e-7)
+    assert (there.status, there.iterations) == (here.status, here.iterations)
+    assert backend() is NUMPY
+    return set(calls)
+
+
+@pytest.mark.parametrize("graph", [PAIRS, LABELS, LOGIC, ZEROS], ids=lambda g: repr(g))
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: type(s).__name__)
+def test_answers_do_not_depend_on_the_backend(solver, graph):
+    if isinstance(solver, TreeReweighted) and graph is LOGIC:
+        graph = RING
+    calls = compare(solver, graph)
+    if isinstance(solver, (BeliefPropagation, TreeReweighted)):
+        assert calls & {"sweep_pairs", "sweeps"}
+    assert calls >= SOLVERS[solver]
+
+
+@pytest.mark.parametrize("solver", MESSAGES, ids=repr)
+def test_nor_do_messages_of_any_schedule(solver):
+    logic = [] if isinstance(solver, TreeReweighted) else [LOGIC, ONE_TRUE]
+    for graph in [PAIRS, RING, HUGE, TREE, ZEROS, *logic]:
+        calls = compare(solver, graph)
+        assert ("tree_slack" in calls) == (isinstance(solver, TreeReweighted) and graph is not TREE)
+
+
+def test_nor_do_starts_and_evidence():
+    for solver in (BeliefPropagation(), TreeReweighted()):
+        for graph in (PAIRS, RING):
+            first = solver(graph)
+            compare(solver, graph.tilt(np.linspace(0.0, 1.0, len(first.probs))), first)
+            run = solver.prepare(graph)
+            with using(plain_backend([])):
+                there = run({0: 1})
+            np.testing.assert_allclose(there.probs, run({0: 1}).probs, rtol=1e-9)
+
+
+def test_these_solvers_name_no_kernel():
+    solvers = ("mean_field", "gibbs", "tempering", "bp", "trw", "propagation")
+    for name in (*(f"solvers/{name}" for name in solvers), "engine/message_state"):
+        text = (PACKAGE / f"{name}.py").read_text("utf-8")
+        found = re.findall(r"from minfer\.kernels(?:\.\w+)* import (.*)", text)
+        names = {each for line in found for each in re.split(r"[ ,()]+", line)}
+        assert {each for each in names if each.islower()} <= {"backend", "as", "wiring", "k"}, name
+        assert "plain_backend" not in text

@@ -20,13 +20,11 @@ from minfer import (
     Gibbs,
     Marginals,
     MeanField,
-    MinDivergence,
     MinferError,
     ModelError,
     RefusedError,
     SettingsError,
     TreeReweighted,
-    infer,
 )
 from minfer.engine.conditioning import condition
 from minfer.engine.message_state import refresh_cavities
@@ -38,7 +36,6 @@ from minfer.io.native import format_native, parse_native
 from minfer.io.uai import format_uai, parse_uai
 from minfer.kernels.messages.labels import label_message, label_message_log
 from minfer.reduction.gains import factor_scores
-from minfer.reduction.recipes import Compensated, Paper
 from minfer.solvers.propagation import Propagation
 from oracle import lists, models
 from oracle import truth as naive
@@ -240,21 +237,18 @@ def test_lean_sweeps_are_the_general_ones(graph, plain):
         np.testing.assert_allclose(a[0], b[0], rtol=1e-10, atol=1e-12)
 
 
-def test_a_large_model_is_confirmed_in_place():
-    """More than a million numbers of messages: a sweep in each direction confirms."""
-    rng = np.random.default_rng(2)
-    k, side = 40, 60
-    graph = FactorGraph.empty([k] * side**2).tilt(rng.normal(size=k * side**2))
-    graph = graph.add_truncated_linear(grid_edges(side, side), 0.3, 3)
+def test_a_large_model_is_confirmed_in_place(monkeypatch):
+    """More numbers of messages than are kept: a sweep in each direction confirms."""
+    graph = FactorGraph.empty([40] * 100).tilt(np.random.default_rng(2).normal(size=4000))
+    graph = graph.add_truncated_linear(grid_edges(10, 10), 0.3, 3)
+    usual = BeliefPropagation(tol=1e-7)(graph)
+    monkeypatch.setattr("minfer.solvers.propagation.KEEP", 0)
     m = BeliefPropagation(tol=1e-7)(graph)
     assert m.converged
-    assert len(m.state.messages.gm) > 2**19
+    np.testing.assert_allclose(m.probs, usual.probs, atol=1e-6)
     again = BeliefPropagation(tol=1e-7)(graph, start=m)
     np.testing.assert_allclose(again.probs, m.probs, atol=1e-6)
     assert again.iterations <= 4
-    few = graph.keep(np.arange(200))
-    plain = BeliefPropagation(tol=1e-7)(models.as_tables(few))
-    np.testing.assert_allclose(BeliefPropagation(tol=1e-7)(few).probs, plain.probs, atol=1e-10)
 
 
 @given(label_graphs(labels=st.sampled_from([2, 3, 6, 20])), st.integers(0, 2**32 - 1))
@@ -271,17 +265,6 @@ def test_scores_are_those_of_tables(graph, seed):
         for g in graph.groups:
             if isinstance(g, Distances):
                 assert (a[g.ids] <= g.score_bounds(score) * (1 + 1e-9) + 1e-12).all()
-
-
-def test_the_method_takes_them():
-    rng = np.random.default_rng(4)
-    graph = FactorGraph.empty([4] * 9).tilt(rng.normal(size=36))
-    graph = graph.add_potts(grid_edges(3, 3), rng.normal(size=12))
-    plain = models.as_tables(graph)
-    for recipe in (Paper(), Compensated(refreshes=0)):
-        a, b = (infer(g, MinDivergence(6), recipe=recipe) for g in (graph, plain))
-        np.testing.assert_allclose(a.scores, b.scores, atol=1e-12)
-        np.testing.assert_allclose(a.marginals.probs, b.marginals.probs, atol=1e-10)
 
 
 @pytest.mark.parametrize("solver", ["bp", "exact", "trw", "mean-field"])
@@ -377,7 +360,6 @@ def test_mistakes_are_errors():
         (lambda: g.add_potts([[0, 1, 2]], 1.0), ModelError, "pairs of variables"),
         (lambda: g.add_potts(pair, [1.0, 2.0]), ModelError, "weights of shape"),
         (lambda: g.add_potts(pair, np.nan), ModelError, "factor 0: .* NaN"),
-        (lambda: g.add_potts(pair, True), ModelError, "a weight must be a number"),
         (lambda: g.add_potts(pair, 1e301), ModelError, "factor 0: .*within"),
         (lambda: g.add_potts([[0, 0]], 1.0), ModelError, "factor 0"),
         (lambda: g.add_truncated_linear(pair, 1.0, 0), ModelError, "linear: the truncation"),

@@ -16,9 +16,7 @@ from minfer import ContradictionError, EvidenceError, Exact, FactorGraph, Settin
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.elimination import clique_tree, links, tree_over
 from minfer.engine.layout import Flat, cells, flatten, scopes
-from minfer.graph import grid_edges
 from minfer.kernels.cliques.rows import INPUTS, INPUTS_END, MOST_INPUTS
-from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.row_plans import OneRow, RowPlan, SolvedRows
 from oracle import models
 from oracle import truth as naive
@@ -326,18 +324,6 @@ def test_long_chains_stay_in_range() -> None:
         answer = Exact()(graph.with_evidence({v: int(s) for v, s in enumerate(row) if s >= 0}))
         np.testing.assert_allclose(probs, answer.probs, atol=1e-12)
         assert log_z == pytest.approx(answer.log_z, rel=1e-12)
-
-
-def test_calibrated_like_the_tree_in_logarithms() -> None:
-    rng, edges = np.random.default_rng(4), grid_edges(6, 6)
-    graph = FactorGraph.pairwise(rng.normal(size=36), edges, rng.normal(size=len(edges)))
-    model, plan = prepared(graph)
-    found = plan.run(np.zeros((1, 72)), joints=True)
-    answer = pass_messages(model, plan.tree, joints=True)
-    np.testing.assert_allclose(found.probs[0], answer.probs, atol=1e-13)
-    assert found.joints is not None
-    np.testing.assert_allclose(found.joints[0], answer.joints, atol=1e-13)
-    assert found.log_z[0] == pytest.approx(answer.log_z, rel=1e-14)
 
 
 def test_empty_and_without_rows() -> None:
