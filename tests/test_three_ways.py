@@ -1,4 +1,7 @@
-"""One list of questions about drawn models, for machine code and for plain Python.
+"""One list of questions about drawn models, for whatever machine code answers them.
+
+    python tests/test_three_ways.py --models 2000                  compiled here, and plain Python
+    python tests/test_three_ways.py --models 2000 --site FOLDER    and an installed wheel
 
 Three kinds of answers: *exact* ones (marginals of clique trees, queries, certified intervals, sums
 over trees) must be equal to 1e-12; *iterative* solvers must end with the same status and, where
@@ -8,11 +11,13 @@ errors they state.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +117,14 @@ def differences(one: Answer, other: Answer) -> Iterator[str]:
                 yield f"{name}: {a} and {b}"
 
 
-def plain_answers(count: int) -> dict[int, Answer]:
-    """The answers of a process without the compiler."""
-    places = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
-    environment = {**os.environ, "PYTHONPATH": places, "NUMBA_DISABLE_JIT": "1"}
-    call = [sys.executable, "-W", "ignore", __file__, str(count)]
+def answered(seeds: range, plain: bool = False, site: Path | None = None) -> dict[int, Answer]:
+    """The answers of a process of its own."""
+    places = [str(site or ROOT / "src"), str(ROOT / "tests")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    if plain:
+        environment["NUMBA_DISABLE_JIT"] = "1"
+    words = [str(seeds.start), str(seeds.stop), str(seeds.step)]
+    call = [sys.executable, "-W", "ignore", __file__, "--answer", *words]
     done = subprocess.run(call, env=environment, capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -126,9 +134,39 @@ def plain_answers(count: int) -> dict[int, Answer]:
 @pytest.mark.drawn
 @pytest.mark.skipif(_plain.OFF, reason="compares compiled code with plain Python")
 def test_compiled_kernels_say_what_plain_python_says():
-    for seed, plain in plain_answers(draws(40)).items():
+    for seed, plain in answered(range(draws(40)), plain=True).items():
         assert not list(differences(answers(seed), plain)), seed
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=int, default=2000)
+    parser.add_argument("--site", type=Path, help="a folder in which a wheel is installed")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--answer", type=int, nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.answer:
+        print(json.dumps({seed: answers(seed) for seed in range(*options.answer)}))
+        return
+    ways: dict[str, dict[str, Any]] = {"compiled": {}, "plain": {"plain": True}}
+    if options.site:
+        ways["shipped"] = {"site": options.site}
+    steps = [range(k, options.models, 20) for k in range(20)]
+    found: dict[str, dict[int, Answer]] = {}
+    with ThreadPoolExecutor(options.workers) as pool:
+        for way, settings in ways.items():
+            parts = pool.map(lambda seeds, s=settings: answered(seeds, **s), steps)
+            found[way] = {seed: answer for part in parts for seed, answer in part.items()}
+            print(f"{way}: {len(found[way])} models", flush=True)
+    wrong = 0
+    for way in list(ways)[1:]:
+        for seed, answer in sorted(found["compiled"].items()):
+            for text in differences(answer, found[way][seed]):
+                wrong += 1
+                print(f"model {seed}, compiled and {way}: {text}")
+    print(f"{wrong} differences")
+    sys.exit(bool(wrong))
+
+
 if __name__ == "__main__":
-    print(json.dumps({seed: answers(seed) for seed in range(int(sys.argv[1]))}))
+    main()
