@@ -335,7 +335,7 @@ app(["doctor"])
 @compiled
 def test_wrong_code_in_the_cache_is_found_and_replaced(tmp_path):
     """In processes of their own, as it happened."""
-    places = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+    places = os.pathsep.join(str(ROOT / name) for name in ("src", "tests", "packaging"))
     environment = {
         **os.environ, "PYTHONPATH": places, "MINFER_CACHE_DIR": str(tmp_path / "cache"),
         "MINFER_READY": "0",
