@@ -41,8 +41,8 @@ def test_a_hang_is_a_result_and_leaves_nothing_running(tmp_path):
     script.write_text(HANGS)
     core = max(os.sched_getaffinity(0))
     client = peers.Patient(str(child), sys.executable, core, tmp_path / "log", script)
-    client.limit = 0.3
-    with pytest.raises(speed.ToolFailed, match=r"^one iteration > 0\.3 s$"):
+    client.limit = 2.0
+    with pytest.raises(speed.ToolFailed, match=r"^one iteration > 2 s$"):
         client.ask("once", iters=1)
     client.close()
     assert all_end([int(child.read_text())])

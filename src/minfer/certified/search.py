@@ -170,7 +170,7 @@ def intervals(
         search.run([make() for n in chosen_methods for make in known[n]])
     except KeyboardInterrupt:
         meter.stopped = "interrupted"
-    return replace(search._result(meter.stopped), satisfiable=search._satisfiable())
+    return search.answer()
 
 
 @dataclass(eq=False)
@@ -194,7 +194,7 @@ class Search:
     tol: float
     undecided: bool
     meter: Effort
-    watch: Watcher | None
+    watch: Watcher | None = None
 
     def __post_init__(self) -> None:
         self.local = LocalBounds.of(self.model)
@@ -300,6 +300,10 @@ class Search:
             self.model.graph, b.lo, b.hi, b.codes, self.tol, stopped, self.trace, self.meter.work,
             self.meter.seconds,
         )  # fmt: skip
+
+    def answer(self) -> Intervals:
+        """The intervals as they are."""
+        return replace(self._result(self.meter.stopped), satisfiable=self._satisfiable())
 
     def _satisfiable(self) -> bool:
         """Whether it is proven that the model allows some assignment.

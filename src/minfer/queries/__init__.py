@@ -3,12 +3,11 @@
 | file | question |
 |---|---|
 | ``query.py`` | P(targets given evidence), prepared for more evidence |
-| ``pruning.py``, ``plans.py`` | what of a model it is about, and the plan for it |
 | ``conflicts.py`` | which observations contradict each other |
 | ``cliques.py`` | a clique tree in numpy: sums, maxima, what each table sees of the rest |
 | ``best.py`` | the most probable explanations, marginal MAP |
 | ``samples.py`` | exact samples of the posterior |
-| ``sensitivity.py``, ``influence.py``, ``information.py`` | what the answer depends on |
+| ``sensitivity.py``, ``information.py`` | what the answer depends on |
 """
 
 from minfer.queries.query import Posterior, Posteriors, Query, prepare, query

@@ -403,7 +403,7 @@ def scan(
     objective : MinSize, MinDivergence, MinJoint or Budget
     probs : float array (V, 2)
         P(y = 0) and P(y = 1) of every variable in the seed graph
-        (:func:`~minfer.factors.binary_pairs`).
+        (:func:`~minfer.factors.features.binary_pairs`).
     score : "gain" or "residual"
     """
     if score not in ("gain", "residual"):

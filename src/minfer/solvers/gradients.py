@@ -126,8 +126,10 @@ def pull_back(
         dLoss/d(probability), variable after variable as ``marginals.probs``.
     solver : Solver, optional
         What gave the answer, for solvers that have no adjoint and cannot be told from it.
-    tol, max_iters
+    tol : float
         Sweeps stop when they move no derivative by more than this share of the largest.
+    max_iters : int
+        Sweeps at most.
     weights : bool
         Whether ``weights`` are wanted too; they are zero otherwise.
     method : "auto", "adjoint" or "perturbation"

@@ -21,9 +21,16 @@ _TOPICS = ("arithmetic", "best", "cliques", "learning", "messages", "sampling", 
 #: How the names of the modules of each part begin.
 PARTS = {
     "solvers": tuple(f"{_KERNELS}{topic}." for topic in _TOPICS),
-    "method": tuple(f"{_KERNELS}{topic}" for topic in ("scores.", "messages.", "cliques.")),
+    "method": tuple(
+        f"{_KERNELS}{topic}." for topic in _TOPICS if topic not in ("best", "learning")
+    ),
     "intervals": tuple(f"{_KERNELS}{topic}" for topic in ("intervals.", "cliques.", "arithmetic.")),
-    "trees": (f"{_KERNELS}trees.", f"{_PARSER}decode", f"{_PARSER}grandparents"),
+    "trees": (
+        f"{_KERNELS}trees.",
+        f"{_KERNELS}messages.",
+        f"{_PARSER}decode",
+        f"{_PARSER}grandparents",
+    ),
     "parser": (_PARSER, f"{_KERNELS}scores.select"),
 }
 
