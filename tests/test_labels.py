@@ -120,6 +120,19 @@ def test_every_solver_answers_as_with_tables(solver, graph):
         np.testing.assert_allclose(a.factor(i), b.factor(i), atol=1e-12)
 
 
+@given(graph=label_graphs(labels=st.sampled_from([2, 3, 5]), max_variables=4, zeros=False))
+@hsettings(max_examples=draws(40))
+def test_converged_answers_are_those_of_tables(graph):
+    a, b = (
+        BeliefPropagation(tol=1e-10)(graph),
+        BeliefPropagation(tol=1e-10)(models.as_tables(graph)),
+    )
+    if a.converged and b.converged:
+        np.testing.assert_allclose(a.probs, b.probs, atol=1e-6)
+    exact = Exact()(graph)
+    np.testing.assert_allclose(exact.probs, naive.marginals(models.as_tables(graph)), atol=1e-9)
+
+
 def taps_of(kind: str, rng: np.random.Generator, k: int) -> np.ndarray:
     d = np.arange(k, dtype=float)
     w = float(rng.choice([0.01, 0.5, 3.0, 40.0]))

@@ -432,7 +432,6 @@ def test_it_says_what_it_did_and_refuses_what_it_cannot_read_or_write(files):
     assert "--missing ?" in done.stderr
     done = call("learn", model, cases, "-o", out, "--prior", "k2")
     assert done.exit_code == 2
-    model, _, out = files
     done = call("learn", model, "no-such-cases.csv", "-o", f"{out}.png")
     assert done.exit_code == 2
     assert "the name should end in" in done.stderr

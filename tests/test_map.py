@@ -396,3 +396,28 @@ def test_refused_with_an_estimate():
 )
 def test_wrong_settings(settings, error):
     refused(error, "", minfer.mpe, sprinkler(), **settings)
+
+
+@pytest.mark.parametrize("name", ["asia", "alarm"])
+def test_no_worse_than_pyagrum(name, tmp_path):
+    gum, bn, graph = models.loaded(name, tmp_path)
+    engine = gum.LazyPropagation(bn)
+    if not hasattr(engine, "mpe"):
+        pytest.skip("this pyAgrum has no MPE")
+    rng = np.random.default_rng(0)
+    compared = 0
+    for k, row in enumerate(minfer.sample(graph, 10)):
+        chosen = rng.choice(graph.n_variables, min(k, 3), replace=False)
+        seen = {graph.name(int(v)): graph.states(int(v))[row[v]] for v in chosen}
+        engine.setEvidence(seen)
+        try:
+            theirs = engine.mpe().todict()
+        except (gum.GumException, gum.FatalError):  # "Empty tensor", with some evidence
+            continue
+        theirs = [theirs[name] for name in graph.names]
+        if any(graph.state(v, s) != theirs[graph.index(v)] for v, s in seen.items()):
+            continue
+        assert minfer.mpe(graph, seen).log_score >= graph.log_score(theirs) - 1e-9
+        compared += 1
+    if not compared:
+        pytest.skip("this pyAgrum gives no MPE of the network")
