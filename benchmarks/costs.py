@@ -1,4 +1,4 @@
-"""What single steps cost: ``python benchmarks/costs.py [scan selection small memory] [--check]``.
+"""What single steps cost: ``python benchmarks/costs.py [PART ...] [--check]``, all by default.
 
 * *scan*: scoring a million pairwise features (a grid; a random graph, whose memory accesses have no
   order) against one sequential sweep of BP over them: the pass for gains, the one for residuals,
@@ -9,6 +9,8 @@
 * *small*: exact marginals of small models by the joint table and by a clique tree: binary
   variables, 40 % of all pairs.
 * *memory*: peak memory of BP on a 2048x2048 grid beyond the model's, in bytes a directed message.
+* *shell*: what a call costs around its kernels: BP on a 10x10 grid, new, seen before and prepared;
+  ``infer`` with compensation on a 64x64 grid against the two runs of BP in it.
 
 CPU time on one pinned core, in turn within a round; ratios are medians of the ratio within a round.
 ``--check`` fails if a bar is missed.
@@ -26,17 +28,42 @@ from typing import Any
 
 import numpy as np
 
-from minfer import BeliefPropagation, Exact, FactorGraph, MinDivergence, MinJoint, MinSize
+from minfer import (
+    BeliefPropagation,
+    Compensated,
+    Exact,
+    FactorGraph,
+    MinDivergence,
+    MinJoint,
+    MinSize,
+    infer,
+)
 from minfer.engine.conditioning import condition
 from minfer.engine.wiring import wire
 from minfer.factors import Features
 from minfer.reduction.gains import factor_scores
 from minfer.solvers.propagation import Propagation
-from minfer_experiments.measure import in_turn, least, median_ratio, medians, peak, pin, sample
+from minfer_experiments.measure import (
+    cpu_seconds,
+    in_turn,
+    least,
+    median_ratio,
+    medians,
+    peak,
+    pin,
+    sample,
+)
 from minfer_experiments.pages import table
 
+PARTS = ("memory", "scan", "selection", "small", "shell")  # a peak comes first
 SCAN_BARS = {"gain / sweep": 2.0, "residual / gain": 1 / 3}
 SELECTION_BARS = {"paper": 1 / 3, "argsort": 1 / 3, "sort": 1.0, "comparison": 1.2}
+SHELL_BARS = {
+    "a graph seen before": 150.0,
+    "a new graph": 150.0,
+    "prepared": 25.0,
+    "infer / its two runs": 1.6,
+}
 
 Runs = dict[str, Callable[[], Any]]
 Found = dict[str, Any]
@@ -212,14 +239,51 @@ def memory(bars: list[str], side: int = 2048) -> str:
     )
 
 
+# ------------------------------------------------------------------ a call around its kernels
+
+
+def shell(bars: list[str], rounds: int = 25) -> str:
+    """CPU microseconds of calls on a small grid, and a ratio of times within ``infer``."""
+    rng, bp = np.random.default_rng(0), BeliefPropagation()
+    graph, field = FactorGraph.grid(rng.normal(size=(10, 10)), 1.0), rng.normal(size=200)
+    prepared, seen = bp.prepare(graph), []
+    new = iter([FactorGraph.grid(rng.normal(size=(10, 10)), 1.0) for _ in range(20 * rounds + 20)])
+
+    def on_new_ones() -> None:
+        for _ in range(20):
+            bp(next(new))
+
+    runs: Runs = {
+        "a graph seen before": partial(bp, graph),
+        "prepared": partial(prepared, field=field),
+    }
+    times = {
+        what: 1e6 * np.median([sample(call) for _ in range(rounds)]) for what, call in runs.items()
+    }
+    on_new_ones()
+    times["a new graph"] = 1e6 / 20 * np.median([cpu_seconds(on_new_ones) for _ in range(rounds)])
+    model = FactorGraph.grid(5 * rng.normal(size=(64, 64)), 1.0)
+    for _ in range(rounds):
+        spent = infer(model, MinJoint(0.01), bp, recipe=Compensated(refreshes=0)).timings
+        seen.append(sum(spent.values()) / (spent["seed"] + spent["infer"]))
+    times["infer / its two runs"] = np.median(seen)
+    for what, most in SHELL_BARS.items():
+        if times[what] > most:
+            bars.append(f"shell: {what} is {times[what]:.3g}, more than {most:g}")
+    return table(
+        ["what", "us, or a ratio", "aim"],
+        [[k, f"{times[k]:.3g}", f"{SHELL_BARS[k]:g}"] for k in SHELL_BARS],
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("parts", nargs="*", help="scan, selection, small, memory; default all")
+    parser.add_argument("parts", nargs="*", default=PARTS, help=f"{', '.join(PARTS)}; default all")
     parser.add_argument("--check", action="store_true", help="fail if a bar is missed")
     asked = parser.parse_args()
     pin()
     bars: list[str] = []
-    for part in asked.parts or ("memory", "scan", "selection", "small"):  # a peak comes first
+    for part in asked.parts:
         if part == "scan":
             bars += scan_missed(found := scan())
             print(scan_table(found))
@@ -227,7 +291,12 @@ def main() -> None:
             bars += selection_missed(found := selection())
             print(selection_table(found))
         else:
-            print(memory(bars) if part == "memory" else small())
+            others = {
+                "memory": partial(memory, bars),
+                "small": small,
+                "shell": partial(shell, bars),
+            }
+            print(others[part]())
     print("\n".join(bars) or "Every bar is met.")
     sys.exit(1 if asked.check and bars else 0)
 

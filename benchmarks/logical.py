@@ -132,7 +132,7 @@ def sweeps(graph: FactorGraph, n: int) -> Callable[[], int]:
     def run() -> int:
         made = 0
         while made < n:  # global factors answer between calls
-            made += bp._sweeps(1 if bp.speakers else n - made, residuals)
+            made += bp._sweeps(1 if bp.python_factors else n - made, residuals)
         return made
 
     return run

@@ -30,9 +30,10 @@ class Aim(NamedTuple):
     mean: bool = False  # the geometric mean over networks has to reach it, not each
 
 
+BLANK = "all posteriors by `query`, no evidence"
 AIMS = (
-    Aim("all posteriors, no evidence", "every network", "blank", (), "ratio, query", 1.0),
-    Aim("all posteriors, no evidence", "geometric mean", "blank", (), "ratio, query", 6.0, True),
+    Aim(BLANK, "every network", "blank", (), "ratio, query", 1.0),
+    Aim(BLANK, "geometric mean", "blank", (), "ratio, query", 6.0, True),
     Aim("rows, one target", "the five", "rows", FIVE, "one", 50.0),
     Aim("rows, one target", "the three", "rows", BIG, "one", 30.0),
     Aim("rows, all posteriors", "the five", "rows", FIVE, "all", 100.0),

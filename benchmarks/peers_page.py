@@ -258,7 +258,10 @@ def _short(results: dict[str, Any]) -> str:
         said = "; ".join(f"{r['tool']} on {w} ({1 / r['x_minfer']:.1f} times)" for w, r in right)
         lines.append(f"* **Faster than minfer:** {said}.")
     else:
-        lines.append("* No library here was faster than minfer on these problems.")
+        lines.append(
+            "* No library here was faster than minfer on these problems (parsers of second order: "
+            "below)."
+        )
     if wrong:
         said = "; ".join(
             f"{r['tool']} on {w} ({1 / r['x_minfer']:.1f} times; its numbers are off by "
@@ -269,8 +272,9 @@ def _short(results: dict[str, Any]) -> str:
     if slower:
         what, least = min(slower, key=lambda row: row[1]["x_minfer"])
         lines.append(
-            f"* In the other {len(slower)} comparisons minfer was faster or level; the closest is "
-            f"{least['tool']} on {what}, {number(least['x_minfer'])} times minfer's time."
+            f"* In {'the other ' if faster else ''}{len(slower)} comparisons minfer was faster or "
+            f"level; the closest is {least['tool']} on {what}, {number(least['x_minfer'])} times "
+            "minfer's time."
         )
     lines += _short_second(results)
     return "\n".join(lines)

@@ -90,7 +90,7 @@ def units() -> list[Unit]:
         Unit("method", _use_method),
         Unit("exact for rows", _use_rows),
         Unit("search for the best", _use_search),
-        Unit("bp abreast", _use_abreast),
+        Unit("bp lanes", _use_lanes),
         Unit("estimators", _use_estimators),
     ]
     for name, settings in CASES:
@@ -132,7 +132,7 @@ def _use_search() -> None:
         minfer.mpe(graph, time_limit=600.0, max_gib=1e-12)  # proven at once; compiling takes long
 
 
-def _use_abreast() -> None:
+def _use_lanes() -> None:
     """Many instances of one structure, with cycles and without, in both precisions."""
     rng = np.random.default_rng(4)
     for shape in ((3, 3), (1, 3)):

@@ -57,7 +57,7 @@ PATIENCE = 1.5
 #: Tests whose calls are candidates, too, by file; so many of each.
 SAMPLE = 8
 TESTS = (
-    "abreast_bp", "bp", "certified", "chain",
+    "lanes", "bp", "certified", "chain",
     "compensation", "exact", "gibbs", "gradients", "labels", "logical",
     "hard", "joints", "map", "objectives", "parser", "reduction", "rows", "trees",
 )  # fmt: skip

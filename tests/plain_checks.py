@@ -89,7 +89,7 @@ def labels_of_all_kinds():
 
 
 @check
-def instances_abreast():
+def instances_in_lanes():
     """Belief propagation in lanes: damped, with evidence, with weights or fields of each row."""
     rng = np.random.default_rng(6)
     tree = FactorGraph.grid(rng.normal(size=(1, 5)), 0.7)
@@ -115,7 +115,7 @@ def instances_abreast():
 
 
 @check
-def trees_abreast():
+def trees_in_lanes():
     """Sentences in lanes, by inverses and by sums, filled up or not, in both precisions."""
     rng = np.random.default_rng(7)
     for scale in (1.0, 30.0):

@@ -222,7 +222,7 @@ def named_like_a_kernel(function: Any) -> Any:
 def folder(tmp_path, monkeypatch):
     """A cache of its own for kernels made from here on, and none of a wheel."""
     monkeypatch.delenv("MINFER_READY", raising=False)
-    monkeypatch.setattr(_jit, "READY", _shipped.Ready(tmp_path))  # there is nothing in it
+    monkeypatch.setattr(_jit, "READY", _shipped.ShippedKernels(tmp_path))  # there is nothing in it
     _jit.kernels()
     place = tmp_path / "cache"
     place.mkdir()
@@ -284,7 +284,7 @@ def test_wrong_code_in_a_wheel_is_passed_over(folder, tmp_path, monkeypatch):
         """As in a new process."""
         made = _jit.jit(softmax.py_func)
         place = made._cache.folder
-        made._cache = _cache.KernelCache(softmax.py_func, place, _shipped.Ready(shipped))
+        made._cache = _cache.KernelCache(softmax.py_func, place, _shipped.ShippedKernels(shipped))
         monkeypatch.setattr(_jit, "_KERNELS", [made])
         return made
 

@@ -78,8 +78,8 @@ def test_sending_ahead_gives_the_bits_of_sending_everything(reweighted, graph):
             watch.control[odds.SENT] = sent
             weights = None
             if reweighted:
-                s.rl[:] = mesh.wiring.rho * np.log(s.m)
-                weights = mesh.wiring.rho, s.rl, True
+                s.weighted_log[:] = mesh.wiring.rho * np.log(s.m)
+                weights = mesh.wiring.rho, s.weighted_log, True
             parts, n = mesh.wiring.odds, sweeps
             made = odds.sweep_pairs(
                 parts, s.m, s.bel, watch.m, watch.bel, watch.control, n, np.zeros(n), 0.0, weights,
@@ -89,7 +89,7 @@ def test_sending_ahead_gives_the_bits_of_sending_everything(reweighted, graph):
             seen = s.bel.copy()
             odds.complete(parts, s.m, s.bel, watch.control, weights)
             assert (s.bel[1::2] == seen[1::2]).all()
-            runs.append((seen[1::2], s.m.copy(), s.rl.copy()))
+            runs.append((seen[1::2], s.m.copy(), s.weighted_log.copy()))
         for a, b in zip(*runs, strict=True):
             np.testing.assert_array_equal(a, b)
 

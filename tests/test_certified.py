@@ -17,7 +17,7 @@ from draws import draws, thorough
 from minfer import Exact, FactorGraph, Intervals, Marginals, MinferError, ModelError, SettingsError
 from minfer.certified.bounds import BoundMethod, Bounds, Effort, Refining
 from minfer.certified.boxes import Boxes
-from minfer.certified.exact_cliques import Whole
+from minfer.certified.exact_cliques import ExactCliques
 from minfer.certified.local import LocalBounds
 from minfer.certified.monotone import Grid, Monotone, Region, find_grid, rectangle_plan, run
 from minfer.certified.result import METHODS
@@ -30,7 +30,7 @@ from oracle.truth import true_marginals, violations
 from refused import refused
 
 ALONE = [*all_methods()]
-CLASSES = [Boxes, Walks, Whole, Monotone]
+CLASSES = [Boxes, Walks, ExactCliques, Monotone]
 #: Work of a call on a drawn model: next to nothing, and plenty.
 LITTLE, PLENTY = 2_000, 300_000
 
@@ -403,7 +403,7 @@ def holds(graph: FactorGraph, *found) -> None:
 #: Families of binary pairs whose walks end within the budget, if they are small.
 PAIRS = ("mixed_signs", "balanced", "frustrated")
 #: At most this share of the states of drawn models is left at [0, 1] by a method alone.
-VACUOUS = {Boxes: 0.5, Walks: 0.5, Whole: 0.0, Monotone: 0.8}
+VACUOUS = {Boxes: 0.5, Walks: 0.5, ExactCliques: 0.0, Monotone: 0.8}
 
 
 @pytest.mark.drawn
@@ -416,7 +416,7 @@ def test_the_truth_is_inside_at_every_budget(method):
             assert not violations(bounds, drawn.digits), (drawn.number, drawn.family)
         wide = found[-1].hi - found[-1].lo
         n_states, n_vacuous = n_states + len(wide), n_vacuous + int((wide >= 1).sum())
-        if method is Whole:
+        if method is ExactCliques:
             zero = np.array([x == 0 for x in drawn.digits], dtype=bool)
             assert not found[-1].hi[zero].any(), "zeros are structural"
             assert wide.max(initial=0.0) < 1e-12 * max(drawn.magnitude, 1.0)
@@ -426,11 +426,11 @@ def test_the_truth_is_inside_at_every_budget(method):
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("method", [Boxes, Walks, Whole])
+@pytest.mark.parametrize("method", [Boxes, Walks, ExactCliques])
 def test_a_tree_is_known_to_the_last_digits(method):
     rng = np.random.default_rng(5)
     for _ in range(draws(50)):
-        sizes = rng.integers(2, 5, 7) if method in (Boxes, Whole) else [2] * 7
+        sizes = rng.integers(2, 5, 7) if method in (Boxes, ExactCliques) else [2] * 7
         graph = FactorGraph.empty(sizes)
         pairs = [[v, int(rng.integers(v))] for v in range(1, 7) if rng.random() < 0.9]
         for scope in [*pairs, *([v] for v in range(7))]:
@@ -484,7 +484,7 @@ def sparse(n: int, rng: np.random.Generator) -> FactorGraph:
     [
         (Boxes, models.potts(3, 3, np.random.default_rng(3))),
         (Walks, FactorGraph.pairwise([0.5, -1.0, 2.0], [(0, 1), (1, 2), (2, 0)], [1.0, -2.0, 0.5])),
-        (Whole, FactorGraph.pairwise(np.zeros(4), [[0, 1], [2, 3]], [1.0, 1.0])),
+        (ExactCliques, FactorGraph.pairwise(np.zeros(4), [[0, 1], [2, 3]], [1.0, 1.0])),
     ],
     ids=["boxes", "walks", "exact"],
 )
@@ -492,9 +492,9 @@ def test_what_was_followed_to_its_end_is_not_tried_again(method, graph):
     local, bounds, one = LocalBounds.of(condition(graph)), Bounds.vacuous(graph), method()
     spent = []
     for budget in (1e7, 1e8):
-        meter = Effort(None, None)
-        one.refine(Refining(local, bounds, np.ones(graph.n_variables, dtype=bool), budget, meter))
-        spent.append(meter.work)
+        effort = Effort(None, None)
+        one.refine(Refining(local, bounds, np.ones(graph.n_variables, dtype=bool), budget, effort))
+        spent.append(effort.work)
     assert spent[0] > 0
     assert spent[1] == 0
 
@@ -533,9 +533,9 @@ def test_a_preparation_that_takes_long_ends_with_the_time():
     pairs = [[i, i + 1] for i in range(5)]
     graph = FactorGraph.empty([40] * 6).add_truncated_linear(pairs, 0.5, 3.0)
     local, bounds = LocalBounds.of(condition(graph)), Bounds.vacuous(graph)
-    boxes, meter = Boxes(), Effort(20.0, None, clock=lambda: float(next(ticks)))
-    assert boxes.refine(Refining(local, bounds, np.ones(6, dtype=bool), 1e4, meter))
-    assert meter.stopped == "time"
+    boxes, effort = Boxes(), Effort(20.0, None, clock=lambda: float(next(ticks)))
+    assert boxes.refine(Refining(local, bounds, np.ones(6, dtype=bool), 1e4, effort))
+    assert effort.stopped == "time"
     assert next(ticks) < 30  # a look at the clock for each label
     later = Effort(None, None)
     assert boxes.refine(Refining(local, bounds, np.ones(6, dtype=bool), 1e4, later))
@@ -556,7 +556,7 @@ def test_every_pair_of_signs_closes_its_cycles_by_the_order():
         assert np.abs(bounds.hi - truth).max() < 1e-12
 
 
-@pytest.mark.parametrize("method", [Walks, Whole])
+@pytest.mark.parametrize("method", [Walks, ExactCliques])
 def test_only_the_wanted_are_touched_and_work_is_counted(method):
     graph = FactorGraph.pairwise(np.zeros(4), [[0, 1], [2, 3]], [1.0, 1.0])
     if method is Walks:
@@ -564,13 +564,15 @@ def test_only_the_wanted_are_touched_and_work_is_counted(method):
     local, bounds = LocalBounds.of(condition(graph)), Bounds.vacuous(graph)
     wanted = np.zeros(graph.n_variables, dtype=bool)
     wanted[[0, 1]] = True
-    one, meter = method(), Effort(None, None)
-    if method is Whole:  # waits until its budget is enough
-        one.refine(Refining(local, bounds, wanted, 2.0, meter))
+    one, effort = method(), Effort(None, None)
+    if method is ExactCliques:  # waits until its budget is enough
+        one.refine(Refining(local, bounds, wanted, 2.0, effort))
         assert bounds.width.tolist() == [1.0] * 4
-    one.refine(Refining(local, bounds, wanted, 1e4, meter))
-    assert 0 < meter.work <= 2 * 1.1e4
-    assert (bounds.width[~wanted] == 1).all() or method is Whole  # which may do small parts too
+    one.refine(Refining(local, bounds, wanted, 1e4, effort))
+    assert 0 < effort.work <= 2 * 1.1e4
+    assert (
+        bounds.width[~wanted] == 1
+    ).all() or method is ExactCliques  # which may do small parts too
     assert (bounds.width[wanted] < 1).all()
     fresh = Bounds.vacuous(graph)
     method().refine(Refining(local, fresh, wanted, 64.0, Effort(None, 0)))
@@ -588,7 +590,7 @@ def test_larger_cliques_and_many_messages():
             tables = [scale * rng.normal(size=[states[v] for v in s]) for s in scopes]
             tables[0][0, 0] = -np.inf
             graph = FactorGraph.from_tables(states, scopes, tables)
-            bounds = alone(Whole(), graph)[-1]
+            bounds = alone(ExactCliques(), graph)[-1]
             holds(graph, bounds)
             assert (bounds.hi - bounds.lo).max() < 1e-9 * max(scale, 1.0)
             seen += 1
@@ -599,7 +601,7 @@ def test_larger_cliques_and_many_messages():
         core = [[i, j] for i in range(n, n + 8) for j in range(n, i)]
         graph = graph.add_features(core, 0.5)
         graph = graph.tilt(np.where(np.arange(2 * (n + 8)) == 2 * n, n * 1.5, 0.0))
-        bounds = alone(Whole(), graph)[-1]
+        bounds = alone(ExactCliques(), graph)[-1]
         other = Exact()(graph).probs
         assert bounds.width.max() < 1e-8
         assert (bounds.lo - 1e-9 <= other).all()
@@ -611,18 +613,18 @@ def test_components_wait_for_their_budget():
     dense = [[i, j] for i in range(10) for j in range(i)]
     graph = FactorGraph.pairwise(np.zeros(14), [*dense, [10, 11], [12, 13]],
                                  rng.normal(size=len(dense) + 2))  # fmt: skip
-    local, whole = LocalBounds.of(condition(graph)), Whole()
-    bounds, meter = Bounds.vacuous(graph), Effort(None, None)
-    whole.refine(Refining(local, bounds, np.ones(14, dtype=bool), 64.0, meter))
+    local, whole = LocalBounds.of(condition(graph)), ExactCliques()
+    bounds, effort = Bounds.vacuous(graph), Effort(None, None)
+    whole.refine(Refining(local, bounds, np.ones(14, dtype=bool), 64.0, effort))
     assert bounds.width[10:].max() < 1e-10
     assert bounds.width[:10].min() == 1.0
-    before = meter.work
-    whole.refine(Refining(local, bounds, bounds.width > 1e-3, 256.0, meter))
+    before = effort.work
+    whole.refine(Refining(local, bounds, bounds.width > 1e-3, 256.0, effort))
     assert bounds.width.max() < 1e-10
-    spent = meter.work
+    spent = effort.work
     assert spent > before
-    whole.refine(Refining(local, bounds, np.ones(14, dtype=bool), 1024.0, meter))
-    assert meter.work == spent  # not again
+    whole.refine(Refining(local, bounds, np.ones(14, dtype=bool), 1024.0, effort))
+    assert effort.work == spent  # not again
 
 
 def test_tens_of_thousands_of_small_components_and_long_chains():
@@ -630,20 +632,20 @@ def test_tens_of_thousands_of_small_components_and_long_chains():
     n = 30_000
     edges = np.arange(2 * n).reshape(n, 2)
     theta, w = rng.normal(size=2 * n), rng.normal(size=n)
-    bounds = alone(Whole(), FactorGraph.pairwise(theta, edges, w))[-1]
+    bounds = alone(ExactCliques(), FactorGraph.pairwise(theta, edges, w))[-1]
     assert bounds.width.max() < 1e-12
     a, b = theta[0::2], theta[1::2]
     p = (np.exp(a) + np.exp(a + b + w)) / (1 + np.exp(a) + np.exp(b) + np.exp(a + b + w))
     assert np.abs(bounds.lo[1::4] - p).max() < 1e-12
     edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
     chain = FactorGraph.pairwise(theta[:n], edges, 3 * w[1:])
-    assert alone(Whole(), chain)[-1].width.max() < 1e-8
+    assert alone(ExactCliques(), chain)[-1].width.max() < 1e-8
 
 
 @pytest.mark.parametrize("path", lists.UAI_MODELS, ids=lambda p: p.name.removesuffix(".uai.gz"))
 def test_published_answers_lie_inside(path):
     graph, p = lists.published(path)
-    bounds = alone(Whole(), graph)[-1]
+    bounds = alone(ExactCliques(), graph)[-1]
     assert (bounds.lo <= p + 1e-11).all()
     assert (p <= bounds.hi + 1e-11).all()
 
@@ -659,7 +661,7 @@ def test_numbers_beyond_what_floats_can_tell_are_left_alone(size):
         for w in (size, 0.0)
     )  # fmt: skip
     p = true_marginals(same)
-    assert not violations(alone(Whole(), graph)[-1], p)
+    assert not violations(alone(ExactCliques(), graph)[-1], p)
     assert not violations(minfer.intervals(graph, None, tol=0.0, work=10**6), p)
 
 

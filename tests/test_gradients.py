@@ -109,7 +109,7 @@ def test_cavities_that_are_not_kept_follow_from_messages(kind, monkeypatch):
     m = solver(graph)
     monkeypatch.setattr("minfer.solvers.propagation.KEEP", 0)
     lean = solver(graph)
-    assert not len(lean.state.messages.gq)
+    assert not len(lean.state.messages.to_factor)
     np.testing.assert_allclose(lean.probs, m.probs, rtol=0, atol=1e-12)
     assert lean.log_z == pytest.approx(m.log_z, abs=1e-9)
     for i in range(graph.n_factors):

@@ -287,20 +287,20 @@ def test_doctor_does_not_vouch_for_what_cannot_be_removed(folder, monkeypatch):
     assert str(path) in result.stdout
 
 
-def njit_with(function: Any, folder: Path, ready: _shipped.Ready | None = None) -> Any:
+def njit_with(function: Any, folder: Path, ready: _shipped.ShippedKernels | None = None) -> Any:
     """A kernel as the package makes its own."""
     kernel = numba.njit(nogil=True)(function)
     kernel._cache = _cache.KernelCache(function, folder, ready)
     return kernel
 
 
-def as_wheel(place: Path, kernel: Any) -> _shipped.Ready:
+def as_wheel(place: Path, kernel: Any) -> _shipped.ShippedKernels:
     """A folder of compiled kernels as a wheel has it, for this very machine."""
     target = kernel.targetctx.codegen().magic_tuple()
     variant = {"name": "any", "target": target, "needs": []}
     about = {**_shipped.described(), "variants": [variant]}
     (place / _shipped.ABOUT).write_text(json.dumps(about))
-    return _shipped.Ready(place)
+    return _shipped.ShippedKernels(place)
 
 
 @pytest.fixture
@@ -326,7 +326,7 @@ def files(place: Path) -> dict[str, bytes]:
 
 def test_ready_code_is_loaded_and_nothing_is_written(shipped, folder):
     before = files(shipped)
-    ready = _shipped.Ready(shipped)
+    ready = _shipped.ShippedKernels(shipped)
     kernel = njit_with(twice, folder, ready)
     assert kernel(21) == 42
     assert (hits(kernel), ready.loaded, ready.missing) == (1, 1, "")
@@ -344,16 +344,16 @@ def test_the_first_variant_that_fits_is_taken(shipped, folder, monkeypatch):
     [variant] = json.loads((shipped / _shipped.ABOUT).read_text())["variants"]
     better = {"name": "better", "target": ["a", "b", "c"], "needs": ["teleport"]}
     edit(shipped, variants=[better, variant, {**variant, "name": "worse"}])
-    ready = _shipped.Ready(shipped)
+    ready = _shipped.ShippedKernels(shipped)
     assert (ready.missing, ready.name) == ("", "any")
     for asked, missing in (("worse", ""), ("0", "MINFER_READY=0"), ("fast", "not one of better")):
         monkeypatch.setenv("MINFER_READY", asked)
-        ready = _shipped.Ready(shipped)
+        ready = _shipped.ShippedKernels(shipped)
         assert missing in ready.missing
         assert bool(missing) == bool(ready.missing)
         assert ready.name == ("worse" if asked == "worse" else "")
     monkeypatch.setenv("MINFER_READY", "better")
-    assert _shipped.Ready(shipped).missing == "this processor has no teleport"
+    assert _shipped.ShippedKernels(shipped).missing == "this processor has no teleport"
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_ready_code_that_is_damaged_or_for_others_is_left_alone(shipped, folder,
     else:
         edit(shipped, **changes)
     before = files(shipped)
-    ready = _shipped.Ready(shipped)
+    ready = _shipped.ShippedKernels(shipped)
     kernel = njit_with(twice, folder, ready)
     assert kernel(21) == 42
     assert (hits(kernel), ready.loaded) == (0, 0)

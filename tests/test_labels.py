@@ -209,17 +209,17 @@ def sweeps(graph: FactorGraph, n: int, ahead: bool, lean: bool) -> tuple:
 
     run = Propagation(wire(condition(graph)), None, 1e-300, 0.0, "sequential")
     if not lean:
-        run.watch, run.is_lean = run.watch._replace(work=np.zeros(0)), False
+        run.watch, run.fits_vector_pairs = run.watch._replace(work=np.zeros(0)), False
         if run.is_fresh:
             run.is_fresh = False
             run.watch.control[[SENT, BLANK]] = 0.0
-            run.messages.gm[:], run.messages.bel[:] = 1.0, 0.5
+            run.messages.to_variable[:], run.messages.bel[:] = 1.0, 0.5
             run.messages = refresh_cavities(run.mesh, run.messages)
     if not ahead:
         run.watch.control[SENT] = 2.0  # never
     in_logs = run.mesh.log
     run.run(n, None)
-    return run.probs().copy(), run.messages.gm.copy(), run.mesh.log != in_logs
+    return run.probs().copy(), run.messages.to_variable.copy(), run.mesh.log != in_logs
 
 
 @given(st.one_of(models.table_graphs(max_variables=6), label_graphs(max_variables=6)))
@@ -243,7 +243,7 @@ def test_sending_ahead_is_sending_all_bit_for_bit(graph):
 @hsettings(max_examples=draws(40))
 def test_lean_sweeps_are_the_general_ones(graph, plain):
     graph = models.as_tables(graph) if plain else graph
-    if not len(wire(condition(graph)).lean_room):
+    if not len(wire(condition(graph)).vector_room):
         return
     for n in (1, 2, 3, 6):
         a, b = sweeps(graph, n, True, True), sweeps(graph, n, True, False)

@@ -196,6 +196,27 @@ def test_huge_fields_on_trees_and_loops(size):
             np.testing.assert_allclose(ones, [1.0, 0.0, 1.0], atol=1e-100)
 
 
+@pytest.mark.parametrize("size", [-1e8, -1e15, -9e299, 1e17])
+def test_log_z_beside_huge_fields(size):
+    """It was -0.69, and exact: digits were lost with the state that is never taken."""
+    graph = FactorGraph.empty([2, 2]).add_tables([[0, 1]], [np.zeros((2, 2))])
+    for field in ([size, 0.0], [0.0, -abs(size)]):
+        truth = max(*field, 0.0) + np.log(2.0)
+        for solver in (BeliefPropagation(), TreeReweighted()):
+            assert solver(graph.tilt([*field, 0.0, 0.0])).log_z == pytest.approx(truth, rel=1e-9)
+
+
+@pytest.mark.parametrize("solver", solvers(), ids=repr)
+def test_a_start_without_some_unary_factors(solver):
+    tables = [[0.0, 1.0]], list(np.random.default_rng(0).normal(size=(3, 2, 2)))
+    graph = FactorGraph.empty([2] * 3).add_tables([[0]], tables[0])
+    graph = graph.add_tables([[0, 1], [1, 2], [0, 2]], tables[1])
+    graph = graph.add_tables([[1], [2]], [[0.5, 0.0], [0.2, 0.0]])
+    answer, cold = solver(graph, solver(graph.keep([0, 1, 2, 3]))), solver(graph)
+    for i in range(graph.n_factors):  # it was an IndexError
+        np.testing.assert_allclose(answer.factor(i), cold.factor(i), atol=1e-5)
+
+
 def test_numbers_that_overflow_when_added_are_refused():
     empty, words = FactorGraph.empty([2, 2]), "within 1e300"
     all_refused(
@@ -283,7 +304,7 @@ def _log_messages(state, before: bool) -> dict:
     mesh, s = state.mesh, state.before if before else state.messages
     out = {}
     for v, (f, _, o, n) in zip(mesh.gowner.tolist(), mesh.wiring.gslot.tolist()):
-        x = s.gm[o : o + n].astype(_LONG)
+        x = s.to_variable[o : o + n].astype(_LONG)
         with np.errstate(divide="ignore"):
             out[int(mesh.general_ids[f]), v] = x if mesh.log else np.log(x)
     return out

@@ -17,7 +17,7 @@ from minfer import BeliefPropagation, ContradictionError, FactorGraph, ModelErro
 from minfer.factors import GlobalFactor
 from minfer.kernels.arithmetic import lanes
 from minfer.kernels.trees import trees as kernels
-from minfer.kernels.trees.tree_lanes import inverse_abreast
+from minfer.kernels.trees.tree_lanes import inverse_in_lanes
 from minfer.parsing.exact import _in_logs, exact_grandparent
 from minfer.parsing.inference import marginals
 from minfer.parsing.trees import (
@@ -634,7 +634,7 @@ def test_the_inverse_abreast_is_right_or_says_so(single_root, dtype):
         start, swap = np.arange(lane) * n * n, np.empty(2 * lane, np.int64)
         work, logs = np.full(3 * lane * n * n, np.nan, dtype), np.empty(lane * n)
         mu, (log_z, danger) = np.full_like(scores, np.nan), np.full((2, lane), np.nan)
-        inverse_abreast(
+        inverse_in_lanes(
             single_root, scores.ravel(), start, n, swap, mu.ravel(), log_z, danger, work, logs
         )
         for b, found in enumerate(one_by_one(scores, [n - 1] * lane, single_root)):

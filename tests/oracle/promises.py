@@ -60,7 +60,7 @@ class Vectors:
             for v, x in zip(scope, odds):
                 out.pair[i, v] = _normalised(np.array([0.0, x]))
         for v, (f, _, o, n) in zip(mesh.gowner.tolist(), mesh.wiring.gslot.tolist()):
-            for kind, x in ((out.general, s.gm), (out.cavity, s.gq)):
+            for kind, x in ((out.general, s.to_variable), (out.cavity, s.to_factor)):
                 with np.errstate(divide="ignore"):
                     x = x[o : o + n] if mesh.log else np.log(x[o : o + n])
                 kind[int(mesh.general_ids[f]), v] = _normalised(x)

@@ -5,7 +5,7 @@ offered is intersected with what is known, so that no offer ever widens one.
 
 :class:`Effort` counts work (nodes and cells, the same on every machine) and looks at the clock and
 at Ctrl-C. A method works in portions, in an order that depends on the model alone, and asks
-``meter.go_on()`` before each.
+``effort.go_on()`` before each.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Bounds:
 
 
 class OutOfWork(Exception):
-    """The meter stopped in the middle of a method's preparation."""
+    """The effort stopped in the middle of a method's preparation."""
 
 
 class Effort:
@@ -146,7 +146,7 @@ class Effort:
     def each(
         self, run: Callable[[Portion], Answer], portions: Iterable[Portion]
     ) -> Iterator[Answer]:
-        """Run all portions in waves on all cores, answers in order, until the meter stops.
+        """Run all portions in waves on all cores, answers in order, until the effort stops.
 
         ``run`` must not write what other portions read, nor read what the caller writes: a wave is
         over before its answers come. At the deadline or at Ctrl-C the ``flag`` goes up, for kernels
@@ -197,7 +197,7 @@ class Refining(NamedTuple):
     bounds: Bounds
     wanted: NDArray[np.bool_]
     budget: float
-    meter: Effort
+    effort: Effort
 
 
 class BoundMethod(Protocol):
@@ -242,10 +242,10 @@ class Deepening(ABC):
     def refine(self, now: Refining) -> bool:
         from minfer.kernels.intervals.deepening import Depths
 
-        local, bounds, wanted, budget, meter = now
+        local, bounds, wanted, budget, effort = now
         if local is not self._of:
             try:
-                known = self._prepare(local, meter.check)
+                known = self._prepare(local, effort.check)
             except OutOfWork:
                 return True
             n = local.n_variables
@@ -270,7 +270,7 @@ class Deepening(ABC):
             self._free.append(scratch)
             return part, found
 
-        for part, (lo, hi, work) in meter.each(run, portions):
-            meter.spend(work)
+        for part, (lo, hi, work) in effort.each(run, portions):
+            effort.spend(work)
             (bounds.offer_odds if self.of_odds else bounds.offer)(self.name, part, lo, hi)
         return bool((wanted & ~self._depths.done).any())

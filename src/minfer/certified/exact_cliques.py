@@ -147,7 +147,7 @@ class Pack:
     over: bool = False  # solved, or hopeless
 
 
-class Whole:
+class ExactCliques:
     """See the module."""
 
     name = "exact"
@@ -158,16 +158,16 @@ class Whole:
         self._packs: list[Pack] = []
 
     def refine(self, now: Refining) -> bool:
-        local, bounds, wanted, budget, meter = now
+        local, bounds, wanted, budget, effort = now
         if self._local is not local:
-            self._prepare(local, meter)
+            self._prepare(local, effort)
         todo = list(reversed(self._packs))  # a stack: halves of a pack come before its successors
         kept: list[Pack] = []
         while todo:
             pack = todo.pop()
-            if not pack.over and meter.go_on():
+            if not pack.over and effort.go_on():
                 n_wanted = int(wanted[pack.variables[pack.variables < len(wanted)]].sum())
-                halves = self._visit(pack, bounds, n_wanted, budget, meter)
+                halves = self._visit(pack, bounds, n_wanted, budget, effort)
                 if halves:
                     todo += reversed(halves)
                     continue
@@ -175,7 +175,7 @@ class Whole:
         self._packs = kept
         return any(not p.over for p in kept)
 
-    def _prepare(self, local: LocalBounds, meter: Effort) -> None:
+    def _prepare(self, local: LocalBounds, effort: Effort) -> None:
         self._local = local
         grid = find_grid(local)
         full = 2 * len(local.nbr) > 7 * local.n_variables  # nearly all pairs are there
@@ -187,7 +187,7 @@ class Whole:
         leaders = flat.scope[flat.fptr[:-1]]
         labels = components(n, np.repeat(leaders, np.diff(flat.fptr)), flat.scope).astype(np.int64)
         count = int(labels.max(initial=-1)) + 1
-        meter.spend(8 * (n + len(flat.scope)))
+        effort.spend(8 * (n + len(flat.scope)))
         self._by_table = _sorted_by(labels[leaders], count)
         self._by_variable = _sorted_by(np.where(t.free, labels, count), count)
         hopeless = np.zeros(count, dtype=bool)
@@ -208,7 +208,7 @@ class Whole:
         return Pack(chosen, variables, tables, cycles <= 8 + len(variables) // 64)
 
     def _visit(
-        self, pack: Pack, bounds: Bounds, n_wanted: int, budget: float, meter: Effort
+        self, pack: Pack, bounds: Bounds, n_wanted: int, budget: float, effort: Effort
     ) -> list[Pack]:
         """Plan and solve a pack if it is time; returns its halves where these are to be tried."""
         allowed = min(budget * n_wanted, MOST_CELLS)
@@ -224,7 +224,7 @@ class Whole:
             part = self._tabled.flat.part(pack.variables, pack.tables)
             n = len(part.card)
             tree = tree_over(links(part, np.ones(n, dtype=bool), part.card), n, _SLACK * allowed)
-            meter.spend(cost)
+            effort.spend(cost)
             if len(pack.components) > 1 and not (tree.complete and tree.cells <= allowed):
                 middle = len(pack.components) // 2
                 pack.over = True
@@ -238,14 +238,14 @@ class Whole:
                 pack.tree = None
         if pack.tree is None or pack.tree.cells > allowed:
             return []
-        self._solve(pack, bounds, meter)
+        self._solve(pack, bounds, effort)
         return []
 
-    def _solve(self, pack: Pack, bounds: Bounds, meter: Effort) -> None:
+    def _solve(self, pack: Pack, bounds: Bounds, effort: Effort) -> None:
         t = self._tabled
         part = t.flat.part(pack.variables, pack.tables)
         assert pack.tree is not None
-        found = _marginals(part, pack.tree, meter)
+        found = _marginals(part, pack.tree, effort)
         if found is None:
             return
         pack.over = True
@@ -285,7 +285,7 @@ def _members(
 
 
 def _marginals(
-    part: Flat, tree: CliqueTree, meter: Effort
+    part: Flat, tree: CliqueTree, effort: Effort
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Marginals (sum S,), and roundings by the variable a clique eliminates; None: out of work."""
     n_states = len(part.field)
@@ -297,18 +297,18 @@ def _marginals(
         exponentials(logs, m[begin : begin + len(logs)], e[begin : begin + len(logs)])
     slices = slices_of(tree, _SLICE)
     for first, stop in slices:
-        if not meter.go_on():
+        if not effort.go_on():
             return None
         if not collect(inputs, first, stop, m, e):
             raise ContradictionError(NOTHING_POSSIBLE)
-        meter.spend(PER_CELL // 2 * tree.clique_cells[first:stop].sum())
+        effort.spend(PER_CELL // 2 * tree.clique_cells[first:stop].sum())
     om, oe = np.zeros(total), np.zeros(total, dtype=np.int64)
     lossy = False
     for first, stop in reversed(slices):
-        if not meter.go_on():
+        if not effort.go_on():
             return None
         lossy |= distribute(inputs, tree.parent, first, stop, m, e, om, oe)
-        meter.spend(PER_CELL // 2 * tree.clique_cells[first:stop].sum())
+        effort.spend(PER_CELL // 2 * tree.clique_cells[first:stop].sum())
     with np.errstate(under="ignore"):
         p = np.ldexp(om[:n_states], np.maximum(512 * oe[:n_states], -1500))
     possible = part.field > -np.inf if lossy else om[:n_states] > 0

@@ -25,9 +25,9 @@ below.
 
 **Regions.** On a grid (found by how pairs are numbered), rectangles: strips of h rows, cut to the
 columns around variables that are still wanted, all with one plan, four abreast, both ends of each.
-Elsewhere, balls around variables, as large as their frontier allows. :class:`Swept` takes whole
-components of binary pairs: several times faster than clique trees with numbers of unlimited range
-(:mod:`minfer.certified.exact_cliques`), which have what its numbers or frontier cannot hold.
+Elsewhere, balls around variables, as large as their frontier allows. :class:`ExactFrontier` takes
+whole components of binary pairs: several times faster than clique trees with numbers of unlimited
+range (:mod:`minfer.certified.exact_cliques`), which have what its numbers or frontier cannot hold.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ class Monotone:
     # ------------------------------------------------------------------ grids
 
     def _strips(self, grid: Grid, now: Refining) -> bool:
-        local, bounds, wanted, budget, meter = now
+        local, bounds, wanted, budget, effort = now
         height = 2
         extra = int(grid.diagonal)
         most = CORE * budget / PASSES
@@ -256,8 +256,8 @@ class Monotone:
         self._calls += 1
         upright = self._calls % 2 == 0 and min(grid.rows, grid.columns) > height
         groups = list(self._rectangles(grid, local, wanted, height, upright))
-        for answers in meter.each(lambda g: (g, run(local, g, meter.flag)), groups):
-            meter.spend(2 * len(answers[0]) * answers[0][0].plan.cells)
+        for answers in effort.each(lambda g: (g, run(local, g, effort.flag)), groups):
+            effort.spend(2 * len(answers[0]) * answers[0][0].plan.cells)
             self._offer(bounds, answers[1])
         self._plans.clear()
         return height < min(WIDEST - extra, shorter)
@@ -308,7 +308,7 @@ class Monotone:
 
     def _balls(self, now: Refining) -> bool:
         """Balls around wanted variables; those in the core of one need none of their own."""
-        local, bounds, wanted, budget, meter = now
+        local, bounds, wanted, budget, effort = now
         n = local.n_variables
         reach = np.abs(local.reach).max(axis=1)
         # beyond the largest field a variable is cut or pinned: its partners' pairs remain
@@ -330,7 +330,7 @@ class Monotone:
                     v, local.pairs, local.binary, reach, budget, 2.0 * PASSES, WIDEST, MOST, 24,
                     where, vertices, todo,
                 )  # fmt: skip
-                meter.spend(64 * size)
+                effort.spend(64 * size)
                 more |= not whole
                 if size <= self._sizes.get(v, 1) and not whole:
                     continue
@@ -345,11 +345,11 @@ class Monotone:
                 yield some
 
         def answer(regions: list[Region]) -> tuple[float, list[RegionOdds]]:
-            answers = [a for r in regions for a in run(local, [r], meter.flag)]
+            answers = [a for r in regions for a in run(local, [r], effort.flag)]
             return 2 * sum(r.plan.cells for r in regions), answers
 
-        for cost, answers in meter.each(answer, portions()):
-            meter.spend(cost)
+        for cost, answers in effort.each(answer, portions()):
+            effort.spend(cost)
             self._offer(bounds, answers)
         return more
 
@@ -364,8 +364,8 @@ def region_of(
     return Region(FrontierPlan.make(narrow_order(ptr, nbr), ptr, nbr, edge, pairs), vertices, whole)
 
 
-class Swept:
-    """Whole components of binary pairs: exact but for rounding."""
+class ExactFrontier:
+    """ExactCliques components of binary pairs: exact but for rounding."""
 
     name = "exact"
     gradual = False
@@ -374,9 +374,9 @@ class Swept:
         self._of: LocalBounds | None = None
 
     def refine(self, now: Refining) -> bool:
-        local, bounds, wanted, budget, meter = now
+        local, bounds, wanted, budget, effort = now
         if local is not self._of:
-            self._prepare(local, meter)
+            self._prepare(local, effort)
         due = [
             k
             for k, (vertices, cells) in self._left.items()
@@ -384,15 +384,15 @@ class Swept:
         ]
 
         def answer(k: int) -> tuple[int, list[RegionOdds]]:
-            return k, run(local, [self._region(local, self._left[k][0])], meter.flag)
+            return k, run(local, [self._region(local, self._left[k][0])], effort.flag)
 
-        for k, answers in meter.each(answer, due):
-            meter.spend(2 * self._left.pop(k)[1])
+        for k, answers in effort.each(answer, due):
+            effort.spend(2 * self._left.pop(k)[1])
             for a in answers:
                 bounds.offer_odds(self.name, a.variables, a.lo, a.hi)
         return bool(self._left)
 
-    def _prepare(self, local: LocalBounds, meter: Effort) -> None:
+    def _prepare(self, local: LocalBounds, effort: Effort) -> None:
         #: Of each component to be swept its variables, and what a run costs.
         self._left: dict[int, tuple[NDArray[np.int64], float]] = {}
         self._of, self._grid = local, find_grid(local)
@@ -413,7 +413,7 @@ class Swept:
                 where[vertices] = np.arange(len(vertices))
                 ptr, nbr, _, _ = inside(vertices, where, local.ptr, local.nbr)
                 where[vertices] = -1
-                meter.spend(ORDERING * len(vertices))
+                effort.spend(ORDERING * len(vertices))
                 widest, _, cells = frontier_sizes(
                     narrow_order(ptr, nbr), ptr, nbr, np.zeros(len(vertices)), WIDEST
                 )

@@ -62,11 +62,11 @@ Watcher = Callable[[SearchStep], None]
 def all_methods() -> dict[str, tuple[Callable[[], BoundMethod], ...]]:
     """Every method by name, in the order of their turns."""
     from minfer.certified.boxes import Boxes
-    from minfer.certified.exact_cliques import Whole
-    from minfer.certified.monotone import Monotone, Swept
+    from minfer.certified.exact_cliques import ExactCliques
+    from minfer.certified.monotone import ExactFrontier, Monotone
     from minfer.certified.walks import Walks
 
-    exact = Whole, Swept
+    exact = ExactCliques, ExactFrontier
     return {"exact": exact, "walks": (Walks,), "monotone": (Monotone,), "boxes": (Boxes,)}
 
 
@@ -160,8 +160,8 @@ def intervals(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     for name in LOADED:
         import_module(name)  # not on the clock
-    meter = Effort(time_limit, work, workers or cores or 1)
-    search = Search(condition(model), asked, tol, undecided, meter, watch)
+    effort = Effort(time_limit, work, workers or cores or 1)
+    search = Search(condition(model), asked, tol, undecided, effort, watch)
     try:
         search.begin()
         if keep is not None and not keep.all():
@@ -169,7 +169,7 @@ def intervals(
         chosen_methods = [n for n in known if methods is None or n in methods]
         search.run([make() for n in chosen_methods for make in known[n]])
     except KeyboardInterrupt:
-        meter.stopped = "interrupted"
+        effort.stopped = "interrupted"
     return search.answer()
 
 
@@ -187,13 +187,13 @@ class Turn:
 
 @dataclass(eq=False)
 class Search:
-    """One search: the model, the bounds, the meter and the trace."""
+    """One search: the model, the bounds, the effort and the trace."""
 
     model: Conditioned
     asked: NDArray[np.bool_]
     tol: float
     undecided: bool
-    meter: Effort
+    effort: Effort
     watch: Watcher | None = None
 
     def __post_init__(self) -> None:
@@ -229,7 +229,7 @@ class Search:
         for level in range(LEVELS):
             if not self._level(level, turns):
                 return
-        self.meter.stopped = self.meter.stopped or "exhausted"
+        self.effort.stopped = self.effort.stopped or "exhausted"
 
     def _level(self, level: int, turns: list[Turn]) -> bool:
         """Everybody's turn; whether the search goes on."""
@@ -240,26 +240,26 @@ class Search:
             while turn.more and turn.level <= level and not turn.sits_out:
                 wanted = self._open()
                 if not wanted.any():
-                    self.meter.stopped = self.meter.stopped or "tolerance"
-                if not self.meter.go_on():
+                    self.effort.stopped = self.effort.stopped or "tolerance"
+                if not self.effort.go_on():
                     return False
                 if not turn.method.gradual:
                     turn.level = level
                 self._take(turn, turns, wanted)
         if not self._open().any():
-            self.meter.stopped = self.meter.stopped or "tolerance"
+            self.effort.stopped = self.effort.stopped or "tolerance"
         elif not any(t.more for t in turns):
-            self.meter.stopped = self.meter.stopped or "exhausted"
-        return self.meter.go_on()
+            self.effort.stopped = self.effort.stopped or "exhausted"
+        return self.effort.go_on()
 
     def _take(self, turn: Turn, turns: list[Turn], wanted: NDArray[np.bool_]) -> None:
         """One turn of a method."""
-        before, work = self.bounds.width, self.meter.work
+        before, work = self.bounds.width, self.effort.work
         budget = FIRST_BUDGET * GROWTH**turn.level
         turn.more = turn.method.refine(
-            Refining(self.local, self.bounds, wanted, budget, self.meter)
+            Refining(self.local, self.bounds, wanted, budget, self.effort)
         )
-        spent = self.meter.work - work
+        spent = self.effort.work - work
         if spent:
             self._note(turn.method.name, turn.level, before)
         turn.level += 1
@@ -279,15 +279,15 @@ class Search:
             if not self._level(level, turns):
                 break
         self.local = whole
-        if self.meter.stopped in ("exhausted", "tolerance"):
-            self.meter.stopped = ""
+        if self.effort.stopped in ("exhausted", "tolerance"):
+            self.effort.stopped = ""
 
     def _note(self, name: str, level: int, before: NDArray[np.float64]) -> None:
         width = self.bounds.width
         asked = width[self.asked]
         mean = float(asked.mean()) if len(asked) else 0.0
         step = SearchStep(
-            name, level, self.meter.work, self.meter.seconds, int((width < before).sum()), mean,
+            name, level, self.effort.work, self.effort.seconds, int((width < before).sum()), mean,
             float(asked.max(initial=0.0)), int(self._open().sum()),
         )  # fmt: skip
         self.trace.append(step)
@@ -297,13 +297,13 @@ class Search:
     def _result(self, stopped: str) -> Intervals:
         b = self.bounds
         return Intervals(
-            self.model.graph, b.lo, b.hi, b.codes, self.tol, stopped, self.trace, self.meter.work,
-            self.meter.seconds,
+            self.model.graph, b.lo, b.hi, b.codes, self.tol, stopped, self.trace, self.effort.work,
+            self.effort.seconds,
         )  # fmt: skip
 
     def answer(self) -> Intervals:
         """The intervals as they are."""
-        return replace(self._result(self.meter.stopped), satisfiable=self._satisfiable())
+        return replace(self._result(self.effort.stopped), satisfiable=self._satisfiable())
 
     def _satisfiable(self) -> bool:
         """Whether it is proven that the model allows some assignment.

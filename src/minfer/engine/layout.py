@@ -193,12 +193,12 @@ class FactorArrays:
         machines = [g for g in others if g.form == "machine"]
         ordered = [in_order(g) for g in machines]
         bias, constant = np.zeros(int(off[-1])), np.zeros(1)
-        qptr = np.zeros(n + 1, dtype=np.int64)
+        pair_ptr = np.zeros(n + 1, dtype=np.int64)
         for p in pairs:
-            qptr[1:] += np.bincount(p.group._scope.ravel(), minlength=n)
-        np.cumsum(qptr, out=qptr)
-        qvar, qweight = np.empty(int(qptr[-1]), dtype=np.int32), np.empty(int(qptr[-1]))
-        nxt = qptr[:-1].copy()
+            pair_ptr[1:] += np.bincount(p.group._scope.ravel(), minlength=n)
+        np.cumsum(pair_ptr, out=pair_ptr)
+        qvar, qweight = np.empty(int(pair_ptr[-1]), dtype=np.int32), np.empty(int(pair_ptr[-1]))
+        nxt = pair_ptr[:-1].copy()
         for p in pairs:
             fill_pairs(p.group._scope, p.values, p.basis, off, nxt, bias, qvar, qweight, constant)
         flat = scopes([*tables, *machines], [g._scope for g in tables] + [s for _, s in ordered])
@@ -212,7 +212,7 @@ class FactorArrays:
         auto = _machines(ordered, len(flat.scope))
         toff = np.concatenate([toff, np.full(len(auto[3]), -1, dtype=np.int64)])
         return SiteLayout(
-            self.n_states, off, bias, np.empty(n, dtype=np.int8), qptr, qvar, qweight, *flat,
+            self.n_states, off, bias, np.empty(n, dtype=np.int8), pair_ptr, qvar, qweight, *flat,
             *where[1:], np.empty_like(where.vfac), np.empty_like(where.vfac), toff, log_psi, width,
             *auto, constant,
         )  # fmt: skip

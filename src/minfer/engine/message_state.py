@@ -105,16 +105,16 @@ def fresh_messages(mesh: Wired, blank: bool = False) -> WiredMessages:
             mesh.first, np.empty(len(w.rho)), _NONE, _NONE, bel, np.zeros(2), np.zeros(2), flag
         )
     size = int(w.gslot[:, 3].sum())
-    gm, gq = np.empty(size), np.empty(0 if blank else size)
+    to_variable, to_factor = np.empty(size), np.empty(0 if blank else size)
     if not blank:
-        gm[:] = gq[:] = 0.0 if mesh.log else 1.0
+        to_variable[:] = to_factor[:] = 0.0 if mesh.log else 1.0
     widest = int(w.card.max(initial=2))
     starts = np.append(w.fac[w.fac[:, 0] >= 0, 0], len(w.tab))  # in order; some share one
     most = max(int(np.diff(starts).max(initial=1)), widest)
     if w.fac[:, 3].any():  # room for messages by distance
         most = max(most, 3 * widest, 2 * widest + 2 * int(w.fac[:, 4].max()) + 24)
     return WiredMessages(
-        mesh.first, np.empty(len(w.rho)), gm, gq, bel,
+        mesh.first, np.empty(len(w.rho)), to_variable, to_factor, bel,
         np.zeros(max(widest, 2)), np.zeros(most), flag,
     )  # fmt: skip
 
@@ -138,18 +138,18 @@ def start_messages(mesh: Wired, start: Marginals | None, blank: bool = False) ->
             if w.W is not old.mesh.wiring.W:  # messages of other weights, to between 1 and W
                 np.clip(s.m, np.minimum(w.W, 1.0), np.maximum(w.W, 1.0), out=s.m)
             done = same and mesh.known is None and w.rho is old.mesh.wiring.rho
-            if done and len(s.rl):
+            if done and len(s.weighted_log):
                 moved = s.m != old.messages.m
-                s.rl[:] = old.messages.rl
-                s.rl[moved] = w.rho[moved] * np.log(s.m[moved])
+                s.weighted_log[:] = old.messages.weighted_log
+                s.weighted_log[moved] = w.rho[moved] * np.log(s.m[moved])
             _copy_general(mesh, s, old, now, then)
     if mesh.known is not None:  # known variables of pairs say 1 or W from the beginning
         told = np.flatnonzero(mesh.known >= 0)
         slots, degree = _slots(w, told)
         s.m[w.rev[slots]] = np.where(np.repeat(mesh.known[told] == 1, degree), w.W[slots], 1.0)
-    if len(s.rl) and not done:
-        np.log(s.m, out=s.rl)
-        s.rl[:] *= w.rho
+    if len(s.weighted_log) and not done:
+        np.log(s.m, out=s.weighted_log)
+        s.weighted_log[:] *= w.rho
     return s
 
 
@@ -174,11 +174,11 @@ def _copy_general(
         return
     floor = -MAX_RANGE / 2 if mesh.log else np.exp(-MAX_RANGE / 2)
     size, mine, theirs = int(new[0, 3]), now[mesh.general_ids], then[old.mesh.general_ids]
-    alike = new is before and mesh.log == old.mesh.log and len(s.gm) == size * len(new)
+    alike = new is before and mesh.log == old.mesh.log and len(s.to_variable) == size * len(new)
     some = [slice(k, k + SOME) for k in range(0, len(new), SOME)]
     alike = alike and all((new[k, 3] == size).all() and not (new[k, 2] % size).any() for k in some)
     if alike and np.array_equal(mine, theirs):  # all where they were, one after the other
-        rows, out = old.messages.gm.reshape(-1, size), s.gm.reshape(-1, size)
+        rows, out = old.messages.to_variable.reshape(-1, size), s.to_variable.reshape(-1, size)
         for k in some:
             np.copyto(out[k], rows[k], where=rows[k].min(axis=1, keepdims=True) > floor)
         return
@@ -188,11 +188,11 @@ def _copy_general(
     i, j, sizes = i[same], j[same], new[i[same], 3]
     if not len(i):
         return
-    values = old.messages.gm[ranges(before[j, 2], sizes)]
+    values = old.messages.to_variable[ranges(before[j, 2], sizes)]
     if mesh.log != old.mesh.log:
         values = to_log(values) if mesh.log else np.exp(values)
     usable = np.minimum.reduceat(values, np.cumsum(sizes) - sizes) > floor
-    s.gm[ranges(new[i[usable], 2], sizes[usable])] = values[np.repeat(usable, sizes)]
+    s.to_variable[ranges(new[i[usable], 2], sizes[usable])] = values[np.repeat(usable, sizes)]
 
 
 class FactorMessages(NamedTuple):
@@ -229,7 +229,7 @@ class MessageState:
         mesh, w, s = self.mesh, self.mesh.wiring, self.messages
         pairs = self._pair_odds(s.m).ravel()
         log = np.stack([np.zeros(len(pairs)), pairs], axis=1).ravel()
-        log = np.concatenate([log, s.gm if mesh.log else to_log(s.gm)])
+        log = np.concatenate([log, s.to_variable if mesh.log else to_log(s.to_variable)])
         first = np.concatenate([2 * np.arange(len(pairs)), 2 * len(pairs) + w.gslot[:, 2]])
         size = np.concatenate([np.full(len(pairs), 2), w.gslot[:, 3]])
         factor = np.concatenate([np.repeat(mesh.pair_ids, 2), mesh.general_ids[w.gslot[:, 0]]])
@@ -280,7 +280,9 @@ class MessageState:
             odds, linear = odds.copy(), linear.copy()
             odds[pair], linear[pair] = -np.inf, np.nan  # log(1 + 0): nothing more
             slots, _ = _slots(w, pair[mesh.known[pair] == 1])
-            total += float((s.rl[slots] if len(s.rl) else np.log(s.m[slots])).sum())
+            total += float(
+                (s.weighted_log[slots] if len(s.weighted_log) else np.log(s.m[slots])).sum()
+            )
         total += bethe.variable_terms(*on.put((w, s, odds, linear)), mesh.log)
         pairs = w.W, w.rho, s.m, mesh.slot, mesh.pair_scope, *self._odds
         total += bethe.pair_terms(*on.put(pairs))
@@ -289,11 +291,11 @@ class MessageState:
             total += bethe.general_terms(*on.put((w, s)), mesh.log)
         if len(mesh.machines.code):
             total += self._partitions(s, _NONE)
-        for speakers in mesh.speakers:
-            incoming = s.gq[speakers.entries]
+        for asked in mesh.python_factors:
+            incoming = s.to_factor[asked.entries]
             incoming = incoming if mesh.log else to_log(incoming)
-            every = np.arange(len(speakers.group))
-            total += float(speakers.group.messages(every, incoming, np.empty_like(incoming)).sum())
+            every = np.arange(len(asked.group))
+            total += float(asked.group.messages(every, incoming, np.empty_like(incoming)).sum())
         return total
 
     @cached_property
@@ -319,7 +321,7 @@ class MessageState:
 
         known, w = self.mesh.known, self.mesh.wiring
         assert known is not None
-        return np.flatnonzero((known >= 0) & (w.cls < GENERAL))
+        return np.flatnonzero((known >= 0) & (w.kind < GENERAL))
 
     def factor(self, factor: int) -> NDArray[np.float64] | None:
         """The factor's belief: its table times the cavities, normalised."""
@@ -363,7 +365,7 @@ class MessageState:
             else:
                 plain = kind == TABLE and not w.fac[rows, 3].any()
                 parts = w if plain else self._written_out(factors[mine], rows)
-                k.table_beliefs(*on.put((parts, s.gq, rows)), mesh.log, found)
+                k.table_beliefs(*on.put((parts, s.to_factor, rows)), mesh.log, found)
             found = on.get(found)
             if found is not out:
                 out[mine] = found
@@ -415,7 +417,7 @@ class MessageState:
         on = backend()
         mass = on.put(np.empty((len(group), taps.shape[1])))
         on.kernels("messages.labels").belief_masses(
-            *on.put((w, rows, s.gq, taps, which)), group.shape[0], mass
+            *on.put((w, rows, s.to_factor, taps, which)), group.shape[0], mass
         )
         return group.distance_statistics(on.get(mass))
 
@@ -466,8 +468,8 @@ def _given(model: Conditioned) -> tuple[float, int]:
 def refresh_cavities(mesh: Wired, s: WiredMessages) -> WiredMessages:
     """Cavities of all general variables from the messages as they are; beliefs stay. Runs that need
     none have no room for them; what is returned has."""
-    if len(s.gq) < len(s.gm):
-        s = s._replace(gq=np.empty_like(s.gm))
+    if len(s.to_factor) < len(s.to_variable):
+        s = s._replace(to_factor=np.empty_like(s.to_variable))
     on, ma = backend(), mesh.machines if len(mesh.machines.code) else None
     w, there, watch, residual, wake = on.put(
         (mesh.wiring, s._replace(bel=s.bel.copy()), watch_for(-1.0), np.zeros(1), NO_WAKE)
@@ -475,7 +477,7 @@ def refresh_cavities(mesh: Wired, s: WiredMessages) -> WiredMessages:
     bp = on.kernels("messages.sweeps")
     ma = None if ma is None else on.put(ma)
     bp.sweeps(w, ma, there, watch, bp.START, 1, residual, *mesh.kinds(), wake)
-    on.write(s.gq, on.get(there.gq))
+    on.write(s.to_factor, on.get(there.to_factor))
     return s
 
 

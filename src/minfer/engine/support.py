@@ -77,7 +77,7 @@ class _Support:
         tables = [part(g, g.forbids()) for g in model.groups if g.form == "table"]
         self.tables = [g for g in tables if len(g)]
         self.machines = [g for g in model.groups if g.form == "machine" and g._excludes]
-        self.speakers = [g for g in model.groups if g.form == "messages"]
+        self.python_factors = [g for g in model.groups if g.form == "messages"]
 
     def settled(self) -> NDArray[np.bool_]:
         """All that is alive when nothing more goes."""
@@ -86,7 +86,7 @@ class _Support:
             if bare.any():
                 raise self._empty(int(np.argmax(bare)))
         self._by_kernel()
-        while any(self._by_messages(g) for g in self.speakers):
+        while any(self._by_messages(g) for g in self.python_factors):
             self._by_kernel()
         return self.alive.view(np.bool_)
 

@@ -38,8 +38,8 @@ _NO_ORDER = np.zeros(0, dtype=np.int64)
 PAIR, TABLE, MACHINE, SPEAKS = 1, 2, 3, 4  # how a factor takes part; 0: absorbed
 #: Beyond these log-odds (1e200) a pair message equals its limit to the last bit.
 _CERTAIN = 461.0
-#: Products of a field and of messages that lean sweeps may meet, 1e-143.
-_LEAN_RANGE = -330.0
+#: Products of a field and of messages that sweeps over vector pairs may meet, 1e-143.
+_VECTOR_RANGE = -330.0
 #: Slots that are looked at at a time where a look takes memory.
 SOME = 1 << 20
 #: Linear tables and fields must not fall below e^-345 = 1e-150 of their maximum.
@@ -61,7 +61,7 @@ class Wired:
     first: NDArray[np.float64]  # (E,) pair messages to begin with; the first run changes them
     general_ids: NDArray[np.int64]  # (F,) factor numbers of the general factors
     gowner: NDArray[np.int32]  # (G,) variable of each general slot
-    speakers: tuple[Speakers, ...]  # groups that compute their own messages
+    python_factors: tuple[PythonFactors, ...]  # groups that compute their own messages
     machines: Machines  # factors that are automata, all of them in the core
     weighed: PairNumbers
     left_over: float  # of the constant, what the factors contributed
@@ -93,29 +93,29 @@ class Wired:
         return self.changed(first=first, machines=ma)
 
     def kinds(self) -> tuple[bool | None, ...]:
-        """Whether messages are reweighted, and the markers ``log`` and ``lean`` of
+        """Whether messages are reweighted, and the markers ``log`` and ``vectors`` of
         :func:`minfer.kernels.messages.sweeps.sweeps`: each combination is compiled apart."""
-        return self.reweighted, True if self.log else None, True if self.is_lean else None
+        return self.reweighted, True if self.log else None, True if self.fits_vector_pairs else None
 
     @property
     def is_forest(self) -> bool:
         return self.trees is not None and self.trees.whole
 
     @property
-    def is_lean(self) -> bool:
-        """Whether lean sweeps (:mod:`minfer.kernels.messages.vector_pairs`) are for this: pairs
+    def fits_vector_pairs(self) -> bool:
+        """Whether sweeps over :mod:`~minfer.kernels.messages.vector_pairs` are for this: pairs
         with positive tables, whose messages, of at least the smallest entry, multiply safely."""
         w, ma = self.wiring, self.machines
-        if self.log or self.reweighted or len(w.rev) or len(ma.code) or self.speakers:
+        if self.log or self.reweighted or len(w.rev) or len(ma.code) or self.python_factors:
             return False
         if not self.meets or self.lowest == -np.inf:
             return False
-        return self.bottom + self.meets * self.lowest >= _LEAN_RANGE
+        return self.bottom + self.meets * self.lowest >= _VECTOR_RANGE
 
     @property
-    def lean_room(self) -> NDArray[np.float64]:
-        """Scratch for lean sweeps; empty where they are not for this."""
-        if not self.is_lean:
+    def vector_room(self) -> NDArray[np.float64]:
+        """Scratch for such sweeps; empty where they are not for this."""
+        if not self.fits_vector_pairs:
             return _NONE
         w = self.wiring
         widest = int(w.card.max())
@@ -130,8 +130,8 @@ class Wired:
             return self.wiring
         from minfer.kernels.messages.wiring import ASLEEP
 
-        cls = np.where(self.trees.asleep, np.uint8(ASLEEP), self.wiring.cls)
-        return self.wiring._replace(cls=cls)
+        kind = np.where(self.trees.asleep, np.uint8(ASLEEP), self.wiring.kind)
+        return self.wiring._replace(kind=kind)
 
     @property
     def core_machines(self) -> Machines:
@@ -141,7 +141,7 @@ class Wired:
             return ma
         if self.trees is not None:
             rest = np.ones(len(ma.code), dtype=bool)
-            answer = self.trees.speakers - ma.base
+            answer = self.trees.answering - ma.base
             rest[answer[(answer >= 0) & (answer < len(rest))]] = False
             ma = ma._replace(mine=np.flatnonzero(rest).astype(np.int32))
         first, arity = (w.fac[ma.base : ma.base + len(ma.code), k] for k in (1, 2))
@@ -200,7 +200,7 @@ class Trees:
     whole: bool  # nothing is left: the model is a forest
 
     @property
-    def speakers(self) -> NDArray[np.int64]:
+    def answering(self) -> NDArray[np.int64]:
         """General factors that answer on the way, once up and once down."""
         return -1 - self.order[self.order < 0]
 
@@ -218,7 +218,7 @@ class Trees:
 
 
 @dataclass(frozen=True, eq=False)
-class Speakers:
+class PythonFactors:
     """A group of factors that compute their own messages, as general factors ``first`` and on."""
 
     group: FactorGroup
@@ -293,13 +293,13 @@ def wire(model: Conditioned, rho: NDArray[np.float64] | None = None, log: bool =
     tables = parts.tab, parts.machines, parts.log
     seen = _absorb(model, weighed, left_over, parts.gptr, rho is not None, tables, None)
     wiring = k.Wiring(
-        graph._n_states, graph._offsets, seen.cls, seen.prior, seen.field, ptr, rev, weighed.W,
+        graph._n_states, graph._offsets, seen.kind, seen.prior, seen.field, ptr, rev, weighed.W,
         parts.gptr, parts.gslot, parts.fac, parts.fslot, seen.tab, slot_rho, parts.grho,
     )  # fmt: skip
     return Wired(
         model, wiring, seen.log, rho is not None, seen.constant, pair_ids, pair_scope, slot,
-        weighed.first, parts.ids, parts.gowner, parts.speakers, seen.machines, weighed, left_over,
-        find_trees(wiring, slot, pair_scope, parts.gowner),
+        weighed.first, parts.ids, parts.gowner, parts.python_factors, seen.machines, weighed,
+        left_over, find_trees(wiring, slot, pair_scope, parts.gowner),
         Roles(graph.n_factors, pair_ids, parts.ids, parts.fac, parts.machines),
         odds, -1 not in odds, lowest=parts.lowest, bottom=seen.bottom, meets=parts.meets,
     )  # fmt: skip
@@ -332,17 +332,20 @@ def refill(
     same = zip(old.groups, model.groups, moved)
     if not all(a.has_structure_of(b) for a, b, new in same if new):
         return None
+    roles, n_factors = mesh.roles, model.graph.n_factors
+    if roles.n_factors != n_factors:  # others have unary factors more, or fewer
+        roles = replace(roles, n_factors=n_factors)
     if not any(moved) and model.field is old.field and known is mesh.known is rho is None:
-        return mesh if model is old else mesh.changed(model=model)
+        return mesh if model is old else mesh.changed(model=model, roles=roles)
     w, weighed, left_over = mesh.wiring, mesh.weighed, mesh.left_over
-    tab, machines, speakers, log = w.tab, mesh.machines, mesh.speakers, mesh.log
+    tab, machines, python_factors, log = w.tab, mesh.machines, mesh.python_factors, mesh.log
     begin, lowest, reweighted = mesh.first, mesh.lowest, mesh.reweighted
     slot_rho, grho = w.rho, w.grho
     if rho is not None:
         slot_rho, grho = np.empty(len(w.rho)), rho[mesh.general_ids[w.gslot[:, 0]]]
         slot_rho[mesh.slot.ravel()] = np.repeat(rho[mesh.pair_ids], 2)
     elif reweighted and any(moved):
-        rho = np.ones(mesh.roles.n_factors)
+        rho = np.ones(n_factors)
         rho[mesh.pair_ids] = w.rho[mesh.slot[:, 0]]
         rho[mesh.general_ids[w.gslot[:, 0]]] = w.grho
     if any(moved) or slot_rho is not w.rho:
@@ -363,18 +366,18 @@ def refill(
             if not np.array_equal(new.codes, w.fac[: len(new.codes), 3:]):
                 return None
             speaking = [g for g in general if g.form == "messages"]
-            speakers = tuple(replace(s, group=g) for s, g in zip(speakers, speaking))
+            python_factors = tuple(replace(s, group=g) for s, g in zip(python_factors, speaking))
             tab, log, lowest = new.tab, new.log, new.lowest
             machines, left_over = machines._replace(final=final), left_over + new.scale
     seen = _absorb(model, weighed, left_over, w.gptr, reweighted, (tab, machines, log), known)
     wiring = w._replace(
-        cls=seen.cls, prior=seen.prior, field=seen.field, W=weighed.W, tab=seen.tab, rho=slot_rho,
+        kind=seen.kind, prior=seen.prior, field=seen.field, W=weighed.W, tab=seen.tab, rho=slot_rho,
         grho=grho,
     )  # fmt: skip
     return mesh.changed(
         model=model, wiring=wiring, log=seen.log, constant=seen.constant, first=begin,
-        speakers=speakers, machines=seen.machines, weighed=weighed, left_over=left_over,
-        known=known, lowest=lowest, bottom=seen.bottom,
+        python_factors=python_factors, machines=seen.machines, weighed=weighed, left_over=left_over,
+        known=known, lowest=lowest, bottom=seen.bottom, roles=roles,
     )  # fmt: skip
 
 
@@ -392,7 +395,7 @@ class _Fields(NamedTuple):
     """What the field says of variables, in the form sweeps read; and tables, in logs where it
     needs them."""
 
-    cls: NDArray[np.uint8]
+    kind: NDArray[np.uint8]
     prior: NDArray[np.float64]
     field: NDArray[np.float64]
     constant: float
@@ -440,28 +443,28 @@ def _absorb(
         log_field = _with_known(graph, gptr, log_field, known, told)
     if len(weighed.W):
         log_field = log_field.copy()  # general variables' lean is added to it
-    cls, prior = np.empty(n, dtype=np.uint8), np.empty(n)
+    kind, prior = np.empty(n, dtype=np.uint8), np.empty(n)
     n_general, zero_state = k.classify(
         graph._n_states, off, log_field, model.fixed, weighed.lean, weighed.load, gptr, reweighted,
-        cls, prior,
+        kind, prior,
     )  # fmt: skip
     constant = model.constant + left_over + zero_state
     if known is not None:
-        pair = told[cls[told] < k.GENERAL]
+        pair = told[kind[told] < k.GENERAL]
         up = known[pair] == 1
-        cls[pair] = k.SCALED
+        kind[pair] = k.SCALED
         prior[pair] = np.where(up, 1.0, -1.0) * (_CERTAIN + weighed.load[pair])
         constant += float(weighed.lean[pair[up]].sum())
     if not n_general:
-        return _Fields(cls, prior, _NONE, constant, *tables)
+        return _Fields(kind, prior, _NONE, constant, *tables)
     from minfer.kernels.messages.vectors import scale_field
 
     (tab, machines, log), field = tables, np.empty(len(log_field))
-    tops, bottom = scale_field(log_field, off, cls, not log, field)
+    tops, bottom = scale_field(log_field, off, kind, not log, field)
     if not log and bottom < -MAX_RANGE:
         tab, machines, log = to_log(tab), machines._replace(final=to_log(machines.final)), True
-        scale_field(log_field, off, cls, False, field)
-    return _Fields(cls, prior, field, constant + tops, tab, machines, log, bottom)
+        scale_field(log_field, off, kind, False, field)
+    return _Fields(kind, prior, field, constant + tops, tab, machines, log, bottom)
 
 
 def _with_known(
@@ -514,7 +517,7 @@ class _General(NamedTuple):
     grho: NDArray[np.float64] = _NONE
     ids: NDArray[np.int64] = _NO_ORDER
     gowner: NDArray[np.int32] = np.zeros(0, np.int32)
-    speakers: tuple[Speakers, ...] = ()
+    python_factors: tuple[PythonFactors, ...] = ()
     constant: float = 0.0
     lowest: float = 0.0
     meets: int = 0
@@ -563,11 +566,11 @@ def _general(
         gslot[others, 2] = np.cumsum(gslot[others, 3]) - gslot[others, 3]
         sizes = gslot[literals, 3]
         gslot[literals, 2] = gslot[others, 3].sum() + np.cumsum(sizes) - sizes
-    speakers, begin = [], base + n_readers
+    python_factors, begin = [], base + n_readers
     for g in speaking:
         slots = fslot[flat.fptr[begin] : flat.fptr[begin + len(g)]]
         entries = ranges(gslot[slots, 2], gslot[slots, 3]).reshape(len(g), -1)
-        speakers.append(Speakers(g, begin, entries))
+        python_factors.append(PythonFactors(g, begin, entries))
         begin += len(g)
     machines = no_machines()
     if n_readers:
@@ -575,7 +578,7 @@ def _general(
     return _General(
         gptr, machines, numbers.log, gslot, fac, fslot, numbers.tab,
         _NONE if rho is None else rho[flat.ids][owner], flat.ids, flat.scope[order],
-        tuple(speakers), numbers.scale, numbers.lowest,
+        tuple(python_factors), numbers.scale, numbers.lowest,
         int(np.diff(gptr).max()) if pairs and n else 0,
     )  # fmt: skip
 

@@ -38,7 +38,7 @@ VERSION = 1
 
 _PREFIX = struct.Struct("<8sIQ32s")
 _ALIGN = 64
-_I4, _I8, _F8, _U1 = "<i4", "<i8", "<f8", "|u1"
+_I4, _I8, _F8 = "<i4", "<i8", "<f8"
 
 
 def write_native(graph: FactorGraph, path: PathLike) -> None:

@@ -157,7 +157,7 @@ def _divergence(p: np.ndarray, q: np.ndarray) -> float:
     return max(float((p[some] * np.log(p[some] / q[some])).sum()), 0.0)
 
 
-class Told(NamedTuple):
+class InformationRow(NamedTuple):
     """One variable and what it would tell, in nats."""
 
     variable: str
@@ -175,9 +175,9 @@ class Information:
 
     target: str
     entropy: float
-    rows: tuple[Told, ...]
+    rows: tuple[InformationRow, ...]
 
-    def __getitem__(self, variable: str) -> Told:
+    def __getitem__(self, variable: str) -> InformationRow:
         for row in self.rows:
             if row.variable == variable:
                 return row
@@ -195,7 +195,7 @@ class Information:
     def to_pandas(self) -> Any:
         """A DataFrame of the rows."""
         pd = load("pandas")
-        return pd.DataFrame(list(self.rows), columns=list(Told._fields))
+        return pd.DataFrame(list(self.rows), columns=list(InformationRow._fields))
 
     def __repr__(self) -> str:
         best = f"; most by {visible(self.rows[0].variable)}" if self.rows else ""
@@ -268,7 +268,7 @@ def information(
         given = probs[:, lo : lo + int(model._n_states[v])]
         found = min(mutual_information(p[:, None] * given), entropy)
         share = found / entropy if entropy > 0.0 else 0.0
-        rows_told.append(Told(model.name(v), found, share, _entropy(p @ given)))
+        rows_told.append(InformationRow(model.name(v), found, share, _entropy(p @ given)))
     rows_told.sort(key=lambda row: -row.mutual_information)
     return Information(model.name(t), entropy, tuple(rows_told))
 

@@ -92,11 +92,11 @@ def _at_most(n: float, exact: bool = True) -> str:
     return ("" if exact else "at most ") + (f"{n:,.0f}" if n < 1e15 else f"{n:.2g}")
 
 
-def make_plan(grounder: Grounder, count_up_to: float = MAX_COUNTED) -> Plan:
+def make_plan(grounder: Grounder) -> Plan:
     store, rules = grounder.store, []
     for k, rule in enumerate(grounder.rules):
         mine = [part for part in grounder.parts if part.rule == k]
-        counts = [count_part(grounder, part, count_up_to) for part in mine]
+        counts = [count_part(grounder, part, MAX_COUNTED) for part in mine]
         total, exact = whole(sum(n for n, _ in counts)), all(exact for _, exact in counts)
         rules.append(RulePlan(rule.text, total, exact, mine[0].kind if mine else "nothing"))
     atoms = {p.name: p.n for p in store.open_predicates}

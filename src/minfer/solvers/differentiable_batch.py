@@ -72,7 +72,7 @@ def record(run: Prepared, evidence: Any, weights: Any, field: Any, *, workers: i
     if isinstance(run, PreparedPropagation) and rows.n:
         found = _in_lanes(run, rows, workers)
     elif isinstance(run, PreparedExact) and rows.n:
-        batch = run._abreast(rows, np.float64, workers, False, False)
+        batch = run._in_lanes(rows, np.float64, workers, False, False)
         found = None if batch is None else _Tilted(run, rows, possible(batch), workers)
     return found or _Singly(run, rows, np.arange(rows.n), workers)
 

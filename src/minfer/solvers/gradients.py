@@ -157,7 +157,7 @@ def pull_back(
     check_choice("pull_back: method", method, ("auto", "adjoint", "perturbation"))
     state = marginals.state
     if isinstance(state, MessageState):
-        logical = len(state.mesh.machines.code) + len(state.mesh.speakers) > 0
+        logical = len(state.mesh.machines.code) + len(state.mesh.python_factors) > 0
         if method != "perturbation" and not logical:
             found = _adjoint(marginals, state, c, tol, max_iters, weights)
             if found is not None:
@@ -489,7 +489,7 @@ def _slopes(state: MessageState) -> tuple[Floats, Floats]:
     mesh, m, w = state.mesh, state.messages.m, state.mesh.wiring
     slope, sigma = np.empty_like(m), np.empty_like(m)
     odds = log_odds = _NONE
-    if mesh.known is not None or not (w.cls == PLAIN).all():
+    if mesh.known is not None or not (w.kind == PLAIN).all():
         log_odds, odds = state._odds
     pair_slopes(w.ptr, w.prior, m, w.W, odds, log_odds, slope, sigma)
     return slope, sigma
@@ -592,13 +592,15 @@ class _Tables(PairSlopes):
         w, s = self.mesh.wiring, state.messages
         self.state, self.c = state, self.centred
         self.alive = (self.bel > 0.0).astype(np.float64)
-        self.q, self.s = np.empty(len(s.gm)), np.empty_like(self.c)
-        self.lam = np.empty(len(s.gm) + len(w.rev))
+        self.q, self.s = np.empty(len(s.to_variable)), np.empty_like(self.c)
+        self.lam = np.empty(len(s.to_variable) + len(w.rev))
         widest = int(w.card.max(initial=2))
         room = max(3 * widest, 2 * widest + 2 * int(w.fac[:, 4].max(initial=0)) + 24)
         self.tmp = np.zeros(3 * room)
         belief, at = self._beliefs()
-        self.given = self.k.Conditionals(belief, at, s.gq, np.empty_like(s.gq), self.slope)
+        self.given = self.k.Conditionals(
+            belief, at, s.to_factor, np.empty_like(s.to_factor), self.slope
+        )
         self.lam[:] = 1.0
         self._turn(self.c, np.arange(len(w.card)), False, True, True)
 

@@ -37,7 +37,7 @@ _CLAMP_32, _LOAD_32, _HIGH_32, _WEIGHT_32, _CLAMPED_32 = 29.0, 50.0, 42.0, 40.0,
 
 
 class LaneStructure(NamedTuple):
-    """A structure laid out for :func:`abreast`; made once, of a mesh that no run has used."""
+    """A structure laid out for :func:`run_in_lanes`; made once, of a mesh that no run has used."""
 
     ptr: NDArray[np.int64]  # (V+1,) slots of a variable
     rev: NDArray[np.int64]  # (E,) the slot of the opposite direction
@@ -108,7 +108,7 @@ class LaneAnswers(NamedTuple):
 
 
 class Absorbed(NamedTuple):
-    """What new weights of the pair factors mean for :func:`abreast`."""
+    """What new weights of the pair factors mean for :func:`run_in_lanes`."""
 
     lean: NDArray[np.float64]  # (n, V) log-odds that the unary parts add up to
     w: NDArray[np.float64]  # (n, P)
@@ -140,7 +140,7 @@ def absorb(mesh: Wired, weights: list[NDArray[np.float64]]) -> Absorbed:
     return out
 
 
-def abreast(
+def run_in_lanes(
     structure: Wired | LaneStructure,
     log_odds: ArrayLike,
     w: ArrayLike | None = None,

@@ -159,10 +159,10 @@ class Prepared:
         check_flag("statistics", statistics)
         rows = Rows.of(self.graph, evidence, weights, field)
         kind = np.dtype(dtype).type
-        found = self._abreast(rows, kind, workers, log_z, statistics) if rows.n else None
+        found = self._in_lanes(rows, kind, workers, log_z, statistics) if rows.n else None
         return one_by_one(self, rows, workers, statistics) if found is None else found
 
-    def _abreast(
+    def _in_lanes(
         self, rows: Rows, dtype: type, workers: int, log_z: bool, statistics: bool
     ) -> Batch | None:
         """Rows side by side, where the solver can; None where it cannot."""
@@ -223,7 +223,7 @@ class PreparedPropagation(Prepared):
             return None  # messages to known variables, which move nothing, may not settle
         return answer
 
-    def _abreast(
+    def _in_lanes(
         self, rows: Rows, dtype: type, workers: int, log_z: bool, statistics: bool
     ) -> Batch | None:
         """Rows in vector lanes, where all factors are binary pairs; what does not fit singly."""
@@ -248,7 +248,7 @@ class PreparedPropagation(Prepared):
         asked for; and which rows do not fit. None where the model does not go there."""
         from minfer.kernels.messages.odds_lanes import enter, leave
         from minfer.solvers.batch import Batch, Fields, code, weights_of
-        from minfer.solvers.lanes import LaneStructure, abreast, absorb
+        from minfer.solvers.lanes import LaneStructure, absorb, run_in_lanes
 
         solver, graph, mesh, n = self.solver, self.graph, self.mesh, rows.n
         if mesh is None or mesh.reweighted or len(mesh.wiring.gslot):
@@ -276,7 +276,7 @@ class PreparedPropagation(Prepared):
             log_odds, start, impossible,
         )  # fmt: skip
         log_odds[impossible] = 0.0
-        found = abreast(
+        found = run_in_lanes(
             self._structure, log_odds, w, first, tol=solver.tol, damping=solver.damping,
             max_iters=solver.max_iters, dtype=dtype, workers=workers, pairs=pairs,
             time_limit=solver.time_limit, log_z=log_z,
@@ -388,7 +388,7 @@ class PreparedExact(Prepared):
             state=CliqueTreeState(graph, model, self.tree, found.probs[0], log_z),
         )  # fmt: skip
 
-    def _abreast(
+    def _in_lanes(
         self, rows: Rows, dtype: type, workers: int, log_z: bool, statistics: bool
     ) -> Batch | None:
         """Rows on one plan of the clique tree; those that plain numbers cannot hold singly."""

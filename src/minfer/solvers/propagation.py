@@ -29,7 +29,7 @@ from minfer.basics.limits import clock, start_clock
 from minfer.engine.conditioning import condition
 from minfer.engine.message_state import NO_WAKE, MessageState, start_messages, watch_for
 from minfer.engine.support import LEAST, lift, possible
-from minfer.engine.wiring import Speakers, Wired, ranges
+from minfer.engine.wiring import PythonFactors, Wired, ranges
 from minfer.kernels.backend import backend
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.independent import independent
@@ -134,29 +134,29 @@ class Propagation:
         self.lost = False  # whether numbers left their range, and the answer is what is left
         self.mended = False  # whether messages that had fallen to zero were put back
         ahead = self.schedule == Schedule() and not damping
-        work = mesh.lean_room if ahead and not self.pairs_only else _NONE
-        self.is_lean = len(work) > 0
-        self.is_fresh = start is None and mesh.trees is None and self.is_lean
+        work = mesh.vector_room if ahead and not self.pairs_only else _NONE
+        self.fits_vector_pairs = len(work) > 0
+        self.is_fresh = start is None and mesh.trees is None and self.fits_vector_pairs
         here = start_messages(mesh, start, self.is_fresh)
         here, watch = self._with_watch(here, ahead, work)
         # what follows is the backend's
         self.wiring: Wiring = on.put(mesh.wiring)
         self.core = self.wiring
         if mesh.trees is not None:
-            self.core = self.wiring._replace(cls=on.put(mesh.core.cls))
+            self.core = self.wiring._replace(kind=on.put(mesh.core.kind))
         self.messages: WiredMessages = on.put(here)
         self.watch: Confirmation = on.put(watch)
         self.machines: Machines | None = None
-        self.speakers: list[tuple[Speakers, NDArray[np.int64]]] = []
+        self.python_factors: list[tuple[PythonFactors, NDArray[np.int64]]] = []
         if not self.pairs_only:
             self.bp = on.kernels("messages.sweeps")
-            self.speakers = self._in_core()
+            self.python_factors = self._in_core()
             if len(mesh.machines.code):
                 self.machines = on.put(mesh.core_machines)
                 if self.core is self.wiring:
-                    self.core = self.core._replace(cls=on.put(mesh.wiring.cls.copy()))
-            if self.is_lean:
-                on.kernels("messages.vector_pairs").lean_ways(
+                    self.core = self.core._replace(kind=on.put(mesh.wiring.kind.copy()))
+            if self.fits_vector_pairs:
+                on.kernels("messages.vector_pairs").slot_table(
                     self.wiring, on.put(mesh.gowner), self.watch.ways
                 )
             if not self.is_fresh:
@@ -182,7 +182,7 @@ class Propagation:
         if self.mesh.is_forest:
             status, self.residuals = Status.CONVERGED, np.zeros(1)
         else:
-            between = self.speakers or self.schedule.awake is not None
+            between = self.python_factors or self.schedule.awake is not None
             chunk = 1 if between else 4096  # something happens between sweeps
             status, self.residuals = iterate(
                 self._sweeps, lambda: self._has_passed() or self.lost, max_iters, time_limit,
@@ -252,15 +252,15 @@ class Propagation:
             return
         visited = len(watch.work) and self.mesh.trees is None
         visited = visited and self._control("SENT") != 0.0
-        if not visited or (self._has_passed() and len(watch.gm)):
+        if not visited or (self._has_passed() and len(watch.to_variable)):
             self.bp.read_beliefs(self.wiring, s, watch.bel, self.bp.WRITE, self.mesh.log)
         # else a visit has the last word on its variable
 
     def state(self, bound: bool = False) -> MessageState:
-        kept = self._has_passed() and (len(self.watch.m) or len(self.watch.gm))
+        kept = self._has_passed() and (len(self.watch.m) or len(self.watch.to_variable))
         before, s = self.on.get(self.watch) if kept else None, self.on.get(self.messages)
-        if len(s.m) + 2 * len(s.gm) > KEEP:  # cavities follow from messages
-            s = s._replace(gq=_NONE)
+        if len(s.m) + 2 * len(s.to_variable) > KEEP:  # cavities follow from messages
+            s = s._replace(to_factor=_NONE)
         return MessageState(self.mesh, s, before, bound, self.damping)
 
     # ------------------------------------------------------------------ sweeps over the core
@@ -269,21 +269,25 @@ class Propagation:
         self, s: WiredMessages, ahead: bool, work: NDArray[np.float64]
     ) -> tuple[WiredMessages, Confirmation]:
         """The messages, with room for what a watch needs of them, and the watch over the run."""
-        m = gm = gq = before = other = _NONE
-        room = len(s.m) + 2 * len(s.gm) <= KEEP
+        m = to_variable = to_factor = before = other = _NONE
+        room = len(s.m) + 2 * len(s.to_variable) <= KEEP
         if room:
             m = np.empty_like(s.m)
-            if len(s.gm):
-                gm, gq = np.ones_like(s.gm), np.ones_like(s.gm)
-                if not len(s.gq):
-                    s = s._replace(gq=np.ones_like(s.gm))
+            if len(s.to_variable):
+                to_variable, to_factor = np.ones_like(s.to_variable), np.ones_like(s.to_variable)
+                if not len(s.to_factor):
+                    s = s._replace(to_factor=np.ones_like(s.to_variable))
         if room or not self.pairs_only:
-            size = len(s.bel)  # of lean runs all are awake and written before anybody reads them
+            size = len(
+                s.bel
+            )  # of runs over vector pairs all are awake and written before anybody reads them
             before = np.empty(size) if self.is_fresh else np.zeros(size)
         if self.schedule.flooding:
             other = np.empty_like(s.m)
         watch = watch_for(self.tol, self.damping)
-        watch = watch._replace(m=m, gm=gm, gq=gq, bel=before, work=work, other=other)
+        watch = watch._replace(
+            m=m, to_variable=to_variable, to_factor=to_factor, bel=before, work=work, other=other
+        )
         if len(work):
             watch = watch._replace(ways=np.empty((len(self.mesh.gowner), 4), np.int64))
         if not ahead:
@@ -295,7 +299,7 @@ class Propagation:
     @property
     def weights(self) -> tuple | None:
         """Of tree-reweighted pairs, as the kernels take them."""
-        return (self.wiring.rho, self.messages.rl, True) if self.mesh.reweighted else None
+        return (self.wiring.rho, self.messages.weighted_log, True) if self.mesh.reweighted else None
 
     def _control(self, name: str) -> float:
         """A number of the watch."""
@@ -330,27 +334,27 @@ class Propagation:
             )  # fmt: skip
             on.write(residuals, on.get(there))
             return made
-        if self.speakers:
+        if self.python_factors:
             phase = self._control("PHASE")
             if phase < 0.0:
                 if not self.schedule.flooding:
                     self._complete()
                 self.bp.begin_watch(self.core, s, watch, self.mesh.log)
             share = 0.0 if phase != 0.0 else self.damping
-            moved = max(self._answer(g, rows, share) for g, rows in self.speakers)
+            moved = max(self._answer(g, rows, share) for g, rows in self.python_factors)
             if phase != 0.0:
                 self._set_control(WORST=max(self._control("WORST"), moved))
         mode = self.bp.FLOODING if self.schedule.flooding else self.bp.SEQUENTIAL
         made = self._go(self.core, watch, mode, there, self.wake)
         on.write(residuals, on.get(there))
-        if self.wake is not None and self.speakers:
+        if self.wake is not None and self.python_factors:
             on.write(self.wake[2], np.ones(len(self.wake[2]), np.uint8))
         self._look_at_flags()
         if self._has_passed() and not self.mesh.log and self._has_false_zeros():
             self._set_control(PASSED=0.0)
             self._go_on_in_logs()
         if self._has_passed() and self.mesh.log:
-            before, after = on.get((watch.gm, s.gm))
+            before, after = on.get((watch.to_variable, s.to_variable))
             if len(before) == len(after) and drifts(before, after):
                 self._set_control(PASSED=0.0, PHASE=0.0)
         return made
@@ -391,7 +395,7 @@ class Propagation:
             self.odds.walk_pairs(self.wiring.odds, s.m, s.bel, self.weights, order, up)
             return
         every = self.mesh.machines
-        asked = len(self.mesh.speakers) > 0  # in Python, between the pieces
+        asked = len(self.mesh.python_factors) > 0  # in Python, between the pieces
         pieces = trees.pieces(every.base + len(every.code)) if asked else [trees.order]
         ahead = pieces if up else pieces[::-1]
         at = 0
@@ -400,7 +404,7 @@ class Propagation:
                 return
             piece, log = ahead[at], self.mesh.log
             if isinstance(piece, int):
-                for group in self.mesh.speakers:
+                for group in self.mesh.python_factors:
                     rows = group.rows(np.array([piece]))
                     if len(rows):
                         self._answer(group, rows, 0.0)
@@ -455,15 +459,20 @@ class Propagation:
             self._set_control(SENT=0.0)
         if self.machines is not None:
             self.machines = self.machines._replace(final=on.put(final))
-            alone, cls = on.get((self.machines.alone, self.core.cls))
-            cls[alone] = w.cls[alone]  # a sweep that broke off has left them asleep
-            on.write(self.core.cls, cls)
+            alone, kind = on.get((self.machines.alone, self.core.kind))
+            kind[alone] = w.kind[alone]  # a sweep that broke off has left them asleep
+            on.write(self.core.kind, kind)
         self._mend()
         self._complete()
 
     @property
     def _general_numbers(self) -> tuple[NDArray, ...]:
-        return self.messages.gm, self.messages.gq, self.watch.gm, self.watch.gq
+        return (
+            self.messages.to_variable,
+            self.messages.to_factor,
+            self.watch.to_variable,
+            self.watch.to_factor,
+        )
 
     # ------------------------------------------------------------------ zeros
 
@@ -478,16 +487,16 @@ class Propagation:
         """The state, among those of all variables, of every entry of the general messages."""
         w = self.mesh.wiring
         size = w.gslot[:, 3].astype(np.int64)
-        out = np.empty(len(self.messages.gm), dtype=np.int64)
+        out = np.empty(len(self.messages.to_variable), dtype=np.int64)
         out[ranges(w.gslot[:, 2].astype(np.int64), size)] = ranges(w.off[self.mesh.gowner], size)
         return out
 
     def _has_false_zeros(self) -> bool:
         """Whether a message is zero, or no number, though its state is possible."""
-        gm = self.on.get(self.messages.gm)
-        if self.is_lean or not len(gm):  # lean runs have tables without zeros
+        to_variable = self.on.get(self.messages.to_variable)
+        if self.fits_vector_pairs or not len(to_variable):  # they have tables without zeros
             return False
-        zero = ~np.isfinite(gm) if self.mesh.log else ~(gm > 0.0)
+        zero = ~np.isfinite(to_variable) if self.mesh.log else ~(to_variable > 0.0)
         return bool(zero.any()) and bool((zero & self._possible).any())
 
     def _mend(self) -> None:
@@ -522,50 +531,50 @@ class Propagation:
         They stand for zeros, to which they tend: if each variable has a state that none of them is
         against, that is a fixed point; else what the numbers say depends on where they stopped.
         """
-        w, gm = self.mesh.wiring, self.on.get(self.messages.gm)
-        far = gm <= self.on.kernels("messages.vectors").FARTHEST / 2
-        if not (far & (gm > -np.inf)).any():
+        w, to_variable = self.mesh.wiring, self.on.get(self.messages.to_variable)
+        far = to_variable <= self.on.kernels("messages.vectors").FARTHEST / 2
+        if not (far & (to_variable > -np.inf)).any():
             return False
         against = np.isneginf(w.field)
         against[self._state_of[far]] = True
         return bool(np.logical_and.reduceat(against, w.off[:-1]).any())
 
-    def _in_core(self) -> list[tuple[Speakers, NDArray[np.int64]]]:
+    def _in_core(self) -> list[tuple[PythonFactors, NDArray[np.int64]]]:
         """Groups that compute their own messages, and their rows that no tree asks on the way."""
         found = []
-        for group in self.mesh.speakers:
+        for group in self.mesh.python_factors:
             core = np.ones(len(group.group), dtype=bool)
             if self.mesh.trees is not None:
-                core[group.rows(self.mesh.trees.speakers)] = False
+                core[group.rows(self.mesh.trees.answering)] = False
             if core.any():
                 found.append((group, np.flatnonzero(core)))
         return found
 
-    def _answer(self, speakers: Speakers, rows: NDArray[np.int64], damping: float) -> float:
+    def _answer(self, asked: PythonFactors, rows: NDArray[np.int64], damping: float) -> float:
         """Let some factors of a group answer; how far their messages moved, undamped."""
-        gm, gq = self.on.get((self.messages.gm, self.messages.gq))
-        entries = speakers.entries[rows]
+        to_variable, to_factor = self.on.get((self.messages.to_variable, self.messages.to_factor))
+        entries = asked.entries[rows]
         with np.errstate(divide="ignore"):
-            incoming = gq[entries] if self.mesh.log else np.log(gq[entries])
-        first, place = speakers.starts, speakers.places
+            incoming = to_factor[entries] if self.mesh.log else np.log(to_factor[entries])
+        first, place = asked.starts, asked.places
         incoming -= np.maximum.reduceat(incoming, first, axis=1)[:, place]
         out = np.empty_like(incoming)
-        log_z = speakers.group.messages(rows, incoming, out)
+        log_z = asked.group.messages(rows, incoming, out)
         if (log_z == -np.inf).any():
             self._nothing_left()
-            return 1.0 if self.lost else self._answer(speakers, rows, damping)
+            return 1.0 if self.lost else self._answer(asked, rows, damping)
         out -= np.maximum.reduceat(out, first, axis=1)[:, place]
         if not self.mesh.log and ((out < -345.0) & (out > -np.inf)).any():
             self._go_on_in_logs()
-            gm = self.on.get(self.messages.gm)
-        old, linear = gm[entries], np.exp(out)
+            to_variable = self.on.get(self.messages.to_variable)
+        old, linear = to_variable[entries], np.exp(out)
         moved = _distance(linear, np.exp(old) if self.mesh.log else old, first, place)
         new = out if self.mesh.log else linear
         if damping:
             alive = (out > -np.inf) & np.isfinite(old)
             new[alive] += damping * (old[alive] - new[alive])
-        gm[entries] = new
-        self.on.write(self.messages.gm, gm)
+        to_variable[entries] = new
+        self.on.write(self.messages.to_variable, to_variable)
         return moved
 
 

@@ -180,7 +180,7 @@ def _classify(stride, kb, ke, di):
             if stride[i, d] != 0:
                 outer = outer or d < kb or ke <= d < di
                 inner = inner or d >= di
-        role[i] = 0 if not outer else (1 if inner else 2)
+        role[i] = PRE if not outer else (CROSS if inner else SCALAR)
     return role
 
 
@@ -201,7 +201,7 @@ def _bundle(stride, role, dims, di):
     n_groups = 0
     for i in range(n):
         group[i] = -1
-        for g in range(min(n_groups + 1, BUNDLES) if role[i] == 1 else 0):
+        for g in range(min(n_groups + 1, BUNDLES) if role[i] == CROSS else 0):
             cells = 1.0
             for d in range(n_dims):
                 cells *= dims[d] if d >= di or stride[i, d] != 0 else size[g, d]
@@ -264,18 +264,18 @@ def _index_rows(stride, role, dims, kb, ke, di, n_k, row):
     """For inputs that depend on the outer loop: a row's index (CROSS), each of K rows' offset."""
     n_cross = 0
     for i in range(role.size):
-        n_cross += role[i] == 1
+        n_cross += role[i] == CROSS
     index = np.empty((n_cross, row), np.uint32)
     kind = np.zeros(n_cross, np.int64)
     run = np.ones(n_cross, np.int64)
     step = np.zeros((role.size, n_k), np.int64)
     cross = 0
     for i in range(role.size):
-        if role[i] == 0:
+        if role[i] == PRE:
             continue
         for k in range(n_k):
             step[i, k] = _offset(stride[i], dims, kb, ke, k)
-        if role[i] == 1:
+        if role[i] == CROSS:
             kind[cross], run[cross] = _row_index(stride[i], dims, di, index[cross])
             cross += 1
     return index, kind, run, step
@@ -295,7 +295,7 @@ def _chunk(buf, pre, n_k, row, role, base, step, val, src, index, kind, run):
     for k in range(n_k):
         constant = 0.0
         for i in range(role.size):
-            if role[i] == 2:
+            if role[i] == SCALAR:
                 constant += val[src[i] + base[i] + step[i, k]]
         part = buf[k * row : (k + 1) * row]
         if constant == -np.inf:
@@ -306,7 +306,7 @@ def _chunk(buf, pre, n_k, row, role, base, step, val, src, index, kind, run):
             part[j] = ready[j] + constant
         cross = 0
         for i in range(role.size):
-            if role[i] == 1:
+            if role[i] == CROSS:
                 source = val[src[i] + base[i] + step[i, k] :]
                 _add_input(part, source, index[cross], kind[cross], run[cross])
                 cross += 1
@@ -333,7 +333,7 @@ def _prepare(tree, c, own, val, place):
     index = np.empty(row, np.uint32)
     pre = np.zeros(n_k * row)
     for i in range(n + own):
-        if role[i] == 0:
+        if role[i] == PRE:
             kind, run = _row_index(stride[i], dims, di, index)
             for k in range(n_k):
                 source = val[src[i] + _offset(stride[i], dims, kb, ke, k) :]
@@ -515,7 +515,7 @@ def add_marginals(tree, c, val, tan, scale, out, goal, spare, place):
         _pour(all_stride, goal, group, size, tables, di, row, out, True)
     index_row = np.empty(row, np.uint32)
     for i in range(goal.size):
-        if all_role[i] == 0 and goal[i] >= 0:
+        if all_role[i] == PRE and goal[i] >= 0:
             how, length = _row_index(all_stride[i], dims, di, index_row)
             for k in range(n_k):
                 target = out[goal[i] + _offset(all_stride[i], dims, kb, ke, k) :]
@@ -545,10 +545,10 @@ def _spread(buf, n_k, row, role, base, step, out, goal, index, kind, run):
         cross = 0
         mass = -1.0
         for i in range(role.size):
-            if role[i] == 2:
+            if role[i] == SCALAR:
                 mass = part.sum() if mass < 0.0 else mass
                 out[goal[i] + base[i] + step[i, k]] += mass
-            elif role[i] == 1:
+            elif role[i] == CROSS:
                 target = out[goal[i] + base[i] + step[i, k] :]
                 _add_output(part, target, index[cross], kind[cross], run[cross])
                 cross += 1

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from minfer.kernels.compiling import symbols as _symbols
-from minfer.kernels.compiling.shipped import Ready
+from minfer.kernels.compiling.shipped import ShippedKernels
 from minfer.kernels.compiling.trust import Folder, Untrusted, opened
 
 #: Why numba's own cache is used; empty where it is not.
@@ -77,7 +77,7 @@ class KernelCache:
 
     loaded: Any = None  # the latest version that was taken from it, or from the wheel
 
-    def __init__(self, function: Any, folder: Path, ready: Ready | None = None) -> None:
+    def __init__(self, function: Any, folder: Path, ready: ShippedKernels | None = None) -> None:
         self.folder, self._ready = folder, ready
         self._name = f"{function.__qualname__}-{function.__code__.co_firstlineno}"
 

@@ -39,7 +39,7 @@ from minfer.kernels.compiling import source_hash as _source_hash
 from minfer.kernels.compiling import symbols as _symbols
 from minfer.kernels.compiling import trust as _trust
 from minfer.kernels.compiling.cache import LOADING, KernelCache
-from minfer.kernels.compiling.shipped import FOLDER, Ready
+from minfer.kernels.compiling.shipped import FOLDER, ShippedKernels
 
 config: Any = numba.config  # its settings are made at run time, unseen by type checkers
 
@@ -48,7 +48,7 @@ HOMES = ("minfer.kernels.", "minfer.parsing.kernels.")
 #: How every kernel is compiled; a part of the name of the cache folder. What is not said of a
 #: kernel it takes over from the one that happens to have it compiled, so fast-math flags are.
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
-READY = Ready(FOLDER)
+READY = ShippedKernels(FOLDER)
 
 
 def _candidates() -> list[Path]:

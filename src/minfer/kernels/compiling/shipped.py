@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parents[1] / "ready"
 ABOUT = "about.json"
 
 
-class Ready:
+class ShippedKernels:
     """The folder of a wheel, if there is one; ``loaded`` counts what was taken from it."""
 
     def __init__(self, folder: Path) -> None:

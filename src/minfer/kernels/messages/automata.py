@@ -11,7 +11,7 @@ all of them sums of products of numbers that are not negative: nothing cancels, 
 A factor's messages are computed together, and in sequential sweeps *in place*: the cavities come
 from the running beliefs, q = belief / message, and the beliefs change with the messages. A pass
 goes over the factors forwards or backwards. Where every message is to come from those as they
-were (flooding, confirming updates, trees), cavities are ``gq`` as for all general factors.
+were (flooding, confirming updates, trees), cavities are ``to_factor`` as for all general factors.
 
 ``visit_linear`` raises ``flag[0]`` where a number comes close to underflow; the run then goes on
 with ``visit_log``, which does the same in logs. A factor i that allows nothing, as far as numbers
@@ -43,7 +43,7 @@ def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
     code, first, gfirst, at, card, lit = ma.code, ma.first, ma.gfirst, ma.at, ma.card, ma.lit
     stp, step, start, n_ends = ma.stp, ma.step, ma.start, ma.n_ends
     fin, final, work = ma.fin, ma.final, ma.work
-    gm, gq, bel, flag = s.gm, s.gq, s.bel, s.flag
+    to_variable, to_factor, bel, flag = s.to_variable, s.to_factor, s.bel, s.flag
     biggest = moved = 0.0
     small = 0
     for place in range(begin, end):
@@ -60,13 +60,13 @@ def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
                 t, o = np.uint64(lit[j]), np.uint64(at[j])
                 f = _U1 - t
                 if in_place:
-                    bt, bf, mt, mf = bel[o + t], bel[o + f], gm[g + t], gm[g + f]
+                    bt, bf, mt, mf = bel[o + t], bel[o + f], to_variable[g + t], to_variable[g + f]
                     if mt > 0.0 and mf > 0.0:  # bt / mt and bf / mf, both times mt mf
                         qt, qf = bt * mf, bf * mt
                     else:
                         qt, qf = bt if mt > 0.0 else 0.0, bf if mf > 0.0 else 0.0
                 else:
-                    qt, qf = gq[g + t], gq[g + f]
+                    qt, qf = to_factor[g + t], to_factor[g + f]
                 total = qt + qf
                 if total < 1e-10:
                     if total == 0.0:
@@ -105,9 +105,9 @@ def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
                     small += (0.0 < mt < TINY) + (0.0 < mf < TINY)
                     small += (0.0 < bt < TINY) + (0.0 < bf < TINY)
                 if watching:
-                    x = gm[g + t]
-                    moved = max(moved, abs(mt - x / (x + gm[g + f])))
-                gm[g + t], gm[g + f] = mt, mf
+                    x = to_variable[g + t]
+                    moved = max(moved, abs(mt - x / (x + to_variable[g + f])))
+                to_variable[g + t], to_variable[g + f] = mt, mf
                 if in_place:
                     biggest = max(biggest, abs(bt - bel[o + t]))
                     bel[o + t], bel[o + f] = bt, bf
@@ -124,15 +124,15 @@ def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
             t, size, o = lit[j], card[j], at[j]
             qf = 0.0
             if in_place:
-                qt, mt, mf = bel[o + t], gm[g + t], gm[g + (1 if t == 0 else 0)]
+                qt, mt, mf = bel[o + t], to_variable[g + t], to_variable[g + (1 if t == 0 else 0)]
                 for x in range(size):
                     qf += bel[o + x] if x != t else 0.0
                 qt = qt / mt if mt > 0.0 else 0.0
                 qf = qf / mf if mf > 0.0 else 0.0
             else:
-                qt = gq[g + t]
+                qt = to_factor[g + t]
                 for x in range(size):
-                    qf += gq[g + x] if x != t else 0.0
+                    qf += to_factor[g + x] if x != t else 0.0
             total = qt + qf
             if total == 0.0:
                 flag[1] = -1 - i
@@ -204,9 +204,9 @@ def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
             if watching or damping > 0.0:
                 total = 0.0
                 for x in range(size):
-                    total += gm[g + x]
+                    total += to_variable[g + x]
                 whole = mt + (size - 1) * mf
-                ot, of = gm[g + t] / total, gm[g + (1 if t == 0 else 0)] / total
+                ot, of = to_variable[g + t] / total, to_variable[g + (1 if t == 0 else 0)] / total
                 mt, mf = mt / whole, mf / whole
                 moved = max(moved, max(abs(mt - ot), abs(mf - of)))
                 if damping > 0.0:
@@ -229,7 +229,7 @@ def visit_linear(ma, s, order, begin, end, forward, in_place, damping, watching)
                     elif rest > 0.0:
                         bel[o + x] = qf * (bel[o + x] / rest)
             for x in range(size):
-                gm[g + x] = mt if x == t else mf
+                to_variable[g + x] = mt if x == t else mf
     if small > 0:
         flag[0] = 1
     return biggest, moved
@@ -265,7 +265,7 @@ def visit_log(ma, s, order, begin, end, forward, in_place, damping, watching):
     first, gfirst, at, card, lit = ma.first, ma.gfirst, ma.at, ma.card, ma.lit
     stp, step, start, n_ends = ma.stp, ma.step, ma.start, ma.n_ends
     fin, final, work, logs = ma.fin, ma.final, ma.work, ma.logs
-    gm, gq, flag = s.gm, s.gq, s.flag
+    to_variable, to_factor, flag = s.to_variable, s.to_factor, s.flag
     moved = 0.0
     for place in range(begin, end):
         i = order[place if forward else begin + end - 1 - place]
@@ -282,9 +282,9 @@ def visit_log(ma, s, order, begin, end, forward, in_place, damping, watching):
             t, size, o = lit[j], card[j], at[j]
             qt = qf = -np.inf
             for x in range(size):
-                y = gq[g + x]
+                y = to_factor[g + x]
                 if in_place:
-                    y = logs[o + x] - gm[g + x] if logs[o + x] > -np.inf else -np.inf
+                    y = logs[o + x] - to_variable[g + x] if logs[o + x] > -np.inf else -np.inf
                 if x == t:
                     qt = y
                 else:
@@ -338,17 +338,17 @@ def visit_log(ma, s, order, begin, end, forward, in_place, damping, watching):
             if watching:
                 whole, total = math.exp(mt) + (size - 1) * math.exp(mf), 0.0
                 for x in range(size):
-                    total += math.exp(gm[g + x])
+                    total += math.exp(to_variable[g + x])
                 for x in range(size):
                     y = math.exp(mt if x == t else mf) / whole
-                    moved = max(moved, abs(y - math.exp(gm[g + x]) / total))
+                    moved = max(moved, abs(y - math.exp(to_variable[g + x]) / total))
             for x in range(size):
-                y, old_message = mt if x == t else mf, gm[g + x]
+                y, old_message = mt if x == t else mf, to_variable[g + x]
                 if damping > 0.0 and y > -np.inf and old_message > -np.inf:
                     y += damping * (old_message - y)
                 if in_place and logs[o + x] > -np.inf:
                     logs[o + x] = logs[o + x] - old_message + y
-                gm[g + x] = y
+                to_variable[g + x] = y
     return moved
 
 
@@ -363,10 +363,17 @@ def visit(ma, s, order, begin, end, forward, in_place, damping, watching, log):
 
 @jit
 def partitions(ma, s, log, ends):
-    """sum_f log Z_f of all machines from the cavities ``gq`` as they are. ``ends`` gets their
-    beliefs over end states, K numbers each, or is empty."""
+    """sum_f log Z_f of all machines from the cavities ``to_factor`` as they are. ``ends`` gets
+    their beliefs over end states, K numbers each, or is empty."""
     first, gfirst, card, lit, stp, step = ma.first, ma.gfirst, ma.card, ma.lit, ma.stp, ma.step
-    start, n_ends, fin, final, work, gq = ma.start, ma.n_ends, ma.fin, ma.final, ma.work, s.gq
+    start, n_ends, fin, final, work, to_factor = (
+        ma.start,
+        ma.n_ends,
+        ma.fin,
+        ma.final,
+        ma.work,
+        s.to_factor,
+    )
     total, done = 0.0, 0
     for i in range(start.shape[0]):
         n = np.int64(n_ends[i])
@@ -377,7 +384,7 @@ def partitions(ma, s, log, ends):
         for j in range(first[i], first[i + 1]):
             qt = qf = -np.inf
             for x in range(card[j]):
-                y = gq[g + x]
+                y = to_factor[g + x]
                 if not log:
                     y = math.log(y) if y > 0.0 else -np.inf
                 if x == lit[j]:

@@ -58,16 +58,16 @@ def log_odds(w, s, both):
     """Belief log-odds of all binary variables into both[0], exact where the odds would overflow;
     both[1] gets the odds where they and messages multiply safely, else NaN. A known variable
     without slots, whose state's field is in the constant, adds log(1 + 0)."""
-    card, off, cls, prior, ptr = w.card, w.off, w.cls, w.prior, w.ptr
-    m, rl, bel, out, linear = s.m, s.rl, s.bel, both[0], both[1]
+    card, off, kind, prior, ptr = w.card, w.off, w.kind, w.prior, w.ptr
+    m, weighted_log, bel, out, linear = s.m, s.weighted_log, s.bel, both[0], both[1]
     for v in range(card.shape[0]):
         linear[v] = np.nan
-        if cls[v] == GENERAL:
+        if kind[v] == GENERAL:
             if card[v] == 2:
                 out[v] = _log(bel[off[v] + 1]) - _log(bel[off[v]])
-        elif cls[v] == ASLEEP:
+        elif kind[v] == ASLEEP:
             out[v] = -np.inf
-        elif cls[v] == PLAIN:
+        elif kind[v] == PLAIN:
             odds = prior[v]
             for e in range(ptr[v], ptr[v + 1]):
                 odds *= m[e]
@@ -76,7 +76,7 @@ def log_odds(w, s, both):
         else:
             total = prior[v]
             for e in range(ptr[v], ptr[v + 1]):
-                total += math.log(m[e]) if rl.size == 0 else rl[e]
+                total += math.log(m[e]) if weighted_log.size == 0 else weighted_log[e]
             out[v] = total
             linear[v] = math.exp(total) if abs(total) < 150.0 else np.nan
         if not 1.0 / _SAFE <= linear[v] <= _SAFE:
@@ -128,10 +128,10 @@ def pair_terms(W, rho, m, slot, scope, odds, linear):
 @jit
 def variable_terms(w, s, odds, linear, log):
     """sum_v log Z_v; of pair variables the zero state's field is the caller's."""
-    card, off, cls = w.card, w.off, w.cls
+    card, off, kind = w.card, w.off, w.kind
     field, ptr, gptr = w.field, w.ptr, w.gptr
     gslot, grho = w.gslot, w.grho
-    m, rl, gm = s.m, s.rl, s.gm
+    m, weighted_log, to_variable = s.m, s.weighted_log, s.to_variable
     b = s.b
     total = lost = 0.0
     product = 1.0  # of 1 + B: one logarithm for many variables
@@ -142,17 +142,17 @@ def variable_terms(w, s, odds, linear, log):
                 total, lost = plus(total, lost, math.log(product))
                 product = 1.0
             continue
-        if cls[v] != GENERAL:
+        if kind[v] != GENERAL:
             total, lost = plus(total, lost, softplus(odds[v]))
             continue
         for i in range(card[v]):
             b[i] = field[off[v] + i] if log else _log(field[off[v] + i])
         for e in range(ptr[v], ptr[v + 1]):
-            b[1] += math.log(m[e]) if rl.size == 0 else rl[e]
+            b[1] += math.log(m[e]) if weighted_log.size == 0 else weighted_log[e]
         for g in range(gptr[v], gptr[v + 1]):
             weight = grho[g] if grho.size > 0 else 1.0
             for i in range(card[v]):
-                x = gm[gslot[g, OFFSET] + i]
+                x = to_variable[gslot[g, OFFSET] + i]
                 b[i] += weight * (x if log else _log(x))
         top = -np.inf
         for i in range(card[v]):
@@ -170,7 +170,7 @@ def general_terms(w, s, log):
     others only - log Z_vf: their log Z_f is the caller's."""
     gslot, fac, fslot = w.gslot, w.fac, w.fslot
     tab, grho = w.tab, w.grho
-    gm, gq, tmp = s.gm, s.gq, s.tmp
+    to_variable, to_factor, tmp = s.to_variable, s.to_factor, s.tmp
     total = lost = 0.0
     for f in range(fac.shape[0]):
         first, arity = fac[f, FIRST], fac[f, ARITY]
@@ -179,18 +179,18 @@ def general_terms(w, s, log):
         if fac[f, TABLE] >= 0:
             o, n = gslot[fslot[first], OFFSET], gslot[fslot[first], SIZE]
             z = 0.0
-            factor_message(tab, fac, f, gq, gslot, fslot, np.int64(0), log, tmp)
+            factor_message(tab, fac, f, to_factor, gslot, fslot, np.int64(0), log, tmp)
             if log:
                 top = -np.inf
                 for i in range(n):
-                    tmp[i] += gq[o + i]
+                    tmp[i] += to_factor[o + i]
                     top = max(top, tmp[i])
                 for i in range(n):
                     z += math.exp(tmp[i] - top)
                 value += top
             else:
                 for i in range(n):
-                    z += tmp[i] * gq[o + i]
+                    z += tmp[i] * to_factor[o + i]
             value += math.log(z)
         for a in range(first, first + arity):
             o, n = gslot[fslot[a], OFFSET], gslot[fslot[a], SIZE]
@@ -198,9 +198,13 @@ def general_terms(w, s, log):
             if log:
                 top = -np.inf
                 for i in range(o, o + n):
-                    top = max(top, gq[i] + gm[i])
+                    top = max(top, to_factor[i] + to_variable[i])
             for i in range(o, o + n):
-                z += math.exp(gq[i] + gm[i] - top) if log else gq[i] * gm[i]
+                z += (
+                    math.exp(to_factor[i] + to_variable[i] - top)
+                    if log
+                    else to_factor[i] * to_variable[i]
+                )
             value -= top + math.log(z)
         total, lost = plus(total, lost, weight * value)
     return total
@@ -211,12 +215,12 @@ def tree_slack(w, s, slot, scope, odds, linear):
     """By how much the reweighted Bethe value may lie below log Z at these messages: sum_f rho_f max
     log(b_f(x_v) / b_v(x_v)); and the size of the numbers that the value is made of, for its
     rounding. For pairwise models with messages in logs."""
-    card, cls, prior = w.card, w.cls, w.prior
+    card, kind, prior = w.card, w.kind, w.prior
     ptr, W, gptr = w.ptr, w.W, w.gptr
     gslot, fac, fslot = w.gslot, w.fac, w.fslot
     tab, rho, grho = w.tab, w.rho, w.grho
-    m, rl, gm = s.m, s.rl, s.gm
-    gq, tmp = s.gq, s.tmp
+    m, weighted_log, to_variable = s.m, s.weighted_log, s.to_variable
+    to_factor, tmp = s.to_factor, s.tmp
     slack = lost = size = 0.0
     for f in range(slot.shape[0]):
         i, j = slot[f, 0], slot[f, 1]
@@ -236,29 +240,29 @@ def tree_slack(w, s, slot, scope, odds, linear):
         worst = 0.0
         for a in range(arity):
             o, n = gslot[fslot[first + a], OFFSET], gslot[fslot[first + a], SIZE]
-            factor_message(tab, fac, f, gq, gslot, fslot, a, np.bool_(True), tmp)
+            factor_message(tab, fac, f, to_factor, gslot, fslot, a, np.bool_(True), tmp)
             high = top = low = -np.inf  # of the ratio, of the two sums
             for i in range(n):
-                if gq[o + i] + gm[o + i] > -np.inf:
-                    high = max(high, tmp[i] - gm[o + i])
-                    top = max(top, tmp[i] + gq[o + i])
-                    low = max(low, gm[o + i] + gq[o + i])
-                    size += abs(tmp[i]) + abs(gm[o + i]) + abs(gq[o + i])
+                if to_factor[o + i] + to_variable[o + i] > -np.inf:
+                    high = max(high, tmp[i] - to_variable[o + i])
+                    top = max(top, tmp[i] + to_factor[o + i])
+                    low = max(low, to_variable[o + i] + to_factor[o + i])
+                    size += abs(tmp[i]) + abs(to_variable[o + i]) + abs(to_factor[o + i])
             zf = zv = 0.0
             for i in range(n):
-                if gq[o + i] + gm[o + i] > -np.inf:
-                    zf += math.exp(tmp[i] + gq[o + i] - top)
-                    zv += math.exp(gm[o + i] + gq[o + i] - low)
+                if to_factor[o + i] + to_variable[o + i] > -np.inf:
+                    zf += math.exp(tmp[i] + to_factor[o + i] - top)
+                    zv += math.exp(to_variable[o + i] + to_factor[o + i] - low)
             worst = max(worst, high + low + math.log(zv) - top - math.log(zf))
         slack, lost = plus(slack, lost, grho[fslot[first]] * worst)
     for v in range(card.shape[0]):
-        here = 1.0 + (abs(prior[v]) if cls[v] != GENERAL else 0.0)
+        here = 1.0 + (abs(prior[v]) if kind[v] != GENERAL else 0.0)
         degree = np.int64(ptr[v + 1] - ptr[v]) + gptr[v + 1] - gptr[v]
         for e in range(ptr[v], ptr[v + 1]):
-            here += abs(rl[e])
+            here += abs(weighted_log[e])
         for g in range(gptr[v], gptr[v + 1]):
             for i in range(gslot[g, OFFSET], gslot[g, OFFSET] + gslot[g, SIZE]):
-                here += abs(gm[i]) if gm[i] > -np.inf else 0.0
+                here += abs(to_variable[i]) if to_variable[i] > -np.inf else 0.0
         size += (degree + 2.0) ** 2 * here
     return slack, size
 
@@ -310,7 +314,7 @@ def _odds(p, q, m):
 
 
 @jit(fastmath={"reassoc", "contract"})
-def table_beliefs(w, gq, rows, log, out):
+def table_beliefs(w, to_factor, rows, log, out):
     """Joint beliefs (n, cells) of the general factors ``rows``, all tables of so many cells."""
     gslot, fac, fslot, tab = w.gslot, w.fac, w.fslot, w.tab
     cells = out.shape[1]
@@ -331,15 +335,15 @@ def table_beliefs(w, gq, rows, log, out):
         changed, total = 0, 0.0
         while changed >= 0:
             for d in range(changed, n - 1):
-                q = gq[gslot[fslot[first + d], OFFSET] + digit[d]]
+                q = to_factor[gslot[fslot[first + d], OFFSET] + digit[d]]
                 part[d + 1] = part[d] + q if log else part[d] * q
             lead = part[n - 1]
             if log:
                 for j in range(size):
-                    out[row, here + j] = tab[t + here + j] + (lead + gq[last + j])
+                    out[row, here + j] = tab[t + here + j] + (lead + to_factor[last + j])
             else:
                 for j in range(size):
-                    out[row, here + j] = tab[t + here + j] * (lead * gq[last + j])
+                    out[row, here + j] = tab[t + here + j] * (lead * to_factor[last + j])
                 for j in range(size):
                     total += out[row, here + j]
             here += size

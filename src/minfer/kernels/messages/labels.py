@@ -30,7 +30,7 @@ from minfer.kernels.arithmetic.vexp import log_add
 from minfer.kernels.compiling.jit import jit
 from minfer.kernels.messages.wiring import FIRST, OFFSET
 
-DENSE, RISE, BAND, CHAIN = 0, 1, 2, 3
+RISE, BAND, CHAIN = 1, 2, 3  # 0: dense
 #: Taps that one go over the labels has.
 FEW = 5
 #: Taps from which on filters are quicker than the taps themselves.
@@ -51,17 +51,17 @@ class FourTaps(NamedTuple):
 
 
 @jit
-def label_message(tab, t, code, width, gq, q, n, tmp):
-    """m(y) into ``tmp[:n]`` from h = gq[q:q+n] and the numbers tab[t:]; width is D. ``tmp`` has
-    room for n + 2 width numbers more."""
+def label_message(tab, t, code, width, to_factor, q, n, tmp):
+    """m(y) into ``tmp[:n]`` from h = to_factor[q:q+n] and the numbers tab[t:]; width is D. ``tmp``
+    has room for n + 2 width numbers more."""
     at = n + width  # h with zeros on both sides
     mass = 0.0
     for i in range(width):
         tmp[n + i] = 0.0
         tmp[at + n + i] = 0.0
     for i in range(n):
-        tmp[at + i] = gq[q + i]
-        mass += gq[q + i]
+        tmp[at + i] = to_factor[q + i]
+        mass += to_factor[q + i]
     numbers, here = address(tab) + 8 * t, address(tmp)
     band_message(numbers, code, width, here + 8 * at, mass, 1.0, np.int64(n), here)
 
@@ -190,31 +190,31 @@ def _filter(taps, D, h, scale, n, out):
 
 
 @jit
-def label_message_log(tab, t, code, width, gq, q, n, tmp):
+def label_message_log(tab, t, code, width, to_factor, q, n, tmp):
     """The same in logs; ``tmp`` needs 3 n numbers."""
     c, D = tab[t], width
     top = -np.inf
     for i in range(n):
-        top = max(top, gq[q + i])
+        top = max(top, to_factor[q + i])
     if top == -np.inf:
         for i in range(n):
             tmp[i] = -np.inf
         return
     total = 0.0
     for i in range(n):
-        total += math.exp(gq[q + i] - top)
+        total += math.exp(to_factor[q + i] - top)
     every = top + math.log(total)
     if code != RISE and D >= 1 and c > -np.inf:
         high, total = -np.inf, 0.0  # log of a running sum: high + log(total)
         for i in range(n):
             if i >= D:
-                high, total = _more(high, total, gq[q + i - D])
+                high, total = _more(high, total, to_factor[q + i - D])
             tmp[n + i] = high + math.log(total) if total > 0.0 else -np.inf
         high, total = -np.inf, 0.0
         for k in range(n):
             i = n - 1 - k
             if k >= D:
-                high, total = _more(high, total, gq[q + i + D])
+                high, total = _more(high, total, to_factor[q + i + D])
             x = high + math.log(total) if total > 0.0 else -np.inf
             tmp[n + i] = log_add(tmp[n + i], x)
     for i in range(n):
@@ -226,11 +226,11 @@ def label_message_log(tab, t, code, width, gq, q, n, tmp):
         lo, hi = max(i - D + 1, 0), min(i + D, n)
         high = tail
         for j in range(lo, hi):
-            high = max(high, tab[t + 1 + abs(i - j)] + gq[q + j])
+            high = max(high, tab[t + 1 + abs(i - j)] + to_factor[q + j])
         if high > -np.inf:
             total = math.exp(tail - high)
             for j in range(lo, hi):
-                total += math.exp(tab[t + 1 + abs(i - j)] + gq[q + j] - high)
+                total += math.exp(tab[t + 1 + abs(i - j)] + to_factor[q + j] - high)
             high += math.log(total)
         tmp[i] = high
 
@@ -373,12 +373,14 @@ def distance_masses(scope, n, probs, off, mass):
 
 
 @jit
-def belief_masses(w, rows, gq, taps, which, n, mass):
+def belief_masses(w, rows, to_factor, taps, which, n, mass):
     """The same under joint beliefs: taps (n or 1, T), linear, times the cavities, normalised."""
     fac, fslot, gslot = w.fac, w.fslot, w.gslot
     for k in range(rows.shape[0]):
         a, b = fslot[fac[rows[k], FIRST]], fslot[fac[rows[k], FIRST] + 1]
-        masses(gq, np.int64(gslot[a, OFFSET]), gq, np.int64(gslot[b, OFFSET]), n, mass, k)
+        masses(
+            to_factor, np.int64(gslot[a, OFFSET]), to_factor, np.int64(gslot[b, OFFSET]), n, mass, k
+        )
         total = 0.0
         for d in range(mass.shape[1]):
             mass[k, d] *= taps[which[k], d]

@@ -34,7 +34,7 @@ class SiteLayout(NamedTuple):
     off: Any  # i8 (V+1,) where a variable's states begin
     bias: Any  # f8 (sum S,) field, with the unaries of the quadratic pairs
     kind: Any  # i1 (V,) IDLE, FAST or GENERAL
-    qptr: Any  # i8 (V+1,) a variable's quadratic pairs
+    pair_ptr: Any  # i8 (V+1,) a variable's quadratic pairs
     qvar: Any  # i4 the neighbour
     qweight: Any  # f8 w
     ids: Any  # i8 (F,) the factors' numbers in the graph
@@ -81,7 +81,7 @@ def fill_pairs(scope, values, basis, off, nxt, bias, qvar, qweight, constant):
 @jit
 def finish(model):
     """Fill ``kind``, ``vother`` and ``vown``; returns log Z of the idle variables."""
-    card, off, bias, qptr, kind = model.card, model.off, model.bias, model.qptr, model.kind
+    card, off, bias, pair_ptr, kind = model.card, model.off, model.bias, model.pair_ptr, model.kind
     fptr, scope, toff, vptr, vfac = model.fptr, model.scope, model.toff, model.vptr, model.vfac
     vpos, vother, vown = model.vpos, model.vother, model.vown
     idle = 0.0
@@ -97,7 +97,7 @@ def finish(model):
                 for i in range(lo + pos + 1, hi):
                     vown[k] *= card[scope[i]]
         kind[v] = GENERAL
-        if vptr[v + 1] == vptr[v] and qptr[v + 1] == qptr[v]:
+        if vptr[v + 1] == vptr[v] and pair_ptr[v + 1] == pair_ptr[v]:
             kind[v] = IDLE
             idle += _log_sum_exp(bias, o, off[v + 1])
         elif vptr[v + 1] == vptr[v] and bias[o] > -np.inf and bias[o + 1] > -np.inf:

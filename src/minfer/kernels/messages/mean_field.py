@@ -247,7 +247,7 @@ def _fast_sweep(model, q, one, backward, dry):
     A factor's energy is read off at the last of its variables: the others are final by then.
     """
     off, bias, kind = model.off, model.bias, model.kind
-    qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
+    pair_ptr, qvar, qweight = model.pair_ptr, model.qvar, model.qweight
     n_vars = off.shape[0] - 1
     worst, bound, product = 0.0, 0.0, 1.0
     for i in range(n_vars):
@@ -256,7 +256,7 @@ def _fast_sweep(model, q, one, backward, dry):
             continue
         o = off[v]
         x, close = bias[o + 1] - bias[o], 0.0
-        for k in range(qptr[v], qptr[v + 1]):
+        for k in range(pair_ptr[v], pair_ptr[v + 1]):
             m = qweight[k] * one[qvar[k]]
             x += m
             close += m if (qvar[k] < v) != backward else 0.0
@@ -279,7 +279,7 @@ def _sweep(model, q, one, penalty, backward, at, ahead, behind, dry):
     sorted, ``behind`` is right before a sweep forwards, which renews ``ahead``, and the reverse.
     """
     card, off, bias, kind = model.card, model.off, model.bias, model.kind
-    qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
+    pair_ptr, qvar, qweight = model.pair_ptr, model.qvar, model.qweight
     vptr, vfac, vpos, vother, vown = model.vptr, model.vfac, model.vpos, model.vother, model.vown
     fptr, scope, toff, log_psi = model.fptr, model.scope, model.toff, model.log_psi
     literal, machine, width = model.literal, model.machine, model.width
@@ -299,7 +299,7 @@ def _sweep(model, q, one, penalty, backward, at, ahead, behind, dry):
             continue
         o, n = off[v], card[v]
         x, close = 0.0, 0.0
-        for k in range(qptr[v], qptr[v + 1]):
+        for k in range(pair_ptr[v], pair_ptr[v + 1]):
             m = qweight[k] * one[qvar[k]]
             x += m
             close += m if (qvar[k] < v) != backward else 0.0

@@ -78,19 +78,19 @@ def scaled_odds(prior, m, lo, hi):
 def visit_pairs(w, m, bel, out, begin, end, forward, send, damping, weights, order, wake):
     """Visit pair variables in turn: the largest change of a belief, and how far messages moved.
 
-    ``w`` is off, cls, prior, ptr, rev and W, and no more: twenty arrays take a third longer to
+    ``w`` is off, kind, prior, ptr, rev and W, and no more: twenty arrays take a third longer to
     compile. Visited are begin..end, or ``order[begin:end]``. Else None, each compiled apart:
     ``damping``, which also has the messages watched, undamped; ``weights`` of tree-reweighted ones,
-    (rho, rl, whether in place: if not, rho log m is left to the caller); ``wake``, (owner of each
-    slot, active, control), to visit only active variables, and to wake those whose messages moved
-    by more than TRIGGER.
+    (rho, weighted_log, whether in place: if not, rho log m is left to the caller); ``wake``, (owner
+    of each slot, active, control), to visit only active variables, and to wake those whose messages
+    moved by more than TRIGGER.
 
     The hot loop, written out: even a small call per variable, which counts references to its
     arrays, would double the cost. Slots of later neighbours come first, and have e < rev[e].
     """
-    off, cls, prior, ptr, rev, W = w
+    off, kind, prior, ptr, rev, W = w
     if weights is not None:
-        rho, rl, in_place = weights
+        rho, weighted_log, in_place = weights
     if wake is not None:
         owner, active, control = wake
         tol = control[TRIGGER]
@@ -101,16 +101,16 @@ def visit_pairs(w, m, bel, out, begin, end, forward, send, damping, weights, ord
             v = np.uint64(order[v])
         if wake is not None:
             if active[v] == 0:
-                control[SKIPPED] += 1.0 if cls[v] != ASLEEP else 0.0
+                control[SKIPPED] += 1.0 if kind[v] != ASLEEP else 0.0
                 continue
             active[v] = 0
         lo, hi = ptr[v], ptr[v + _ONE]
         odds, more = prior[v], 1.0
         if weights is not None:
-            if cls[v] == ASLEEP:
+            if kind[v] == ASLEEP:
                 continue
             for e in range(lo, hi):
-                odds += rl[e]
+                odds += weighted_log[e]
             odds = math.exp(min(max(odds, -460.0), 460.0))
         else:
             if lo < hi:
@@ -124,8 +124,8 @@ def visit_pairs(w, m, bel, out, begin, end, forward, send, damping, weights, ord
                 if e < to:
                     odds *= m[e]
                 odds = odds * more * m[last]
-            if cls[v] != PLAIN:  # seldom
-                if cls[v] != SCALED:
+            if kind[v] != PLAIN:  # seldom
+                if kind[v] != SCALED:
                     continue
                 odds = scaled_odds(prior[v], m, lo, hi)
         if damping is not None:
@@ -141,7 +141,7 @@ def visit_pairs(w, m, bel, out, begin, end, forward, send, damping, weights, ord
                     x = damped(x, old, damping)
                 out[r] = x
                 if weights is not None and in_place:
-                    rl[r] = rho[e] * math.log(x)
+                    weighted_log[r] = rho[e] * math.log(x)
                 if wake is not None and abs(x - old) > tol * old:
                     active[owner[r]] = 1
         elif send == EARLIER:
@@ -203,9 +203,9 @@ def exchange(m, other, weights):
     for e in range(m.shape[0]):
         m[e], other[e] = other[e], m[e]
     if weights is not None:
-        rho, rl, _ = weights
+        rho, weighted_log, _ = weights
         for e in range(m.shape[0]):
-            rl[e] = rho[e] * math.log(m[e])
+            weighted_log[e] = rho[e] * math.log(m[e])
 
 
 @jit
@@ -222,17 +222,17 @@ def tighten(control):
 def read_pairs(w, m, weights, bel, state):
     """Beliefs of the variables that are awake, read from the messages, into ``bel``; how far those
     of ``state`` that stood there were off."""
-    off, cls, prior, ptr, _, _ = w
+    off, kind, prior, ptr, _, _ = w
     worst = 0.0
-    for v in range(cls.shape[0]):
-        if cls[v] == ASLEEP:
+    for v in range(kind.shape[0]):
+        if kind[v] == ASLEEP:
             continue
         odds = prior[v]
         if weights is not None:
             for e in range(ptr[v], ptr[v + 1]):
                 odds += weights[1][e]
             odds = math.exp(min(max(odds, -460.0), 460.0))
-        elif cls[v] == PLAIN:
+        elif kind[v] == PLAIN:
             for e in range(ptr[v], ptr[v + 1]):
                 odds *= m[e]
         else:

@@ -42,7 +42,7 @@ from minfer.kernels.messages.odds import (
     visit_pairs,
     wake_all,
 )
-from minfer.kernels.messages.vector_pairs import greet, sweep_lean
+from minfer.kernels.messages.vector_pairs import first_messages, sweep_vector_pairs
 from minfer.kernels.messages.vectors import BOTH, CAVITIES, PULL, UPDATE, visit_linear, visit_log
 from minfer.kernels.messages.wiring import (
     ARITY,
@@ -75,12 +75,12 @@ _AFRESH = 32.0  # sweeps after which running beliefs are computed anew, so that 
 def _product(w, s, v, log):
     """The belief of a general variable into ``s.b``, normalised; False if nothing is left of it."""
     n, first, ptr, gptr, gslot, grho = w.card[v], w.off[v], w.ptr, w.gptr, w.gslot, w.grho
-    field, m, rl, gm, b = w.field, s.m, s.rl, s.gm, s.b
+    field, m, weighted_log, to_variable, b = w.field, s.m, s.weighted_log, s.to_variable, s.b
     for i in range(n):
         b[i] = field[first + i]
     for e in range(ptr[v], ptr[v + 1]):
         if log:
-            b[1] += math.log(m[e]) if rl.size == 0 else rl[e]
+            b[1] += math.log(m[e]) if weighted_log.size == 0 else weighted_log[e]
         else:
             b[1] *= m[e]
             scale = 1.0 / (b[0] + b[1])
@@ -90,7 +90,7 @@ def _product(w, s, v, log):
         power = grho[g] if grho.size > 0 else 1.0
         total = 0.0
         for i in range(n):
-            x = gm[gslot[g, OFFSET] + i]
+            x = to_variable[gslot[g, OFFSET] + i]
             b[i] = b[i] + power * x if log else b[i] * x
             total += b[i]
         if not log and total < 1e-20:
@@ -115,24 +115,24 @@ def _product(w, s, v, log):
 def read_beliefs(w, s, before, what, log):
     """Beliefs of all variables that are awake, read from the messages as they stand, to ``before``
     (KEEP; COMPARE returns how far those there were off) or to ``bel`` (WRITE)."""
-    card, off, cls, prior, ptr = w.card, w.off, w.cls, w.prior, w.ptr
-    m, rl, b = s.m, s.rl, s.b
+    card, off, kind, prior, ptr = w.card, w.off, w.kind, w.prior, w.ptr
+    m, weighted_log, b = s.m, s.weighted_log, s.b
     out = s.bel if what == WRITE else before
     worst = 0.0
     for v in range(card.shape[0]):
-        if cls[v] == ASLEEP:
+        if kind[v] == ASLEEP:
             continue
-        if cls[v] == GENERAL:
+        if kind[v] == GENERAL:
             if not _product(w, s, v, log):
                 continue  # contradictory messages: a visit will tell
         else:
             lo, hi = ptr[v], ptr[v + 1]
             odds = prior[v]
-            if rl.size > 0:
+            if weighted_log.size > 0:
                 for e in range(lo, hi):
-                    odds += rl[e]
+                    odds += weighted_log[e]
                 odds = math.exp(min(max(odds, -460.0), 460.0))
-            elif cls[v] == PLAIN:
+            elif kind[v] == PLAIN:
                 for e in range(lo, hi):
                     odds *= m[e]
             else:
@@ -149,7 +149,7 @@ def machine_beliefs(w, ma, s, log):
     """The running beliefs of the variables of machines from the messages as they are."""
     card, off, field = w.card, w.off, w.field
     ptr, gptr, gslot = w.ptr, w.gptr, w.gslot
-    m, gm, bel, b, logs = s.m, s.gm, s.bel, s.b, ma.logs
+    m, to_variable, bel, b, logs = s.m, s.to_variable, s.bel, s.b, ma.logs
     for v in ma.vars:
         o, n = off[v], card[v]
         if log:
@@ -159,7 +159,7 @@ def machine_beliefs(w, ma, s, log):
                 logs[o + 1] += math.log(m[e])
             for g in range(gptr[v], gptr[v + 1]):
                 for i in range(n):
-                    logs[o + i] += gm[gslot[g, OFFSET] + i]
+                    logs[o + i] += to_variable[gslot[g, OFFSET] + i]
         elif _product(w, s, v, log):
             for i in range(n):
                 bel[o + i] = b[i]
@@ -187,11 +187,11 @@ def normalise_logs(ma, s, off):
 
 
 @jit
-def run_end(k, n, forward, cls):
+def run_end(k, n, forward, kind):
     """Where the run of pair (or of general) variables that begins at place k of a sweep ends."""
-    general = cls[k if forward else n - 1 - k] == GENERAL
+    general = kind[k if forward else n - 1 - k] == GENERAL
     while k < n:
-        c = cls[k if forward else n - 1 - k]
+        c = kind[k if forward else n - 1 - k]
         if c != ASLEEP and (c == GENERAL) != general:
             break
         k += 1
@@ -205,16 +205,16 @@ def begin_watch(w, s, watch, log):
     watch.control[WORST] = 0.0
     for i in range(watch.m.shape[0]):  # it writes those of variables that are awake
         watch.m[i] = s.m[i]
-    for i in range(watch.gm.shape[0]):
-        watch.gm[i] = s.gm[i]
-        watch.gq[i] = s.gq[i]
+    for i in range(watch.to_variable.shape[0]):
+        watch.to_variable[i] = s.to_variable[i]
+        watch.to_factor[i] = s.to_factor[i]
     read_beliefs(w, s, watch.bel, np.int64(KEEP), log)
 
 
 @jit
 def has_room(s, watch):
     """Whether there is a second array of messages: the confirming update floods then."""
-    return watch.m.shape[0] == s.m.shape[0] and watch.gm.shape[0] == s.gm.shape[0]
+    return watch.m.shape[0] == s.m.shape[0] and watch.to_variable.shape[0] == s.to_variable.shape[0]
 
 
 @jit
@@ -237,17 +237,17 @@ def confirm(w, s, watch, mode, change, moved, log):
             return
     if room and back:
         _exchange_pairs(w, s, watch)
-        for i in range(watch.gm.shape[0]):
-            s.gm[i] = watch.gm[i]
-            s.gq[i] = watch.gq[i]
+        for i in range(watch.to_variable.shape[0]):
+            s.to_variable[i] = watch.to_variable[i]
+            s.to_factor[i] = watch.to_factor[i]
     tighten(c)
 
 
 @jit
 def _exchange_pairs(w, s, watch):
     """Pair messages before and after change places."""
-    if s.rl.shape[0] > 0:
-        exchange(s.m, watch.m, (w.rho, s.rl, np.bool_(True)))
+    if s.weighted_log.shape[0] > 0:
+        exchange(s.m, watch.m, (w.rho, s.weighted_log, np.bool_(True)))
     else:
         exchange(s.m, watch.m, None)
 
@@ -267,7 +267,7 @@ def wake_neighbours(w, owner, gowner, active, v, change, moved, tol):
 
 
 @jit
-def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake):
+def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, vectors, wake):
     """Up to ``n_sweeps`` sweeps; returns how many were made, fewer if the run has converged.
 
     SEQUENTIAL: forward and backward in turn, in place; FLOODING: every message from those of the
@@ -275,15 +275,15 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
     which is how runs begin; UP and DOWN: once through ``watch.order``, forwards or backwards,
     undamped. ``residuals`` gets the largest changes of beliefs, and with a minus sign what
     confirming sweeps moved. ``ma`` are the automata, or None; ``weighted``: messages are
-    tree-reweighted. Markers: general numbers are logs (``log``), sweeps may be ``lean``. ``wake``
+    tree-reweighted. Markers: general numbers are logs (``log``), sweeps may be of ``vectors``.
     (owners of pair slots, of general slots, active, room for beliefs; empty for other schedules):
     the residual one, as in :func:`minfer.kernels.messages.odds.sweep_pairs`, with automata in every
     sweep.
     """
     owner, gowner, active, room = wake
     awake = active.shape[0] > 0
-    n, cls, order, control, flag = w.card.shape[0], w.cls, watch.order, watch.control, s.flag
-    odds = w.off, cls, w.prior, w.ptr, w.rev, w.W
+    n, kind, order, control, flag = w.card.shape[0], w.kind, watch.order, watch.control, s.flag
+    odds = w.off, kind, w.prior, w.ptr, w.rev, w.W
     damping, send = control[DAMPING], np.int64(ALL)
     logs = log is not None
     walk = mode in (UP, DOWN)
@@ -311,22 +311,22 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
             if watching:
                 wake_all(active)
         ahead = turned and not watching
-        by_lean = False
-        if lean is not None:
-            by_lean = turned and watch.work.size > 0
+        by_vector_pairs = False
+        if vectors is not None:
+            by_vector_pairs = turned and watch.work.size > 0
         if mode == SEQUENTIAL and control[PHASE] == -1.0:
             first = -1  # such sweeps, and passes of automata, left cavities as they were
         if ma is not None and automata and not at_once:  # a pass visits them
             for v in ma.alone:
-                cls[v] = ASLEEP
-        if lean is not None and by_lean:
+                kind[v] = ASLEEP
+        if vectors is not None and by_vector_pairs:
             if control[PHASE] < 0.0:
                 begin_watch(w, s, watch, logs)
-            biggest, moved = sweep_lean(
-                w, watch.ways, s.gm, s.bel, watch.work, np.int64(0), np.int64(n), forward,
+            biggest, moved = sweep_vector_pairs(
+                w, watch.ways, s.to_variable, s.bel, watch.work, np.int64(0), np.int64(n), forward,
                 watching, control[BLANK] != 0.0,
             )  # fmt: skip
-        for step in range(first, first if by_lean else 2 if at_once else 1):
+        for step in range(first, first if by_vector_pairs else 2 if at_once else 1):
             if step == 0 and watching and control[PHASE] < 0.0:
                 begin_watch(w, s, watch, logs)
             if ma is not None and automata and at_once and step == 0:
@@ -352,11 +352,11 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
                         )  # fmt: skip
                         k += 1
                         continue
-                    hi, end, rich = lo + 1, k + 1, cls[lo] == GENERAL
+                    hi, end, rich = lo + 1, k + 1, kind[lo] == GENERAL
                 else:
                     end, rich = k + 1, True
                     lo = k if forward else n - 1 - k
-                    if awake and cls[lo] == GENERAL and not watching:  # one at a time
+                    if awake and kind[lo] == GENERAL and not watching:  # one at a time
                         look = True
                         if active[lo] == 0:
                             control[SKIPPED] += 1.0
@@ -364,7 +364,7 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
                             continue
                         active[lo] = 0
                     else:
-                        end, rich = run_end(k, n, forward, cls)
+                        end, rich = run_end(k, n, forward, kind)
                     lo, hi = (k, end) if forward else (n - end, n - k)
                 change = shift = 0.0
                 if rich:
@@ -386,7 +386,7 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
                             odds, s.m, s.bel, write, lo, hi, forward, send, share, None, None, own
                         )
                     elif weighted:
-                        rho = w.rho, s.rl, not at_once
+                        rho = w.rho, s.weighted_log, not at_once
                         change, shift = visit_pairs(
                             odds, s.m, s.bel, write, lo, hi, forward, send, share, rho, None, None
                         )
@@ -404,7 +404,7 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
         if ma is not None:
             if automata and not at_once:
                 for v in ma.alone:
-                    cls[v] = GENERAL
+                    kind[v] = GENERAL
             if automata and not at_once and flag[1] == 0:
                 if control[FRESH] == 0.0 or logs:
                     machine_beliefs(w, ma, s, logs)
@@ -457,8 +457,10 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, lean, wake
                 control[PHASE] = -1.0
         if awake and watching:
             wake_all(active)
-        if lean is not None and by_lean and control[BLANK] != 0.0:
+        if vectors is not None and by_vector_pairs and control[BLANK] != 0.0:
             if it + 1 == n_sweeps or control[PHASE] != 0.0:
-                greet(w, watch.ways, s.gm, watch.work)  # the next to look is no such sweep
+                first_messages(
+                    w, watch.ways, s.to_variable, watch.work
+                )  # the next to look is no such sweep
             control[BLANK] = 0.0
     return n_sweeps

@@ -18,7 +18,7 @@ from minfer.kernels.messages.wiring import ARITY, CODE, FIRST, OFFSET, SIZE, TAB
 
 
 @jit(fastmath={"reassoc", "contract"})
-def contract(tab, t, gq, gslot, fslot, first, arity, k, tmp):
+def contract(tab, t, to_factor, gslot, fslot, first, arity, k, tmp):
     """Sum a linear table over all axes but k into ``tmp[:S_k]``."""
     size = 1
     for a in range(arity):
@@ -31,7 +31,7 @@ def contract(tab, t, gq, gslot, fslot, first, arity, k, tmp):
         for r in range(size):
             total = 0.0
             for j in range(n):
-                total += (tab[t + r * n + j] if fresh else tmp[r * n + j]) * gq[q + j]
+                total += (tab[t + r * n + j] if fresh else tmp[r * n + j]) * to_factor[q + j]
             tmp[r] = total
         fresh = False
     for a in range(k):
@@ -39,16 +39,16 @@ def contract(tab, t, gq, gslot, fslot, first, arity, k, tmp):
         n = gslot[fslot[first + a], SIZE]
         size //= n
         for r in range(size):
-            tmp[r] = gq[q] * (tab[t + r] if fresh else tmp[r])
+            tmp[r] = to_factor[q] * (tab[t + r] if fresh else tmp[r])
         for i in range(1, n):
-            x = gq[q + i]
+            x = to_factor[q + i]
             for r in range(size):
                 tmp[r] += x * (tab[t + i * size + r] if fresh else tmp[i * size + r])
         fresh = False
 
 
 @jit
-def contract_log(tab, t, gq, gslot, fslot, first, arity, k, tmp):
+def contract_log(tab, t, to_factor, gslot, fslot, first, arity, k, tmp):
     """Log-sum-exp a log table over all axes but k into ``tmp[:S_k]``."""
     size = 1
     for a in range(arity):
@@ -65,32 +65,32 @@ def contract_log(tab, t, gq, gslot, fslot, first, arity, k, tmp):
             top = -np.inf
             for i in range(n):
                 cell = start + i * stride
-                top = max(top, gq[q + i] + (tab[t + cell] if step == 0 else tmp[cell]))
+                top = max(top, to_factor[q + i] + (tab[t + cell] if step == 0 else tmp[cell]))
             if top > -np.inf:
                 total = 0.0
                 for i in range(n):
                     cell = start + i * stride
-                    x = gq[q + i] + (tab[t + cell] if step == 0 else tmp[cell])
+                    x = to_factor[q + i] + (tab[t + cell] if step == 0 else tmp[cell])
                     total += math.exp(x - top)
                 top += math.log(total)
             tmp[r] = top
 
 
 @jit
-def factor_message(tab, fac, f, gq, gslot, fslot, k, log, tmp):
+def factor_message(tab, fac, f, to_factor, gslot, fslot, k, log, tmp):
     """The message of factor f, a table or a pair of labels, to its variable k into ``tmp``."""
     t, first, arity, code = fac[f, TABLE], fac[f, FIRST], fac[f, ARITY], fac[f, CODE]
     if code > 0:
         other = fslot[first + 1 - k]
         q, n = gslot[other, OFFSET], gslot[other, SIZE]
         if log:
-            label_message_log(tab, t, code, fac[f, WIDTH], gq, q, n, tmp)
+            label_message_log(tab, t, code, fac[f, WIDTH], to_factor, q, n, tmp)
         else:
-            label_message(tab, t, code, fac[f, WIDTH], gq, q, n, tmp)
+            label_message(tab, t, code, fac[f, WIDTH], to_factor, q, n, tmp)
     elif log:
-        contract_log(tab, t, gq, gslot, fslot, first, arity, k, tmp)
+        contract_log(tab, t, to_factor, gslot, fslot, first, arity, k, tmp)
     else:
-        contract(tab, t, gq, gslot, fslot, first, arity, k, tmp)
+        contract(tab, t, to_factor, gslot, fslot, first, arity, k, tmp)
 
 
 @jit

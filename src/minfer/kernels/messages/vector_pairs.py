@@ -1,7 +1,7 @@
 """Lean sweeps of models of pairs with positive tables, most of all of variables of many states.
 
 What :mod:`minfer.kernels.messages.vectors` does for everything is done here for less: with positive
-tables that are moderate (:attr:`minfer.engine.wiring.Wired.lean_room`) no number comes near
+tables that are moderate (:attr:`minfer.engine.wiring.Wired.vector_room`) no number comes near
 underflow, no message has a zero, and a cavity is the product of the field and the *other* messages,
 without a division. And nothing is kept but the messages:
 
@@ -41,7 +41,7 @@ from minfer.kernels.compiling.jit import jit
 from minfer.kernels.messages.labels import FEW, RISE, band_message, few_taps
 from minfer.kernels.messages.wiring import ASLEEP, CODE, FIRST, OFFSET, SIZE, TABLE, WIDTH
 
-#: Columns of :func:`lean_ways`: where the opposite of a slot's message begins, where the numbers
+#: Columns of :func:`slot_table`: where the opposite of a slot's message begins, where the numbers
 #: of the pair; code + 4 position + 8 width + 2^32 states of the other end; which that is.
 THERE, PSI, KIND, FROM = 0, 1, 2, 3
 _STATES = 2**32
@@ -291,7 +291,7 @@ def _send(numbers, code, width, position, cavity, mass, n, size, out, step):
 
 
 @jit(forceinline=True)
-def _greeting(numbers, ways, gptr, off, fields, messages, mine, g, n, room, own):
+def _first_message(numbers, ways, gptr, off, fields, messages, mine, g, n, room, own):
     """Where it stands what the field of slot g's neighbour, a later one, says to a variable of n
     states. A run that starts afresh hears it first, as if a sweep backwards had come from nothing;
     earlier neighbours are heard in the first sweep. It is written to ``mine``, unless the neighbour
@@ -318,21 +318,21 @@ def _say_field(psi, kind, field, n, room, out):
 
 
 @jit
-def greet(w, ways, gm, work):
+def first_messages(w, ways, to_variable, work):
     """Write down what the first sweep of a run that starts afresh heard from later variables."""
-    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
-    messages, numbers, fields = address(gm), address(tab), address(field)
+    card, off, kinds, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    messages, numbers, fields = address(to_variable), address(tab), address(field)
     room = address(work) + 8 * (work.shape[0] // 4)
     for v in range(card.shape[0]):
         n = np.int64(card[v])
         for g in range(gptr[v], gptr[v + 1]):
-            if cls[v] != ASLEEP and ways[g, FROM] > v:
+            if kinds[v] != ASLEEP and ways[g, FROM] > v:
                 mine = messages + 8 * gslot[g, OFFSET]
-                _greeting(numbers, ways, gptr, off, fields, messages, mine, g, n, room, True)
+                _first_message(numbers, ways, gptr, off, fields, messages, mine, g, n, room, True)
 
 
 @jit
-def lean_ways(w, owner, ways):
+def slot_table(w, owner, ways):
     """All that a visit asks about a general slot in one row of ``ways`` (G, 4); every factor is a
     pair, ``owner`` (G,) the variable of each slot."""
     gslot, fac, fslot = w.gslot, w.fac, w.fslot
@@ -347,14 +347,15 @@ def lean_ways(w, owner, ways):
 
 
 @jit
-def sweep_lean(w, ways, gm, bel, work, begin, end, forward, watching, fresh):
+def sweep_vector_pairs(w, ways, to_variable, bel, work, begin, end, forward, watching, fresh):
     """Visit the variables begin..end; returns the largest changes of a belief and of a message.
     ``fresh``: the first sweep of a run, forwards, which needs neither messages nor beliefs; what it
     hears from later variables stays unwritten where the next sweep writes it anew before anybody
-    looks, ``greet`` is for others. ``work`` (:attr:`minfer.engine.wiring.Wired.lean_room`): in its
-    first half two cavities between zeros, in the other products."""
-    card, off, cls, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
-    messages, numbers = address(gm), address(tab)
+    looks, ``first_messages`` is for others. ``work``
+    (:attr:`minfer.engine.wiring.Wired.vector_room`): in its first half two cavities between zeros,
+    in the other products."""
+    card, off, kinds, prior, field, ptr, rev, W, gptr, gslot, fac, fslot, tab, rho, grho = w
+    messages, numbers = address(to_variable), address(tab)
     fields, beliefs = address(field), address(bel)
     cavity = address(work) + 8 * (work.shape[0] // 4)
     front = address(work) + 8 * (work.shape[0] // 2)  # the field times the messages so far;
@@ -367,7 +368,7 @@ def sweep_lean(w, ways, gm, bel, work, begin, end, forward, watching, fresh):
     for place in range(begin, end):
         v = np.uint64(place if forward else begin + end - 1 - place)
         lo, hi = gptr[v], gptr[v + one]
-        if cls[v] == ASLEEP:
+        if kinds[v] == ASLEEP:
             continue
         n, start, belief = np.int64(card[v]), fields + 8 * off[v], beliefs + 8 * off[v]
         was = address(halves) if fresh else belief
@@ -382,8 +383,8 @@ def sweep_lean(w, ways, gm, bel, work, begin, end, forward, watching, fresh):
                 late = messages + 8 * gslot[slot + two, OFFSET]
                 low, high = late, late + step
                 if fresh:
-                    low = _greeting(*known, low, slot + two, n, cavity, False)
-                    high = _greeting(*known, high, slot + two + one, n, cavity, False)
+                    low = _first_message(*known, low, slot + two, n, cavity, False)
+                    high = _first_message(*known, high, slot + two + one, n, cavity, False)
                 first, other, third, last = low, high, early, early + step
                 if forward:
                     first, other, third, last = third, last, first, other
@@ -412,7 +413,7 @@ def sweep_lean(w, ways, gm, bel, work, begin, end, forward, watching, fresh):
         early = messages + 8 * gslot[lo, OFFSET]
         late = messages + 8 * gslot[split, OFFSET] if split < hi else early
         for g in range(split, hi if fresh else split):
-            _greeting(*known, late + (g - split) * step, g, n, cavity, True)
+            _first_message(*known, late + (g - split) * step, g, n, cavity, True)
         # the field and the messages from behind, then those from ahead but for one in turn
         a, b = (split, hi) if forward else (lo, split)
         c, d = (lo, split) if forward else (split, hi)

@@ -154,15 +154,15 @@ def multiply(a, x, n):
 
 
 @jit
-def scale_field(given, off, cls, linear, field):
+def scale_field(given, off, kind, linear, field):
     """Logs of general variables taken to maximum 0, of others to 0, as exponentials if ``linear``.
     Returns the sum of what was taken off, and the lowest logarithm left, zeros apart."""
     tops = lost = lowest = 0.0
     few = np.zeros(L)
-    for v in range(cls.shape[0]):
+    for v in range(kind.shape[0]):
         lo, n = off[v], off[v + 1] - off[v]
         top = low = 0.0
-        if cls[v] != GENERAL:
+        if kind[v] != GENERAL:
             for i in range(lo, lo + n):
                 field[i] = 1.0 if linear else 0.0
         elif linear:
@@ -196,18 +196,18 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
     """Visit general variables begin..end; ``ahead``: see the module's text. Returns the largest
     change of a belief and, if ``watching``, of a cavity and of a message into the variable or, of a
     pair, out of it, undamped."""
-    card, off, cls = w.card, w.off, w.cls
+    card, off, kind = w.card, w.off, w.kind
     field, ptr, rev = w.field, w.ptr, w.rev
     W, gptr, gslot = w.W, w.gptr, w.gslot
     fac, fslot, tab = w.fac, w.fslot, w.tab
-    m, gm, gq = s.m, s.gm, s.gq
+    m, to_variable, to_factor = s.m, s.to_variable, s.to_factor
     bel, b, tmp = s.bel, s.b, s.tmp
     flag = s.flag
     biggest = moved = told = 0.0
     small = 0  # numbers too close to underflow
     for place in range(begin, end):
         v = place if forward else begin + end - 1 - place
-        if cls[v] == ASLEEP:
+        if kind[v] == ASLEEP:
             continue
         n, base = card[v], off[v]
         for g in range(gptr[v], gptr[v + 1]) if phase <= PULL else range(0):
@@ -220,23 +220,26 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
                 continue
             if fac[f, CODE] > 0:
                 q = gslot[fslot[first + 1 - k], OFFSET]
-                label_message(tab, t, fac[f, CODE], fac[f, WIDTH], gq, q, n, tmp)
+                label_message(tab, t, fac[f, CODE], fac[f, WIDTH], to_factor, q, n, tmp)
             elif fac[f, ARITY] == 2:  # most factors
                 other = fslot[first + 1 - k]
-                h, size = address(gq) + 8 * gslot[other, OFFSET], np.int64(gslot[other, SIZE])
+                h, size = (
+                    address(to_factor) + 8 * gslot[other, OFFSET],
+                    np.int64(gslot[other, SIZE]),
+                )
                 if k == 0:
                     by_rows(address(tab) + 8 * t, h, 1.0, size, np.int64(n), address(tmp))
                 else:
                     by_columns(address(tab) + 8 * t, h, 1.0, size, np.int64(n), address(tmp))
             else:
-                contract(tab, t, gq, gslot, fslot, first, fac[f, ARITY], np.int64(k), tmp)
+                contract(tab, t, to_factor, gslot, fslot, first, fac[f, ARITY], np.int64(k), tmp)
             if watching:
-                told = max(told, distance(address(tmp), address(gm) + 8 * o, n))
+                told = max(told, distance(address(tmp), address(to_variable) + 8 * o, n))
             if damping == 0.0:  # a message is at most 1, so it needs no scaling
                 for i in range(n):
                     x = tmp[i]
                     small += x < TINY and x > 0.0
-                    gm[o + i] = x
+                    to_variable[o + i] = x
                 continue
             total = 0.0
             for i in range(n):
@@ -247,7 +250,7 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
             for i in range(n):
                 x = tmp[i] / total
                 small += x < TINY and x > 0.0
-                gm[o + i] = _mixed(x, gm[o + i], damping) if x > 0.0 else 0.0
+                to_variable[o + i] = _mixed(x, to_variable[o + i], damping) if x > 0.0 else 0.0
         if phase == PULL:
             continue
         for i in range(n):
@@ -263,7 +266,7 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
             o = gslot[g, OFFSET]
             total = 0.0
             for i in range(n):
-                x = b[i] * gm[o + i]
+                x = b[i] * to_variable[o + i]
                 small += x < TINY and x > 0.0
                 b[i] = x
             for i in range(n):
@@ -289,16 +292,16 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
                 continue
             total = 0.0
             for i in range(n):
-                tmp[i] = b[i] / gm[o + i] if b[i] > 0.0 else 0.0
+                tmp[i] = b[i] / to_variable[o + i] if b[i] > 0.0 else 0.0
             for i in range(n):
                 total += tmp[i]
             scale = 1.0 / total
             if watching:
-                moved = max(moved, distance(address(tmp), address(gq) + 8 * o, n))
+                moved = max(moved, distance(address(tmp), address(to_factor) + 8 * o, n))
             for i in range(n):
                 x = tmp[i] * scale
                 small += x < TINY and x > 0.0
-                gq[o + i] = x
+                to_factor[o + i] = x
         if phase != CAVITIES and ptr[v] < ptr[v + 1]:
             odds = MAX_ODDS if b[0] == 0.0 else min(max(b[1] / b[0], 1.0 / MAX_ODDS), MAX_ODDS)
             for e in range(ptr[v], ptr[v + 1]):
@@ -313,18 +316,18 @@ def visit_linear(w, s, out, begin, end, forward, phase, damping, watching, ahead
 @jit
 def visit_log(w, s, out, begin, end, forward, phase, damping, watching, ahead):
     """The same in logs, and with messages raised to their edge appearance where there is one."""
-    card, off, cls = w.card, w.off, w.cls
+    card, off, kind = w.card, w.off, w.kind
     field, ptr, rev = w.field, w.ptr, w.rev
     W, gptr, gslot = w.W, w.gptr, w.gslot
     fac, fslot, tab = w.fac, w.fslot, w.tab
     rho, grho = w.rho, w.grho
-    m, rl, gm = s.m, s.rl, s.gm
-    gq, bel, b = s.gq, s.bel, s.b
+    m, weighted_log, to_variable = s.m, s.weighted_log, s.to_variable
+    to_factor, bel, b = s.to_factor, s.bel, s.b
     tmp, flag = s.tmp, s.flag
     biggest = moved = told = 0.0
     for place in range(begin, end):
         v = place if forward else begin + end - 1 - place
-        if cls[v] == ASLEEP:
+        if kind[v] == ASLEEP:
             continue
         n, base = card[v], off[v]
         for g in range(gptr[v], gptr[v + 1]) if phase <= PULL else range(0):
@@ -334,7 +337,7 @@ def visit_log(w, s, out, begin, end, forward, phase, damping, watching, ahead):
             if ahead and not has_other(fslot, fac[f, FIRST], fac[f, ARITY], g, not forward):
                 continue
             k = np.int64(gslot[g, POSITION])
-            factor_message(tab, fac, f, gq, gslot, fslot, k, np.bool_(True), tmp)
+            factor_message(tab, fac, f, to_factor, gslot, fslot, k, np.bool_(True), tmp)
             top = -np.inf
             for i in range(n):
                 top = max(top, tmp[i])
@@ -342,24 +345,24 @@ def visit_log(w, s, out, begin, end, forward, phase, damping, watching, ahead):
                 flag[1] = v + 1
                 return biggest, moved, told
             if watching:
-                told = max(told, _log_distance(tmp, gm, o, n, top))
+                told = max(told, _log_distance(tmp, to_variable, o, n, top))
             for i in range(n):
                 x = tmp[i] - top
                 if x < FARTHEST and x > -np.inf:
                     x = FARTHEST
-                if damping > 0.0 and x > -np.inf and gm[o + i] > -np.inf:
-                    x += damping * (gm[o + i] - x)
-                gm[o + i] = x
+                if damping > 0.0 and x > -np.inf and to_variable[o + i] > -np.inf:
+                    x += damping * (to_variable[o + i] - x)
+                to_variable[o + i] = x
         if phase == PULL:
             continue
         for i in range(n):
             b[i] = field[base + i]
         for e in range(ptr[v], ptr[v + 1]):
-            b[1] += math.log(m[e]) if rl.size == 0 else rl[e]
+            b[1] += math.log(m[e]) if weighted_log.size == 0 else weighted_log[e]
         for g in range(gptr[v], gptr[v + 1]):
             power = grho[g] if grho.size > 0 else 1.0
             for i in range(n):
-                b[i] += power * gm[gslot[g, OFFSET] + i]
+                b[i] += power * to_variable[gslot[g, OFFSET] + i]
         top = -np.inf
         for i in range(n):
             top = max(top, b[i])
@@ -381,13 +384,13 @@ def visit_log(w, s, out, begin, end, forward, phase, damping, watching, ahead):
                 continue
             top = -np.inf
             for i in range(n):
-                x = b[i] - gm[o + i] if b[i] > -np.inf else -np.inf
+                x = b[i] - to_variable[o + i] if b[i] > -np.inf else -np.inf
                 tmp[i] = x
                 top = max(top, x)
             if watching:
-                moved = max(moved, _log_distance(tmp, gq, o, n, top))
+                moved = max(moved, _log_distance(tmp, to_factor, o, n, top))
             for i in range(n):
-                gq[o + i] = tmp[i] - top
+                to_factor[o + i] = tmp[i] - top
         if phase != CAVITIES and ptr[v] < ptr[v + 1]:
             odds = math.exp(min(max(b[1] - b[0], -460.0), 460.0))
             for e in range(ptr[v], ptr[v + 1]):
@@ -396,6 +399,6 @@ def visit_log(w, s, out, begin, end, forward, phase, damping, watching, ahead):
                 if damping > 0.0:
                     x = damped(x, old, damping)
                 out[rev[e]] = x
-                if rl.size > 0:
-                    rl[rev[e]] = rho[e] * math.log(x)
+                if weighted_log.size > 0:
+                    weighted_log[rev[e]] = rho[e] * math.log(x)
     return biggest, moved, told

@@ -4,10 +4,11 @@ A 2x2 table without zeros is a constant, two unaries and one conjunction: with y
 
     log psi(y_a, y_b) = t00 + ua y_a + ub y_b + w y_a y_b,   e^w = psi11 psi00 / (psi01 psi10).
 
-Every solver's treatment of binary pairs stands on that (:func:`minfer.factors.interaction` is w for
-whole arrays). So once the unaries are absorbed, one number W = e^w and one odds message per
-direction describe every binary pairwise factor. All other factors (more states, more variables,
-zeros, very wide weights, global factors) are *general*: one vector per direction and slot.
+Every solver's treatment of binary pairs stands on that
+(:func:`minfer.factors.group.interaction` is w for whole arrays). So once the unaries are absorbed,
+one number W = e^w and one odds message per direction describe every binary pairwise factor. All
+other factors (more states, more variables, zeros, very wide weights, global factors) are *general*:
+one vector per direction and slot.
 
 Kernels unpack the tuples once, at their top, and hand plain arrays to their helpers: reading a
 tuple's field inside a loop costs a reference count each time (measured: 50 times slower sweeps).
@@ -31,6 +32,8 @@ MAX_PAIR_WEIGHT = 150.0
 MAX_ODDS = 1e200
 #: |field| + sum |w| up to which plain products, times one more W, cannot leave the double range.
 MAX_PLAIN_LOAD = 450.0
+#: Log-odds, beside what messages may add, from which on the other state has no part in log Z.
+FAR = 1e6
 
 # columns of Wiring.gslot and Wiring.fac
 FACTOR, POSITION, OFFSET, SIZE = 0, 1, 2, 3
@@ -39,7 +42,7 @@ TABLE, FIRST, ARITY, CODE, WIDTH = 0, 1, 2, 3, 4
 
 # Confirmation.control
 PHASE, TRIGGER, LAST, WORST, PASSED, DONE, FRESH, SENT = 0, 1, 2, 3, 4, 5, 6, 7
-BLANK = 8  # messages and beliefs are for the first lean sweep to write
+BLANK = 8  # messages and beliefs are for the first sweep over vector pairs to write
 TOL, DAMPING, SKIPPED = 9, 10, 11  # settings; variables that a residual sweep left out
 NEVER = 2.0  # SENT of runs that do not send ahead
 
@@ -49,7 +52,7 @@ class Wiring(NamedTuple):
 
     card: np.ndarray  # i4 (V,)
     off: np.ndarray  # i8 (V+1,) where a variable's states begin
-    cls: np.ndarray  # u1 (V,) PLAIN, SCALED, GENERAL or ASLEEP
+    kind: np.ndarray  # u1 (V,) PLAIN, SCALED, GENERAL or ASLEEP
     prior: np.ndarray  # f8 (V,) odds (PLAIN) or log-odds (SCALED) of the field
     field: np.ndarray  # f8 (sum S,) the field of general variables, linear or log; else empty
     ptr: np.ndarray  # u8 (V+1,) pair slots of a variable
@@ -68,16 +71,16 @@ class Wiring(NamedTuple):
     @property
     def odds(self) -> tuple[np.ndarray, ...]:
         """What :mod:`minfer.kernels.messages.odds` reads of it."""
-        return self.off, self.cls, self.prior, self.ptr, self.rev, self.W
+        return self.off, self.kind, self.prior, self.ptr, self.rev, self.W
 
 
 class WiredMessages(NamedTuple):
     """What message passing changes. Pair messages are odds, general ones scaled to maximum 1."""
 
     m: np.ndarray  # f8 (E,) into the slot's variable
-    rl: np.ndarray  # f8 (E,) rho * log m (tree-reweighted), else empty
-    gm: np.ndarray  # f8 (sum of slot sizes,) factor to variable
-    gq: np.ndarray  # f8 (sum of slot sizes,) variable to factor
+    weighted_log: np.ndarray  # f8 (E,) rho * log m (tree-reweighted), else empty
+    to_variable: np.ndarray  # f8 (sum of slot sizes,) factor to variable
+    to_factor: np.ndarray  # f8 (sum of slot sizes,) variable to factor
     bel: np.ndarray  # f8 (sum S,) probabilities
     b: np.ndarray  # f8 scratch, one variable
     tmp: np.ndarray  # f8 scratch, one table
@@ -115,10 +118,10 @@ class Confirmation(NamedTuple):
     order: np.ndarray  # i8 a piece of the order of :func:`peel`, variables only
     control: np.ndarray  # f8 (12,) PHASE, TRIGGER, ...
     m: np.ndarray  # f8 (E,) pair messages before the confirming update, or empty: no room
-    gm: np.ndarray  # f8 general messages before it, or empty
-    gq: np.ndarray  # f8 general cavities before it, or empty
+    to_variable: np.ndarray  # f8 general messages before it, or empty
+    to_factor: np.ndarray  # f8 general cavities before it, or empty
     bel: np.ndarray  # f8 (sum S,) beliefs before it, then after it; or empty
-    work: np.ndarray  # f8 scratch of lean sweeps, or empty
+    work: np.ndarray  # f8 scratch of sweeps over vector pairs, or empty
     ways: np.ndarray  # i8 (G, 4) what they ask about slots, or empty
     other: np.ndarray  # f8 (E,) where flooding writes pair messages, or empty
 
@@ -329,7 +332,7 @@ def pair_fill(scope, values, basis, rho, slot, W, first, lean, load):
 
 
 @jit
-def classify(card, off, field, fixed, lean, load, gptr, log_prior, cls, prior):
+def classify(card, off, field, fixed, lean, load, gptr, log_prior, kind, prior):
     """Choose each variable's class and absorb the pair factors' unary parts into its prior,
     log-odds throughout if ``log_prior`` (tree-reweighted). ``fixed``: the only state of a variable,
     or -1; its factors were sliced, so it hears and says nothing unless a global factor still sees
@@ -343,18 +346,22 @@ def classify(card, off, field, fixed, lean, load, gptr, log_prior, cls, prior):
         if (card[v] == 2 or is_fixed) and gptr[v] == gptr[v + 1]:
             lo = 0.0 if is_fixed else field[o + 1] - field[o] + lean[v]
             if np.isfinite(lo):
-                constant, lost = plus(constant, lost, field[o + fixed[v] if is_fixed else o])
+                base, far = field[o + fixed[v] if is_fixed else o], FAR + 4.0 * load[v]
+                if lo > far:  # no message brings the other state back; digits of log Z would go
+                    base, lo = field[o + 1] + lean[v] - far, far
+                constant, lost = plus(constant, lost, base)
+                lo = max(lo, -far)
                 if is_fixed:
-                    cls[v] = ASLEEP
+                    kind[v] = ASLEEP
                     prior[v] = 0.0
                 elif not log_prior and abs(lo) + load[v] <= MAX_PLAIN_LOAD:
-                    cls[v] = PLAIN
+                    kind[v] = PLAIN
                     prior[v] = np.exp(lo)
                 else:
-                    cls[v] = SCALED
+                    kind[v] = SCALED
                     prior[v] = lo
                 continue
-        cls[v] = GENERAL
+        kind[v] = GENERAL
         general += 1
         if card[v] == 2 and lean[v] != 0.0:  # without pairs the field may be the model's own
             field[o + 1] += lean[v]

@@ -243,14 +243,14 @@ def _choose_binary(x, v, log_odds, words, total, o, t):
 def _fast_sweep(model, x, words, total, t):
     """All variables once, in order; none is GENERAL. With t < 0 nothing is recorded."""
     off, bias, kind = model.off, model.bias, model.kind
-    qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
+    pair_ptr, qvar, qweight = model.pair_ptr, model.qvar, model.qweight
     worst = 0.0
     for v in range(off.shape[0] - 1):
         if kind[v] == IDLE:
             continue
         o = off[v]
         log_odds = bias[o + 1] - bias[o]
-        for k in range(qptr[v], qptr[v + 1]):
+        for k in range(pair_ptr[v], pair_ptr[v + 1]):
             log_odds += qweight[k] * x[qvar[k]]
         worst = max(worst, _choose_binary(x, v, log_odds, words, total, o, t))
     return worst
@@ -286,7 +286,7 @@ def _foresee(model, x, at, state, behind):
 def _sweep(model, x, words, e, total, t, at, state, behind):
     """The same with variables of every kind; ``at``, ``state``, ``behind`` as they are foreseen."""
     card, off, bias, kind = model.card, model.off, model.bias, model.kind
-    qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
+    pair_ptr, qvar, qweight = model.pair_ptr, model.qvar, model.qweight
     vptr, vfac, vpos, vother, vown = model.vptr, model.vfac, model.vpos, model.vother, model.vown
     fptr, scope, toff, log_psi = model.fptr, model.scope, model.toff, model.log_psi
     literal, machine, final, width = model.literal, model.machine, model.final, model.width
@@ -298,7 +298,7 @@ def _sweep(model, x, words, e, total, t, at, state, behind):
             continue
         o, n = off[v], card[v]
         log_odds = 0.0
-        for k in range(qptr[v], qptr[v + 1]):
+        for k in range(pair_ptr[v], pair_ptr[v + 1]):
             log_odds += qweight[k] * x[qvar[k]]
         if kind[v] == FAST:
             log_odds += bias[o + 1] - bias[o]

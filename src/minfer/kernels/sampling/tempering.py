@@ -102,7 +102,7 @@ def _entry(at, begin, width, last):
 def energies(model, table, x, cell, out):
     """log of the (softened) weight of each copy, (K,)."""
     off, bias, kind, card = model.off, model.bias, model.kind, model.card
-    qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
+    pair_ptr, qvar, qweight = model.pair_ptr, model.qvar, model.qweight
     fptr, scope, toff, width = model.fptr, model.scope, model.toff, model.width
     for k in range(x.shape[1]):
         total = 0.0
@@ -112,7 +112,7 @@ def energies(model, table, x, cell, out):
             total += bias[off[v] + int(x[v, k])]
             if x[v, k] != 0.0:
                 half = 0.0
-                for q in range(qptr[v], qptr[v + 1]):
+                for q in range(pair_ptr[v], pair_ptr[v + 1]):
                     half += qweight[q] * x[qvar[q], k]
                 total += 0.5 * half
         for f in range(cell.shape[0]):
@@ -158,7 +158,7 @@ def temper(
     total, valid, mean_exp, tries, accepted, trips = sums
     fptr, scope, count_ptr = counted
     card, off, bias, kind = model.card, model.off, model.bias, model.kind
-    qptr, qvar, qweight = model.qptr, model.qvar, model.qweight
+    pair_ptr, qvar, qweight = model.pair_ptr, model.qvar, model.qweight
     vptr, vfac, vown = model.vptr, model.vfac, model.vown
     vother, toff, width = model.vother, model.toff, model.width
     mptr, mscope = model.fptr, model.scope
@@ -194,7 +194,7 @@ def temper(
                 for k in range(0, n_lanes, 4):
                     a0, a1, a2, a3 = first, first, first, first
                     here = np.uint64(k)
-                    for q in range(np.uint64(qptr[v]), np.uint64(qptr[v + 1])):
+                    for q in range(np.uint64(pair_ptr[v]), np.uint64(pair_ptr[v + 1])):
                         w = qweight[q]
                         at = np.uint64(qvar[q]) * wide + here
                         a0 += w * flat[at]
@@ -231,7 +231,7 @@ def temper(
             for s in range(n):
                 for k in range(n_lanes):
                     e[s * n_lanes + k] = bias[o + s]
-            for q in range(qptr[v], qptr[v + 1]):
+            for q in range(pair_ptr[v], pair_ptr[v + 1]):
                 w, other = qweight[q], qvar[q]
                 for k in range(n_lanes):
                     e[n_lanes + k] += w * x[other, k]

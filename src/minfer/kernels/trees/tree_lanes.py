@@ -5,7 +5,7 @@ sentence in each of the L lanes of a vector, 8 in float64 and 16 in float32. The
 number N >= L of nodes; a shorter one is filled up. Matrices have entry [i, j] of lane l at
 ``(i * N + j) * L + l``.
 
-``inverse_abreast`` inverts Laplacians and tells where the answer is not safe: those sentences are
+``inverse_in_lanes`` inverts Laplacians and tells where the answer is not safe: those sentences are
 left to the kernels for one.
 
 For a single root its favourite comes last: it changes places with word N - 1 in its own lane,
@@ -273,7 +273,7 @@ def _invert(n, single_root, b, pivots):
 
 
 @jit
-def inverse_abreast(single_root, scores, start, n, swap, mu, log_z, danger, work, logs):
+def inverse_in_lanes(single_root, scores, start, n, swap, mu, log_z, danger, work, logs):
     """``mu``, ``log_z`` f8 (L,) and ``danger`` f8 (L,) of L sentences.
 
     ``start`` i8 (L,): where a sentence's N x N entries begin in the flat ``scores`` and ``mu``,
@@ -357,7 +357,7 @@ def _square(size, n, source, at, target, to):
 
 
 @jit
-def abreast(single_root, n_nodes, start, order, scores, mu, log_z, like):
+def marginals_in_lanes(single_root, n_nodes, start, order, scores, mu, log_z, like):
     """``batch_marginals`` of ``minfer.kernels.trees.trees``, as far as it is faster abreast.
 
     log Z is left alone for the other sentences. The float type of ``like`` is that of the work.
@@ -405,7 +405,7 @@ def abreast(single_root, n_nodes, start, order, scores, mu, log_z, like):
             for lane in range(lanes):
                 b = which[lane]
                 _square(n_nodes[b], n, scores, start[b], source, at[lane])
-        inverse_abreast(single_root, source, at, n, swap, target, found, danger, work, logs)
+        inverse_in_lanes(single_root, source, at, n, swap, target, found, danger, work, logs)
         limit = largest * min(1.0, LONG / n)
         bad = 0
         for lane in range(lanes):

@@ -33,7 +33,7 @@ from minfer.kernels.trees.nonprojective import (
     nonprojective_log,
 )
 from minfer.kernels.trees.projective import projective, projective_log, projective_sparse
-from minfer.kernels.trees.tree_lanes import abreast
+from minfer.kernels.trees.tree_lanes import marginals_in_lanes
 
 SPREAD = 2.6  # see scale_of
 CUT = 1e4  # arcs so far below their rivals are tried without, and needed only where all trees
@@ -438,10 +438,10 @@ def batch_marginals(projective_tree, single_root, n_nodes, start, order, scores,
     ints = np.empty(0, np.int64)
     square = work
     if not projective_tree:
-        abreast(single_root, n_nodes, start, order, scores, mu, log_z, scores)
+        marginals_in_lanes(single_root, n_nodes, start, order, scores, mu, log_z, scores)
         if scores.itemsize < 8:
             rest = order[np.isnan(log_z[order])]
-            abreast(single_root, n_nodes, start, rest, scores, mu, log_z, work)
+            marginals_in_lanes(single_root, n_nodes, start, rest, scores, mu, log_z, work)
     for b in order:
         if log_z[b] == log_z[b]:
             continue

@@ -8,7 +8,7 @@ A visit to a variable moves all that its factors know of it into its own term, w
 the sum, and then divides that term among its factors, which leaves the sum as it is. Variables are
 visited in order and against it, and what a variable has goes to the factors with a variable still
 to come: on pairs that is TRW-S (Kolmogorov 2006), on larger tables SRMP's scheme (Kolmogorov 2015).
-Groups that answer for themselves (:class:`~minfer.queries.map.problem.Block`) take all of their
+Groups that answer for themselves (:class:`~minfer.queries.map.problem.MaxBlock`) take all of their
 variables at once (MPLP; Globerson & Jaakkola 2008), those without common variables together.
 
 Two ways in which states leave the running: a factor forbids one whatever the others do; or the
@@ -169,7 +169,7 @@ class Dual:
         total += p.slack + 2.0 * _EPS * abs(total)
         return total if not math.isnan(total) else math.inf
 
-    def rounded(self, rng: np.random.Generator | None = None) -> NDArray[np.int32]:
+    def rounded(self) -> NDArray[np.int32]:
         """States read off the vectors, variable by variable (:func:`kernel.round_off`)."""
         p = self.problem
         x = np.full(p.n, -1, dtype=np.int32)

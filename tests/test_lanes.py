@@ -9,7 +9,7 @@ from draws import draws
 from minfer import BeliefPropagation, FactorGraph, ModelError, Status, TreeReweighted
 from minfer.engine.conditioning import condition
 from minfer.engine.wiring import wire
-from minfer.solvers.lanes import LaneStructure, abreast, absorb
+from minfer.solvers.lanes import LaneStructure, absorb, run_in_lanes
 from refused import refused
 
 FEATURES = ["and", "equal", "or", "implies"]
@@ -74,7 +74,7 @@ def test_fields_differ(structure, n, feature, scale, damping, tol, max_iters):
     fields = rng.normal(size=(n, size)) * rng.choice([0.0, 0.5, 2.0])
     mesh = mesh_of(FactorGraph.pairwise(np.zeros(size), edges, weights, feature=feature))
     with_damping = {"tol": tol, "max_iters": max_iters, "damping": damping}
-    answers = abreast(mesh, fields + mesh.weighed.lean, pairs=True, **with_damping)
+    answers = run_in_lanes(mesh, fields + mesh.weighed.lean, pairs=True, **with_damping)
     graphs = [FactorGraph.pairwise(f, edges, weights, feature=feature) for f in fields]
     single = one_by_one(graphs, **with_damping)
     the_same(answers, single, mesh.constant)
@@ -112,7 +112,7 @@ def test_weights_differ(structure, n, scale, with_tables):
     if not given_weights:
         return
     new = absorb(mesh, given_weights)
-    answers = abreast(mesh, fields + new.lean, new.w, new.first, max_iters=200)
+    answers = run_in_lanes(mesh, fields + new.lean, new.w, new.first, max_iters=200)
     the_same(answers, one_by_one([graph(i) for i in range(n)], max_iters=200), new.constant)
 
 
@@ -132,15 +132,15 @@ def test_neighbours_and_threads_change_no_bit(dtype, damping):
     mesh, _, odds = grids(400)
     structure = LaneStructure.of(mesh)
     more = {"dtype": dtype, "damping": damping, "max_iters": 300}
-    together = abreast(structure, odds, **more)
+    together = run_in_lanes(structure, odds, **more)
     order = np.random.default_rng(1).permutation(len(odds))
-    threads = abreast(structure, odds, workers=3, **more)
-    mixed = abreast(structure, odds[order], **more)
+    threads = run_in_lanes(structure, odds, workers=3, **more)
+    mixed = run_in_lanes(structure, odds[order], **more)
     for a, b, c in zip(bits(together), bits(threads), bits(mixed)):
         np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(a[order], c)
     for some in ([0], [17], [3, 390], list(range(100, 111))):
-        alone = abreast(structure, odds[some], **more)
+        alone = run_in_lanes(structure, odds[some], **more)
         for a, b in zip(bits(together), bits(alone)):
             np.testing.assert_array_equal(a[some], b)
 
@@ -155,9 +155,9 @@ def test_known_variables(structure, n):
     known = np.where(rng.random((n, size)) < 0.3, rng.integers(0, 2, (n, size)), -1)
     odds = fields + mesh.weighed.lean
     odds[known == 1], odds[known == 0] = np.inf, -np.inf
-    answers = abreast(mesh, odds, tol=1e-12, pairs=True)
+    answers = run_in_lanes(mesh, odds, tol=1e-12, pairs=True)
     np.testing.assert_array_equal(answers.probs[known >= 0], known[known >= 0])
-    single = abreast(mesh, odds, dtype=np.float32)
+    single = run_in_lanes(mesh, odds, dtype=np.float32)
     np.testing.assert_array_equal(single.probs[known >= 0], known[known >= 0])
     # which log Z leaves out
     own = np.where(known == 1, fields + mesh.weighed.lean, 0.0).sum(axis=1)
@@ -184,8 +184,8 @@ def _known(states):
 def test_float32_is_near_float64(coupling):
     mesh, _, odds = grids(60, coupling=coupling)
     structure = LaneStructure.of(mesh)
-    a = abreast(structure, odds, pairs=True)
-    b = abreast(structure, odds, dtype=np.float32, pairs=True)
+    a = run_in_lanes(structure, odds, pairs=True)
+    b = run_in_lanes(structure, odds, dtype=np.float32, pairs=True)
     assert b.probs.dtype == np.float32
     np.testing.assert_array_equal(a.converged, b.converged)
     # tol leaves either of them some way off where sweeps hardly contract
@@ -193,8 +193,8 @@ def test_float32_is_near_float64(coupling):
     np.testing.assert_allclose(b.probs[both], a.probs[both], rtol=0, atol=1e-5)
     np.testing.assert_allclose(b.log_z[both], a.log_z[both], rtol=1e-6, atol=1e-5)
     np.testing.assert_allclose(b.pairs[both], a.pairs[both], rtol=0, atol=1e-5)
-    c = abreast(structure, odds, dtype=np.float32, tol=1e-9)  # beyond float32
-    d = abreast(structure, odds, tol=1e-9)
+    c = run_in_lanes(structure, odds, dtype=np.float32, tol=1e-9)  # beyond float32
+    d = run_in_lanes(structure, odds, tol=1e-9)
     np.testing.assert_array_equal(c.probs, d.probs.astype(np.float32))
     np.testing.assert_array_equal(c.iterations, d.iterations)
 
@@ -208,7 +208,9 @@ def test_wide_numbers_are_right_or_left_to_the_caller():
     mesh = mesh_of(FactorGraph.pairwise(np.zeros(4), edges, 1.0, feature="equal"))
     new = absorb(mesh, [thetas[:, :, None]])
     for dtype, close in ((np.float64, 1e-12), (np.float32, 1e-5)):
-        answers = abreast(mesh, fields + new.lean, new.w, new.first, dtype=dtype, max_iters=100)
+        answers = run_in_lanes(
+            mesh, fields + new.lean, new.w, new.first, dtype=dtype, max_iters=100
+        )
         load = np.zeros((n, 4))
         for f, (a, b) in enumerate(edges):
             load[:, a] += abs(new.w[:, f])
@@ -231,7 +233,7 @@ def test_wide_numbers_are_right_or_left_to_the_caller():
 @pytest.mark.parametrize("workers", [1, 2])
 def test_time_limit(workers):
     mesh, _, odds = grids(2000, coupling=1.2)
-    answers = abreast(mesh, odds, tol=0.0, max_iters=10**7, time_limit=0.3, workers=workers)
+    answers = run_in_lanes(mesh, odds, tol=0.0, max_iters=10**7, time_limit=0.3, workers=workers)
     assert answers.stopped
     assert not answers.converged.all()
     assert np.isfinite(answers.probs).all()
@@ -240,17 +242,17 @@ def test_time_limit(workers):
 
 def test_nothing_to_do_and_nothing_to_know():
     mesh, _, odds = grids(20)
-    answers = abreast(mesh, odds[:0], pairs=True)
+    answers = run_in_lanes(mesh, odds[:0], pairs=True)
     assert answers.probs.shape == (0, 36)
     assert answers.pairs.shape == (0, 60, 4)
     lone = mesh_of(FactorGraph.pairwise([0.0, 0.0], [], []))
-    answers = abreast(lone, [[0.0, np.log(3.0)], [np.inf, -np.log(3.0)]], pairs=True)
+    answers = run_in_lanes(lone, [[0.0, np.log(3.0)], [np.inf, -np.log(3.0)]], pairs=True)
     np.testing.assert_allclose(answers.probs, [[0.5, 0.75], [1.0, 0.25]], rtol=1e-15)
     np.testing.assert_allclose(answers.log_z, np.log([8.0, 4.0 / 3.0]), atol=1e-13)
     assert answers.iterations.tolist() == [0, 0]
     assert answers.converged.all()
     odds[3, 5] = np.nan  # is left to the caller
-    answers = abreast(mesh, odds)
+    answers = run_in_lanes(mesh, odds)
     assert answers.unsafe.tolist() == [i == 3 for i in range(20)]
     assert np.isnan(answers.probs[3]).all()
     assert np.isfinite(np.delete(answers.probs, 3, 0)).all()
@@ -258,9 +260,9 @@ def test_nothing_to_do_and_nothing_to_know():
 
 def test_what_does_not_fit_is_refused():
     mesh, _, odds = grids(3)
-    refused(ModelError, r"log_odds must have shape \(3, 36\)", abreast, mesh, odds[:, 1:])
-    refused(ModelError, r"w must have shape", abreast, mesh, odds, np.zeros((2, 60)))
+    refused(ModelError, r"log_odds must have shape \(3, 36\)", run_in_lanes, mesh, odds[:, 1:])
+    refused(ModelError, r"w must have shape", run_in_lanes, mesh, odds, np.zeros((2, 60)))
     three = FactorGraph.from_tables([3, 2], [[0, 1]], [np.zeros((3, 2))])
-    refused(ModelError, "one by one", abreast, mesh_of(three), np.zeros((1, 2)))
+    refused(ModelError, "one by one", run_in_lanes, mesh_of(three), np.zeros((1, 2)))
     m = TreeReweighted()(FactorGraph.grid(np.zeros((2, 2)), 1.0))
-    refused(ModelError, "one by one", abreast, m.state.mesh, np.zeros((1, 4)))
+    refused(ModelError, "one by one", run_in_lanes, m.state.mesh, np.zeros((1, 4)))
