@@ -260,8 +260,8 @@ def test_observed_variables_are_not_swept(solver, kind):
     }[kind]()
     known = {0: 1, 9: 0, 27: 1, 28: k - 1, 63: 0}
     mesh = wire(condition(graph.with_evidence(known)))
-    assert (mesh.wiring.cls[list(known)] == ASLEEP).all()
-    assert (mesh.wiring.cls == GENERAL).any() == (k > 2)
+    assert (mesh.wiring.kind[list(known)] == ASLEEP).all()
+    assert (mesh.wiring.kind == GENERAL).any() == (k > 2)
     assert (mesh.wiring.field.size > 0) == (k > 2)
     m = solver(graph.with_evidence(known))
     assert m.converged

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import minfer
-from minfer import EvidenceError, Exact, FactorGraph
+from minfer import EvidenceError, Exact, FactorGraph, SettingsError
 from minfer.io.evidence import numbered_evidence, parse_json_evidence
 from minfer.io.typed import evidence_of
 from minfer.learn import BayesianNetwork
@@ -174,6 +174,18 @@ def test_the_missing_values_of_pandas():
     hidden = np.ma.masked_array([[1, 0], [1, 0]], [[False, True], [True, True]])
     found = Exact().prepare(model("names")).batch(hidden)["m", 1]
     assert found == pytest.approx([0.7, 0.4])
+
+
+def test_what_is_no_column_and_no_table():
+    """Keys of likelihoods were read as the states of rows, by ``predict`` and batches."""
+    g = model("names")
+    for values in ({"yes": 0.5}, {"no": 0.2, "yes": 0.8}, {}, {"yes"}, "yes", b"yes", 1, None):
+        refused(EvidenceError, "column n must be a list", batch, g, {"n": values})
+        refused(SettingsError, "column n must be a list", predicted, g, {"n": values})
+    assert batch(g, [{"n": np.array(1)}]) == pytest.approx(0.7)
+    pa = pytest.importorskip("pyarrow")
+    stream = pa.RecordBatchReader.from_batches(pa.schema([("n", pa.string())]), [])
+    refused(EvidenceError, "an Arrow table", batch, g, stream)
 
 
 def test_a_variable_is_given_once():

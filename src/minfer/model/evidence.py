@@ -23,7 +23,7 @@ at the different values, of which there are few.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -254,7 +254,7 @@ class Table:
         try:
             return self.get(self.keys[name])
         except EvidenceError as error:
-            raise EvidenceError(f"{self.who}: {error}") from None
+            raise EvidenceError(f"{self.who}: {visible(name)}, {error}") from None
 
     def raw(self, name: str) -> Any:
         """A column as it is, to be carried through."""
@@ -279,7 +279,7 @@ def table_of(rows: Any, columns: Sequence[str] | None = None, who: str = "predic
         if hasattr(rows, "collect"):
             rows = rows.collect()
         return Table("polars", rows, rows.columns, len(rows), lambda k: _of_polars(rows[k]), who)
-    if home == "pyarrow" and hasattr(rows, "schema"):  # a table or a record batch
+    if home == "pyarrow" and hasattr(rows, "num_rows"):  # a table or a record batch
         names = rows.schema.names
         return Table("arrow", rows, names, rows.num_rows, lambda k: of_arrow(rows.column(k)), who)
     if isinstance(rows, Mapping):
@@ -318,8 +318,8 @@ def _of_mapping(rows: Mapping[Any, Any], who: str) -> Table:
     sizes = {}
     for name, values in rows.items():
         single = not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0
-        if isinstance(values, str) or single:
-            raise SettingsError(
+        if single or isinstance(values, (str, bytes, Mapping, Set)):
+            raise (EvidenceError if who == "batch" else SettingsError)(
                 f"{who}: column {visible(str(name))} must be a list or array of values, not "
                 f"{type(values).__name__}; for one row give [{{variable: state}}]"
             )
@@ -422,13 +422,21 @@ def _of_integers(values: NDArray[np.integer]) -> Factorised:
     return Factorised(places, different.tolist())
 
 
+def _plain(cell: Any) -> Any:
+    """What a masked cell, or an array of one, stands for."""
+    if cell is np.ma.masked:
+        return None
+    return cell.item() if isinstance(cell, np.ndarray) and cell.ndim == 0 else cell
+
+
 def of_objects(values: list[Any]) -> Factorised:
     """Of any objects, by a dictionary."""
     try:
         different = dict.fromkeys(values)
     except TypeError:
-        if any(x is np.ma.masked for x in values):
-            return of_objects([None if x is np.ma.masked else x for x in values])
+        plain = [_plain(x) for x in values]
+        if any(x is not y for x, y in zip(plain, values)):
+            return of_objects(plain)
         wrong = next(k for k, x in enumerate(values) if getattr(x, "__hash__", None) is None)
         raise EvidenceError(
             f"row {wrong}: a cell must be a state's name or number, not "
