@@ -7,8 +7,9 @@ OTHER is a wheel of minfer, or a checkout. Both sides run on one core, in a proc
 a job is built and called once on both, then the two take turns for ``--rounds`` rounds of at least
 ``SAMPLE`` CPU seconds, the same number of calls on either side. What counts is the median over
 rounds of the ratio within a round. A job above ``RED`` is measured again, up to ``--runs`` times,
-and is red if most of its runs are: then the exit code is 1. Answers are compared, too: exact ones
-must agree, and how far others are apart is told.
+and is red if most of its runs are: then the exit code is 1. Each time both sides compile it anew,
+in new processes: where machine code happens to lie can make a sweep take twice as long. Answers
+are compared, too: exact ones must agree, and how far others are apart is told.
 
 A job uses nothing but what both sides have in public, and draws its own models.
 """
@@ -443,8 +444,9 @@ def work() -> None:
 class Side:
     """A process with one minfer on its path."""
 
-    def __init__(self, path: Path) -> None:
-        self.environment = {**os.environ, **measure.ONE_THREAD, "PYTHONPATH": str(path)}
+    def __init__(self, path: Path, **more: str) -> None:
+        self.path = path
+        self.environment = {**os.environ, **measure.ONE_THREAD, "PYTHONPATH": str(path), **more}
         self.command = [sys.executable, __file__]
         self.process = subprocess.Popen(
             [*self.command, "--worker"], env=self.environment, text=True,
@@ -484,10 +486,16 @@ def compared(name: str, new: Side, old: Side, rounds: int, runs: int) -> dict[st
     ratios: list[float] = []
     found: dict[str, list[Any]] = {}
     while len(ratios) < runs and (not ratios or max(ratios) > RED):
-        found = measure.in_turn(
-            {"new": partial(new.ask, name, number), "old": partial(old.ask, name, number)},
-            rounds, warm_up=False, there_and_back=True, timer=lambda ask: ask()["seconds"],
-        )  # fmt: skip
+        with ExitStack() as stack:
+            if ratios:
+                caches = [stack.enter_context(tempfile.TemporaryDirectory()) for _ in range(2)]
+                new = stack.enter_context(Side(new.path, MINFER_CACHE_DIR=caches[0]))
+                old = stack.enter_context(Side(old.path, MINFER_CACHE_DIR=caches[1]))
+                new.ask(name), old.ask(name)
+            found = measure.in_turn(
+                {"new": partial(new.ask, name, number), "old": partial(old.ask, name, number)},
+                rounds, warm_up=False, there_and_back=True, timer=lambda ask: ask()["seconds"],
+            )  # fmt: skip
         ratios.append(measure.median_ratio(found["new"], found["old"]))
     times = measure.medians(found)
     return {

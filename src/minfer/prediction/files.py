@@ -16,6 +16,7 @@ import codecs
 import csv
 import io
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, islice
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
 _HEADER = 1 << 20  # bytes: the longest header
 _READ = 1 << 20
-_RAGGED = "CSV parse error: Expected "  # so many columns; pyarrow's words
+#: So many columns: pyarrow's words, with the row where it reads with one thread.
+_RAGGED = re.compile(r"CSV parse error: (Row #\d+: )?Expected ")
 IMPOSSIBLE = "impossible: the evidence has probability 0"
 LOG_PE, PROBLEM = "log P(e)", "problem"
 
@@ -281,10 +283,11 @@ def _arrow_csv(
     except (pa.ArrowException, OSError, ValueError) as error:
         if "Empty CSV" in str(error):
             return
+        ragged = _RAGGED.search(str(error))
         reason = str(error).replace("Row #", "data row ")
         if "straddles two block boundaries" in reason:
             raise FormatError(f"{name}: a row is longer than {_READ:,} bytes") from None
-        raise (_RaggedError if _RAGGED in reason else FormatError)(f"{name}: {reason}") from None
+        raise (_RaggedError if ragged else FormatError)(f"{name}: {reason}") from None
 
 
 def _parquet(file: Any, name: str, columns: list[str], rows: int) -> Iterator[Table]:
