@@ -204,6 +204,9 @@ def test_log_z_beside_huge_fields(size):
         truth = max(*field, 0.0) + np.log(2.0)
         for solver in (BeliefPropagation(), TreeReweighted()):
             assert solver(graph.tilt([*field, 0.0, 0.0])).log_z == pytest.approx(truth, rel=1e-9)
+    run = BeliefPropagation().prepare(graph.add_tables([[0, 1]], [[[0.0] * 2, [size] * 2]]))
+    for state in (0, 1):  # what the table says of the known variable counts once
+        assert run({0: state}).log_z == pytest.approx(size * state + np.log(2.0), rel=1e-9)
 
 
 @pytest.mark.parametrize("solver", solvers(), ids=repr)

@@ -437,15 +437,17 @@ def _absorb(
 
     graph = model.graph
     n, off = graph.n_variables, graph._offsets
-    log_field, told = model.field, _NO_ORDER
+    log_field, told, lean = model.field, _NO_ORDER, weighed.lean
     if known is not None:
         told = np.flatnonzero(known >= 0)
         log_field = _with_known(graph, gptr, log_field, known, told)
+        lean = lean.copy()  # below, that of the state that is known is added
+        lean[told[(gptr[told + 1] == gptr[told]) & (graph._n_states[told] == 2)]] = 0.0
     if len(weighed.W):
         log_field = log_field.copy()  # general variables' lean is added to it
     kind, prior = np.empty(n, dtype=np.uint8), np.empty(n)
     n_general, zero_state = k.classify(
-        graph._n_states, off, log_field, model.fixed, weighed.lean, weighed.load, gptr, reweighted,
+        graph._n_states, off, log_field, model.fixed, lean, weighed.load, gptr, reweighted,
         kind, prior,
     )  # fmt: skip
     constant = model.constant + left_over + zero_state
