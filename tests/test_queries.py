@@ -300,6 +300,17 @@ def test_plans_are_kept_as_long_as_the_model():
     assert len(plans) == n
     minfer.query(g, "rain", {"count": 1})
     assert len(plans) == n + 1
+    asks = (
+        minfer.mpe,
+        lambda g, e: minfer.mpe(g, e, variables=["rain"]),
+        lambda g, e: minfer.sample(g, 3, e),
+        lambda g, e: minfer.sensitivity(g, "rain", 0, e),
+    )
+    for ask in asks:
+        ask(g, {"wet": "yes"})
+        n = len(plans)
+        ask(g, {"wet": "no"})  # other states find the same tree
+        assert len(plans) == n
     model = weakref.ref(g)
     del g, plans
     gc.collect()

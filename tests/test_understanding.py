@@ -93,6 +93,16 @@ def test_covaried_derivatives_are_slopes_of_networks(seed):
     assert found.covaried[i][cell] == pytest.approx(slope, abs=1e-4 * max(1, abs(slope)))
 
 
+def test_what_is_cut_off_has_no_part_in_the_tree():
+    tables = {"a": [0.3, 0.7]}
+    for before, v in zip("abcd", "bcde"):
+        tables[v] = ([before], [[0.9, 0.1], [0.2, 0.8]])
+    graph = FactorGraph.network(dict.fromkeys("abcde", 2), tables)
+    found = minfer.sensitivity(graph, "b", 0, {"c": 1})
+    assert [bool(d.any()) for d in found.derivatives] == [True, True, True, False, False]
+    assert minfer.sensitivity(graph, "b", 0).derivatives[4].any()  # barren, and connected
+
+
 def test_they_speak_names():
     found = minfer.sensitivity(sprinkler(), "rain", "yes", {"wet": "yes"})
     first = found.largest(1)[0]

@@ -37,14 +37,14 @@ from minfer.basics.notebook import Face, card
 from minfer.basics.words import counted, duration, plain
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.decomposition import only_tables
-from minfer.engine.elimination import CliqueTree, adjacency, clique_tree, order_in_two, tree_of
+from minfer.engine.elimination import CliqueTree, adjacency
 from minfer.errors import ModelError, RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, numbered
-from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
+from minfer.queries.cliques import Cliques, constant_of, planned
 from minfer.queries.conflicts import locates
 from minfer.queries.map.search import search
-from minfer.solvers.pruning import prune
+from minfer.solvers.plans import part_for
 
 _SHOWN = 12
 #: The share of a time limit in which an elimination order is looked for.
@@ -304,22 +304,24 @@ def mpe(
     wanted = list(range(model.n_variables))
     if variables is not None:
         wanted = _wanted(model, variables)
-        part = prune(model, wanted, hard, soft, whole=True)
+        seen, liked = (tuple(sorted(known)) for known in (hard, soft))
+        part = part_for(model, tuple(wanted), seen, liked, whole=True)
         place = {v: i for i, v in enumerate(part.variables.tolist())}
-        graph = part.graph._observing(
+        home = part.graph
+        graph = home._observing(
             {place[v]: s for v, s in hard.items()},
             {place[v]: like for v, like in soft.items()},
         )
         inside = [place[v] for v in wanted]
     else:
-        graph, inside = model._observing(hard, soft), wanted
+        home, graph, inside = model, model._observing(hard, soft), wanted
     names = tuple(model.name(v) for v in wanted)
     states = tuple(model.states(v) for v in wanted)
     may_search = k == 1 and variables is None
     until = clock() + FOR_TREE * (deadline - clock()) if may_search else deadline
     try:
         found, complete, log_z, slip = _by_tree(
-            graph, k, None if variables is None else inside, until, max_gib, time_limit
+            home, graph, k, None if variables is None else inside, until, max_gib, time_limit
         )
     except RefusedError:
         if not may_search:
@@ -340,6 +342,7 @@ def mpe(
 
 
 def _by_tree(
+    home: FactorGraph,
     graph: FactorGraph,
     k: int,
     inside: list[int] | None,
@@ -354,15 +357,21 @@ def _by_tree(
     problem = only_tables(condition(graph))
     sums = inside is not None
     seconds = FOR_ORDER * (deadline - clock())
-    tree, maximise = _tree(problem, inside or [], sums, seconds)
-    check_fits(tree, "mpe", _ADVICE_MAP if sums else _ADVICE, max_gib, time_limit)
-    cliques = with_tree(problem, tree, deadline)
+    shape = adjacency(problem)
+    last = np.ones(len(shape.variables), dtype=bool)
+    if inside is not None:
+        last = np.isin(shape.variables, inside)
+    cliques = planned(
+        home, problem, "mpe", _ADVICE_MAP if sums else _ADVICE, max_gib, time_limit, deadline,
+        shape=shape, last=None if last.all() else last, seconds=seconds,
+    )  # fmt: skip
+    maximise = shape.variables[last].tolist()  # all, auxiliary ones too, or sums first
     found, complete = _ranked(cliques, problem, cliques.collect(maximise), k)
     try:
         log_z = cliques.collect() + constant_of(problem)
     except RefusedError:
         log_z = math.nan
-    return found, complete, log_z, _rounding(graph, problem, tree, sums)
+    return found, complete, log_z, _rounding(graph, problem, cliques.tree, sums)
 
 
 def _rounding(graph: FactorGraph, problem: Conditioned, tree: CliqueTree, sums: bool) -> float:
@@ -392,20 +401,6 @@ def _wanted(model: FactorGraph, variables: Any) -> list[int]:
     if not wanted or len(set(wanted)) < len(wanted):
         raise ModelError("mpe: name at least one variable, and none twice")
     return wanted
-
-
-def _tree(
-    model: Conditioned, inside: list[int], sums: bool, seconds: float
-) -> tuple[CliqueTree, list[int]]:
-    """The tree, and the variables to maximise: all, auxiliary ones too, or sums first."""
-    if not sums:
-        return clique_tree(model, seconds=seconds), np.flatnonzero(model.fixed < 0).tolist()
-    links = adjacency(model)
-    last = np.isin(links.variables, inside)
-    if last.all():
-        return clique_tree(model, seconds=seconds), links.variables.tolist()
-    n = model.graph.n_variables
-    return tree_of(order_in_two(links, last), links, n, last), links.variables[last].tolist()
 
 
 def _ranked(

@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
 from minfer.engine.conditioning import Conditioned
-from minfer.engine.elimination import CliqueTree
+from minfer.engine.elimination import Adjacency, CliqueTree, adjacency
 from minfer.engine.layout import Flat, ends
 from minfer.errors import RefusedError
+from minfer.graph import FactorGraph
 from minfer.solvers.clique_passes import collect_messages
 from minfer.solvers.exact import Exact
+from minfer.solvers.plans import tree_for
 
 _JUDGED = 0.05  # of the time there is: then its pace tells whether a pass will end in time,
 _ROUGHLY = 1.25  # or so much later
@@ -54,6 +56,27 @@ def check_fits(
     except RefusedError as error:
         text = str(error).removeprefix("Exact: ").partition(" BeliefPropagation")[0]
         raise RefusedError(f"{who}: {text} {advice}") from None
+
+
+def planned(
+    home: FactorGraph,
+    model: Conditioned,
+    who: str,
+    advice: str,
+    max_gib: float,
+    time_limit: float | None = None,
+    deadline: float = math.inf,
+    *,
+    shape: Adjacency | None = None,
+    last: NDArray[np.bool_] | None = None,
+    seconds: float = math.inf,
+) -> Cliques:
+    """The tables of a model with evidence, in a tree that is kept with ``home``, the one without;
+    refused beyond the limits."""
+    graph = model.graph
+    tree = tree_for(home, shape or adjacency(model), graph.n_variables, last, seconds)
+    check_fits(tree, who, advice, max_gib, time_limit)
+    return Cliques(graph._n_states, factors_of(model), tree, deadline)
 
 
 class Cliques:
@@ -221,7 +244,3 @@ def _log_sum(table: Table, axes: tuple[int, ...]) -> Table:
     with np.errstate(divide="ignore"):
         total = np.log(np.exp(table - top).sum(axis=axes))
     return total + top.reshape(total.shape)
-
-
-def with_tree(model: Conditioned, tree: CliqueTree, deadline: float = math.inf) -> Cliques:
-    return Cliques(model.graph._n_states, factors_of(model), tree, deadline)

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from minfer.basics.checks import check_flag, check_graph, check_whole, load
 from minfer.engine.conditioning import condition
 from minfer.engine.decomposition import only_tables
-from minfer.engine.elimination import clique_tree
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph, with_any_evidence
 from minfer.model.evidence import Evidence
-from minfer.queries.cliques import Cliques, check_fits, with_tree
+from minfer.queries.cliques import Cliques, planned
 from minfer.queries.conflicts import locates
 
 _BLOCK = 1 << 22  # cells of separate tables at a time
@@ -121,10 +120,8 @@ def sample(
     check_whole("seed", seed, 0)
     graph = with_any_evidence(model, evidence)
     problem = only_tables(condition(graph))
-    tree = clique_tree(problem)
     advice = "Gibbs samples approximately (minfer.Gibbs)"
-    check_fits(tree, "sample", advice, max_gib, None)
-    cliques = with_tree(problem, tree)
+    cliques = planned(model, problem, "sample", advice, max_gib)
     cliques.collect()
     x = np.repeat(np.maximum(problem.fixed, 0).astype(np.int32)[None], n, axis=0)
     rng = np.random.default_rng(seed)

@@ -9,6 +9,9 @@ everything else of all other factors. With e the evidence and t the target's eve
 so two runs over one clique tree have them all (Darwiche 2003), entries that are zero included.
 An entry of a distribution cannot change alone. ``covaried`` is the derivative if the other entries
 of its row change in proportion, so that the row still sums to one (Laskey 1995).
+
+What the evidence cuts off from the target has derivatives of zero, and no part in the tree. Barren
+variables have: without its row's sum an entry of theirs moves the posterior as its parents do.
 """
 
 from __future__ import annotations
@@ -23,15 +26,14 @@ from numpy.typing import NDArray
 
 from minfer.basics.checks import check_graph, check_whole, load
 from minfer.basics.words import plain, power
-from minfer.engine.conditioning import Conditioned
-from minfer.engine.elimination import adjacency, tree_over
+from minfer.engine.elimination import links
 from minfer.errors import ContradictionError, ModelError, RefusedError, visible
-from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, numbered
 from minfer.queries.cliques import Cliques, Factor, check_fits
 from minfer.queries.conflicts import locates
-from minfer.solvers.plans import IMPOSSIBLE
+from minfer.solvers.plans import IMPOSSIBLE, part_for, tree_for
+from minfer.solvers.pruning import structure_of
 
 #: Cells of a clique beyond which its tables are not held.
 MOST_CELLS = 2.0**25
@@ -198,10 +200,11 @@ def sensitivity(
     fixed[model._n_states == 1] = 0
     for v, k in hard.items():
         fixed[v] = k
-    own, factors = _sliced(model, fixed)
+    part = part_for(model, (t,), tuple(sorted(hard)), tuple(sorted(soft)), barren=True)
+    own, factors = _sliced(model, fixed, part.factors)
     n_own = len(factors)
-    factors += _fields(model, fixed, soft)
-    free = np.flatnonzero(fixed < 0)
+    free = part.variables[fixed[part.variables] < 0]
+    factors += _fields(model, fixed, soft, free)
     derivatives = [np.zeros(_shape(model, i)) for i in range(model.n_factors)]
     f = 1.0
     cliques = _cliques(model, factors, free, max_gib)
@@ -236,10 +239,11 @@ def _shape(model: FactorGraph, factor: int) -> tuple[int, ...]:
 
 
 def _sliced(
-    model: FactorGraph, fixed: NDArray[np.int64]
+    model: FactorGraph, fixed: NDArray[np.int64], inside: NDArray[np.int64]
 ) -> tuple[list[tuple[int, tuple[Any, ...]]], list[Factor]]:
     """Factors over free variables, each with its number and where in its table it lies."""
-    own, factors = [], []
+    own, factors, mine = [], [], np.zeros(model.n_factors, dtype=bool)
+    mine[inside] = True
     for i in range(model.n_factors):
         try:
             table = model.log_table(i)
@@ -248,27 +252,31 @@ def _sliced(
         scope = model.scope(i).tolist()
         index = tuple(slice(None) if fixed[v] < 0 else int(fixed[v]) for v in scope)
         part, left = table[index], tuple(v for v in scope if fixed[v] < 0)
-        if left:
+        if left and mine[i]:
             own.append((i, index))
             factors.append((left, part))
-        elif float(part) == -np.inf:
+        elif not left and float(part) == -np.inf:
             raise ContradictionError(IMPOSSIBLE)
     return own, factors
 
 
 def _fields(
-    model: FactorGraph, fixed: NDArray[np.int64], soft: Mapping[int, Floats]
+    model: FactorGraph,
+    fixed: NDArray[np.int64],
+    soft: Mapping[int, Floats],
+    free: NDArray[np.int64],
 ) -> list[Factor]:
-    """Every free variable's field and soft evidence; that of a known one is only checked."""
+    """Fields and soft evidence of ``free`` variables; those of others are only checked."""
     out: list[Factor] = []
+    inside = set(free.tolist())
     for v in range(model.n_variables):
         field = np.array(model.field[model._offsets[v] : model._offsets[v + 1]])
         if v in soft:
             with np.errstate(divide="ignore"):
                 field += np.log(soft[v])
-        if fixed[v] < 0:
+        if v in inside:
             out.append(((v,), field))
-        elif field[fixed[v]] == -np.inf:
+        elif (field.max() if fixed[v] < 0 else field[fixed[v]]) == -np.inf:
             raise ContradictionError(IMPOSSIBLE)
     return out
 
@@ -276,17 +284,10 @@ def _fields(
 def _cliques(
     model: FactorGraph, factors: list[Factor], free: NDArray[np.int64], max_gib: float
 ) -> Cliques:
-    known = np.zeros(model.n_variables, dtype=np.int32)
-    known[free] = -1
-    groups = tuple(
-        Tables(
-            np.zeros(1, np.int64), np.array([scope], np.int32), table.shape, table.reshape(1, -1)
-        )
-        for scope, table in factors
-        if len(scope) > 1
-    )
-    shape = Conditioned(model, 0.0, np.zeros(0), known, groups)
-    tree = tree_over(adjacency(shape), model.n_variables)
+    keep = np.zeros(model.n_variables, dtype=bool)
+    keep[free] = True
+    shape = links(structure_of(model).where, keep, model._n_states)
+    tree = tree_for(model, shape, model.n_variables)
     advice = "Give more evidence, or ask about a smaller part of the model"
     check_fits(tree, "sensitivity", advice, max_gib, None)
     if 2.0**tree.largest > MOST_CELLS:

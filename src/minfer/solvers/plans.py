@@ -16,15 +16,21 @@ of P(e), which finds contradictions anywhere. A set has a plan of its own if pla
 time than its rows take by a plan that all share, in which the variables that some rows observe are
 free and evidence enters as zeros, or if that is too wide to be made.
 
-Plans are kept as long as their model, the last ones of each.
+**Trees** (:func:`tree_for`). What is read off messages in numpy, without rows (best assignments,
+samples, derivatives), needs a tree of what its evidence leaves, and so does a row that plain
+numbers cannot hold. These are kept by the links between the variables that are left: other states
+find the same tree, and evidence that decides more, by zeros, has one of its own.
+
+Plans and trees are kept as long as their model, the last ones of each.
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from hashlib import sha256
 from threading import Lock
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -34,7 +40,15 @@ from numpy.typing import NDArray
 
 from minfer.basics.checks import check_graph
 from minfer.engine.conditioning import condition
-from minfer.engine.elimination import clique_tree, links, tree_over
+from minfer.engine.elimination import (
+    Adjacency,
+    CliqueTree,
+    adjacency,
+    links,
+    order_in_two,
+    tree_of,
+    tree_over,
+)
 from minfer.engine.layout import flatten, ranges
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS
@@ -158,10 +172,11 @@ class CliquePlan:
     def _one_by_one(
         self, evidence: NDArray[np.int32], field: NDArray[np.float64] | None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """In logarithms, planned for each."""
+        """In logarithms, planned for what the states of each leave."""
         from minfer.engine.decomposition import only_tables
         from minfer.solvers.clique_passes import check_tree, pass_messages
 
+        whole = self.part.graph
         mine = slice(self.n_states if self.all else 0)
         if self.target >= 0:
             mine = slice(*self.offsets[self.target : self.target + 2].tolist())
@@ -171,7 +186,7 @@ class CliquePlan:
             try:  # a state may be excluded by the field alone
                 graph = self.with_evidence(states, None if field is None else field[k])
                 model = only_tables(condition(graph))
-                tree = clique_tree(model)
+                tree = tree_for(whole, adjacency(model), model.graph.n_variables)
                 check_tree(tree)
                 found = pass_messages(model, tree)
             except ContradictionError:
@@ -260,28 +275,87 @@ def plan_for(
     small : a table in place of a plan, where it is small; one target and nothing soft
     n_rows : how many rows there will be, about
     """
+
+    def make() -> Any:
+        part = prune(graph, targets, observed, soft, whole=whole, check=check)
+        if small and len(part.variables) <= MOST_TABLED:  # of all that P(evidence) depends on
+            from minfer.solvers.joint_table import AnswerTable
+
+            wide = part if part.whole else prune(graph, targets, observed, whole=True)
+            table = AnswerTable.of(wide, targets[0], observed)
+            if table is not None:
+                return table
+        known = set(observed)
+        free = in_order(graph, [t for t in targets if t not in known])
+        target = None if each else free[0] if free else -1
+        seen = observed if each else (*observed, *free[1:])
+        return CliquePlan(part, seen, soft, target, n_rows)
+
+    return _made_once(graph, (targets, observed, soft, each, whole, check, small), make)
+
+
+def part_for(
+    graph: FactorGraph,
+    targets: tuple[int, ...],
+    observed: tuple[int, ...],
+    soft: tuple[int, ...] = (),
+    *,
+    whole: bool = False,
+    barren: bool = False,
+) -> PrunedPart:
+    """What :func:`~minfer.solvers.pruning.prune` leaves for such a question; made once."""
+    key = "part", targets, observed, soft, whole, barren
+    return _made_once(
+        graph, key, lambda: prune(graph, targets, observed, soft, whole=whole, barren=barren)
+    )
+
+
+def tree_for(
+    graph: FactorGraph,
+    shape: Adjacency,
+    n: int,
+    last: NDArray[np.bool_] | None = None,
+    seconds: float = math.inf,
+) -> CliqueTree:
+    """A tree of what evidence left of a model, ``n`` variables with auxiliary ones; made once.
+
+    ``last``: see :func:`~minfer.engine.elimination.order_in_two`. A search that had only so many
+    ``seconds`` may have found less than another one would, so what it found is not kept.
+    """
+
+    def make() -> _KeptTree:
+        if last is not None:
+            return _KeptTree(tree_of(order_in_two(shape, last), shape, n, last))
+        return _KeptTree(tree_over(shape, n, seconds=seconds))
+
+    told = sha256(b"" if last is None else last.tobytes())
+    for array in shape:
+        told.update(array.tobytes())
+    whole = last is not None or seconds == math.inf
+    return _made_once(graph, ("tree", n, told.digest()), make, keep=whole).tree
+
+
+class _KeptTree(NamedTuple):
+    tree: CliqueTree
+
+    @property
+    def cells(self) -> int:  # numbers that are kept
+        return len(self.tree.variables)
+
+
+def _made_once(graph: FactorGraph, key: Any, make: Callable[[], Any], keep: bool = True) -> Any:
+    """What is kept of a model under a key."""
     plans = kept_of(graph).plans
-    key = targets, observed, soft, each, whole, check, small
     with _LOCK:
         plan = plans.get(key)
         if plan is not None:
             plans.move_to_end(key)
             return plan
-    part = prune(graph, targets, observed, soft, whole=whole, check=check)
-    if small and len(part.variables) <= MOST_TABLED:  # of all that P(evidence) depends on
-        from minfer.solvers.joint_table import AnswerTable
-
-        wide = part if part.whole else prune(graph, targets, observed, whole=True)
-        plan = AnswerTable.of(wide, targets[0], observed)
-    if plan is None:
-        known = set(observed)
-        free = in_order(graph, [t for t in targets if t not in known])
-        target = None if each else free[0] if free else -1
-        seen = observed if each else (*observed, *free[1:])
-        plan = CliquePlan(part, seen, soft, target, n_rows)
-    with _LOCK:
-        plans[key] = plan
-        _forget(graph, plans)
+    plan = make()
+    if keep:
+        with _LOCK:
+            plans[key] = plan
+            _forget(graph, plans)
     return plan
 
 

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.engine.layout import FactorArrays, Flat
+from minfer.engine.layout import FactorArrays, Flat, Scopes
 from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
 
@@ -33,6 +33,7 @@ _ROW_SUM = 1e-12
 class PruningLists(NamedTuple):
     """What pruning needs to know of a graph, as lists."""
 
+    where: Scopes  # of each factor, as arrays
     scopes: list[list[int]]  # of each factor
     factors: list[list[int]]  # of each variable
     child: list[int]  # of each factor: the variable it can be summed out with, or -1
@@ -53,6 +54,7 @@ class PrunedPart:
     ) -> None:
         self._of = ref(of)  # parts are kept by the model
         self.factors, self.variables, self.whole = factors, variables, whole
+        self.cells = len(factors) + len(variables)  # numbers that are kept
 
     @property
     def of(self) -> FactorGraph:
@@ -111,7 +113,7 @@ def structure_of(graph: FactorGraph) -> PruningLists:
     flat = None
     if [] not in lists and all(g.form == "table" for g in graph.groups):
         flat = Flat(graph._n_states, graph._offsets, np.array(graph.field), *where, *arrays.cells)
-    found = PruningLists(lists, factors, child.tolist(), zeros.tolist(), touched, flat)
+    found = PruningLists(where, lists, factors, child.tolist(), zeros.tolist(), touched, flat)
     return _STRUCTURES.setdefault(graph, found)
 
 
@@ -137,11 +139,12 @@ def prune(
     *,
     whole: bool = False,
     check: bool = True,
+    barren: bool = False,
 ) -> PrunedPart:
     """The part that P(targets | evidence on observed and soft) depends on.
 
     ``whole`` leaves out only what is barren, so that the part's log Z is that of all; ``check``
-    keeps parts that can contradict the evidence.
+    keeps parts that can contradict the evidence; ``barren`` keeps what is barren and not cut off.
     """
     s = structure_of(graph)
     targets = list(targets)
@@ -149,7 +152,7 @@ def prune(
     wanted = [False] * graph.n_variables
     for v in (*targets, *known, *soft):
         wanted[v] = True
-    kept = _without_barren(s, wanted)
+    kept = [True] * len(s.scopes) if barren else _without_barren(s, wanted)
     if whole:
         factors, complete = [i for i, k in enumerate(kept) if k], True
     else:
