@@ -1,6 +1,5 @@
-"""Certified intervals: tries to refute them, and measures how narrow they are and how soon.
+"""Certified intervals: how narrow they are and how soon, and what they say of answers.
 
-    python benchmarks/certified.py --refute 3000        # drawn models against an independent oracle
     python benchmarks/certified.py --widths [NAME ...]  # width against time, together and alone
     python benchmarks/certified.py --uai [DIR]          # the UAI models against their exact answers
     python benchmarks/certified.py --judge              # BP, TRW, mean field, Gibbs on large models
@@ -8,7 +7,7 @@
 Several may be given at once. ``--out FILE`` keeps what was found as JSON (parts that are there
 stay), ``--page docs/how-far-off.md`` writes the tables of that file into the page.
 One pinned core, one thread; seconds are CPU seconds, compiling excluded; every seed is fixed.
-``--refute`` and ``--uai`` exit with 1 if an interval does not hold the truth.
+``--uai`` exits with 1 if an interval does not hold the truth.
 """
 
 from __future__ import annotations
@@ -53,8 +52,6 @@ from oracle import models
 from places import UAI, UaiModel, uai_models
 
 TOGETHER = "all together"
-#: Work of the drawn models: next to nothing, some, plenty.
-BUDGETS = (300, 20_000, 1_000_000)
 #: What the reference answers of the UAI models may be off: they have 12 digits.
 DIGITS = 1e-11
 #: Width beyond which an interval says next to nothing.
@@ -73,76 +70,6 @@ def cpu_clock() -> None:
 def own_methods() -> list[str]:
     """The methods that work locally: all but exact inference of the whole."""
     return [name for name in all_methods() if name != "exact"]
-
-
-# ------------------------------------------------------------------ refuting
-
-
-def refute(n: int, first: int = 0, budgets: tuple[int, ...] = BUDGETS) -> dict[str, Any]:
-    """Each method alone and all together on drawn models, at every budget."""
-    choices: dict[str, list[str] | None] = {m: [m] for m in all_methods()}
-    choices[TOGETHER] = None
-    tally = {
-        name: {"models": 0, "intervals": 0, "violations": 0, "vacuous": 0, "width": 0.0,
-               "by_digits": 0, "errors": 0}
-        for name in choices
-    }  # fmt: skip
-    families: dict[str, int] = {}
-    impossible = 0
-    number = first - 1
-    while sum(families.values()) < n:
-        number += 1
-        drawn = models.draw(number)
-        if drawn.impossible:
-            impossible += 1
-            continue
-        families[drawn.family] = families.get(drawn.family, 0) + 1
-        for name, methods in choices.items():
-            line = tally[name]
-            line["models"] += 1
-            for k, work in enumerate(budgets):
-                tol = 0.0 if (number + k) % 2 else 0.01
-                try:
-                    iv = minfer.intervals(
-                        drawn.graph, None, tol=tol, work=work, methods=methods, workers=1
-                    )
-                except Exception as error:
-                    line["errors"] += 1
-                    print(f"model {number}, {name}, work {work}: {error!r}", file=sys.stderr)
-                    continue
-                unsure = models.unclear(drawn, iv)
-                wrong = models.judge(drawn, iv)
-                line["intervals"] += len(iv.lo)
-                line["by_digits"] += int(unsure.sum())
-                line["vacuous"] += int((iv.hi - iv.lo >= 1).sum())
-                line["width"] += float((iv.hi - iv.lo).sum())
-                if wrong.any():
-                    line["violations"] += int(wrong.sum())
-                    at = int(np.argmax(wrong))
-                    print(
-                        f"model {number} ({drawn.family}), {name}, work {work}, tol "
-                        f"{tol}: entry {at} is [{iv.lo[at]!r}, {iv.hi[at]!r}], truth "
-                        f"{drawn.digits[at]}",
-                        file=sys.stderr,
-                    )
-    for line in tally.values():
-        many = max(1, line["intervals"])
-        line["vacuous"] = line["vacuous"] / many
-        line["width"] = line["width"] / many
-    return {
-        "n": n, "first": first, "budgets": list(budgets), "impossible": impossible,
-        "families": families, "methods": tally,
-    }  # fmt: skip
-
-
-def refute_table(found: dict[str, Any]) -> str:
-    body = [
-        [name, f"{line['models']:,}", f"{line['intervals']:,}", f"{line['violations']}",
-         f"{line['by_digits']:,}", f"{line['vacuous']:.0%}", f"{line['width']:.3f}"]
-        for name, line in found["methods"].items()
-    ]  # fmt: skip
-    head = ["method", "models", "intervals", "violations", "placed by 50 digits", "vacuous"]
-    return table([*head, "mean width"], body)
 
 
 # ------------------------------------------------------------------ problems
@@ -591,8 +518,6 @@ def uai_summary(found: dict[str, Any]) -> str:
 def write_page(page: Path, found: dict[str, Any]) -> None:
     """The tables of what was found into their sections."""
     made = {}
-    if "refute" in found:
-        made["refute"] = refute_table(found["refute"])
     if "widths" in found:
         made["bars"], made["alone"] = bars_table(found["widths"]), alone_table(found["widths"])
         made["kept"] = kept_table(found["widths"])
@@ -606,8 +531,6 @@ def write_page(page: Path, found: dict[str, Any]) -> None:
 
 def main() -> int:
     cli = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    cli.add_argument("--refute", type=int, metavar="N", help="drawn models that allow anything")
-    cli.add_argument("--first", type=int, default=0, help="number of the first drawn model")
     cli.add_argument("--widths", nargs="*", metavar="NAME", help="problems; all by default")
     cli.add_argument("--no-alone", action="store_true", help="widths: all methods together only")
     cli.add_argument("--uai", nargs="?", const=str(UAI), metavar="DIR")
@@ -622,10 +545,6 @@ def main() -> int:
     results = Results(asked.out)
     found, keep = results.found, results.keep
     bad = False
-    if asked.refute is not None:
-        keep("refute", refute(asked.refute, asked.first))
-        print(refute_table(found["refute"]))
-        bad |= any(m["violations"] + m["errors"] for m in found["refute"]["methods"].values())
     if asked.widths is not None:
         warm_up()
         every = problems()

@@ -1,6 +1,5 @@
-"""The best assignment where no clique tree fits: promises, and what it takes.
+"""The best assignment where no clique tree fits: what it takes.
 
-    python benchmarks/map.py drawn [--first 0] [--count 10000]  # promises, by enumeration
     python benchmarks/map.py ising [--side 512]            # proven by a flow
     python benchmarks/map.py potts [--side 128] [--pgmax PYTHON]
     python benchmarks/map.py uai [--data DIR] [--seconds 10] [NAME ...]
@@ -26,30 +25,16 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
-from places import RESULTS, ROOT, UAI, uai_models
+from places import RESULTS, UAI, uai_models
 from stopwatch import measure
 
 PROVEN = RESULTS / "map_toulbar2.json"
 LABELS, COUPLING, NOISE = 12, 1.0, 1.0
 CLOSE = 1e-6  # scores that differ by less are the same
-
-
-def drawn(first: int, count: int, most: float) -> None:
-    """Drawn models number ``first`` and on, until ``most`` seconds have passed."""
-    sys.path.insert(0, str(ROOT / "tests"))
-    from oracle import promises
-
-    found: Counter[str] = Counter()
-    spent, number = measure.Stopwatch(), first
-    while number < first + count and spent.wall < most:
-        found[promises.check_best(number)] += 1
-        number += 1
-    print(f"drawn models {first} to {number - 1}, all promises kept: {dict(found)}")
 
 
 def ising(side: int) -> None:
@@ -224,21 +209,17 @@ def reference(data: Path, python: str, seconds: float, names: list[str], most: f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("part", choices=["drawn", "ising", "potts", "uai", "reference", "pgmax"])
+    parser.add_argument("part", choices=["ising", "potts", "uai", "reference", "pgmax"])
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--side", type=int)
     parser.add_argument("--pgmax")
     parser.add_argument("--file")
     parser.add_argument("--data", type=Path, default=UAI)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--toulbar2", default=sys.executable)
-    parser.add_argument("--most", type=float, default=math.inf, help="seconds, of drawn, reference")
+    parser.add_argument("--most", type=float, default=math.inf, help="seconds, of reference")
     a = parser.parse_intermixed_args()
-    if a.part == "drawn":
-        drawn(a.first, a.count, a.most)
-    elif a.part == "ising":
+    if a.part == "ising":
         ising(a.side or 512)
     elif a.part == "potts":
         potts(a.side or 128, a.pgmax)

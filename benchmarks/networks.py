@@ -2,7 +2,6 @@
 
     python benchmarks/networks.py                           # everything: some ten minutes
     python benchmarks/networks.py --parts rows single --networks alarm pigs --dry
-    python benchmarks/networks.py --agree 10000             # are the answers the same?
 
 Writes ``benchmarks/results/networks.json`` and, from it, ``docs/networks.md`` and a section of
 ``docs/peers.md``; what is not measured in a run stays as it was. ``--dry`` prints only, ``--check``
@@ -46,7 +45,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import minfer
-import networks_agree
 import networks_page
 from minfer import Exact
 from minfer.solvers.plans import Network
@@ -419,8 +417,6 @@ def main() -> None:
     parser.add_argument("--networks", nargs="*", help="only these")
     parser.add_argument("--sets", type=int, default=5, help="draws of what is observed")
     parser.add_argument("--rows", type=int, default=1000, help="rows that observe the same")
-    parser.add_argument("--agree", type=int, metavar="N", help="compare answers, N evidence sets")
-    parser.add_argument("--rng", type=int, default=0, help="agree: which stream of evidence")
     parser.add_argument("--out", type=Path, default=FILE)
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--dry", action="store_true", help="print only, write nothing")
@@ -442,13 +438,7 @@ def main() -> None:
         write()
 
     every = parts(options)
-    chosen = (
-        options.parts
-        if options.parts is not None
-        else []
-        if options.agree is not None
-        else list(every)
-    )
+    chosen = options.parts if options.parts is not None else list(every)
     if set(chosen) - set(every):
         parser.error(f"--parts: choose from {', '.join(every)}")
     if measure.WAY in os.environ:  # started by `both`
@@ -469,16 +459,11 @@ def main() -> None:
                 old = found.get(part, {"rows": []})["rows"]
                 keep(part, {"rows": merged(old, part, got)})
         print(f"  {spent.cpu:.0f} s of CPU time", flush=True)
-    bad = False
-    if options.agree is not None:
-        names = options.networks or all_networks()
-        keep("agree", networks_agree.agree(names, options.agree, options.rng))
-        bad |= bool(found["agree"]["faults"])
     write()
     missed = [line for line in networks_page.aims(found) if not line.reached]
     for line in missed:
         print(f"missed: {line}")
-    if bad or (options.check and missed):
+    if options.check and missed:
         sys.exit(1)
 
 

@@ -104,9 +104,6 @@ def sections(found: Found) -> dict[str, str]:
             for key in ("ratio", "ratio, query")
         ]
         made["blank"] += f"\n\nThe geometric means are {means[0]} and {means[1]}."
-    if "agree" in found:
-        n, faults = found["agree"]["n"], len(found["agree"]["faults"])
-        made["agree"] += f"\n\n`python benchmarks/networks.py --agree {n}`: faults: {faults}."
     return made
 
 
@@ -254,11 +251,6 @@ TABLES: dict[str, tuple[str, Columns]] = {
     "cores": ("cores", [
         _NETWORK, ("rows", _count, "rows"), ("one thread, s", _plain, "one"),
         ("two, s", _plain, "two"), ("speed-up", _plain, "ratio"), ("median", _plain, "median"),
-    ]),
-    "agree": ("agree", [
-        _NETWORK, ("sets", _count, "sets"), ("impossible", _count, "impossible"),
-        ("underflow", _count, "underflow"), ("numbers compared", _count, "numbers"),
-        ("largest difference", _off, "difference"),
     ]),
 }  # fmt: skip
 

@@ -1,7 +1,11 @@
-"""How many cases a test takes: all in the thorough profile, a part in the everyday one."""
+"""How many cases a test takes: all in the thorough profile, a part in the everyday one.
+
+MINFER_DRAWN_BLOCKS=1000 has tests that go on for ever take so many blocks of cases.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -13,6 +17,11 @@ Case = TypeVar("Case")
 def thorough() -> bool:
     """Whether the profile is the one of CI, which draws 100 examples by itself."""
     return settings.default.max_examples >= 100
+
+
+def blocks(n: int) -> int:
+    """So many blocks of cases, or as many as MINFER_DRAWN_BLOCKS asks for."""
+    return int(os.environ.get("MINFER_DRAWN_BLOCKS", n))
 
 
 def draws(n: int) -> int:

@@ -3,7 +3,7 @@
 ``case(rng, number)`` is reproducible on its own. ``KINDS`` has a valid file of each kind, how it is
 read and how it is used; a mutation breaks its bytes, its words or its numbers, and of files with
 parts (learners, Parquet, JSON) also the parts, packed again as they should be. Only a MinferError
-may escape. ``benchmarks/fuzz.py --what mutated`` runs many of them.
+may escape.
 """
 
 from __future__ import annotations
@@ -368,10 +368,10 @@ def mutated(r: random.Random, kind: Kind) -> bytes:
     return gzip.compress(data, 1, mtime=0) if packed else data
 
 
-def case(rng: int, number: int, kinds: tuple[str, ...] = ()) -> Case:
-    """The ``number``-th broken file of the stream ``rng``, of some kinds or of any."""
+def case(rng: int, number: int) -> Case:
+    """The ``number``-th broken file of the stream ``rng``."""
     r = random.Random(f"mutated {rng}/{number}")
-    kind = r.choice(kinds or list(KINDS))
+    kind = r.choice(list(KINDS))
     return Case(number, kind, KINDS[kind].name, mutated(r, KINDS[kind]))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import minfer
-from draws import draws, thorough
+from draws import blocks, draws, thorough
 from minfer import Exact, FactorGraph, Intervals, Marginals, MinferError, ModelError, SettingsError
 from minfer.certified.bounds import BoundMethod, Bounds, Effort, Refining
 from minfer.certified.boxes import Boxes
@@ -56,7 +56,7 @@ def estimate(graph: FactorGraph, probs: list[float]) -> Marginals:
 
 @pytest.mark.drawn
 @pytest.mark.parametrize("method", [*ALONE, "all"])
-@pytest.mark.parametrize("first", range(0, 240, 60))
+@pytest.mark.parametrize("first", range(0, 60 * blocks(4), 60))
 def test_the_truth_lies_inside(method, first):
     methods, numbers = None if method == "all" else [method], range(first, first + 60)
     once = len(models.FAMILIES) * first // 240  # of each family one every day

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from draws import draws, few, thorough
+from draws import blocks, draws, few, thorough
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -31,9 +31,9 @@ SCHEDULES = ["sequential", "flooding", "residual"]
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", range(blocks(20)))
 def test_drawn_answers_promise_only_what_holds(block):
-    """A hundred cases each; ``python benchmarks/promises.py`` runs any number."""
+    """A hundred cases each."""
     for number in few(range(100 * block, 100 * block + 100), 12):
         promises.check(number)
 

@@ -27,7 +27,7 @@ import crafting
 import fuzzing
 import minfer
 import mutating
-from draws import draws, few, thorough
+from draws import blocks, draws, few, thorough
 from minfer import FormatError, MinferError, RefusedError, Rules, SettingsError
 from minfer.cli import progress
 from minfer.io import native, opening, read_mar, read_pr
@@ -43,12 +43,12 @@ from minfer.parsing.conllu import read_conllu
 from minfer.parsing.model import ParserModel
 from minfer.prediction import files
 from minfer.rules.parse import parse_rule
+from reading import read_many
 from refused import all_refused, refused
 from sources import parsed
 
 SRC = Path(minfer.__file__).parent
-FUZZ = Path(__file__).parents[1] / "benchmarks" / "fuzz.py"
-CRAFTED = 300
+CHILD = Path(__file__).with_name("reading.py")
 #: What is repeated: what separates, opens, closes, quotes, comments and nests.
 UNITS = [
     *(" ", "\n", "\t", "\r", "\r\n", "\f", ",", ", ", ";", "|", ".", "=", "-", "+", "!", "^", "_"),
@@ -492,39 +492,33 @@ def test_honest_files_are_accepted_and_cases_reproducible(kind, tmp_path):
 @pytest.mark.drawn
 @pytest.mark.parametrize("kind", [fuzzing, mutating], ids=lambda kind: kind.__name__)
 def test_only_typed_errors_escape(kind, tmp_path):
-    """Of files that are broken at random; benchmarks/fuzz.py runs more, with little memory."""
+    """Of files that are broken at random."""
     n, limit = draws(10_000), fuzzing.LIMIT_SECONDS
     if kind is mutating:
         for name in ("duckdb", "pyarrow"):
             pytest.importorskip(name)
         n, limit = draws(2000) if thorough() else 120, 5
     outcomes: Counter[str] = Counter()
-    for number in range(n):
-        broken = kind.case(1, number)
-        try:
-            outcome, took = kind.check(broken, tmp_path)
-        except BaseException as error:
-            error.add_note(f"case(1, {number}): {broken.kind} {broken.data[:200]!r}")
-            raise
-        assert took < limit, f"{kind.__name__}.case(1, {number}) took {took:.1f} s"
-        outcomes[outcome] += 1
+    for what, count in read_many(kind, n, tmp_path, limit).items():
+        outcomes[what.split(": ")[1]] += count
     assert outcomes["FormatError"] > n / 2 or kind is mutating
     assert min(outcomes["ContradictionError"], outcomes["EvidenceError"]) > 0 or kind is mutating
 
 
 @pytest.mark.slow
-def test_no_crafted_file_ends_the_process():
-    """In a child: what is accepted goes through the kernels, where a wrong index would end it."""
+@pytest.mark.parametrize("kind", ["crafted", *["broken", "mutated"] * (blocks(0) > 0)])
+def test_no_bad_file_ends_the_process(kind):
+    """In a child of little memory; three hundred, or as many more as blocks are asked for."""
     for name in ("safetensors", "PIL", "duckdb", "pyarrow"):
         pytest.importorskip(name)
-    command = [sys.executable, FUZZ, "--what", "crafted", "--n", str(CRAFTED), "--rng", "1"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    outcomes = json.loads(done.stdout)[0]["outcomes"]
-    assert sum(outcomes.values()) == CRAFTED
-    for kind in ("parser", "checkpoint", "native"):
-        assert outcomes[f"{kind}: accepted"] >= 5  # the kernels were reached
-        assert outcomes[f"{kind}: FormatError"] >= 20
+    n = 300 * blocks(1)
+    done = subprocess.run([sys.executable, CHILD, kind, str(n)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-5000:]
+    outcomes = json.loads(done.stdout)
+    assert sum(outcomes.values()) == n
+    for name in ("parser", "checkpoint", "native") if kind == "crafted" else ():
+        assert outcomes[f"{name}: accepted"] >= 5  # the kernels were reached
+        assert outcomes[f"{name}: FormatError"] >= 20
 
 
 #: Every function of ours that reads files of others, and what breaks its files: a kind of

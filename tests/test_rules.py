@@ -25,7 +25,7 @@ pytest.importorskip("duckdb")
 import sqlite3
 
 import mutating
-from draws import draws, few, thorough
+from draws import blocks, draws, few, thorough
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -74,7 +74,7 @@ def compare(seed: int, **settings) -> str:
 @pytest.mark.parametrize("block", [
     *range(4),
     *(pytest.param(k, marks=pytest.mark.slow)
-      for k in range(4, int(os.environ.get("MINFER_DRAWN_BLOCKS", "12")))),
+      for k in range(4, blocks(12))),
 ])  # fmt: skip
 def test_drawn_programs_agree_with_enumeration(block):
     outcomes = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import random
 from collections import defaultdict
 
@@ -13,7 +12,7 @@ import pytest
 
 pytest.importorskip("duckdb")
 
-from draws import draws, few, thorough
+from draws import blocks, draws, few, thorough
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -212,7 +211,7 @@ def draw(seed: int, program: Rules | None = None) -> int:
 @pytest.mark.parametrize("block", [
     *range(4),
     *(pytest.param(k, marks=pytest.mark.slow)
-      for k in range(100, 100 + 4 * int(os.environ.get("MINFER_DRAWN_BLOCKS", "14")))),
+      for k in range(100, 100 + 4 * blocks(14))),
 ])  # fmt: skip
 def test_what_is_kept_is_what_a_full_scan_keeps(block):
     some = sum(draw(6 * block + k) for k in few(range(6), 1 if block < 4 else 6))
@@ -548,9 +547,9 @@ def test_what_agreed_is_within_the_tolerance_of_all_groundings():
 
 @pytest.mark.slow
 def test_what_agreed_is_within_the_tolerance_in_many_programs():
-    blocks = int(os.environ.get("MINFER_DRAWN_BLOCKS", "5"))
-    outcomes = [agreed for k in range(5 * blocks) for agreed in agreement_holds(k)]
-    assert sum(outcomes) >= 4 * blocks
+    n = blocks(5)
+    outcomes = [agreed for k in range(5 * n) for agreed in agreement_holds(k)]
+    assert sum(outcomes) >= 4 * n
 
 
 FORMULAS = [

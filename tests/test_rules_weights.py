@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 from dataclasses import replace
 from functools import cache
@@ -14,7 +13,7 @@ import pytest
 
 pytest.importorskip("duckdb")
 
-from draws import few, thorough
+from draws import blocks, few, thorough
 from minfer import (
     BeliefPropagation,
     ContradictionError,
@@ -135,7 +134,7 @@ def compare(seed: int) -> int:
 @pytest.mark.parametrize("block", [
     *range(2),
     *(pytest.param(k, marks=pytest.mark.slow)
-      for k in range(4, 2 * int(os.environ.get("MINFER_DRAWN_BLOCKS", "12")))),
+      for k in range(4, 2 * blocks(12))),
 ])  # fmt: skip
 def test_counts_agree_with_plain_python(block):
     cases = few(range(30), 4 if block < 2 else 30)

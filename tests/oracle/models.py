@@ -3,8 +3,8 @@
 ``draw(number)`` makes a model twice: as a :class:`minfer.FactorGraph`, and as scopes and log-tables
 of plain numpy, written down here (logical factors by what they mean). :class:`Drawn` has its true
 marginals in long doubles; ``judge(drawn, iv)`` says which intervals are wrong, by decimals of 50
-digits where an end is too close to the truth for these. ``tests/test_certified.py`` runs some
-hundred models, ``benchmarks/certified.py --refute`` any number.
+digits where an end is too close to the truth for these. ``tests/test_certified.py`` runs as
+many as it is told to (``draws.py``).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ AssertionError with the place if the answer promises too much:
 * a contradiction is one.
 
 ``check_best(number)`` does the same for the search for the best assignment. ``test_promises.py``
-and ``test_map.py`` run some, ``benchmarks/promises.py`` and ``benchmarks/map.py drawn`` any number.
+and ``test_map.py`` run as many as they are told to (``draws.py``).
 """
 
 from __future__ import annotations
