@@ -9,7 +9,7 @@ empty folder, and the whole suite runs on exactly that machine code, once for ea
 this processor can run. Only a wheel that passes is put into the output folder; of variants that
 could not be run here, it has none.
 
-What happens with them on the other side is told in src/minfer/kernels/compiling/shipped.py.
+What happens with them on the other side is told in src/minfer/kernels/compiling/cache.py.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ MORE = {"x86-64-v4": Variant("x86-64-v4", "x86-64-v4", _V4)}
 COMPILE = """
 import json, sys
 from minfer.upkeep.warmup import compile_home, homes
-from minfer.kernels.compiling import cache, frugal, jit, shipped, symbols
+from minfer.kernels.compiling import cache, frugal, identity, jit
 
 jit.be_quiet()
-assert not (cache.UNAVAILABLE or frugal.UNAVAILABLE or symbols.UNAVAILABLE)
+assert not (cache.UNAVAILABLE or frugal.UNAVAILABLE or identity.UNAVAILABLE)
 for module in homes():
     if module.startswith(tuple(sys.argv[1:]) or ""):
         print(module, file=sys.stderr, flush=True)
@@ -65,7 +65,7 @@ for module in homes():
         assert not wrong, wrong
 assert not cache.UNSAVED, cache.UNSAVED
 target = jit._KERNELS[0].targetctx.codegen().magic_tuple()
-json.dump([shipped.described(), target, str(jit.CACHE_DIR)], sys.stdout)
+json.dump([cache.described(), target, str(jit.CACHE_DIR)], sys.stdout)
 """
 
 

@@ -42,8 +42,8 @@ import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
 from minfer.kernels.compiling import answers as _answers  # noqa: E402
+from minfer.kernels.compiling import identity  # noqa: E402
 from minfer.kernels.compiling import jit as _jit  # noqa: E402
-from minfer.kernels.compiling import source_hash  # noqa: E402
 from minfer.kernels.compiling.answers import Question  # noqa: E402
 
 #: Candidates per kernel and types, and how many of them are kept, at least and at most.
@@ -152,7 +152,7 @@ def write(path: Path, found: dict[str, list[Question]]) -> None:
     modules = {name.rpartition(".")[0] for name in found}
     about = {
         "format": _answers.FORMAT,
-        "modules": {module: source_hash.key(module) for module in sorted(modules)},
+        "modules": {module: identity.key(module) for module in sorted(modules)},
         "kernels": kernels,
     }
     text = json.dumps(about, separators=(",", ":")).encode()

@@ -24,9 +24,8 @@ from minfer.cli import app
 from minfer.errors import MiscompiledError
 from minfer.kernels.compiling import answers as _answers
 from minfer.kernels.compiling import cache as _cache
+from minfer.kernels.compiling import identity as _identity
 from minfer.kernels.compiling import jit as _jit
-from minfer.kernels.compiling import shipped as _shipped
-from minfer.kernels.compiling import source_hash as _source_hash
 from minfer.kernels.compiling.answers import Question
 from minfer.upkeep import health, warmup
 from sources import parsed
@@ -46,8 +45,8 @@ def called_by_python() -> set[str]:
     kernels = {_answers._name(kernel) for kernel in _jit.kernels()}
     modules = {name.rpartition(".")[0] for name in kernels}
     found = set()
-    for path in _source_hash.PACKAGE.rglob("*.py"):
-        name = ".".join(path.relative_to(_source_hash.PACKAGE.parent).with_suffix("").parts)
+    for path in _identity.PACKAGE.rglob("*.py"):
+        name = ".".join(path.relative_to(_identity.PACKAGE.parent).with_suffix("").parts)
         if name.startswith(_jit.HOMES):
             continue
         nodes = list(ast.walk(parsed(path))) if "kernels" in path.read_text("utf-8") else []
@@ -222,7 +221,7 @@ def named_like_a_kernel(function: Any) -> Any:
 def folder(tmp_path, monkeypatch):
     """A cache of its own for kernels made from here on, and none of a wheel."""
     monkeypatch.delenv("MINFER_READY", raising=False)
-    monkeypatch.setattr(_jit, "READY", _shipped.ShippedKernels(tmp_path))  # there is nothing in it
+    monkeypatch.setattr(_jit, "READY", _cache.ShippedKernels(tmp_path))  # there is nothing in it
     _jit.kernels()
     place = tmp_path / "cache"
     place.mkdir()
@@ -284,7 +283,7 @@ def test_wrong_code_in_a_wheel_is_passed_over(folder, tmp_path, monkeypatch):
         """As in a new process."""
         made = _jit.jit(softmax.py_func)
         place = made._cache.folder
-        made._cache = _cache.KernelCache(softmax.py_func, place, _shipped.ShippedKernels(shipped))
+        made._cache = _cache.KernelCache(softmax.py_func, place, _cache.ShippedKernels(shipped))
         monkeypatch.setattr(_jit, "_KERNELS", [made])
         return made
 

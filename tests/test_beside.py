@@ -44,7 +44,7 @@ from minfer.say import answers as telling
 from minfer.say import intervals as certainty
 from minfer.say.reduced import error, full_log_z, reduced_log_z, summary
 from minfer.solvers import portfolio
-from minfer.solvers.status import Status
+from minfer.solvers.base import Status
 from oracle import truth as naive
 from refused import refused
 from test_cli import call, ok

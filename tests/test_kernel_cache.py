@@ -26,9 +26,8 @@ from draws import few
 from minfer.cli import app
 from minfer.kernels.compiling import cache as _cache
 from minfer.kernels.compiling import frugal as _frugal
+from minfer.kernels.compiling import identity as _identity
 from minfer.kernels.compiling import jit as _jit
-from minfer.kernels.compiling import shipped as _shipped
-from minfer.kernels.compiling import source_hash as _source_hash
 from minfer.kernels.compiling import trust as _trust
 from minfer.upkeep import health, warmup
 from refused import refused
@@ -287,20 +286,20 @@ def test_doctor_does_not_vouch_for_what_cannot_be_removed(folder, monkeypatch):
     assert str(path) in result.stdout
 
 
-def njit_with(function: Any, folder: Path, ready: _shipped.ShippedKernels | None = None) -> Any:
+def njit_with(function: Any, folder: Path, ready: _cache.ShippedKernels | None = None) -> Any:
     """A kernel as the package makes its own."""
     kernel = numba.njit(nogil=True)(function)
     kernel._cache = _cache.KernelCache(function, folder, ready)
     return kernel
 
 
-def as_wheel(place: Path, kernel: Any) -> _shipped.ShippedKernels:
+def as_wheel(place: Path, kernel: Any) -> _cache.ShippedKernels:
     """A folder of compiled kernels as a wheel has it, for this very machine."""
     target = kernel.targetctx.codegen().magic_tuple()
     variant = {"name": "any", "target": target, "needs": []}
-    about = {**_shipped.described(), "variants": [variant]}
-    (place / _shipped.ABOUT).write_text(json.dumps(about))
-    return _shipped.ShippedKernels(place)
+    about = {**_cache.described(), "variants": [variant]}
+    (place / _cache.ABOUT).write_text(json.dumps(about))
+    return _cache.ShippedKernels(place)
 
 
 @pytest.fixture
@@ -314,10 +313,10 @@ def shipped(folder, tmp_path, monkeypatch):
 
 
 def edit(place: Path, **changes: Any) -> None:
-    about = json.loads((place / _shipped.ABOUT).read_text())
+    about = json.loads((place / _cache.ABOUT).read_text())
     for variant in about["variants"]:
         variant.update({name: changes.pop(name) for name in variant if name in changes})
-    (place / _shipped.ABOUT).write_text(json.dumps({**about, **changes}))
+    (place / _cache.ABOUT).write_text(json.dumps({**about, **changes}))
 
 
 def files(place: Path) -> dict[str, bytes]:
@@ -326,7 +325,7 @@ def files(place: Path) -> dict[str, bytes]:
 
 def test_ready_code_is_loaded_and_nothing_is_written(shipped, folder):
     before = files(shipped)
-    ready = _shipped.ShippedKernels(shipped)
+    ready = _cache.ShippedKernels(shipped)
     kernel = njit_with(twice, folder, ready)
     assert kernel(21) == 42
     assert (hits(kernel), ready.loaded, ready.missing) == (1, 1, "")
@@ -341,19 +340,19 @@ def test_ready_code_is_loaded_and_nothing_is_written(shipped, folder):
 
 
 def test_the_first_variant_that_fits_is_taken(shipped, folder, monkeypatch):
-    [variant] = json.loads((shipped / _shipped.ABOUT).read_text())["variants"]
+    [variant] = json.loads((shipped / _cache.ABOUT).read_text())["variants"]
     better = {"name": "better", "target": ["a", "b", "c"], "needs": ["teleport"]}
     edit(shipped, variants=[better, variant, {**variant, "name": "worse"}])
-    ready = _shipped.ShippedKernels(shipped)
+    ready = _cache.ShippedKernels(shipped)
     assert (ready.missing, ready.name) == ("", "any")
     for asked, missing in (("worse", ""), ("0", "MINFER_READY=0"), ("fast", "not one of better")):
         monkeypatch.setenv("MINFER_READY", asked)
-        ready = _shipped.ShippedKernels(shipped)
+        ready = _cache.ShippedKernels(shipped)
         assert missing in ready.missing
         assert bool(missing) == bool(ready.missing)
         assert ready.name == ("worse" if asked == "worse" else "")
     monkeypatch.setenv("MINFER_READY", "better")
-    assert _shipped.ShippedKernels(shipped).missing == "this processor has no teleport"
+    assert _cache.ShippedKernels(shipped).missing == "this processor has no teleport"
 
 
 @pytest.mark.parametrize(
@@ -368,14 +367,14 @@ def test_the_first_variant_that_fits_is_taken(shipped, folder, monkeypatch):
 )
 def test_ready_code_that_is_damaged_or_for_others_is_left_alone(shipped, folder, changes, why):
     if changes == "no about":
-        (shipped / _shipped.ABOUT).write_text("[")
+        (shipped / _cache.ABOUT).write_text("[")
     elif isinstance(changes, str):
         path = the(shipped)
         path.write_bytes(DAMAGES[changes](path.read_bytes()))
     else:
         edit(shipped, **changes)
     before = files(shipped)
-    ready = _shipped.ShippedKernels(shipped)
+    ready = _cache.ShippedKernels(shipped)
     kernel = njit_with(twice, folder, ready)
     assert kernel(21) == 42
     assert (hits(kernel), ready.loaded) == (0, 0)
@@ -391,7 +390,7 @@ def test_every_home_of_kernels_is_known():
     assert all(name.startswith(_jit.HOMES) for name in modules)
     assert len(modules) >= 40
     for kernel in ours:  # by all sources that it is made of: neither path nor time plays a part
-        key = _source_hash.key(kernel.py_func.__module__)
+        key = _identity.key(kernel.py_func.__module__)
         assert kernel._cache.folder.name.endswith(key[:16])
     places = {kernel._cache.folder for kernel in ours}
     assert places <= set(_jit.folders())
@@ -448,11 +447,11 @@ def package(tmp_path):
 
 
 def keys(package: Path) -> dict[str, str]:
-    hashed = _source_hash
+    hashed = _identity
     for kept in (hashed.key, hashed._imports, hashed._place, hashed._source):
         kept.cache_clear()
     names = ("inner", "middle", "outer", "other")
-    return {name: _source_hash.key(f"{package.name}.kernels.{name}", package) for name in names}
+    return {name: _identity.key(f"{package.name}.kernels.{name}", package) for name in names}
 
 
 @pytest.mark.parametrize(
@@ -488,7 +487,7 @@ def test_an_edit_changes_the_keys_of_what_imports_it(package, edited, changed):
 def test_every_form_of_import_counts(package, statement):
     (package / "kernels" / "other.py").write_text(f"{statement}\n")
     keys(package)
-    assert "minfer.kernels.inner" in _source_hash.closure("minfer.kernels.other", package)
+    assert "minfer.kernels.inner" in _identity.closure("minfer.kernels.other", package)
 
 
 def statements(node):
@@ -502,14 +501,14 @@ def statements(node):
 @pytest.mark.drawn
 def test_imports_are_read_as_python_reads_them():
     """The quick reading of every file against its syntax tree."""
-    for path in few(sorted(_source_hash.PACKAGE.rglob("*.py")), 100):
+    for path in few(sorted(_identity.PACKAGE.rglob("*.py")), 100):
         text = path.read_text()
-        parent = ".".join(path.relative_to(_source_hash.PACKAGE.parent).parent.parts)
+        parent = ".".join(path.relative_to(_identity.PACKAGE.parent).parent.parts)
         tree = ast.parse(text)
         alone = (s for s in statements(tree) if isinstance(s, ast.Import | ast.ImportFrom))
-        parts = (_source_hash._named(ast.unparse(node), parent) for node in alone)
+        parts = (_identity._named(ast.unparse(node), parent) for node in alone)
         there = {name for names in parts for name in names if name.startswith("minfer.")}
-        assert there <= set(_source_hash._named(text, parent)), path
+        assert there <= set(_identity._named(text, parent)), path
 
 
 @pytest.mark.slow

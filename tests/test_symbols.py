@@ -17,7 +17,7 @@ from pathlib import Path
 import numba
 import pytest
 
-from minfer.kernels.compiling import symbols as _symbols
+from minfer.kernels.compiling import identity as _identity
 from sources import parsed
 
 ROOT = Path(__file__).parents[1]
@@ -70,7 +70,7 @@ def test_answers_do_not_depend_on_who_compiled_what_before(tmp_path):
 #: Two functions of one name, in a file each, that call what is too large to be inlined.
 CLOSURE = """
 import numba
-import minfer.kernels.compiling.symbols
+import minfer.kernels.compiling.identity
 
 def make(sign):
     def body(x):
@@ -122,7 +122,7 @@ def numbers(cache: Path) -> set[bytes]:
     found = set()
     for path in cache.rglob("*.nbc"):
         content = path.read_bytes()
-        assert _symbols.counted(content) == ""
+        assert _identity.counted(content) == ""
         found.update(NUMBER.findall(content))
     return found
 
@@ -141,10 +141,10 @@ def test_a_forked_process_draws_other_numbers():
     read, write = os.pipe()
     child = os.fork()
     if not child:
-        os.write(write, str(next(_symbols._Numbers())).encode())
+        os.write(write, str(next(_identity._Numbers())).encode())
         os._exit(0)
     os.waitpid(child, 0)
-    assert int(os.read(read, 100)) != next(_symbols._Numbers())
+    assert int(os.read(read, 100)) != next(_identity._Numbers())
     os.close(read)
     os.close(write)
 
@@ -153,8 +153,8 @@ def test_counted_names_are_found():
     name = b"_ZN5numba2np8arrayobj18ol_np_zeros$3c_locals$3e4impl%sB22c8tJTEx"
     for number, there in ((b"B3v38B", True), (b"B40v%039dB" % (1 << 127), False)):
         code = b"\0\x7fELF\0other\0" + name % number + b"\0more\0"
-        assert (_symbols.counted(code) == (name % number).decode()) is there
-    assert _symbols.counted(b"B3v4B B9v12B") == ""  # lengths that do not fit: not a name
+        assert (_identity.counted(code) == (name % number).decode()) is there
+    assert _identity.counted(b"B3v4B B9v12B") == ""  # lengths that do not fit: not a name
 
 
 @pytest.mark.slow
@@ -198,10 +198,10 @@ def test_names_that_numba_does_not_have_are_found_out(monkeypatch):
     before = identity._unique_ids
     try:
         identity._unique_ids = iter([5, 6, 7])
-        assert _symbols.install() == ""
-        assert isinstance(identity._unique_ids, _symbols._Numbers)
+        assert _identity.install() == ""
+        assert isinstance(identity._unique_ids, _identity._Numbers)
         monkeypatch.delattr(identity, "_unique_ids")
-        assert "AttributeError" in _symbols.install()
+        assert "AttributeError" in _identity.install()
     finally:
         identity._unique_ids = before
 
@@ -209,11 +209,10 @@ def test_names_that_numba_does_not_have_are_found_out(monkeypatch):
 #: Files that use names of numba or llvmlite which are not promised to stay, and what is done where
 #: one is missing; tests force each.
 PRIVATE = {
-    "compiling/symbols.py": "no kernel is kept (MINFER_WITHOUT=symbols)",
-    "compiling/cache.py": "numba's own cache (MINFER_WITHOUT=cache)",
+    "compiling/identity.py": "no kernel is kept (MINFER_WITHOUT=symbols)",
+    "compiling/cache.py": "numba's own cache (MINFER_WITHOUT=cache), nothing of the wheel",
     "compiling/frugal.py": "numba's own way of compiling (MINFER_WITHOUT=frugal)",
     "compiling/jit.py": "nothing is announced or timed (MINFER_WITHOUT=event)",
-    "compiling/shipped.py": "nothing of the wheel is used: tests/test_kernel_cache.py",
     "arithmetic/lanes.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",
     "arithmetic/addresses.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",
     "arithmetic/vexp.py": "plain twins of intrinsics (NUMBA_DISABLE_JIT=1)",

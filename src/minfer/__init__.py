@@ -51,7 +51,7 @@ _LATE = {
     "report.explore": "explore Explorer",
     "rules": "Rules",
     "solvers.auto": "Auto",
-    "solvers.base": "Marginals Solver",
+    "solvers.base": "LogZ Marginals Solver Status",
     "solvers.batch": "Batch",
     "solvers.bp": "BeliefPropagation",
     "solvers.clamped": "Clamped",
@@ -62,7 +62,6 @@ _LATE = {
     "solvers.mean_field": "MeanField",
     "solvers.planning": "Plan plan",
     "solvers.prepared": "Prepared",
-    "solvers.status": "LogZ Status",
     "solvers.structured_mean_field": "StructuredMeanField",
     "solvers.tempering": "Tempering",
     "solvers.trw": "TreeReweighted",
@@ -109,7 +108,7 @@ if TYPE_CHECKING:
     from minfer.report.explore import Explorer, explore
     from minfer.rules import Rules
     from minfer.solvers.auto import Auto
-    from minfer.solvers.base import Marginals, Solver
+    from minfer.solvers.base import LogZ, Marginals, Solver, Status
     from minfer.solvers.batch import Batch
     from minfer.solvers.bp import BeliefPropagation
     from minfer.solvers.clamped import Clamped
@@ -120,7 +119,6 @@ if TYPE_CHECKING:
     from minfer.solvers.mean_field import MeanField
     from minfer.solvers.planning import Plan, plan
     from minfer.solvers.prepared import Prepared
-    from minfer.solvers.status import LogZ, Status
     from minfer.solvers.structured_mean_field import StructuredMeanField
     from minfer.solvers.tempering import Tempering
     from minfer.solvers.trw import TreeReweighted

@@ -31,9 +31,8 @@ from minfer.io.native import format_native
 from minfer.io.owned import Owned
 from minfer.rules.answer import Answer
 from minfer.rules.program import Rules, default_solver
-from minfer.solvers.base import Marginals, Plain
+from minfer.solvers.base import LogZ, Marginals, Plain, Status
 from minfer.solvers.batch import joint_kind
-from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.solvers.base import Solver

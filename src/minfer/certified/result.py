@@ -20,8 +20,7 @@ from minfer.factors.group import read_only
 from minfer.graph import FactorGraph
 from minfer.model.states import Probabilities
 from minfer.say.intervals import REFUTED
-from minfer.solvers.base import SHOWN, Given, Marginals, first_argmax
-from minfer.solvers.status import LogZ, Status
+from minfer.solvers.base import SHOWN, Given, LogZ, Marginals, Status, first_argmax
 
 #: What can have made an interval. The order is that of the codes.
 METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "range")

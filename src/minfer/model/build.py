@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +24,7 @@ from minfer.factors import connectives as logic
 from minfer.factors.distances import distance_groups, recognised, truncated
 from minfer.factors.features import feature_group
 from minfer.factors.globals import GlobalFactor, Globals
-from minfer.factors.group import FactorGroup, Floats, Ints, read_only
+from minfer.factors.group import FactorGroup, Floats, Ints
 from minfer.factors.logical import Logical, gate_scopes, logical_groups, weight_fields
 from minfer.factors.tables import flat_table_groups, table_groups
 from minfer.model.states import Variables
@@ -34,28 +33,8 @@ from minfer.model.states import Variables
 class Growing(Variables):
     """Variables with factors, and the ways to add more; every one returns a new graph."""
 
-    groups: tuple[FactorGroup, ...]
     #: (F,) the variable of which a factor is the conditional distribution, or -1; None: nowhere.
     _child: NDArray[np.int32] | None
-
-    @property
-    def n_states(self) -> NDArray[np.int32]:
-        """Number of states of each variable, shape (V,)."""
-        return read_only(self._n_states)
-
-    @property
-    def offsets(self) -> Ints:
-        """Where each variable's states begin in a flat array over all states, shape (V+1,)."""
-        return read_only(self._offsets)
-
-    @cached_property
-    def n_factors(self) -> int:
-        return sum(len(g) for g in self.groups)
-
-    @cached_property
-    def _conditioning(self) -> dict[str, Any]:
-        """What :mod:`minfer.engine.conditioning` found out; shared where the factors are."""
-        return {}
 
     def _regrouped(self, groups: tuple[FactorGroup, ...], child: NDArray | None) -> Self:
         """The same variables with other factors: a new lineage, as numbers mean something new."""

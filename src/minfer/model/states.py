@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.basics.checks import BaseGraph, first_twice, integer, load, told
 from minfer.errors import EvidenceError, MinferError, ModelError, visible
-from minfer.factors.group import Ints
+from minfer.factors.group import FactorGroup, Ints, read_only
 
 #: The names of each variable's states; None for a variable whose states have numbers only.
 StateNames = tuple[tuple[str, ...] | None, ...]
@@ -216,15 +216,36 @@ def _listed(n_states: int, names: tuple[str, ...] | None) -> str:
 
 
 class Variables(BaseGraph):
-    """The variables of a model: how many states each has, and what they are called."""
+    """The variables of a model: how many states each has, and what they are called; and what is
+    counted once."""
 
     _n_states: NDArray[np.int32]
+    groups: tuple[FactorGroup, ...]
     names: tuple[str, ...] | None
     _states: StateNames | None
 
     @property
     def n_variables(self) -> int:
         return len(self._n_states)
+
+    @property
+    def n_states(self) -> NDArray[np.int32]:
+        """Number of states of each variable, shape (V,)."""
+        return read_only(self._n_states)
+
+    @property
+    def offsets(self) -> Ints:
+        """Where each variable's states begin in a flat array over all states, shape (V+1,)."""
+        return read_only(self._offsets)
+
+    @cached_property
+    def n_factors(self) -> int:
+        return sum(len(g) for g in self.groups)
+
+    @cached_property
+    def _conditioning(self) -> dict[str, Any]:
+        """What :mod:`minfer.engine.conditioning` found out; shared where the factors are."""
+        return {}
 
     @cached_property
     def _offsets(self) -> Ints:

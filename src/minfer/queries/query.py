@@ -23,7 +23,7 @@ from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, log_field, numbered
 from minfer.model.states import Probabilities, is_plain_number
 from minfer.queries.conflicts import located
-from minfer.solvers.base import Marginals, Solver, in_parts
+from minfer.solvers.base import LogZ, Marginals, Solver, Status, in_parts
 from minfer.solvers.plans import (
     IMPOSSIBLE,
     KEPT,
@@ -35,7 +35,6 @@ from minfer.solvers.plans import (
     plan_for,
 )
 from minfer.solvers.pruning import prune
-from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.model.joint import Joint

@@ -33,9 +33,9 @@ from minfer.reduction.parts_of_infer import Seed, seed_mask
 from minfer.reduction.recipes import AnyRecipe, Compensated, Paper, check_recipe
 from minfer.say.intervals import REFUTED
 from minfer.solvers.auto import Auto
+from minfer.solvers.base import LogZ, Status
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.exact import Exact
-from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -35,9 +35,8 @@ from minfer.reduction.recipes import AnyRecipe, Iterated, Paper, check_recipe, t
 from minfer.reduction.relax import relax
 from minfer.reduction.result import Result
 from minfer.reduction.sources import FactorSource, Scan, scan
-from minfer.solvers.base import MAX_DISAGREEMENT, Marginals, Solver
+from minfer.solvers.base import MAX_DISAGREEMENT, Marginals, Solver, Status
 from minfer.solvers.bp import BeliefPropagation
-from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -37,9 +37,8 @@ from minfer.reduction.parts_of_infer import (
 )
 from minfer.reduction.recipes import Iterated, check_recipe, takes_recipe
 from minfer.reduction.result import OUT_OF_TIME, Result, Step
-from minfer.solvers.base import Solver, inner
+from minfer.solvers.base import Solver, Status, inner
 from minfer.solvers.bp import BeliefPropagation
-from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -37,7 +37,7 @@ from minfer.reduction.gains import factor_scores
 from minfer.reduction.sources import Scan, unseen_shifts
 from minfer.say.intervals import REFUTED
 from minfer.say.intervals import to_dict as judged
-from minfer.solvers.status import LogZ, Status
+from minfer.solvers.base import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals

@@ -29,7 +29,7 @@ from minfer.reduction.result import Result
 from minfer.report.sweep import moved, short, shown_errors
 from minfer.say.intervals import REFUTED
 from minfer.say.reduced import next_move, why_no_bound
-from minfer.solvers.status import Status
+from minfer.solvers.base import Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -26,7 +26,7 @@ from minfer.rules.formulas import Constant, Variable, substituted
 from minfer.rules.model import block_weights, weight_of
 from minfer.rules.parse import parse_atom
 from minfer.rules.plan import whole
-from minfer.solvers.status import Status
+from minfer.solvers.base import Status
 
 if TYPE_CHECKING:
     from minfer.reduction.result import Result

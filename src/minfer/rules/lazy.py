@@ -34,7 +34,7 @@ from minfer.rules.ground import Grounder, Grounding
 from minfer.rules.model import Model, build
 from minfer.rules.plan import count_part
 from minfer.rules.selection import Kept, Selector, union
-from minfer.solvers.status import Status
+from minfer.solvers.base import Status
 
 THRESHOLD = 1e-3  # where lowering begins
 TOLERANCE = 1e-3  # mean difference of two answers that is good enough

@@ -16,12 +16,11 @@ from minfer.engine.conditioning import condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import clique_tree
 from minfer.errors import RefusedError
-from minfer.solvers.base import Marginals, check_start
+from minfer.solvers.base import LogZ, Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
 from minfer.solvers.exact import Exact, adds_up, count_assignments, solve, tabulated
 from minfer.solvers.prepared import Preparable
-from minfer.solvers.status import LogZ
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -29,7 +30,6 @@ from minfer.engine.layout import normalised as normalised
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import FactorGroup, read_only
 from minfer.model.states import Probabilities
-from minfer.solvers.status import LOST_RANGE, LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import Component, FactorGraph
@@ -42,6 +42,34 @@ _MAX_JOINT_BITS = 26.0  # of the cells of a product of marginals
 MAX_DISAGREEMENT = 0.05
 #: Variables, and states of each, that a notebook shows.
 SHOWN = 20
+#: What the note of an answer begins with whose numbers did not hold.
+LOST_RANGE = "lost its range"
+
+
+class Status(Enum):
+    """How an answer came about. The value is the word shown; :attr:`Marginals.advice` says more."""
+
+    EXACT = "exact"
+    CONVERGED = "converged"
+    MAX_ITERS = "not converged"
+    TIME_LIMIT = "time limit"
+    SAMPLED = "sampled"
+    GIVEN = "given"  # by someone else: nothing here knows how
+
+    @property
+    def ok(self) -> bool:
+        """Whether the solver finished what it set out to do; assumed for given answers."""
+        return self in (Status.EXACT, Status.CONVERGED, Status.SAMPLED, Status.GIVEN)
+
+
+class LogZ(Enum):
+    """What a reported log Z is to the true one. ``lower`` and ``upper`` are guarantees."""
+
+    EXACT = "exact"
+    LOWER = "lower bound"
+    UPPER = "upper bound"
+    ESTIMATE = "estimate"
+    NONE = "none"
 
 
 @runtime_checkable

@@ -22,7 +22,7 @@ from minfer.basics.words import counted
 from minfer.errors import ContradictionError, ModelError
 from minfer.factors.group import MAX_LOG, FactorGroup, read_only
 from minfer.model.evidence import states_of
-from minfer.solvers.status import LogZ, Status
+from minfer.solvers.base import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.engine.conditioning import Conditioned

@@ -21,9 +21,8 @@ from minfer.basics.limits import clock
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.message_state import wired
 from minfer.engine.wiring import Wired, wire
-from minfer.solvers.base import Marginals
+from minfer.solvers.base import Marginals, Status
 from minfer.solvers.propagation import SCHEDULES, Propagating, propagate
-from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
     import numpy as np

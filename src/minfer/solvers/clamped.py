@@ -32,12 +32,11 @@ from minfer.basics.words import counted
 from minfer.engine.conditioning import condition
 from minfer.engine.support import lift
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
-from minfer.solvers.base import Marginals, Solver, check_start, normalised
+from minfer.solvers.base import Marginals, Solver, Status, check_start, normalised
 from minfer.solvers.batch import joint_kind
 from minfer.solvers.bp import RETRY_DAMPING, BeliefPropagation
 from minfer.solvers.components import _SEVERITY
 from minfer.solvers.prepared import Preparable
-from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -25,11 +25,10 @@ from minfer.basics.limits import clock, start_clock
 from minfer.basics.parallel import in_threads
 from minfer.errors import MinferError
 from minfer.graph import Component, FactorGraph
-from minfer.solvers.base import Marginals, Solver, check_start, in_parts
+from minfer.solvers.base import Marginals, Solver, Status, check_start, in_parts
 from minfer.solvers.batch import joint_kind
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.prepared import Preparable
-from minfer.solvers.status import Status
 
 SIZE = 1 << 16
 

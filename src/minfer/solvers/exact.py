@@ -23,11 +23,10 @@ from minfer.engine.conditioning import condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import CliqueTree, clique_tree
 from minfer.errors import ContradictionError, RefusedError
-from minfer.solvers.base import Marginals
+from minfer.solvers.base import LogZ, Marginals, Status
 from minfer.solvers.clique_passes import check_clock, check_tree
 from minfer.solvers.joint_table import LOWEST, JointTable
 from minfer.solvers.prepared import Prepared, PreparedExact, solve
-from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -35,7 +35,7 @@ from minfer.engine.layout import Scopes, scopes
 from minfer.engine.support import lift
 from minfer.errors import ContradictionError, RefusedError
 from minfer.kernels.backend import backend
-from minfer.solvers.base import Marginals, normalised
+from minfer.solvers.base import LogZ, Marginals, Status, normalised
 from minfer.solvers.irreducible import haven, may_be_trapped, may_stick
 from minfer.solvers.mean_field import (
     OnSites,
@@ -46,7 +46,6 @@ from minfer.solvers.mean_field import (
     max_moves,
     random_words,
 )
-from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

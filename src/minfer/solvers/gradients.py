@@ -44,13 +44,12 @@ from minfer.engine.message_state import MessageState, refresh_cavities
 from minfer.engine.wiring import PAIR, TABLE, ranges, refill
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import n_entries
-from minfer.solvers.base import Marginals, Solver
+from minfer.solvers.base import Marginals, Solver, Status
 from minfer.solvers.clique_passes import CliqueTreeState, joint_starts, pass_means
 from minfer.solvers.exact import EnumeratedState, Exact
 from minfer.solvers.joint_table import JointTable
 from minfer.solvers.mean_field import MeanField, MeanFieldState
 from minfer.solvers.propagation import Propagation
-from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
     from minfer.engine.elimination import CliqueTree

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
 from minfer.engine.support import lift
-from minfer.solvers.base import Marginals, Plain, Solver
-from minfer.solvers.status import LogZ, Status
+from minfer.solvers.base import LogZ, Marginals, Plain, Solver, Status
 
 if TYPE_CHECKING:
     from minfer.engine.conditioning import Conditioned

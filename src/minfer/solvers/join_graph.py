@@ -31,10 +31,9 @@ from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import SLOW_STEP, Adjacency, adjacency, eliminate_by
 from minfer.engine.layout import ends
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
-from minfer.solvers.base import Marginals, check_start, normalised
+from minfer.solvers.base import LogZ, Marginals, Status, check_start, normalised
 from minfer.solvers.prepared import Preparable
 from minfer.solvers.propagation import drifts, iterate
-from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -32,7 +32,6 @@ from minfer.graph import FactorGraph
 from minfer.model.joint import Joint
 from minfer.solvers.clique_passes import CliqueTreeState, check_tree, pass_messages
 from minfer.solvers.plans import plan_for
-from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
     from minfer.solvers.base import Marginals
@@ -45,7 +44,7 @@ def joint(m: Marginals, which: list[int]) -> Joint:
     graph = m.graph
     names, states = map(graph.name, which), map(graph.states, which)
     table = joint_table(m, which)
-    if m.status is not Status.EXACT:
+    if m.status.value != "exact":
         return Joint(table, tuple(names), tuple(states))
     return Joint(table, tuple(names), tuple(states), _logs=partial(_logs, graph, which))
 

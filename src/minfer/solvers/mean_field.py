@@ -35,11 +35,10 @@ from minfer.engine.layout import lay_out
 from minfer.engine.support import lift, without_least
 from minfer.errors import RefusedError
 from minfer.kernels.backend import Backend, backend
-from minfer.solvers.base import Marginals, check_start, first_argmax, normalised
+from minfer.solvers.base import LogZ, Marginals, Status, check_start, first_argmax, normalised
 from minfer.solvers.independent import softmax
 from minfer.solvers.irreducible import no_messages
 from minfer.solvers.prepared import Preparable
-from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

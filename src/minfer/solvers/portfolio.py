@@ -37,11 +37,10 @@ from minfer.engine.elimination import adjacency
 from minfer.engine.message_state import MessageState
 from minfer.errors import MinferError, RefusedError
 from minfer.graph import FactorGraph
-from minfer.solvers.base import Marginals, Plain
+from minfer.solvers.base import LogZ, Marginals, Plain, Status
 from minfer.solvers.bp import BeliefPropagation
 from minfer.solvers.clamped import Clamped, MixtureState
 from minfer.solvers.join_graph import Clusters, JoinGraph, clusters, order_of
-from minfer.solvers.status import LogZ, Status
 from minfer.solvers.tempering import Ensembles, Tempering, refusal
 from minfer.solvers.windows import Rounds, Windows
 

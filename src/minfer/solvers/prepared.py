@@ -32,9 +32,8 @@ from minfer.engine.elimination import CliqueTree, clique_tree
 from minfer.engine.wiring import Wired
 from minfer.errors import ContradictionError
 from minfer.model.evidence import observed_states
-from minfer.solvers.base import Marginals, Solver, check_start
+from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
 from minfer.solvers.clique_passes import CliqueTreeState, flatten, pass_messages
-from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

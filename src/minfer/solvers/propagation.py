@@ -31,9 +31,8 @@ from minfer.engine.message_state import NO_WAKE, MessageState, start_messages, w
 from minfer.engine.support import LEAST, lift, possible
 from minfer.engine.wiring import PythonFactors, Wired, ranges
 from minfer.kernels.backend import backend
-from minfer.solvers.base import Marginals, check_start
+from minfer.solvers.base import LOST_RANGE, LogZ, Marginals, Status, check_start
 from minfer.solvers.independent import independent
-from minfer.solvers.status import LOST_RANGE, LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -237,7 +236,8 @@ class Propagation:
                 told = np.flatnonzero(states >= 0)
                 probs[ranges(w.off[told], w.card[told].astype(np.int64))] = 0.0
                 probs[w.off[told] + states[told]] = 1.0
-        lift(model, probs, self.mesh.known)
+        if not probs.min(initial=1.0) > 0.0:
+            lift(model, probs, self.mesh.known)
         self.on.write(self.messages.bel, probs)
         return probs
 

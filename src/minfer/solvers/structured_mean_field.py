@@ -37,12 +37,11 @@ from minfer.errors import RefusedError, SettingsError
 from minfer.factors.group import FactorGroup, components
 from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
-from minfer.solvers.base import Marginals, Solver, check_start
+from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
 from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.independent import softmax
 from minfer.solvers.irreducible import tied_parts
 from minfer.solvers.prepared import Preparable
-from minfer.solvers.status import LogZ, Status
 
 
 @dataclass(frozen=True)

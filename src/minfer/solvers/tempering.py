@@ -39,12 +39,11 @@ from minfer.engine.layout import lay_out
 from minfer.engine.support import lift
 from minfer.errors import RefusedError
 from minfer.kernels.backend import backend
-from minfer.solvers.base import Marginals, check_start, normalised
+from minfer.solvers.base import LogZ, Marginals, Status, check_start, normalised
 from minfer.solvers.gibbs import GibbsState, count_ptr, standard_error
 from minfer.solvers.irreducible import no_messages
 from minfer.solvers.mean_field import Pace, initial_probs, is_idle, make_feasible, random_words
 from minfer.solvers.prepared import Preparable
-from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

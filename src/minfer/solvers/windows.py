@@ -41,11 +41,10 @@ from minfer.engine.wiring import ranges
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.group import FactorGroup, components
 from minfer.graph import FactorGraph
-from minfer.solvers.base import Marginals, check_start
+from minfer.solvers.base import LOST_RANGE, LogZ, Marginals, Status, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import check_tree, pass_messages
 from minfer.solvers.prepared import Preparable, solve
-from minfer.solvers.status import LOST_RANGE, LogZ, Status
 
 #: Cells of a window in the first round, and how much more in each further one.
 FIRST_CELLS, GROWTH = 1 << 12, 4

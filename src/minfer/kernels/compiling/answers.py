@@ -4,7 +4,7 @@
 calls, for each of the types that it is compiled for: the arguments, and what plain Python (no
 numba, no LLVM) made of them. A kernel is asked
 
-* right after it was compiled, before anyone gets a result of it (:func:`watch`): if an answer is
+* right after it was compiled, before anyone gets a result of it (:func:`vet`): if an answer is
   wrong, it is not used and not kept, and the call raises :class:`~minfer.errors.MiscompiledError`;
 * by ``minfer doctor``, whatever a cache or a wheel holds: what is wrong there is not loaded again.
 
@@ -28,7 +28,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.kernels.compiling import source_hash as _source_hash
+from minfer.kernels.compiling import identity as _identity
 
 FILE = Path(__file__).parents[1] / "answers.npz"
 FORMAT = 1
@@ -149,24 +149,6 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 # ---------------------------------------------------------------------- when a kernel is compiled
 
 
-def watch(kernel: Any) -> None:
-    if hasattr(kernel, "add_overload"):  # not where the compiler is off
-        kind: Any = type(kernel)
-        kernel.__class__ = _asked(kind)
-
-
-@cache
-def _asked(kind: type) -> type:
-    """A dispatcher that takes no machine code in before it has answered."""
-
-    def add_overload(self: Any, made: Any) -> None:
-        if made is not getattr(self._cache, "loaded", None):
-            vet(self, made)
-        kind.add_overload(self, made)  # type: ignore[attr-defined]
-
-    return type(kind.__name__, (kind,), {"add_overload": add_overload})
-
-
 def vet(kernel: Any, made: Any) -> None:
     if not callable(made.entry_point):  # for kernels only: a part of what will be asked
         return
@@ -183,7 +165,7 @@ def vet(kernel: Any, made: Any) -> None:
 
 def report(kernel: Any, types: Iterable[Any], verdict: Verdict) -> str:
     """What is wrong, and all that somebody who looks into it needs to know."""
-    from minfer.kernels.compiling.shipped import processor, system
+    from minfer.kernels.compiling.cache import processor, system
 
     signature = ", ".join(map(str, types))
     return (
@@ -233,7 +215,7 @@ def questions(name: str) -> list[Question]:
 
 def stale(module: str) -> bool:
     """Whether the sources of a module are others than those that answered."""
-    return bool(_file()[0].get(module, "") != _source_hash.key(module))
+    return bool(_file()[0].get(module, "") != _identity.key(module))
 
 
 def kept() -> dict[str, list[Question]]:

@@ -29,7 +29,7 @@ from typing import Any
 
 import numba
 
-from minfer.kernels.compiling import symbols as _symbols
+from minfer.kernels.compiling import identity as _identity
 
 #: Versions of numba that this was tried with.
 _TRIED = ("0.68",)
@@ -53,7 +53,7 @@ except (ImportError, AttributeError) as error:  # another numba
     UNAVAILABLE = str(error)
 if numba.__version__.rpartition(".")[0] not in _TRIED:
     UNAVAILABLE = f"not tried with numba {numba.__version__}"
-if "frugal" in _symbols.WITHOUT:
+if "frugal" in _identity.WITHOUT:
     UNAVAILABLE = "MINFER_WITHOUT has it"
 #: A part of the name of the cache folder: another way of compiling may change a last bit.
 EDITION = "" if UNAVAILABLE else "5"

@@ -1,13 +1,13 @@
 """``jit``, the decorator of every kernel: one set of options, one cache folder, one notice.
 
 It is ``numba.njit(cache=True, nogil=True)`` with traps closed, each told in a module of this
-folder: kernels are kept under a hash of all sources they are made of (``source_hash``), where
-nobody else can write (``trust``) and damage costs no more than a compilation (``cache``), or come
-with the wheel (``shipped``); no two functions have one name (``symbols``); what only kernels call
-is not compiled by itself (``frugal``); and what is compiled is asked what plain Python has answered
-before anyone gets a result of it (``answers``). Where numba lacks a name that one of these needs
-(``UNAVAILABLE`` in each; ``MINFER_WITHOUT=symbols,cache,frugal,event`` forces it), it does its own
-work as ever, or is not asked to keep anything.
+folder: kernels are kept under a hash of all sources they are made of, and no two functions have one
+name (``identity``); they lie where nobody else can write (``trust``) and damage costs no more than
+a compilation, or come with the wheel (``cache``); what only kernels call is not compiled by itself
+(``frugal``); and what is compiled is asked what plain Python has answered before anyone gets a
+result of it (``answers``). Where numba lacks a name that one of these needs (``UNAVAILABLE`` in
+each; ``MINFER_WITHOUT=symbols,cache,frugal,event`` forces it), it does its own work as ever, or is
+not asked to keep anything.
 
 No fast-math flag that assumes finite numbers is ever set: minus infinity and zero are legal. In
 sweeps and beliefs a loop whose sum may be reordered writes to no array: LLVM guards such a loop by
@@ -32,14 +32,11 @@ from typing import Any
 
 import numba
 
-from minfer.kernels.compiling import answers as _answers
 from minfer.kernels.compiling import cache as _cache
 from minfer.kernels.compiling import frugal as _frugal
-from minfer.kernels.compiling import source_hash as _source_hash
-from minfer.kernels.compiling import symbols as _symbols
+from minfer.kernels.compiling import identity as _identity
 from minfer.kernels.compiling import trust as _trust
-from minfer.kernels.compiling.cache import LOADING, KernelCache
-from minfer.kernels.compiling.shipped import FOLDER, ShippedKernels
+from minfer.kernels.compiling.cache import LOADING, SHIPPED, KernelCache, ShippedKernels
 
 config: Any = numba.config  # its settings are made at run time, unseen by type checkers
 
@@ -48,7 +45,7 @@ HOMES = ("minfer.kernels.", "minfer.parsing.kernels.")
 #: How every kernel is compiled; a part of the name of the cache folder. What is not said of a
 #: kernel it takes over from the one that happens to have it compiled, so fast-math flags are.
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": False}
-READY = ShippedKernels(FOLDER)
+READY = ShippedKernels(SHIPPED)
 
 
 def _candidates() -> list[Path]:
@@ -66,7 +63,7 @@ def _candidates() -> list[Path]:
 
 def cache_dir() -> Path:
     """The first folder for kernels of this numba and Python that nobody but us can write to."""
-    editions = f"{_frugal.EDITION} {_symbols.EDITION}"
+    editions = f"{_frugal.EDITION} {_identity.EDITION}"
     made_by = f"{numba.__version__} {platform.python_version()} {OPTIONS} {editions}"
     name = f"kernels-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
     asked = os.environ.get("MINFER_CACHE_DIR")
@@ -98,7 +95,7 @@ CACHE_DIR = cache_dir()
 
 
 #: Why compiling is neither announced nor timed; empty where it is.
-UNAVAILABLE = "MINFER_WITHOUT has it" if "event" in _symbols.WITHOUT else ""
+UNAVAILABLE = "MINFER_WITHOUT has it" if "event" in _identity.WITHOUT else ""
 _Listener: Any = object
 try:
     _event: Any = import_module("numba.core.event")
@@ -135,8 +132,8 @@ def _notice() -> str:
         "compiling the kernels this needs, once for this version (5 to 25 s for a solver, some "
         "40 s for the parser; `minfer warmup` does all ahead of time)"
     )
-    if _symbols.UNAVAILABLE:
-        return f"{text}; they cannot be kept with this numba ({_symbols.UNAVAILABLE})"
+    if _identity.UNAVAILABLE:
+        return f"{text}; they cannot be kept with this numba ({_identity.UNAVAILABLE})"
     if _cache.UNAVAILABLE:
         return f"{text}; they are kept by numba's own cache, without checksums"
     return text
@@ -175,7 +172,7 @@ def jit(function: Callable | None = None, /, **options: Any) -> Any:
 def _dispatcher(function: Any, options: dict[str, Any]) -> Any:
     """A kernel that is kept where it belongs, or not at all."""
     folder = _place(function)
-    if config.DISABLE_JIT or folder is None or _symbols.UNAVAILABLE:
+    if config.DISABLE_JIT or folder is None or _identity.UNAVAILABLE:
         kernel = numba.njit(**options)(function)
     elif _cache.UNAVAILABLE and _is_ours(folder):
         before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
@@ -188,8 +185,24 @@ def _dispatcher(function: Any, options: dict[str, Any]) -> Any:
         if not _cache.UNAVAILABLE:
             kernel._cache = KernelCache(function, folder, READY)
     _frugal.adopt(kernel)
-    _answers.watch(kernel)
+    if hasattr(kernel, "add_overload"):  # not where the compiler is off
+        kind: Any = type(kernel)
+        kernel.__class__ = _asked(kind)
     return kernel
+
+
+@cache
+def _asked(kind: Any) -> type:
+    """A dispatcher that takes no machine code in before it has answered."""
+
+    def add_overload(self: Any, made: Any) -> None:
+        if made is not getattr(self._cache, "loaded", None):
+            from minfer.kernels.compiling.answers import vet
+
+            vet(self, made)
+        kind.add_overload(self, made)
+
+    return type(kind.__name__, (kind,), {"add_overload": add_overload})
 
 
 @cache
@@ -218,7 +231,7 @@ def _place(function: Any) -> Path | None:
 
 
 def _folder(module: str) -> Path:
-    return CACHE_DIR / f"{module.rpartition('.')[2]}-{_source_hash.key(module)[:16]}"
+    return CACHE_DIR / f"{module.rpartition('.')[2]}-{_identity.key(module)[:16]}"
 
 
 def ready(kernel: Any) -> bool:
@@ -242,7 +255,7 @@ def kernels() -> list[Any]:
 
 
 def _modules() -> Iterator[str]:
-    package = _source_hash.PACKAGE
+    package = _identity.PACKAGE
     for home in HOMES:
         for path in sorted(package.joinpath(*home.split(".")[1:]).rglob("*.py")):
             if path.stem != "__init__":
