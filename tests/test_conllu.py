@@ -484,6 +484,7 @@ def test_bootstrap_of_a_difference():
     same = bootstrap_difference(a, a, 1, n=10, measure="exact")
     assert (same.difference, same.low, same.high) == (0, 0, 0)
     assert str(same) == "+0.00 [+0.00, +0.00] (95 %)"
+    refused(SettingsError, "two Scores, not 2", bootstrap_difference, a, 2, 1)
     refused(ModelError, "same sentences", bootstrap_difference, a, Scores(b.counts[1:]), 1)
     with pytest.raises(ModelError, match="no words"):
         bootstrap_difference(Scores(a.counts[:0]), Scores(a.counts[:0]), 1)

@@ -80,6 +80,8 @@ def test_posteriors_joints_and_evidence_are_those_of_all_assignments(kind, seed)
     table = minfer.query(graph, [graph.name(v) for v in some], seen)
     assert np.abs(table.table - naive.table(w, some)).max() < 1e-12
     assert table.log_evidence == pytest.approx(log_evidence, abs=1e-11)
+    at = np.unravel_index(int(np.argmax(table.table)), table.table.shape)
+    assert table.most_probable() == tuple(graph.states(v)[k] for v, k in zip(some, at))
     every = minfer.query(graph, None, seen)
     for v in range(graph.n_variables):
         assert np.abs(every[v] - naive.table(w, [v])).max() < 1e-12

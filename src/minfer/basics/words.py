@@ -45,20 +45,20 @@ def and_more(n: int, what: str = "") -> str:
 
 
 def outward(lo: float, hi: float) -> tuple[str, str]:
-    """The ends of an interval of probabilities with four digits, rounded so that it still holds.
+    """The ends of an interval of probabilities, rounded so that it still holds: four digits, or up
+    to six where it is narrower.
 
     Without digits where an end is 0 or 1: a state that is certain, or of which nothing is known.
 
-    >>> outward(0.12345, 0.56781), outward(0.0, 1 / 3)
-    (('0.1234', '0.5679'), ('0', '0.3334'))
+    >>> outward(0.12345, 0.56781), outward(0.0, 1 / 3), outward(0.3125, 0.3125 + 1e-9)
+    (('0.1234', '0.5679'), ('0', '0.3334'), ('0.312500', '0.312501'))
     """
-    return _end(lo, ROUND_FLOOR), _end(hi, ROUND_CEILING)
+    last = Decimal(next((s for s in ("0.0001", "0.00001") if float(s) <= hi - lo), "0.000001"))
+    return _end(lo, last, ROUND_FLOOR), _end(hi, last, ROUND_CEILING)
 
 
-def _end(p: float, rounding: str) -> str:
-    if p in (0.0, 1.0):
-        return f"{p:g}"
-    return str(Decimal(float(p)).quantize(Decimal("0.0001"), rounding))
+def _end(p: float, last: Decimal, rounding: str) -> str:
+    return f"{p:g}" if p in (0.0, 1.0) else str(Decimal(float(p)).quantize(last, rounding))
 
 
 def ends(lo: float, hi: float) -> str:

@@ -260,6 +260,7 @@ def bootstrap_difference(
     """
     if not 0 < level < 1 or n < 1:
         raise SettingsError(f"level {level} and n {n}: needs 0 < level < 1 and n >= 1")
+    check_type((a, b)[isinstance(a, Scores)], Scores, "bootstrap_difference takes two Scores")
     if not np.array_equal(a.counts[:, [0, 3]], b.counts[:, [0, 3]]):
         raise ModelError("the two scores are not of the same sentences: score both on one treebank")
     size = len(a.counts)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import check_choice, check_type, check_whole
+from minfer.basics.checks import as_list, check_choice, check_type, check_whole
 from minfer.basics.words import counted
 from minfer.errors import ModelError, RefusedError
 from minfer.parsing.calibration import calibration, tempered
@@ -437,9 +437,10 @@ def _sentence(item: Input) -> Sentence:
         raise ModelError(
             f"{item[:40]!r} is a string: give lists of words, [text.split()] for one sentence"
         )
-    if not all(isinstance(word, str) for word in item):
-        raise ModelError(f"the words of a sentence must be strings, not {list(item)[:5]!r}")
-    return Sentence.from_forms(item)
+    words = as_list(item, "a sentence must be a list of words", ModelError)
+    if not all(isinstance(word, str) for word in words):
+        raise ModelError(f"the words of a sentence must be strings, not {words[:5]!r}")
+    return Sentence.from_forms(words)
 
 
 def in_batches(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
