@@ -188,15 +188,7 @@ def test_pgmpy_counts_the_same():
 
 def cases(graph, n, seed):
     """Rows drawn from a network, by the names of states."""
-    import pandas as pd
-
-    states = np.asarray(minfer.sample(graph, n, seed=seed))
-    return pd.DataFrame(
-        {
-            graph.name(v): np.array(graph.states(v), dtype=object)[states[:, v]]
-            for v in range(graph.n_variables)
-        }
-    )
+    return minfer.sample(graph, n, seed=seed).to_pandas()
 
 
 def sprinkler():

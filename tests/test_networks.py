@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import minfer
-from draws import blocks, draws
-from minfer import ContradictionError, Exact, FactorGraph, FormatError, RefusedError, interop
+from draws import draws
+from minfer import FactorGraph, FormatError, RefusedError, interop
 from minfer.io.bif import format_bif, parse_bif
 from minfer.io.net import format_net, parse_net
 from minfer.io.uai import format_uai, parse_uai
@@ -637,105 +637,19 @@ def _bundled() -> Path | None:
     return Path(found.origin).parent / "utils" / "example_models"
 
 
-BNLEARN = ["alarm", "asia", "cancer", "child", "earthquake", "hailfinder", "hepar2", "insurance",
-           "sachs", "survey", "win95pts"]  # fmt: skip
-
-
-def in_both(name):
-    """pyAgrum, the file of a network, and it in either library."""
+@pytest.mark.parametrize(
+    "name",
+    ["alarm", "asia", "cancer", "child", "earthquake", "hailfinder", "hepar2", "insurance",
+     "sachs", "survey", "win95pts"],
+)  # fmt: skip
+def test_bnlearns_networks_agree_with_pyagrum(name, tmp_path):
+    """What we read and write is what pyAgrum reads and writes (posteriors: test_queries.py)."""
     folder = _bundled()
     if folder is None or not (folder / f"{name}.bif.gz").exists():
         pytest.skip("pgmpy, whose wheel holds bnlearn's networks, is not installed")
     gum = pytest.importorskip("pyagrum", reason="pyAgrum is not installed")
     graph = minfer.read(folder / f"{name}.bif.gz")
-    return gum, folder, graph, interop.to_pyagrum(graph)
-
-
-def drawn_evidence(rng, graph, case):
-    """{name: state, or likelihoods} of some variables: mostly of a case, so possible; not always.
-
-    One state with a likelihood is that state: pyAgrum takes it so, without its weight.
-    """
-    n, out = graph.n_variables, {}
-    count = max(int(rng.integers(1, 4)), round(rng.choice([0.0, 0.05, 0.2, 0.5, 0.9]) * n))
-    softly, strange = rng.choice([0.0, 0.3, 1.0]), rng.random() < 0.35
-    for v in rng.permutation(n)[:count].tolist():
-        size, state = int(graph.n_states[v]), int(case[v])
-        if strange and rng.random() < 0.3:
-            state = int(rng.integers(size))
-        out[graph.name(v)] = graph.states(v)[state]
-        if rng.random() < softly:
-            like = rng.random(size) * 10.0 ** rng.integers(-3, 2)
-            like[(rng.random(size) < rng.choice([0.0, 0.4])) & (np.arange(size) != state)] = 0.0
-            if (like > 0).sum() > 1:
-                out[graph.name(v)] = like.tolist()
-    return out
-
-
-def answered(gum, theirs, seen, joint):
-    """pyAgrum's posteriors, a joint and P(e); P(e) = 0 where it calls that impossible."""
-    every, wide = gum.LazyPropagation(theirs), gum.LazyPropagation(theirs)
-    wide.addJointTarget(set(joint))
-    try:
-        for engine in (every, wide):
-            engine.setEvidence(seen)
-            engine.makeInference()
-        found = {v: every.posterior(v).toarray() for v in theirs.names()}
-        tensor = wide.jointPosterior(set(joint))
-        table = tensor.toarray().transpose([tensor.names[::-1].index(v) for v in joint])
-        return found, table, float(every.evidenceProbability())
-    except gum.GumException:
-        return {}, None, 0.0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("block", range(blocks(1)))
-@pytest.mark.parametrize("name", BNLEARN)
-def test_drawn_evidence_agrees_with_pyagrum(name, block):
-    """One target, all, a joint and log P(e) to 1e-9; a row of predict says the same.
-
-    What is below the smallest double is impossible there.
-    """
-    gum, _, graph, theirs = in_both(name)
-    rng = np.random.default_rng([block, len(name)])
-    for case in np.asarray(minfer.sample(graph, 12, seed=block)):
-        seen = drawn_evidence(rng, graph, case)
-        free = [v for v in graph.names if isinstance(seen.get(v, []), list)]
-        joint = rng.permutation(free)[:2].tolist()
-        if len(joint) < 2:
-            continue
-        found, table, p_e = answered(gum, theirs, seen, joint)
-        try:
-            one = minfer.query(graph, joint[0], seen)
-        except ContradictionError:
-            assert p_e == 0.0, seen
-            for targets in (None, joint):
-                refused(ContradictionError, "", minfer.query, graph, targets, seen)
-            continue
-        if p_e == 0.0:
-            assert one.log_evidence < -690.0, seen
-            continue
-        every = minfer.query(graph, None, seen)
-        assert one.log_evidence == pytest.approx(np.log(p_e), rel=1e-9, abs=1e-9)
-        assert every.log_z == pytest.approx(np.log(p_e), rel=1e-9, abs=1e-9)
-        for v, p in found.items():
-            np.testing.assert_allclose(every[v], p, atol=1e-9, err_msg=v)
-        np.testing.assert_allclose(one, found[joint[0]], atol=1e-9)
-        for ours in (minfer.query(graph, joint, seen), every.joint(*joint)):
-            np.testing.assert_allclose(ours.table, table, atol=1e-9)
-        hard = {v: [state] for v, state in seen.items() if isinstance(state, str)}
-        if len(hard) == len(seen):
-            row = minfer.predict(graph, hard, joint[:1], evidence=list(hard), workers=1)
-            assert row["log P(e)"][0] == pytest.approx(np.log(p_e), rel=1e-9, abs=1e-9)
-            p = [row[f"P({joint[0]}={state})"][0] for state in graph.states(joint[0])]
-            np.testing.assert_allclose(p, one, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", BNLEARN)
-def test_bnlearns_networks_agree_with_pyagrum(name, tmp_path):
-    """Posteriors to 1e-9; what we read and write is what pyAgrum reads and writes."""
-    gum, folder, graph, theirs = in_both(name)
-    same_posteriors(gum, graph, theirs)
+    theirs = interop.to_pyagrum(graph)
     states = [s for v in graph.names for s in graph.states(v)]
     words = all(re.fullmatch(r"\w+", s) for s in states)
     plain_words = all(re.fullmatch(r"[A-Za-z_]\w*", s) for s in states)
@@ -764,28 +678,6 @@ def same_tables(graph, theirs, tolerance):
         k = len(order) - 1
         ours = probabilities(graph, v).transpose([*range(k - 1, -1, -1), k])
         np.testing.assert_allclose(ours, array, atol=tolerance, rtol=0)
-
-
-def same_posteriors(gum, graph, theirs):
-    """Without evidence, and with three observations that are possible together."""
-    answer = Exact()(graph)
-    engine = gum.LazyPropagation(theirs)
-    engine.makeInference()
-    for v in graph.names:
-        np.testing.assert_allclose(answer[v], engine.posterior(v).toarray(), atol=1e-9, err_msg=v)
-    seen: dict[str, str] = {}
-    for v in graph.names[-3:]:
-        state = graph.states(v)[int(np.argmax(answer[v]))]
-        try:
-            Exact()(graph.with_evidence({**seen, v: state}))
-        except ContradictionError:
-            continue
-        seen[v] = state
-    answer = Exact()(graph.with_evidence(seen))
-    engine.setEvidence(seen)
-    engine.makeInference()
-    for v in graph.names:
-        np.testing.assert_allclose(answer[v], engine.posterior(v).toarray(), atol=1e-9, err_msg=v)
 
 
 @pytest.mark.parametrize(

@@ -521,6 +521,7 @@ def test_models_and_sentences_made_by_hand_are_checked_too(trained):
         all_refused((lambda w=wrong: trained.parse_batch(replace(data, **w)), ModelError, ""))
     cut, arcs = [sentence.replaced(short, None)], np.zeros((3, 3))
     all_refused(
+        (lambda: list(trained.parse([1])), ModelError, "words of a sentence must be strings"),
         (lambda: replace(model, relations=model.relations[:-1]), ModelError, "labels has shape"),
         (lambda: replace(model, classes=(*model.classes, ("X", "Y"))), ModelError, "tagger has sh"),
         (lambda: Parser("en.model"), ModelError, "Parser takes a Model"),
