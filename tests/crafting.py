@@ -3,7 +3,7 @@
 ``case(rng, number)`` is reproducible on its own. Unlike those of ``fuzzing``, which are broken at
 random and mostly noticed at once, these get as far as they can: what a loader accepts goes through
 the kernels that it feeds, and the answer is looked at. Only a MinferError may escape, no answer may
-be nonsense, and no file may end the process, for which reason ``reading.py`` is another one.
+be nonsense, and no file may end the process.
 """
 
 from __future__ import annotations

@@ -542,8 +542,7 @@ def test_svg_is_xml_with_every_arc(heads, form):
 
 
 @given(
-    st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60),
-    st.integers(1, 12),
+    st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=60), st.integers(1, 12)
 )
 def test_calibration_is_that_of_its_definition(words, bins):
     probs, right = zip(*words)

@@ -131,10 +131,7 @@ def test_em_rises_and_ends_at_a_fixed_point(seed):
 
 
 def test_counts_are_counts():
-    rows = {
-        "rain": ["no", "no", "yes", "yes", "no"],
-        "wet": ["no", "yes", "yes", "yes", "no"],
-    }
+    rows = {"rain": ["no", "no", "yes", "yes", "no"], "wet": ["no", "yes", "yes", "yes", "no"]}
     net = BayesianNetwork([("rain", "wet")], prior="none").fit(rows)
     assert net.status_ == "counted"
     assert net.counts_["wet"].tolist() == [[2, 1], [0, 2]]

@@ -14,13 +14,7 @@ from scipy.special import expit
 import crafting
 from draws import draws, few, thorough
 from minfer import BeliefPropagation, FactorGraph, infer
-from minfer.errors import (
-    ContradictionError,
-    FormatError,
-    MinferError,
-    ModelError,
-    SettingsError,
-)
+from minfer.errors import ContradictionError, FormatError, MinferError, ModelError, SettingsError
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.evaluation import evaluate
 from minfer.parsing.features import Encoder, compiled_templates

@@ -393,7 +393,7 @@ def test_the_same_as_pyagrum(name, block, tmp_path):
     names = list(graph.names)
     engine = gum.LazyPropagation(bn)
     joint = gum.VariableElimination(bn)
-    for _ in range(15):
+    for _ in range(draws(15)):
         observed = rng.choice(names, int(rng.integers(0, len(names) // 4 + 1)), replace=False)
         seen: dict = {str(v): str(rng.choice(graph.states(str(v)))) for v in observed}
         target, other = (str(v) for v in rng.choice([v for v in names if v not in seen], 2, False))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import gzip
 import io
-import json
 import math
 import os
 import subprocess
@@ -14,7 +13,7 @@ import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,12 +42,10 @@ from minfer.parsing.conllu import read_conllu
 from minfer.parsing.model import ParserModel
 from minfer.prediction import files
 from minfer.rules.parse import parse_rule
-from reading import read_many
 from refused import all_refused, refused
 from sources import parsed
 
 SRC = Path(minfer.__file__).parent
-CHILD = Path(__file__).with_name("reading.py")
 #: What is repeated: what separates, opens, closes, quotes, comments and nests.
 UNITS = [
     *(" ", "\n", "\t", "\r", "\r\n", "\f", ",", ", ", ";", "|", ".", "=", "-", "+", "!", "^", "_"),
@@ -478,45 +475,50 @@ def test_native_files_with_wrong_indices_or_rows(name, change, said, tmp_path):
     refused(FormatError, said, minfer.read, path)
 
 
-@pytest.mark.parametrize("kind", [fuzzing, mutating, crafting], ids=lambda kind: kind.__name__)
-def test_honest_files_are_accepted_and_cases_reproducible(kind, tmp_path):
-    for name in {mutating: ("duckdb", "pyarrow"), crafting: ("safetensors",)}.get(kind, ()):
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """2 GiB more than what this process has."""
+    resource = pytest.importorskip("resource", reason="no limits of memory here")
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (2 << 30), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize(
+    "kind", [fuzzing, mutating, pytest.param(crafting, marks=pytest.mark.slow)],
+    ids=lambda kind: kind.__name__,
+)  # fmt: skip
+def test_only_typed_errors_escape(kind, tmp_path):
+    """What is accepted goes through the kernels, where a wrong index may end this process."""
+    for name in {mutating: ("duckdb", "pyarrow"), crafting: ("safetensors", "PIL")}.get(kind, ()):
         pytest.importorskip(name)
-    folder = [tmp_path] if kind is crafting else []
+    n = {fuzzing: draws(10_000), mutating: draws(2000) if thorough() else 120}.get(kind, 300)
+    folder, limit = [tmp_path] * (kind is crafting), fuzzing.LIMIT_SECONDS if kind is fuzzing else 5
+    for k in range(len(fuzzing.SOLVERS)):  # compiled while there is memory
+        fuzzing.answered(fuzzing.model(), k)
     for case in kind.honest(*folder):
         assert kind.check(case, tmp_path)[0] == "accepted", case.kind
     a, b = ([kind.case(3, k, *folder) for k in range(30)] for _ in range(2))
     assert a == b
-
-
-@pytest.mark.drawn
-@pytest.mark.parametrize("kind", [fuzzing, mutating], ids=lambda kind: kind.__name__)
-def test_only_typed_errors_escape(kind, tmp_path):
-    """Of files that are broken at random."""
-    n, limit = draws(10_000), fuzzing.LIMIT_SECONDS
-    if kind is mutating:
-        for name in ("duckdb", "pyarrow"):
-            pytest.importorskip(name)
-        n, limit = draws(2000) if thorough() else 120, 5
     outcomes: Counter[str] = Counter()
-    for what, count in read_many(kind, n, tmp_path, limit).items():
-        outcomes[what.split(": ")[1]] += count
-    assert outcomes["FormatError"] > n / 2 or kind is mutating
-    assert min(outcomes["ContradictionError"], outcomes["EvidenceError"]) > 0 or kind is mutating
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["crafted", *["broken", "mutated"] * (blocks(0) > 0)])
-def test_no_bad_file_ends_the_process(kind):
-    """In a child of little memory; three hundred, or as many more as blocks are asked for."""
-    for name in ("safetensors", "PIL", "duckdb", "pyarrow"):
-        pytest.importorskip(name)
-    n = 300 * blocks(1)
-    done = subprocess.run([sys.executable, CHILD, kind, str(n)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-5000:]
-    outcomes = json.loads(done.stdout)
-    assert sum(outcomes.values()) == n
-    for name in ("parser", "checkpoint", "native") if kind == "crafted" else ():
+    with little_memory():
+        for number in range(n * blocks(1)):
+            case = kind.case(1, number, *folder)
+            try:
+                outcome, took = kind.check(case, tmp_path)
+            except BaseException as error:
+                error.add_note(f"case(1, {number}): {case.kind} {case.data[:200]!r}")
+                raise
+            assert took < limit, f"{kind.__name__}.case(1, {number}) took {took:.1f} s"
+            outcomes.update([outcome, f"{case.kind}: {outcome}"])
+    assert outcomes["FormatError"] > n / 2 or kind is not fuzzing
+    assert min(outcomes["ContradictionError"], outcomes["EvidenceError"]) > 0 or kind is not fuzzing
+    for name in ("parser", "checkpoint", "native") if kind is crafting else ():
         assert outcomes[f"{name}: accepted"] >= 5  # the kernels were reached
         assert outcomes[f"{name}: FormatError"] >= 20
 
