@@ -207,7 +207,7 @@ def test_what_zeros_contradict_is_told():
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simplify whatever comes to a tree."""
-    monkeypatch.setattr(simplified, "_looks_simple", lambda model: -1.0)
+    monkeypatch.setattr(simplified, "_looks_simple", lambda model: (-1.0, True))
 
 
 @pytest.mark.usefixtures("always")

@@ -104,7 +104,7 @@ class Simplified:
     def means(self, values: Floats) -> Floats:
         """Of numbers of the states before, (sum S,), the mean over those that became one."""
         total = np.bincount(self._where, values * self._factor, minlength=len(self.leader))
-        return total[: len(self.leader)]
+        return np.asarray(total[: len(self.leader)], dtype=np.float64)
 
     def best_states(self, states: NDArray) -> Ints:
         """The most likely assignments (..., V) before, of assignments after."""
@@ -181,7 +181,7 @@ class _Bundle(NamedTuple):
     stale: Mask  # (n,) with zeros that others have not heard of
 
     def rows(self, which: NDArray) -> _Bundle:
-        return _Bundle(self.shape, *(x[which] for x in self[1:]))  # type: ignore[arg-type]
+        return _Bundle(self.shape, *(x[which] for x in self[1:]))
 
 
 class _Link(NamedTuple):
@@ -328,7 +328,7 @@ class _Work:
         self.done["fixed"] += int(newly.sum())
         parts: list[_Bundle] = []
         for b in self.bundles:
-            hit = smaller[b.scope].any(axis=1)
+            hit = np.asarray(smaller[b.scope].any(axis=1))
             if not hit.any():
                 parts.append(b)
                 continue
@@ -427,7 +427,7 @@ class _Work:
         dead = owner[~alive]
         touched[dead[dead < len(touched)]] = True
         cells = [(b.log_psi > -np.inf).reshape(-1, *b.shape) for b in self.bundles]
-        dirty = [near[b.scope].any(axis=1) for b in self.bundles]
+        dirty = [np.asarray(near[b.scope].any(axis=1)) for b in self.bundles]
         changed = [np.zeros(len(b.ids), dtype=bool) for b in self.bundles]
         while self.work < MOST_WORK:
             for own, t, d, c in zip(links, cells, dirty, changed):
@@ -609,7 +609,8 @@ class _Work:
         """Split tables that are products; whether there were some."""
         if not any(b.fresh.any() for b in self.bundles):
             return False
-        todo, done, n = list(self.bundles), [], 0
+        todo, n = list(self.bundles), 0
+        done: list[_Bundle] = []
         while todo:
             b = todo.pop()
             left = np.flatnonzero(b.fresh)

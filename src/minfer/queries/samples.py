@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from minfer.basics.checks import check_flag, check_graph, check_whole, load
 from minfer.engine.conditioning import condition
-from minfer.engine.decomposition import only_tables
-from minfer.engine.elimination import clique_tree
 from minfer.errors import ModelError
 from minfer.graph import FactorGraph, with_any_evidence
 from minfer.model.evidence import Evidence
 from minfer.queries.cliques import Cliques, check_fits, with_tree
 from minfer.queries.conflicts import locates
+from minfer.solvers.simplified import solvable
 
 _BLOCK = 1 << 22  # cells of separate tables at a time
 
@@ -120,8 +119,7 @@ def sample(
     check_whole("n", n, 0)
     check_whole("seed", seed, 0)
     graph = with_any_evidence(model, evidence)
-    problem = only_tables(condition(graph))
-    tree = clique_tree(problem)
+    problem, tree, simplified = solvable(condition(graph))
     advice = "Gibbs samples approximately (minfer.Gibbs)"
     check_fits(tree, "sample", advice, max_gib, None)
     cliques = with_tree(problem, tree)
@@ -130,7 +128,10 @@ def sample(
     rng = np.random.default_rng(seed)
     for c in range(cliques.n - 1, -1, -1):
         _draw(cliques, c, rng.random(n), x)
-    return Samples.of(np.ascontiguousarray(x[:, : model.n_variables]), model)
+    drawn: NDArray = np.ascontiguousarray(x[:, : model.n_variables])
+    if simplified is not None:
+        drawn = simplified.draw_states(drawn, rng).astype(np.int32)
+    return Samples.of(drawn, model)
 
 
 def _draw(cliques: Cliques, c: int, u: NDArray[np.float64], x: NDArray[np.int32]) -> None:

@@ -39,7 +39,6 @@ from minfer.solvers.clique_passes import (
     pass_means,
     pass_messages,
 )
-from minfer.solvers.prepared import solve
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
@@ -69,6 +68,8 @@ class Solvable(NamedTuple):
     ) -> Marginals:
         """The exact answer."""
         if self.simplified is None:
+            from minfer.solvers.prepared import solve
+
             return solve(solver, graph, self.tables, self.tree, began, deadline)
         planned = clock()
         answer = pass_messages(self.tables, self.tree, deadline=deadline)
@@ -89,26 +90,27 @@ def solvable(
     :func:`~minfer.engine.elimination.clique_tree`. RefusedError where a factor is too large."""
     tables = only_tables(model)
     until = clock() + seconds
-    few = _looks_simple(model)
-    if few < max_cells:
-        tree = clique_tree(tables, few, seconds)
-        if tree.complete:
-            return Solvable(tables, tree, None)
-        found = simplify(model)
-        if found.changed:
-            tables = only_tables(found.model)
-            tree = clique_tree(tables, max_cells, until - clock())
-            return Solvable(tables, tree, found)
-    return Solvable(tables, clique_tree(tables, max_cells, until - clock()), None)
+    few, zeros = _looks_simple(model)
+    # without zeros little is found, as a rule: then the tree is needed anyway
+    tree = clique_tree(tables, min(few, max_cells) if zeros else max_cells, seconds)
+    if few >= max_cells or (tree.complete and tree.cells <= few):
+        return Solvable(tables, tree, None)
+    found = simplify(model)
+    if found.changed:
+        tables = only_tables(found.model)
+    elif not zeros:
+        return Solvable(tables, tree, None)
+    tree = clique_tree(tables, max_cells, until - clock())
+    return Solvable(tables, tree, found if found.changed else None)
 
 
-def _looks_simple(model: Conditioned) -> float:
-    """Cells up to which a tree is not worth simplifying the model."""
+def _looks_simple(model: Conditioned) -> tuple[float, bool]:
+    """Cells up to which a tree is not worth simplifying the model, and whether it has zeros."""
     if any(g.form == "messages" for g in model.groups):
-        return math.inf
+        return math.inf, False
     cells = sum(float(n_entries(g.shape)) * len(g) for g in model.groups if g.form == "table")
     zeros = any(bool(g.forbids().any()) for g in model.groups if len(g))
-    return max(SMALL_TREE, cells * (WITH_ZEROS if zeros else WITHOUT))
+    return max(SMALL_TREE, cells * (WITH_ZEROS if zeros else WITHOUT)), zeros
 
 
 @dataclass(eq=False)
@@ -180,7 +182,7 @@ class SimplifiedState:
         for g in self.graph.groups:
             for scope in g._scope.tolist():
                 left = tuple(v for v in scope if self.model.fixed[v] < 0)
-                if len(left) > 1 and n_entries(self._sizes[list(left)]) <= MAX_TABLE_CELLS:
+                if len(left) > 1 and n_entries(self._sizes[list(left)].tolist()) <= MAX_TABLE_CELLS:
                     known.add(left)
         inside = [s for s in sorted(known) if self._covers(s)]
         own = sum(len(g) for g in self.model.groups)
