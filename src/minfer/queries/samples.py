@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from minfer.basics.checks import check_flag, check_graph, check_whole, load
 from minfer.engine.conditioning import condition
 from minfer.engine.decomposition import only_tables
-from minfer.errors import ModelError
+from minfer.errors import ModelError, RefusedError
 from minfer.graph import FactorGraph, with_any_evidence
 from minfer.model.evidence import Evidence
-from minfer.queries.cliques import Cliques, planned
+from minfer.queries.cliques import Cliques, check_fits, factors_of, planned
 from minfer.queries.conflicts import locates
+from minfer.solvers.simplified import solvable
 
 _BLOCK = 1 << 22  # cells of separate tables at a time
 
@@ -119,15 +120,26 @@ def sample(
     check_whole("n", n, 0)
     check_whole("seed", seed, 0)
     graph = with_any_evidence(model, evidence)
-    problem = only_tables(condition(graph))
+    conditioned = condition(graph)
+    problem, simplified = only_tables(conditioned), None
     advice = "Gibbs samples approximately (minfer.Gibbs)"
-    cliques = planned(model, problem, "sample", advice, max_gib)
+    try:
+        cliques = planned(model, problem, "sample", advice, max_gib)
+    except RefusedError:
+        problem, tree, simplified = solvable(conditioned)
+        if simplified is None:
+            raise
+        check_fits(tree, "sample", advice, max_gib, None)
+        cliques = Cliques(problem.graph._n_states, factors_of(problem), tree)
     cliques.collect()
     x = np.repeat(np.maximum(problem.fixed, 0).astype(np.int32)[None], n, axis=0)
     rng = np.random.default_rng(seed)
     for c in range(cliques.n - 1, -1, -1):
         _draw(cliques, c, rng.random(n), x)
-    return Samples.of(np.ascontiguousarray(x[:, : model.n_variables]), model)
+    drawn: NDArray = np.ascontiguousarray(x[:, : model.n_variables])
+    if simplified is not None:
+        drawn = simplified.draw_states(drawn, rng).astype(np.int32)
+    return Samples.of(drawn, model)
 
 
 def _draw(cliques: Cliques, c: int, u: NDArray[np.float64], x: NDArray[np.int32]) -> None:
