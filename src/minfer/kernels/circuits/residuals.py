@@ -381,7 +381,7 @@ def supports(position, fptr, scope, toff, value, card, m, most_each, most):
                 word = np.uint64(1)
         # the index: the last place fastest, its last digit: not known
         n_index = np.int64(size)
-        width, grow = 1, 1
+        grow = 1
         for j in range(k - 1, -1, -1):
             c = card[position[scope[lo + j]]]
             pos[n_places + j] = position[scope[lo + j]]

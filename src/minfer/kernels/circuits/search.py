@@ -1,4 +1,5 @@
-"""AND/OR search over a pseudo tree; equal residual problems are solved once, the trace is a circuit.
+"""AND/OR search over a pseudo tree; equal residual problems are solved once, and what was done is
+a circuit.
 
     solve(x): the node of the variables below x, given those above it:
         key = salt(x) + sum of the contents of factors that cross into the subtree of x
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.kernels.circuits.keys import LEAST, find, plus, share, times
-from minfer.kernels.circuits.residuals import FoldedArrays, SupportArrays, reads
+from minfer.kernels.circuits.residuals import reads
 from minfer.kernels.compiling.jit import jit
 
 
@@ -92,9 +93,8 @@ class NodeArrays(NamedTuple):
 
 
 # places of SearchState.now
-X, MODE, NODES, EDGES, KIDS, FOUND, N_QUEUE, N_TRAIL, N_INDEX, HITS, DEAD, VISITS, RAISED, BOTTOM = (
-    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,
-)  # fmt: skip
+X, MODE, NODES, EDGES, KIDS, FOUND, N_QUEUE, N_TRAIL, N_INDEX = 0, 1, 2, 3, 4, 5, 6, 7, 8
+HITS, DEAD, VISITS, RAISED, BOTTOM = 9, 10, 11, 12, 13
 N_NOW = 14
 _ENTER, _NEXT, _BELOW, _BACK, _DONE, _STORE = 0, 1, 2, 3, 4, 5
 #: Why a slice ended.
