@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.engine.conditioning import Conditioned
-from minfer.engine.layout import ends, ranges
+from minfer.engine.layout import ends
 from minfer.engine.support import possible
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError
 from minfer.factors.group import FactorGroup, Tables, n_entries
@@ -199,7 +199,7 @@ class _Work:
 
     def __init__(self, model: Conditioned, free: Mask) -> None:
         self.before, graph = model, model.graph
-        self.free = free & (model.fixed < 0)
+        self.free = free
         self.sizes = graph._n_states.astype(np.int64)
         self.off = ends(self.sizes)
         self.fixed = model.fixed.copy()
@@ -505,9 +505,7 @@ class _Work:
             rows = rows[lost]
             cells[rows], dirty[rows], changed[rows] = new[lost], True, True
 
-    def _project(
-        self, link: _Link, cells: Mask, allowed: Mask, touched: Mask, dirty: Mask
-    ) -> None:
+    def _project(self, link: _Link, cells: Mask, allowed: Mask, touched: Mask, dirty: Mask) -> None:
         """Put out what tables do not allow."""
         mine = np.flatnonzero(dirty[link.rows])
         if not len(mine):

@@ -13,14 +13,13 @@ from minfer.basics.checks import by_name, check_settings, check_whole
 from minfer.basics.limits import clock, compiled, deadline_of, start_clock
 from minfer.basics.words import counted
 from minfer.engine.conditioning import condition
-from minfer.engine.decomposition import only_tables
-from minfer.engine.elimination import clique_tree
 from minfer.errors import RefusedError
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
-from minfer.solvers.exact import Exact, adds_up, count_assignments, solve, tabulated
+from minfer.solvers.exact import Exact, adds_up, count_assignments, tabulated
 from minfer.solvers.prepared import Preparable
+from minfer.solvers.simplified import solvable
 from minfer.solvers.status import LogZ
 
 if TYPE_CHECKING:
@@ -120,13 +119,13 @@ class Auto(Preparable):
                 return answer, f"Exact: only {counted(n, 'assignment')}"
         if 2 * int((model.fixed < 0).sum()) > most:
             return None, "more variables than exact_cells allows"
-        try:
-            model = only_tables(model)
-        except RefusedError:
-            return None, "a factor is too large to solve exactly"
         left = self._left(began)
         seconds = math.inf if left is None else FOR_ORDER * left
-        tree = clique_tree(model, float(most), seconds)
+        try:
+            found = solvable(model, float(most), seconds)
+        except RefusedError:
+            return None, "a factor is too large to solve exactly"
+        tree = found.tree
         if not tree.complete and tree.cells <= most:
             why = "" if left is None else f" (time_limit={self.time_limit:g} s)"
             return None, f"the search for an elimination order was given up{why}"
@@ -142,7 +141,7 @@ class Auto(Preparable):
         why = f"Exact: its cliques have only {tree.cells:,.0f} cells"
         deadline = deadline_of(self.time_limit, began)
         try:
-            return solve(Exact(), graph, model, tree, began, deadline), why
+            return found.solve(Exact(), graph, began, deadline), why
         except RefusedError:
             return None, "exact inference did not end within time_limit"
 

@@ -3,7 +3,8 @@
 A clique tree (:mod:`minfer.engine.elimination`) is a tree of overlapping sets of variables, each
 factor inside one of them. Two passes of messages (:mod:`minfer.solvers.clique_passes`) give all
 marginals. Time and memory grow with the cells of the cliques, so the solver refuses models that are
-too wide rather than trying.
+too wide rather than trying. Where a tree is expensive the model is simplified first
+(:mod:`minfer.engine.simplify`).
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from minfer.basics.checks import by_name, check_choice, check_graph, check_numbe
 from minfer.basics.limits import clock, deadline_of, start_clock
 from minfer.basics.words import power
 from minfer.engine.conditioning import condition
-from minfer.engine.decomposition import only_tables
-from minfer.engine.elimination import CliqueTree, clique_tree
+from minfer.engine.elimination import CliqueTree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.solvers.base import Marginals
 from minfer.solvers.clique_passes import check_clock, check_tree
 from minfer.solvers.joint_table import LOWEST, JointTable
-from minfer.solvers.prepared import Prepared, PreparedExact, solve
+from minfer.solvers.prepared import Prepared, PreparedExact
+from minfer.solvers.simplified import solvable
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
@@ -80,11 +81,10 @@ class Exact:
         began = start_clock(self.time_limit)
         if self.method == "auto" and (small := tabulated(self, graph)) is not None:
             return small
-        model = only_tables(condition(graph))
         deadline = deadline_of(self.time_limit, began)
-        tree = clique_tree(model, seconds=deadline - clock())
-        self.check(tree)
-        return solve(self, graph, model, tree, began, deadline)
+        found = solvable(condition(graph), seconds=deadline - clock())
+        self.check(found.tree)
+        return found.solve(self, graph, began, deadline)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
         """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
