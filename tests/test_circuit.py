@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
 import minfer
+import minfer.io.native
 from draws import few
-from minfer import ContradictionError, EvidenceError, Exact, FactorGraph, MinferError, ModelError
+from minfer import (
+    ContradictionError,
+    EvidenceError,
+    Exact,
+    FactorGraph,
+    FormatError,
+    MinferError,
+    ModelError,
+)
+from minfer.solvers.circuit_passes import Leaves
 from minfer.solvers.gradients import pull_back
 from oracle import circuits, lists
-
-try:
-    from minfer.engine.circuits import driver as _driver  # noqa: F401
-except ImportError:  # the passes do not depend on the search
-    import types
-
-    stub = types.ModuleType("minfer.engine.circuits.driver")
-    stub.build = circuits.build
-    sys.modules[stub.__name__] = stub
 
 
 @pytest.fixture(params=["search", "plain"])
 def builder(request, monkeypatch):
     """Circuits by the search, and by a plain one."""
     if request.param == "plain":
-        monkeypatch.setattr(sys.modules["minfer.engine.circuits.driver"], "build", circuits.build)
+        monkeypatch.setattr("minfer.engine.circuits.driver.build", circuits.build)
 
 
 def drawn(seed: int, wide: bool = False) -> FactorGraph:
@@ -334,3 +333,102 @@ def test_errors_are_ours():
         circuit.k_best(0)
     with pytest.raises(MinferError):
         circuit.sample(-1)
+
+
+# ---------------------------------------------------------------- files
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A circuit with auxiliary variables, merged states and evidence, and its file."""
+    graph = drawn(4).with_evidence({})
+    circuit = minfer.compile(graph, free=[v for v in range(graph.n_variables) if v % 2])
+    path = tmp_path_factory.mktemp("circuits") / "drawn.circuit"
+    circuit.save(path)
+    return circuit, path
+
+
+@pytest.mark.parametrize("seed", few(range(20), 6))
+def test_saved_and_loaded(builder, tmp_path, seed):
+    graph = drawn(seed, wide=seed % 3 == 0)
+    if truth(graph) is None:
+        return
+    circuit = minfer.compile(graph, free=[] if seed % 2 else None)
+    circuit.save(tmp_path / "a.circuit")
+    again = minfer.Circuit.load(tmp_path / "a.circuit")
+    again.save(tmp_path / "b.circuit")
+    assert (tmp_path / "a.circuit").read_bytes() == (tmp_path / "b.circuit").read_bytes()
+    assert again.free == circuit.free
+    assert again.size == circuit.size
+    np.testing.assert_array_equal(again().probs, circuit().probs)
+    np.testing.assert_array_equal(again.sample(9, seed=3), circuit.sample(9, seed=3))
+    read = minfer.read(tmp_path / "a.circuit")
+    answer = Exact(method="circuit")(read)  # what was read remembers its circuit
+    np.testing.assert_array_equal(answer.probs, circuit().probs)
+
+
+def test_files_cut_short_or_changed(saved, tmp_path):
+    _, path = saved
+    data, bad = path.read_bytes(), tmp_path / "bad.circuit"
+    for n in (0, 5, 30, len(data) // 2, len(data) - 1):
+        bad.write_bytes(data[:n])
+        with pytest.raises(FormatError):
+            minfer.Circuit.load(bad)
+    bad.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+    with pytest.raises(FormatError, match="checksum"):
+        minfer.Circuit.load(bad)
+    with pytest.raises(FormatError):
+        minfer.io.read_native(path)
+    bad.write_bytes(minfer.io.native.format_native(network()))
+    with pytest.raises(FormatError):
+        minfer.Circuit.load(bad)
+
+
+def change(made, **arrays):
+    return made._replace(arrays=made.arrays._replace(**arrays))
+
+
+def wrong_files(made):
+    """Circuits that are wrong in one place, with a checksum that is right."""
+    a, e = made.arrays, len(made.arrays.weight)
+    last = len(a.child) - 1
+    yield change(made, weight=np.where(np.arange(e) == e // 2, -1.0, a.weight))
+    yield change(made, weight=np.where(np.arange(e) == e // 2, np.nan, a.weight))
+    yield change(made, weight=np.where(np.arange(e) == e - 1, 3.0 * a.weight, a.weight))
+    yield change(made, child=np.where(np.arange(last + 1) == last, len(a.variable), a.child))
+    yield change(made, child=np.where(np.arange(last + 1) == last, len(a.variable) - 1, a.child))
+    yield change(made, child=np.where(np.arange(last + 1) == last, -1, a.child))
+    yield change(made, child=np.where(np.arange(last + 1) == last, 0, a.child))
+    yield change(made, roots=a.roots + 10_000)
+    yield change(made, roots=a.roots[:0])
+    yield change(made, roots=np.append(a.roots, a.roots[:1]))
+    yield change(made, state=a.state + 7)
+    yield change(made, state=a.state - 7)
+    yield change(made, variable=a.variable - 100)
+    yield change(made, variable=a.variable[::-1].copy())
+    yield change(made, variable=a.variable + 1_000_000)
+    yield change(made, eptr=a.eptr[::-1].copy())
+    yield change(made, cptr=a.cptr + 5)
+    yield change(made, log_scale=a.log_scale + 1.0)
+    yield change(made, log_scale=np.inf)
+    leaves = made.leaves
+    yield made._replace(leaves=Leaves(leaves.offsets, leaves.first, leaves.leaf + 3, leaves.share))
+    yield made._replace(leaves=Leaves(leaves.offsets, leaves.first, leaves.leaf, leaves.share * 2))
+    yield made._replace(leaves=Leaves(leaves.offsets, leaves.first * 2, leaves.leaf, leaves.share))
+    yield made._replace(logs=np.full(len(made.logs), np.nan))
+    yield made._replace(logs=made.logs + 1.0)
+
+
+def test_damaged_circuits_are_refused(saved, tmp_path):
+    """With the right checksum: each is an error of ours, and no kernel sees it."""
+    circuit, _ = saved
+    n, bad, log_z = 0, tmp_path / "bad.circuit", circuit.log_z
+    for made in wrong_files(circuit._made):
+        wrong = object.__new__(minfer.Circuit)
+        vars(wrong).update(graph=circuit.graph, _made=made, _base=circuit._base)
+        assert wrong.log_z == log_z
+        wrong.save(bad)
+        with pytest.raises(FormatError):
+            minfer.Circuit.load(bad)
+        n += 1
+    assert n > 20

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 #: Bytes of a circuit's nodes beyond which rows are answered one by one, not eight abreast.
 MOST_ABREAST = 1 << 31
+#: The format of files, of a layer above, is looked up when it is asked for.
+_FILES = "minfer.io.circuits"
 _KEY = "circuit"  # among what a graph and its copies with other fields share
 
 
@@ -334,16 +337,13 @@ class Circuit(Prepared):
 
     def save(self, path: Any) -> None:
         """Write the circuit and its model to a file, ``.circuit``."""
-        from minfer.io.circuits import write_circuit
-
-        write_circuit(self, path)
+        import_module(_FILES).write_circuit(self, path)
 
     @classmethod
     def load(cls, path: Any) -> Circuit:
         """Read a circuit that :meth:`save` has written; a FormatError if the file is damaged."""
-        from minfer.io.circuits import read_circuit
-
-        return read_circuit(path)
+        found: Circuit = import_module(_FILES).read_circuit(path)
+        return found
 
     def __repr__(self) -> str:
         found = self.size
