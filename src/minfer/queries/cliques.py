@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,11 @@ from minfer.engine.layout import Flat, ends
 from minfer.errors import RefusedError
 from minfer.graph import FactorGraph
 from minfer.solvers.clique_passes import collect_messages
-from minfer.solvers.exact import Exact
+from minfer.solvers.exact import Exact, within_limits
 from minfer.solvers.plans import tree_for
+
+if TYPE_CHECKING:
+    from minfer.solvers.circuit import Circuit
 
 _JUDGED = 0.05  # of the time there is: then its pace tells whether a pass will end in time,
 _ROUGHLY = 1.25  # or so much later
@@ -77,6 +81,19 @@ def planned(
     tree = tree_for(home, shape or adjacency(model), graph.n_variables, last, seconds)
     check_fits(tree, who, advice, max_gib, time_limit)
     return Cliques(graph._n_states, factors_of(model), tree, deadline)
+
+
+def circuit_for(
+    graph: FactorGraph, refusal: RefusedError, max_gib: float, time_limit: float | None = None
+) -> Circuit:
+    """A circuit in place of a tree that was refused: at hand, or made within limits of work."""
+    from minfer.solvers.circuit import Circuit, kept_circuit
+
+    solver = Exact(max_gib=max_gib, time_limit=time_limit)
+    known = kept_circuit(graph)
+    if known is not None:
+        return known
+    return within_limits(solver, graph, refusal, lambda s: Circuit(s, graph, ()))
 
 
 class Cliques:

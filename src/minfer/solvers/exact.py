@@ -10,9 +10,9 @@ too wide rather than trying. Where a tree is expensive the model is simplified f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,10 @@ from minfer.solvers.prepared import Prepared, PreparedExact
 from minfer.solvers.simplified import solvable
 
 if TYPE_CHECKING:
+    from minfer.engine.conditioning import Conditioned
     from minfer.graph import FactorGraph
 
+T = TypeVar("T")
 MAX_ASSIGNMENTS = 1 << 24  # enumeration refuses beyond
 MAX_KEPT = 1 << 20  # and beyond this adds scores up anew at every question
 
@@ -49,11 +51,12 @@ class Exact:
     time_limit : float, optional
         Seconds. A run expected to take four times as long is refused at once; one that does not
         finish in time raises RefusedError, since there is no partial exact answer.
-    method : "auto", "clique-tree" or "enumerate"
+    method : "auto", "clique-tree", "circuit" or "enumerate"
         The default makes a small model's whole joint table (up to 16 variables, 256 factors and
-        4,096 cells, nothing but tables), which compiles nothing, and a clique tree of others;
-        prepared runs always use a tree. Enumeration sums over all assignments (up to 2**24): slow,
-        obvious, a check of the others.
+        4,096 cells, nothing but tables), which compiles nothing, and a clique tree of others; where
+        no tree fits and the model has zeros, a circuit (:func:`minfer.compile`), within some ten
+        seconds of work. Prepared runs use a tree or a circuit. Enumeration sums over all
+        assignments (up to 2**24): slow, obvious, a check of the others.
 
     Examples
     --------
@@ -70,7 +73,7 @@ class Exact:
     def __post_init__(self) -> None:
         check_number("max_gib", self.max_gib, 0.0, infinite=True)
         check_seconds("time_limit", self.time_limit)
-        check_choice("method", self.method, ("auto", "clique-tree", "enumerate"))
+        check_choice("method", self.method, ("auto", "clique-tree", "circuit", "enumerate"))
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         """Marginals of every variable; ``start`` is ignored."""
@@ -78,16 +81,37 @@ class Exact:
         if self.method == "enumerate":
             return _enumerate(self, graph)
         began = start_clock(self.time_limit)
-        if self.method == "auto" and (small := tabulated(self, graph)) is not None:
-            return small
+        if self.method == "circuit":
+            return by_circuit(self, graph)
+        if self.method == "auto":
+            if (small := tabulated(self, graph)) is not None:
+                return small
+            if (known := compiled_answer(self, graph)) is not None:
+                return known
         deadline = deadline_of(self.time_limit, began)
-        found = solvable(condition(graph), seconds=deadline - clock())
-        self.check(found.tree)
+        try:
+            found = solvable(condition(graph), seconds=deadline - clock())
+            self.check(found.tree)
+        except RefusedError as refusal:
+            if self.method != "auto":
+                raise
+            return instead_of_tree(self, graph, refusal, began)
         return found.solve(self, graph, began, deadline)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
         """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
-        return PreparedExact(self, graph)
+        if self.method == "circuit":
+            from minfer.solvers.circuit import Circuit
+
+            return Circuit(self, graph)
+        try:
+            return PreparedExact(self, graph)
+        except RefusedError as refusal:
+            if self.method != "auto":
+                raise
+            from minfer.solvers.circuit import Circuit
+
+            return within_limits(self, graph, refusal, lambda s: Circuit(s, graph))
 
     def check(self, tree: CliqueTree) -> None:
         """Raise RefusedError where the tree is beyond the limits."""
@@ -104,6 +128,71 @@ def tabulated(solver: Exact, graph: FactorGraph) -> Marginals | None:
         graph, table.marginals(), solver, Status.EXACT, LogZ.EXACT,
         timings={"table": clock() - began}, state=table,
     )  # fmt: skip
+
+
+# ---------------------------------------------------------------- circuits
+
+#: Memory for the search of a circuit that nobody asked for, which bounds its work: about ten
+#: seconds.
+CIRCUIT_GIB = 0.5
+
+
+def compiled_answer(solver: Exact, graph: FactorGraph) -> Marginals | None:
+    """The answer by the circuit that was compiled of a model's factors, if there is one that knows
+    its field."""
+    if "circuit" not in graph._conditioning:  # most models
+        return None
+    from minfer.solvers.circuit import kept_circuit
+
+    found = kept_circuit(graph)
+    return None if found is None else replace(found.answer(graph), solver=solver)
+
+
+def by_circuit(solver: Exact, graph: FactorGraph) -> Marginals:
+    """The answer by a circuit, made for it or at hand."""
+    from minfer.solvers.circuit import Circuit
+
+    began = clock()
+
+    known = compiled_answer(solver, graph)
+    if known is not None:
+        return known
+    answer = Circuit(solver, graph, ()).answer(graph)
+    return replace(answer, timings={"search": clock() - began - answer.seconds, **answer.timings})
+
+
+def promising(model: Conditioned) -> bool:
+    """Whether a circuit may be much smaller than a tree: a model with zeros, not too large."""
+    if int((model.fixed < 0).sum()) > 20_000 or any(g.form == "messages" for g in model.groups):
+        return False
+    return any(bool(g.forbids().any()) for g in model.groups if len(g))
+
+
+def within_limits(
+    solver: Exact, graph: FactorGraph, refusal: RefusedError, make: Callable[[Exact], T]
+) -> T:
+    """What is made by a solver of circuits whose work is limited; the refusal where that is not
+    promising, or is refused too."""
+    if not promising(condition(graph)):
+        raise refusal
+    try:
+        return make(replace(solver, method="circuit", max_gib=min(solver.max_gib, CIRCUIT_GIB)))
+    except RefusedError as second:
+        raise RefusedError(f"{refusal}. No small circuit either ({second})") from None
+
+
+def instead_of_tree(
+    solver: Exact, graph: FactorGraph, refusal: RefusedError, began: float
+) -> Marginals:
+    """The answer by a circuit where no clique tree fits."""
+    limit = solver.time_limit
+    left = limit if limit is None else max(limit - (clock() - began), 1e-3)
+    answer = within_limits(
+        replace(solver, time_limit=left), graph, refusal, lambda s: by_circuit(s, graph)
+    )
+    note = "by a circuit, since no clique tree fits"
+    note = f"{note}; {answer.note}" if answer.note else note
+    return replace(answer, solver=solver, note=note)
 
 
 # ---------------------------------------------------------------- enumeration

@@ -45,6 +45,7 @@ from minfer.engine.wiring import PAIR, TABLE, ranges, refill
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import n_entries
 from minfer.solvers.base import Marginals, Solver, Status
+from minfer.solvers.circuit import CircuitState
 from minfer.solvers.clique_passes import CliqueTreeState, MovedTree, joint_starts, pass_means
 from minfer.solvers.exact import EnumeratedState, Exact
 from minfer.solvers.joint_table import JointTable
@@ -258,6 +259,8 @@ def _exactly(marginals: Marginals, model: Conditioned, c: Floats, weights: bool)
         moved = _of_table(marginals.state, model, direction / size)
     elif isinstance(marginals.state, CliqueTreeState):
         moved = _of_tree(marginals.state, direction / size, weights)
+    elif isinstance(marginals.state, CircuitState):
+        moved = _of_circuit(marginals.state, model, direction / size)
     elif isinstance(marginals.state, SimplifiedState):
         probs, joints = marginals.state.moved(direction / size, weights)
         moved = Tangent(probs, model, joints)
@@ -302,6 +305,14 @@ def _of_table(state: JointTable, model: Conditioned, direction: Floats) -> Tange
         return out
 
     return Tangent(np.concatenate([joint([v]) for v in range(p.ndim)]), model, ask)
+
+
+def _of_circuit(state: CircuitState, model: Conditioned, direction: Floats) -> Tangent:
+    def ask(factors: NDArray[np.int64], shape: tuple[int, ...]) -> Floats:
+        scopes = [state.graph.scope(f) for f in factors.tolist()]
+        return state.moved_joints([s[model.fixed[s] < 0].tolist() for s in scopes], direction)
+
+    return Tangent(state.moved(direction), model, ask)
 
 
 def _of_tree(state: CliqueTreeState, direction: Floats, joints: bool) -> Tangent:
@@ -746,8 +757,10 @@ def _runner(marginals: Marginals, solver: Solver | None) -> Callable[[Floats], M
     graph, state = marginals.graph, marginals.state
     if isinstance(state, MessageState):
         return lambda tilt: _propagated(marginals, state, tilt)
-    if isinstance(state, (CliqueTreeState, SimplifiedState, JointTable, EnumeratedState)):
-        exact = Exact(method="enumerate" if isinstance(state, EnumeratedState) else "auto")
+    states = (CliqueTreeState, SimplifiedState, CircuitState, JointTable, EnumeratedState)
+    if isinstance(state, states):
+        kinds = {EnumeratedState: "enumerate", CircuitState: "circuit"}
+        exact = Exact(method=kinds.get(type(state), "auto"))
         return lambda tilt: exact(graph.tilt(tilt))
     if solver is None and isinstance(state, MeanFieldState):
         solver = MeanField()
