@@ -89,6 +89,7 @@ def texts() -> dict[str, tuple[str, Callable[[Path], Any], list[str]]]:
         "bif": ("m.bif", minfer.read, [format_bif(net).decode(), fuzzing.BIF.decode()]),
         "xmlbif": ("m.xmlbif", minfer.read, [format_xmlbif(net).decode(), fuzzing.XMLBIF.decode()]),
         "net": ("m.net", minfer.read, [format_net(net).decode()]),
+        "cnf": ("m.cnf", minfer.read, [fuzzing.CNF.decode()]),
         "xdsl": ("m.xdsl", minfer.read, [fuzzing.XDSL.decode()]),
         "any": ("model", minfer.read, [fuzzing.BIF.decode()]),
         "evidence": ("m.evid", _evidence, ["2 0 1 1 2\n", '{"a": 1, "b": [0.5, 0.2, 0.1]}']),
