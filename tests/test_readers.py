@@ -539,6 +539,7 @@ READERS = {
     "batch/shards.text_range": "records jsonl",
     "batch/shards.text_size": "records jsonl.gz",
     "io/bif.read_bif": "bif",
+    "io/cnf.read_cnf": "cnf",
     "io/fg.read_fg": "fg",
     "io/__init__.read": "any",
     "io/native.read_native": "minfer",

@@ -42,8 +42,8 @@ from minfer.errors import ModelError, RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, numbered
 from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
-from minfer.queries.conflicts import locates
 from minfer.queries.map.search import search
+from minfer.solvers.conflicts import locates
 from minfer.solvers.pruning import prune
 
 _SHOWN = 12

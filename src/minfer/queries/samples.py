@@ -21,7 +21,7 @@ from minfer.errors import ModelError
 from minfer.graph import FactorGraph, with_any_evidence
 from minfer.model.evidence import Evidence
 from minfer.queries.cliques import Cliques, check_fits, with_tree
-from minfer.queries.conflicts import locates
+from minfer.solvers.conflicts import locates
 
 _BLOCK = 1 << 22  # cells of separate tables at a time
 

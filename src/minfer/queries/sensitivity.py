@@ -30,7 +30,7 @@ from minfer.factors.tables import Tables
 from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, numbered
 from minfer.queries.cliques import Cliques, Factor, check_fits
-from minfer.queries.conflicts import locates
+from minfer.solvers.conflicts import locates
 from minfer.solvers.plans import IMPOSSIBLE
 
 #: Cells of a clique beyond which its tables are not held.
