@@ -77,7 +77,7 @@ CLAIMS: dict[str, dict[str, Claim]] = {
         "supar": Claim("supar.structs:DependencyCRF.argmax", "its structures"),
     },
     "MAP with an upper bound": {
-        "minfer": Claim("minfer.queries.best:Best.gap"),
+        "minfer": Claim("minfer.model.ranked:Best.gap"),
         "pgmax": Claim("pgmax.infer.dual_lp:SmoothDualLP"),
         "pygms": Claim("pygms.wmb:WMB"),
     },

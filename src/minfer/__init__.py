@@ -33,10 +33,12 @@ _LATE = {
     "write_fg write_mar write_native write_pr write_uai",
     "model.joint": "Joint",
     "prediction": "predict Predictor",
-    "queries.best": "Best mpe",
+    "model.drawn": "Samples",
+    "model.ranked": "Best",
+    "queries.best": "mpe",
     "queries.information": "influence information",
     "queries.query": "Query query",
-    "queries.samples": "sample Samples",
+    "queries.samples": "sample",
     "queries.sensitivity": "sensitivity",
     "reduction.calibrate": "calibrate",
     "reduction.compare": "tradeoff",
@@ -54,7 +56,9 @@ _LATE = {
     "solvers.base": "Marginals Solver",
     "solvers.batch": "Batch",
     "solvers.bp": "BeliefPropagation",
+    "solvers.circuit": "Circuit",
     "solvers.clamped": "Clamped",
+    "solvers.compiling": "compile",
     "solvers.components": "Components",
     "solvers.exact": "Exact",
     "solvers.gibbs": "Gibbs",
@@ -89,12 +93,14 @@ if TYPE_CHECKING:
         write_pr,
         write_uai,
     )
+    from minfer.model.drawn import Samples
     from minfer.model.joint import Joint
+    from minfer.model.ranked import Best
     from minfer.prediction import Predictor, predict
-    from minfer.queries.best import Best, mpe
+    from minfer.queries.best import mpe
     from minfer.queries.information import influence, information
     from minfer.queries.query import Query, query
-    from minfer.queries.samples import Samples, sample
+    from minfer.queries.samples import sample
     from minfer.queries.sensitivity import sensitivity
     from minfer.reduction.calibrate import calibrate
     from minfer.reduction.compare import tradeoff
@@ -112,7 +118,9 @@ if TYPE_CHECKING:
     from minfer.solvers.base import Marginals, Solver
     from minfer.solvers.batch import Batch
     from minfer.solvers.bp import BeliefPropagation
+    from minfer.solvers.circuit import Circuit
     from minfer.solvers.clamped import Clamped
+    from minfer.solvers.compiling import compile
     from minfer.solvers.components import Components
     from minfer.solvers.exact import Exact
     from minfer.solvers.gibbs import Gibbs
@@ -132,6 +140,7 @@ __all__ = [
     "BeliefPropagation",
     "Best",
     "Budget",
+    "Circuit",
     "Clamped",
     "Compensated",
     "Components",
@@ -179,6 +188,7 @@ __all__ = [
     "TreeReweighted",
     "Windows",
     "calibrate",
+    "compile",
     "denoise",
     "explain",
     "explain_model",

@@ -8,77 +8,21 @@ of probability zero is never drawn.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import check_flag, check_graph, check_whole, load
+from minfer.basics.checks import check_graph, check_whole
 from minfer.engine.conditioning import condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import clique_tree
-from minfer.errors import ModelError
 from minfer.graph import FactorGraph, with_any_evidence
+from minfer.model.drawn import Samples as Samples
 from minfer.model.evidence import Evidence
 from minfer.queries.cliques import Cliques, check_fits, with_tree
 from minfer.solvers.conflicts import locates
 
 _BLOCK = 1 << 22  # cells of separate tables at a time
-
-
-class Samples(np.ndarray):
-    """States of all variables, an int array (n, V), with names."""
-
-    variables: tuple[str, ...]
-    states: tuple[tuple[str, ...], ...]
-
-    @classmethod
-    def of(cls, x: NDArray, graph: FactorGraph) -> Samples:
-        out = x.view(cls)
-        out.variables = tuple(graph.name(v) for v in range(graph.n_variables))
-        out.states = tuple(graph.states(v) for v in range(graph.n_variables))
-        return out
-
-    def __array_finalize__(self, other: Any) -> None:
-        self.variables = getattr(other, "variables", ())
-        self.states = getattr(other, "states", ())
-
-    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        plain = np.asarray(array)
-        return plain[()] if plain.ndim == 0 else plain
-
-    def __getitem__(self, key: Any) -> Any:
-        """As of any array, but plain; by a variable's name its column."""
-        if isinstance(key, str):
-            if key not in self.variables:
-                raise ModelError(f"there is no variable {key!r} in these samples")
-            return np.asarray(self)[:, self.variables.index(key)]
-        return np.asarray(self)[key]
-
-    def to_dict(self) -> dict[str, list[str]]:
-        """Columns of state names: {variable: n names}."""
-        x = np.asarray(self)
-        return {
-            v: np.array(names, dtype=object)[x[:, k]].tolist()
-            for k, (v, names) in enumerate(zip(self.variables, self.states))
-        }
-
-    def to_pandas(self, categories: bool = False) -> Any:
-        """A DataFrame of states' names: a row for each sample, a column for each variable.
-
-        With ``categories`` its columns are categorical: smaller, with states that were not drawn.
-        """
-        check_flag("categories", categories)
-        pd = load("pandas")
-        if not categories:
-            return pd.DataFrame(self.to_dict(), columns=list(self.variables))
-        x = np.asarray(self)
-        return pd.DataFrame(
-            {
-                v: pd.Categorical.from_codes(x[:, k], categories=list(names))
-                for k, (v, names) in enumerate(zip(self.variables, self.states))
-            }
-        )
 
 
 @locates

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,7 +49,7 @@ class Exact:
     time_limit : float, optional
         Seconds. A run expected to take four times as long is refused at once; one that does not
         finish in time raises RefusedError, since there is no partial exact answer.
-    method : "auto", "clique-tree" or "enumerate"
+    method : "auto", "clique-tree", "circuit" or "enumerate"
         The default makes a small model's whole joint table (up to 16 variables, 256 factors and
         4,096 cells, nothing but tables), which compiles nothing, and a clique tree of others;
         prepared runs always use a tree. Enumeration sums over all assignments (up to 2**24): slow,
@@ -70,7 +70,7 @@ class Exact:
     def __post_init__(self) -> None:
         check_number("max_gib", self.max_gib, 0.0, infinite=True)
         check_seconds("time_limit", self.time_limit)
-        check_choice("method", self.method, ("auto", "clique-tree", "enumerate"))
+        check_choice("method", self.method, ("auto", "clique-tree", "circuit", "enumerate"))
 
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         """Marginals of every variable; ``start`` is ignored."""
@@ -86,6 +86,8 @@ class Exact:
         if self.method == "enumerate":
             return _enumerate(self, graph)
         began = start_clock(self.time_limit)
+        if self.method == "circuit":
+            return by_circuit(self, graph, began)
         if self.method == "auto" and (small := tabulated(self, graph)) is not None:
             return small
         model = only_tables(condition(graph))
@@ -96,6 +98,10 @@ class Exact:
 
     def prepare(self, graph: FactorGraph) -> Prepared:
         """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
+        if self.method == "circuit":
+            from minfer.solvers.circuit import Circuit
+
+            return Circuit(self, graph)
         return PreparedExact(self, graph)
 
     def check(self, tree: CliqueTree) -> None:
@@ -113,6 +119,19 @@ def tabulated(solver: Exact, graph: FactorGraph) -> Marginals | None:
         graph, table.marginals(), solver, Status.EXACT, LogZ.EXACT,
         timings={"table": clock() - began}, state=table,
     )  # fmt: skip
+
+
+def by_circuit(solver: Exact, graph: FactorGraph, began: float) -> Marginals:
+    """The answer by a circuit, made for it or at hand."""
+    from minfer.solvers.circuit import Circuit, kept_circuit
+
+    found = kept_circuit(graph)
+    if found is not None:
+        return replace(found.answer(graph), solver=solver)
+    found = Circuit(solver, graph, ())
+    answer = found.answer(graph)
+    timings = {"search": clock() - began - answer.seconds, **answer.timings}
+    return replace(answer, timings=timings)
 
 
 # ---------------------------------------------------------------- enumeration

@@ -1,0 +1,1 @@
+"""From a conditioned model to a circuit: orders, bottom stage, search, layout."""

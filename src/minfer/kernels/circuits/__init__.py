@@ -1,0 +1,1 @@
+"""Circuits: small eliminations, residuals of factors, the search, and its trace laid out."""

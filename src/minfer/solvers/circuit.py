@@ -1,0 +1,513 @@
+"""A model compiled into a circuit: exact answers through zeros, for any evidence.
+
+    circuit = minfer.compile(graph)          graph -> simplified -> searched once
+    circuit({"x3": 1})                       one pass up and one down, as often as one likes
+
+A circuit is the trace of a search over the model's assignments in which equal rests meet
+(:mod:`minfer.engine.circuits`; Darwiche 2003; Dechter & Mateescu 2007): sums over the states of one
+variable, products of independent rests. Its size is that of what differs, not of the widest table,
+so it can hold diagnosis networks, pedigrees and clauses that no clique tree holds. The field of
+variables that are *free* is not in it: likelihoods of their states are the input of each pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from minfer.basics.checks import as_list, check_whole, first_twice
+from minfer.basics.limits import clock, deadline_of, start_clock
+from minfer.basics.words import counted, size
+from minfer.engine.conditioning import MAX_JOINT_CELLS, Conditioned, condition
+from minfer.errors import EvidenceError, ModelError, RefusedError
+from minfer.factors.group import n_entries
+from minfer.model.evidence import numbered, observed_states
+from minfer.solvers.base import Marginals, check_start
+from minfer.solvers.circuit_passes import Leaves, Weighed, Wires
+from minfer.solvers.prepared import Call, Evidence, Prepared
+from minfer.solvers.status import LogZ, Status
+
+if TYPE_CHECKING:
+    from minfer.engine.circuits.arrays import CircuitArrays
+    from minfer.graph import FactorGraph
+    from minfer.model.drawn import Samples
+    from minfer.model.joint import Joint
+    from minfer.model.ranked import Best
+    from minfer.solvers.batch import Batch, Rows
+    from minfer.solvers.exact import Exact
+
+Floats = NDArray[np.float64]
+#: Bytes of a circuit's nodes beyond which rows are answered one by one, not eight abreast.
+MOST_ABREAST = 1 << 31
+_KEY = "circuit"  # among what a graph and its copies with other fields share
+
+
+class CircuitSize(NamedTuple):
+    """How large a circuit is."""
+
+    nodes: int
+    edges: int
+    bytes: int
+
+
+class Circuit(Prepared):
+    """A compiled model: see :func:`minfer.compile`.
+
+    Calls and batches are those of :class:`Prepared`; evidence is of free variables, and may be
+    likelihoods. Calls may come from several threads.
+
+    Attributes
+    ----------
+    graph : FactorGraph
+        The model, with the evidence that was compiled in.
+    free : tuple of str
+        Names of the variables that evidence may be about.
+    size : CircuitSize
+        Nodes, edges and bytes.
+
+    Examples
+    --------
+    >>> import minfer
+    >>> from minfer.examples import sprinkler
+    >>> circuit = minfer.compile(sprinkler())
+    >>> circuit({"wet_grass": 1})["rain"].round(3).tolist()
+    [0.346, 0.654]
+    >>> circuit.best({"wet_grass": 1})["rain"]
+    '1'
+    """
+
+    solver: Exact
+    dtypes = ("float64",)
+
+    def __init__(
+        self,
+        solver: Exact,
+        graph: FactorGraph,
+        free: Any = None,
+        *,
+        progress: Callable[..., object] | None = None,
+        made: tuple[CircuitArrays, Leaves, NDArray[np.bool_], str] | None = None,
+    ) -> None:
+        super().__init__(solver, graph)
+        began = start_clock(solver.time_limit)
+        deadline = deadline_of(solver.time_limit, began)
+        self.model = condition(graph)
+        if made is None:
+            self._free = free_mask(graph, free)
+            self.arrays, self._leaves, self.note = searched(
+                self.model, self._free, solver.max_gib, deadline, progress
+            )
+        else:
+            self.arrays, self._leaves, self._free, self.note = made
+        self._wires = Wires.of(self.arrays, self._leaves)
+        self._open = self._free | (self._leaves.each <= 1)  # what is certain may be said again
+        self.seconds = clock() - began
+
+    @cached_property
+    def _own(self) -> Floats:
+        """Log-likelihoods (sum S,) of free variables' states, 0 of others."""
+        return np.where(np.repeat(self._free, self.graph._n_states), self.model.field, 0.0)
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        return tuple(self.graph.name(v) for v in np.flatnonzero(self._free).tolist())
+
+    @property
+    def size(self) -> CircuitSize:
+        wires = self._wires
+        return CircuitSize(len(wires.frame.variable), len(wires.weight), wires.n_bytes)
+
+    @property
+    def log_z(self) -> float:
+        """Log of the partition function of :attr:`graph`."""
+        return self._base.log_z
+
+    @cached_property
+    def _base(self) -> Weighed:
+        """Without any evidence but the graph's own."""
+        return Weighed(self._wires, self._own)
+
+    # ------------------------------------------------------------ one answer
+
+    def __call__(
+        self,
+        evidence: Evidence | Mapping[Any, Any] | None = None,
+        weights: ArrayLike | None = None,
+        field: ArrayLike | None = None,
+        start: Marginals | None = None,
+    ) -> Marginals:
+        """The answer for evidence on free variables.
+
+        Parameters
+        ----------
+        evidence : {variable: state, or likelihoods}, or states (V,), optional
+            Variables and states by number or name. In addition to the graph's own.
+        weights : float array (n_weights,), optional
+            Instead of ``graph.weights``: another model, which is compiled anew.
+        field : float array (sum of states,), optional
+            Log-weights to add to the states of free variables.
+        start : Marginals, optional
+            Ignored, as by all exact solvers.
+        """
+        began = clock()
+        check_start(start)
+        graph, hard = self._given(evidence, weights, field)
+        call = Call(graph, graph._observing(hard), hard, weights is not None, field, start, began)
+        answer = self._answer(call)
+        return self.solver(call.whole) if answer is None else answer
+
+    def _given(
+        self, evidence: Any, weights: ArrayLike | None = None, field: ArrayLike | None = None
+    ) -> tuple[FactorGraph, dict[int, int]]:
+        """The graph with a call's numbers and likelihoods, and the states that it observes."""
+        graph = self.instance(None, weights, field)
+        if evidence is None:
+            return graph, {}
+        if not isinstance(evidence, Mapping):
+            return graph, observed_states(self.graph, evidence)
+        hard, soft = numbered(self.graph, evidence)
+        return graph._observing({}, soft) if soft else graph, hard
+
+    def _answer(self, call: Call) -> Marginals | None:
+        return None if call.weighted else self.answer(call.whole)
+
+    def answer(self, graph: FactorGraph) -> Marginals:
+        """The answer for a graph of the same factors with another field of free variables."""
+        began = clock()
+        weighed = self._weighed(graph)
+        probs = weighed.probs
+        return Marginals(
+            graph, probs, self.solver, Status.EXACT, LogZ.EXACT, note=self.note,
+            timings={"passes": clock() - began}, state=CircuitState(graph, weighed),
+        )  # fmt: skip
+
+    def _weighed(self, graph: FactorGraph) -> Weighed:
+        if graph is self.graph:
+            return self._base
+        return Weighed(self._wires, self._logs(graph))
+
+    def _logs(self, graph: FactorGraph) -> Floats:
+        """Log-likelihoods of all states under a graph's field."""
+        logs = self._own
+        base, now = self.graph._field, graph._field
+        if now is base:
+            return logs
+        zero = np.zeros(len(logs))
+        base, now = zero if base is None else base, zero if now is None else now
+        with np.errstate(invalid="ignore"):
+            delta = np.where(base == now, 0.0, now - base)
+        self.check_free(delta != 0.0)
+        if np.isnan(delta).any() or (delta == np.inf).any():
+            raise EvidenceError(
+                "this circuit was compiled with evidence that is gone here: compile it without"
+            )
+        return logs + delta
+
+    def check_free(self, changed: NDArray[np.bool_]) -> None:
+        """Raise EvidenceError if any of these states (sum S,) is of a variable that is not free."""
+        if changed.any():
+            owner = np.repeat(np.arange(self.graph.n_variables), self.graph._n_states)
+            wrong = owner[changed & ~self._open[owner]]
+            if len(wrong):
+                name = self.graph.name(int(wrong[0]))
+                raise EvidenceError(
+                    f"{name} is not free in this circuit: compile the model with "
+                    f"free=[..., {name!r}], or with all variables free"
+                )
+
+    # ------------------------------------------------------------ rows
+
+    def _in_lanes(
+        self, rows: Rows, dtype: type, workers: int, log_z: bool, statistics: bool
+    ) -> Batch | None:
+        """Rows eight abreast; those that plain numbers cannot hold singly."""
+        from minfer.solvers.batch import Batch, code, with_singles
+
+        began = clock()
+        if rows.weights is not None or statistics:
+            return None
+        if 2 * 64 * len(self._wires.frame.variable) * workers > MOST_ABREAST:
+            return None
+        found = self.answer_rows(rows.evidence, rows.field, rows.n, workers)
+        values, probs, impossible, unsafe = found
+        codes = np.where(impossible, code(None), code(Status.EXACT)).astype(np.int8)
+        batch = Batch(
+            self.graph, probs, values, LogZ.EXACT, codes, np.zeros(rows.n, dtype=np.int64),
+            np.zeros(rows.n), self.solver, 0.0,
+        )  # fmt: skip
+        batch = with_singles(batch, self, rows, np.flatnonzero(unsafe & ~impossible))
+        return replace(batch, seconds=clock() - began)
+
+    def answer_rows(
+        self,
+        evidence: NDArray[np.int32] | None,
+        field: Floats | None,
+        n: int,
+        workers: int = 1,
+    ) -> tuple[Floats, Floats, NDArray[np.bool_], NDArray[np.bool_]]:
+        """log Z (n,), marginals (n, sum S), which rows are impossible, and which are not known."""
+        graph, base = self.graph, self._base
+        offsets, n_states = graph._offsets, int(graph._offsets[-1])
+        like, tops = np.ones((n, n_states)), np.zeros(n)
+        if field is not None:
+            self.check_free((field != 0.0).any(axis=0))
+            able = base.probs > 0.0
+            values = np.broadcast_to(np.where(able, field, -np.inf), (n, n_states))
+            most = np.maximum.reduceat(values, offsets[:-1], axis=1)
+            most = np.where(most == -np.inf, 0.0, most)
+            like = np.exp(values - np.repeat(most, graph._n_states, axis=1))
+            like[:, ~able] = 1.0  # they have no share to begin with
+            tops = most.sum(axis=1)
+        impossible = np.zeros(n, dtype=bool)
+        if evidence is not None:
+            seen = (evidence >= 0).any(axis=0)
+            self.check_free(np.repeat(seen, graph._n_states))
+            for v in np.flatnonzero(seen).tolist():
+                lo, hi = int(offsets[v]), int(offsets[v + 1])
+                own = evidence[:, v]
+                other = np.arange(hi - lo) != own[:, None]
+                like[:, lo:hi][other & (own >= 0)[:, None]] = 0.0
+                able = base.probs[lo:hi] > 0.0
+                impossible |= (own >= 0) & ~able[own]
+        found = base.rows(like, workers)
+        values = base.log_z + tops + found.log_p
+        probs = found.probs
+        values[impossible], probs[impossible] = -np.inf, np.nan
+        return values, probs, impossible, found.unsafe
+
+    # ------------------------------------------------------------ questions
+
+    def joint(self, *variables: int | str, evidence: Any = None) -> Joint:
+        """The joint marginal of any variables, as :meth:`Marginals.joint`."""
+        return self(evidence).joint(*variables)
+
+    def sample(self, n: int, seed: int = 0, evidence: Any = None) -> Samples:
+        """Independent samples of all variables given evidence, as :func:`minfer.sample` draws.
+
+        The same circuit, evidence, seed and n give the same samples.
+        """
+        from minfer.model.drawn import Samples
+
+        check_whole("n", n, 0)
+        check_whole("seed", seed, 0)
+        return Samples.of(self.drawn(self._about(evidence), n, seed), self.graph)
+
+    def drawn(self, graph: FactorGraph, n: int, seed: int) -> NDArray[np.int32]:
+        """Samples (n, V) of a graph of the same factors."""
+        return self._weighed(graph).draw(n, np.random.default_rng(seed))
+
+    def best(self, evidence: Any = None) -> Best:
+        """The most probable states of all variables together, as :func:`minfer.mpe` finds them."""
+        return self.k_best(1, evidence)
+
+    def k_best(self, k: int, evidence: Any = None) -> Best:
+        """The k best, best first; ties in the order of their states."""
+        check_whole("k", k, 1)
+        return self.ranked(self._about(evidence), k)
+
+    def ranked(self, graph: FactorGraph, k: int) -> Best:
+        """The k best of a graph of the same factors."""
+        from minfer.solvers.circuit_best import ranked
+
+        began = clock()
+        return ranked(graph, self._weighed(graph), k, began)
+
+    def _about(self, evidence: Any) -> FactorGraph:
+        graph, hard = self._given(evidence)
+        return graph._observing(hard)
+
+    def draw(self) -> str:
+        """The circuit as a picture, SVG; of up to a few hundred nodes."""
+        from minfer.solvers.circuit_drawing import drawing
+
+        return drawing(self)
+
+    # ------------------------------------------------------------ files
+
+    def save(self, path: Any) -> None:
+        """Write the circuit and its model to a file, ``.circuit``."""
+        from minfer.io.circuits import write_circuit
+
+        write_circuit(self, path)
+
+    @classmethod
+    def load(cls, path: Any) -> Circuit:
+        """Read a circuit that :meth:`save` has written; a FormatError if the file is damaged."""
+        from minfer.io.circuits import read_circuit
+
+        return read_circuit(path)
+
+    def __repr__(self) -> str:
+        found = self.size
+        return (
+            f"Circuit({counted(self.graph.n_variables, 'variable')}, "
+            f"{int(self._free.sum()):,} free; {counted(found.nodes, 'node')}, "
+            f"{counted(found.edges, 'edge')}, {size(found.bytes)})"
+        )
+
+
+# ---------------------------------------------------------------- making one
+
+
+def free_mask(graph: FactorGraph, free: Any) -> NDArray[np.bool_]:
+    """Which variables may be observed later (V,): all not observed yet, or those named."""
+    observed = np.zeros(graph.n_variables, dtype=bool)
+    if graph._field is not None and graph.n_variables:
+        left = np.add.reduceat(graph._field > -np.inf, graph._offsets[:-1])
+        observed = (left == 1) & (graph._n_states > 1)
+    if free is None or free is True:
+        return ~observed
+    named = as_list(free, "compile: free must be a list of variables", ModelError)
+    which = [graph.index(v) for v in named]
+    if (twice := first_twice(which)) is not None:
+        raise ModelError(f"compile: {graph.name(twice)} is named twice in free")
+    out = np.zeros(graph.n_variables, dtype=bool)
+    out[which] = True
+    if (out & observed).any():
+        name = graph.name(int(np.flatnonzero(out & observed)[0]))
+        raise EvidenceError(
+            f"compile: {name} is observed in the model, and cannot be free: compile the model "
+            "without that evidence"
+        )
+    return out
+
+
+def searched(
+    model: Conditioned,
+    free: NDArray[np.bool_],
+    max_gib: float,
+    deadline: float,
+    progress: Callable[..., object] | None = None,
+) -> tuple[CircuitArrays, Leaves, str]:
+    """The circuit of a model, its leaves, and what was simplified."""
+    from minfer.engine.circuits.driver import build
+    from minfer.engine.simplify import simplify
+
+    graph = model.graph
+    opened = np.repeat(free, graph._n_states) & (model.field > -np.inf)
+    model = replace(model, field=np.where(opened, 0.0, model.field))
+    simple = simplify(model, free)
+    arrays = build(simple.model, max_gib=max_gib, deadline=deadline, free=free, progress=progress)
+    first, fixed = simple.model.graph._offsets, simple.model.fixed
+    own = np.repeat(np.arange(graph.n_variables), graph._n_states)
+    state, only = simple.state, fixed[own]
+    kept = (state >= 0) & (model.field > -np.inf) & ((only < 0) | (state == only))
+    leaf = np.where(kept, first[own] + state, -1).astype(np.int32)
+    return arrays, Leaves(graph._offsets, first, leaf, np.where(kept, simple.share, 0.0)), ""
+
+
+def kept_circuit(graph: FactorGraph) -> Circuit | None:
+    """The circuit that was compiled of a graph's factors, if it answers for the graph's field."""
+    found: Circuit | None = graph._conditioning.get(_KEY)
+    if found is None:
+        return None
+    try:
+        found._logs(graph)
+    except EvidenceError:
+        return None
+    return found
+
+
+def keep_circuit(circuit: Circuit) -> Circuit:
+    """Have a graph, and its copies with other fields, remember their circuit."""
+    circuit.graph._conditioning[_KEY] = circuit
+    return circuit
+
+
+# ---------------------------------------------------------------- what an answer leaves
+
+
+@dataclass(eq=False)
+class CircuitState:
+    """A circuit under an answer's evidence. Joints are computed when one is asked for: with all
+    variables but one in given states, a row for each, a pass gives the marginals of the last."""
+
+    graph: FactorGraph
+    weighed: Weighed
+
+    def log_z(self) -> float:
+        return self.weighed.log_z
+
+    def factor(self, factor: int) -> Floats:
+        scope = self.graph.scope(factor)
+        shape = tuple(int(s) for s in self.graph._n_states[scope])
+        return self.factors(np.array([factor]))[0].reshape(shape)
+
+    def factors(self, factors: NDArray[np.int64]) -> Floats:
+        """Exact joint marginals of factors of one shape, (n, cells)."""
+        return self.joints([self.graph.scope(f).tolist() for f in factors.tolist()])
+
+    def joint(self, variables: list[int]) -> Floats:
+        shape = [int(s) for s in self.graph._n_states[variables]]
+        return self.joints([variables])[0].reshape(shape)
+
+    def joints(self, scopes: list[list[int]]) -> Floats:
+        """Joint marginals of scopes of one shape, (n, cells)."""
+        probs, offsets = self.weighed.probs, self.graph._offsets
+        shape = [int(s) for s in self.graph._n_states[scopes[0]]]
+        if n_entries(shape) * len(scopes) > MAX_JOINT_CELLS:
+            raise RefusedError(
+                f"{len(scopes)} joint marginals over {len(shape)} variables each are too large to "
+                "be written out; ask for fewer at a time, or for the variables' own"
+            )
+        out = np.zeros((len(scopes), n_entries(shape)))
+        if not shape:
+            return out + 1.0
+        last = shape[-1]
+        rows: dict[tuple[tuple[int, ...], tuple[int, ...]], list[tuple[int, int, int]]] = {}
+        for n, scope in enumerate(scopes):
+            some = [np.flatnonzero(probs[offsets[v] : offsets[v + 1]]).tolist() for v in scope[:-1]]
+            for states in product(*some):
+                cell = 0
+                for s, k in zip(states, shape):
+                    cell = cell * k + s
+                # those that are certain anyway need not be said
+                told = [(v, s) for v, s, own in zip(scope, states, some) if len(own) > 1]
+                key = tuple(v for v, _ in told), tuple(s for _, s in told)
+                rows.setdefault(key, []).append((n, cell * last, scope[-1]))
+        keys = list(rows)
+        for k, found, p in self.weighed.clamped([(list(v), list(s)) for v, s in keys]):
+            for n, at, v in rows[keys[k]]:
+                out[n, at : at + last] = p * found[offsets[v] : offsets[v + 1]]
+        return out / out.sum(axis=1, keepdims=True)
+
+    def logs(self, variables: list[int], cells: NDArray[np.int64]) -> Floats:
+        """log Z with some variables observed in given states (n, k), (n,)."""
+        values = np.empty(len(cells))
+        rows = [(variables, row) for row in cells.tolist()]
+        for k, _, p in self.weighed.clamped(rows):
+            values[k] = self.weighed.log_z + math.log(p) if p > 0.0 else -math.inf
+        return values
+
+    def moved(self, direction: Floats) -> Floats:
+        """How marginals move along a direction of the field."""
+        return self.weighed.moved(direction)
+
+    def moved_joints(self, scopes: list[list[int]], direction: Floats) -> Floats:
+        """How joint marginals of scopes of one shape do: p(cell) (E[T | cell] - E[T])."""
+        offsets = self.graph._offsets
+        shape = [int(s) for s in self.graph._n_states[scopes[0]]]
+        out = np.zeros((len(scopes), n_entries(shape)))
+        mean = float((self.weighed.probs * direction).sum())
+        places, rows = [], []
+        for n, scope in enumerate(scopes):
+            some = [
+                np.flatnonzero(self.weighed.probs[offsets[v] : offsets[v + 1]]).tolist()
+                for v in scope
+            ]
+            for states in product(*some):
+                cell = 0
+                for s, k in zip(states, shape):
+                    cell = cell * k + s
+                places.append((n, cell))
+                rows.append((scope, list(states)))
+        for k, found, p in self.weighed.clamped(rows):
+            out[places[k]] = p * (float((found * direction).sum()) - mean)
+        return out
