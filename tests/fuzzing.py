@@ -98,12 +98,14 @@ XMLBIF = b"""<?xml version="1.0"?>
 """
 
 CNF = b"""c t wmc
-p cnf 4 3
+p cnf 4 5
 c p weight 1 0.3 0
 c p weight -1 7/10 0
-1 2 -3 0
--1
-4 0 -2 4 0
+1 2 -3
+0 -2 2 0
+-4 0
+2 0
+-3 0
 %
 0
 """

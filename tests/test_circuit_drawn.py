@@ -1,0 +1,190 @@
+"""Circuits of drawn models against sums over all assignments, which share no code with them.
+
+Models of 1 to 5 states with zeros, clauses and other machines, evidence and entries over 25
+decades. ``MINFER_CIRCUITS=20000`` sets how many; the last test says what they were like.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+import minfer
+from draws import few
+from minfer import ContradictionError, Exact
+from minfer.solvers.gradients import pull_back
+from oracle.models import Draft
+from oracle.truth import log_weights, logsumexp
+
+MODELS = int(os.environ.get("MINFER_CIRCUITS", "400"))
+BLOCKS = 20
+#: Assignments of a model, at most.
+MOST = 1 << 15
+#: How many models of each kind there were: with an assignment, with a core of more than ten.
+SEEN: Counter[str] = Counter()
+
+
+def drawn(seed: int) -> Draft:
+    """Two of three with many wide clauses and tables, which no order takes apart."""
+    rng = np.random.default_rng(seed)
+    dense = seed % 3 < 2
+    sizes = [int(rng.choice([1, 2, 2, 2, 3, 4, 5] if not dense else [2] * 14 + [1, 3]))]
+    while math.prod(sizes) * 2 <= MOST and len(sizes) < (16 if dense else 12):
+        sizes.append(int(rng.choice([1, 2, 2, 2, 3, 4, 5] if not dense else [2] * 14 + [1, 3])))
+        if math.prod(sizes) > MOST:
+            sizes.pop()
+    d, n = Draft(sizes), len(sizes)
+    hidden = [int(rng.integers(s)) for s in sizes] if rng.random() < 0.8 else None
+    decades = float(rng.choice([0.3, 2.0, 25.0]))
+    for _ in range(int(rng.integers(n // 2, (3 if dense else 2) * n))):
+        scope = rng.permutation(n)[: rng.integers(1, min(n, 4) + 1)]
+        _table(d, rng, scope, decades, hidden)
+    for _ in range(int(rng.integers(0, n))):
+        before = d.graph, len(d.factors)
+        d.logical(rng, decades, 2, 9 if dense else 5)
+        if hidden is not None and len(d.factors) > before[1]:
+            scope, t = d.factors[-1]
+            if t[tuple(hidden[v] for v in scope)] == -math.inf:
+                d.graph = before[0]
+                d.factors.pop()
+    if rng.random() < 0.4:
+        for v in rng.permutation(n)[: rng.integers(1, 3)].tolist():
+            d.known(v, hidden[v] if hidden else int(rng.integers(sizes[v])))
+    return d
+
+
+def _table(d: Draft, rng: np.random.Generator, scope, decades: float, hidden) -> None:
+    shape = [d.n_states[v] for v in scope]
+    t = rng.uniform(-decades, 0.0, shape) * math.log(10)
+    if rng.random() < 0.5:  # repeated numbers, which make rests equal
+        t = rng.choice(t.ravel()[:2], shape)
+    t[rng.random(t.shape) < rng.choice([0.0, 0.3, 0.6])] = -np.inf
+    if hidden is not None and t[tuple(hidden[v] for v in scope)] == -np.inf:
+        t[tuple(hidden[v] for v in scope)] = -0.5
+    if np.isneginf(t).all():
+        t.flat[0] = 0.0
+    d.table(scope, t)
+
+
+class Truth:
+    """Sums over all assignments, of the model or of a row of evidence on it."""
+
+    def __init__(self, d: Draft) -> None:
+        self.sizes = tuple(d.n_states)
+        self.logs = log_weights(self.sizes, d.factors)
+
+    def row(self, seen: dict[int, int]) -> Truth:
+        out = object.__new__(Truth)
+        out.sizes, out.logs = self.sizes, np.full(self.sizes, -np.inf)
+        at = tuple(seen.get(v, slice(None)) for v in range(len(self.sizes)))
+        out.logs[at] = self.logs[at]
+        return out
+
+    @property
+    def log_z(self) -> float:
+        return float(logsumexp(self.logs.ravel()))
+
+    @property
+    def p(self) -> np.ndarray:
+        return np.exp(self.logs - self.log_z)
+
+    def joint(self, scope) -> np.ndarray:
+        rest = tuple(v for v in range(len(self.sizes)) if v not in scope)
+        return np.transpose(self.p.sum(axis=rest), np.argsort(np.argsort(scope)))
+
+    def marginals(self) -> np.ndarray:
+        return np.concatenate([self.joint([v]) for v in range(len(self.sizes))])
+
+    def moved(self, cotangent: np.ndarray) -> np.ndarray:
+        """The covariance of the states' indicators times a cotangent."""
+        every, first = range(len(self.sizes)), np.cumsum([0, *self.sizes])
+        total = np.zeros(())
+        for v in every:
+            along = [-1 if u == v else 1 for u in every]
+            total = total + cotangent[first[v] : first[v + 1]].reshape(along)
+        p = self.p
+        weighted = p * (total - (p * total).sum())
+        return np.concatenate([weighted.sum(axis=tuple(u for u in every if u != v)) for v in every])
+
+
+def close(found, truth, what: str, scale: float = 1.0) -> None:
+    np.testing.assert_allclose(found, truth, rtol=0, atol=1e-9 * scale, err_msg=what)
+
+
+def check(seed: int) -> None:
+    d, rng = drawn(seed), np.random.default_rng([seed, 1])
+    truth, where = Truth(d), f"model {seed}"
+    SEEN["all"] += 1
+    if truth.log_z == -math.inf:
+        with pytest.raises(ContradictionError):
+            Exact(method="circuit")(d.graph)
+        return
+    SEEN["possible"] += 1
+    answer = Exact(method="circuit")(d.graph)
+    close(answer.log_z, truth.log_z, where)
+    close(answer.probs, truth.marginals(), where)
+    n = len(d.n_states)
+    some = rng.permutation(n)[: rng.integers(1, 4)].tolist()
+    close(answer.joint(*some).table, truth.joint(some), f"{where}: joint of {some}")
+    cotangent = rng.normal(size=len(answer.probs))
+    close(pull_back(answer, cotangent).field, truth.moved(cotangent), f"{where}: gradient")
+    _rows_best_and_samples(d, truth, rng, seed)
+
+
+def _rows_best_and_samples(d: Draft, truth: Truth, rng: np.random.Generator, seed: int) -> None:
+    where, n = f"model {seed}", len(d.n_states)
+    known = {s[0] for s, t in d.factors if len(s) == 1 and np.isfinite(t).sum() == 1}
+    could = [v for v in range(n) if v not in known]
+    free = sorted(rng.permutation(could)[: rng.integers(0, 5)].tolist()) if seed % 2 else could
+    circuit = minfer.compile(d.graph, free=free)
+    rows = np.full((5, n), -1)
+    for row in rows[1:]:
+        for v in rng.permutation(free)[:3]:
+            row[int(v)] = rng.integers(d.n_states[int(v)])
+    found = circuit.batch(rows)
+    for k, row in enumerate(rows):
+        mine = truth.row({v: int(s) for v, s in enumerate(row) if s >= 0})
+        if mine.log_z == -math.inf:
+            assert found.log_z[k] == -math.inf, f"{where}, row {row}"
+            continue
+        close(found.log_z[k], mine.log_z, f"{where}, row {row}")
+        close(found.probs[k], mine.marginals(), f"{where}, row {row}")
+    logs = np.sort(truth.logs[truth.logs > -np.inf])[::-1]
+    best = circuit.k_best(6)
+    states = np.array([a.numbers for a in best.ranked], dtype=np.int64).reshape(-1, n)
+    assert len(best.ranked) == min(6, len(logs)), where
+    assert len(np.unique(states, axis=0)) == len(states), where
+    scale = max(1.0, float(np.abs(logs[0])))
+    close([a.log_score for a in best.ranked], logs[: len(states)], f"{where}: best", scale)
+    close(truth.logs[tuple(states.T)], logs[: len(states)], f"{where}: k best", scale)
+    if seed % 10 == 0:
+        pair = rng.permutation(n)[:2].tolist()
+        x = np.asarray(circuit.sample(4000, seed=seed))
+        assert (truth.logs[tuple(x.T)] > -np.inf).all(), where
+        expected = 4000 * truth.joint(pair).ravel()
+        cells = np.ravel_multi_index(tuple(x[:, pair].T), [d.n_states[v] for v in pair])
+        counts = np.bincount(cells, minlength=len(expected))
+        large = expected >= 5
+        if large.sum() > 1:
+            pull = ((counts - expected)[large] ** 2 / expected[large]).sum()
+            assert chi2.sf(pull, large.sum()) > 1e-9, f"{where}: samples of {pair}"
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_drawn_models(block):
+    for seed in few(range(block, MODELS, BLOCKS), 4):
+        check(seed)
+
+
+def test_the_oracle_agrees_with_the_graphs_own_scores():
+    for seed in range(12):
+        d = drawn(seed)
+        truth = Truth(d)
+        x = np.stack([np.random.default_rng(seed).integers(0, s, 50) for s in d.n_states], axis=1)
+        np.testing.assert_allclose(truth.logs[tuple(x.T)], d.graph.log_score(x), atol=1e-9)
