@@ -1,14 +1,15 @@
 """Circuits of drawn models against sums over all assignments, which share no code with them.
 
 Models of 1 to 5 states with zeros, clauses and other machines, evidence and entries over 25
-decades. ``MINFER_CIRCUITS=20000`` sets how many; the last test says what they were like.
+decades; at least a third have an assignment and more than ten variables that are searched, not
+eliminated densely. ``MINFER_CIRCUITS=20000`` sets how many there are.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from scipy.stats import chi2
 import minfer
 from draws import few
 from minfer import ContradictionError, Exact
+from minfer.engine.circuits import driver
 from minfer.solvers.gradients import pull_back
 from oracle.models import Draft
 from oracle.truth import log_weights, logsumexp
@@ -25,8 +27,8 @@ MODELS = int(os.environ.get("MINFER_CIRCUITS", "400"))
 BLOCKS = 20
 #: Assignments of a model, at most.
 MOST = 1 << 15
-#: How many models of each kind there were: with an assignment, with a core of more than ten.
-SEEN: Counter[str] = Counter()
+#: Cells up to which cliques are eliminated densely: as shipped, or fewer to leave more to search.
+SMALL = [None, 1, None, 16]
 
 
 def drawn(seed: int) -> Draft:
@@ -116,15 +118,36 @@ def close(found, truth, what: str, scale: float = 1.0) -> None:
     np.testing.assert_allclose(found, truth, rtol=0, atol=1e-9 * scale, err_msg=what)
 
 
-def check(seed: int) -> None:
+class Watched:
+    """The search, with the variables that were left to it at most."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.small: int | None = None
+        self.searched = 0
+        build, chosen = driver.build, driver.chosen
+
+        def with_small(*args: Any, **named: Any) -> Any:
+            more = {} if self.small is None else {"small": self.small}
+            return build(*args, **named, **more)
+
+        def watched(*args: Any) -> Any:
+            core = chosen(*args)
+            self.searched = max(self.searched, len(core.arrays.card))
+            return core
+
+        monkeypatch.setattr(driver, "build", with_small)
+        monkeypatch.setattr(driver, "chosen", watched)
+
+
+def check(seed: int, watched: Watched) -> bool:
+    """Whether the model was one with an assignment and more than ten variables to search."""
     d, rng = drawn(seed), np.random.default_rng([seed, 1])
     truth, where = Truth(d), f"model {seed}"
-    SEEN["all"] += 1
+    watched.small, watched.searched = SMALL[seed % len(SMALL)], 0
     if truth.log_z == -math.inf:
         with pytest.raises(ContradictionError):
             Exact(method="circuit")(d.graph)
-        return
-    SEEN["possible"] += 1
+        return False
     answer = Exact(method="circuit")(d.graph)
     close(answer.log_z, truth.log_z, where)
     close(answer.probs, truth.marginals(), where)
@@ -133,7 +156,9 @@ def check(seed: int) -> None:
     close(answer.joint(*some).table, truth.joint(some), f"{where}: joint of {some}")
     cotangent = rng.normal(size=len(answer.probs))
     close(pull_back(answer, cotangent).field, truth.moved(cotangent), f"{where}: gradient")
+    searched = watched.searched
     _rows_best_and_samples(d, truth, rng, seed)
+    return searched > 10
 
 
 def _rows_best_and_samples(d: Draft, truth: Truth, rng: np.random.Generator, seed: int) -> None:
@@ -177,9 +202,10 @@ def _rows_best_and_samples(d: Draft, truth: Truth, rng: np.random.Generator, see
 
 @pytest.mark.drawn
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_drawn_models(block):
-    for seed in few(range(block, MODELS, BLOCKS), 4):
-        check(seed)
+def test_drawn_models(block, monkeypatch):
+    watched = Watched(monkeypatch)
+    found = [check(seed, watched) for seed in few(range(block, MODELS, BLOCKS), 4)]
+    assert sum(found) >= len(found) / 3 or len(found) < 12
 
 
 def test_the_oracle_agrees_with_the_graphs_own_scores():

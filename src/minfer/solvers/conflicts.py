@@ -237,8 +237,12 @@ def possible(graph: FactorGraph, given: Mapping[int, Seen], until: float = math.
         tree = clique_tree(tables, MOST_CELLS, max(until - clock(), 0.1))
         if tree.complete and tree.cells <= MOST_CELLS:
             pass_messages(tables, tree)
-            return True
-        return None
+        else:
+            from minfer.engine.circuits.driver import build
+            from minfer.engine.simplify import simplify
+
+            build(simplify(model).model, max_gib=MOST_GIB, deadline=until)
+        return True
     except ContradictionError:
         return False
     except RefusedError:
