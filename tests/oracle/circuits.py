@@ -23,6 +23,11 @@ class _Search:
         self.offsets = np.concatenate([[0], np.cumsum(model.graph._n_states)])
         self.model, self.free, self.known = model, free, {}
         self.scale = model.constant + float(model.field[model.fixed_at].sum())
+        self.field = model.field.copy()
+        for v in np.flatnonzero(model.fixed < 0).tolist():
+            own = self.field[self.offsets[v] : self.offsets[v + 1]]
+            self.scale += float(own.max())
+            own -= own.max()
         self.factors: list[tuple[tuple[int, ...], np.ndarray]] = []
         for g in model.groups:
             for scope, table in zip(g._scope.tolist(), g.log_tables()):
@@ -58,7 +63,7 @@ class _Search:
             return self.known[key]
         v, edges = part[0], []
         for s in range(int(self.offsets[v + 1] - self.offsets[v])):
-            own = float(self.model.field[self.offsets[v] + s])
+            own = float(self.field[self.offsets[v] + s])
             if own == -math.inf:
                 continue
             now = {**fixed, v: s}

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.engine.conditioning import Conditioned
-from minfer.engine.layout import ends, ranges
+from minfer.engine.layout import ends
 from minfer.engine.support import possible
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError
 from minfer.factors.group import FactorGroup, Tables, n_entries
@@ -505,9 +505,7 @@ class _Work:
             rows = rows[lost]
             cells[rows], dirty[rows], changed[rows] = new[lost], True, True
 
-    def _project(
-        self, link: _Link, cells: Mask, allowed: Mask, touched: Mask, dirty: Mask
-    ) -> None:
+    def _project(self, link: _Link, cells: Mask, allowed: Mask, touched: Mask, dirty: Mask) -> None:
         """Put out what tables do not allow."""
         mine = np.flatnonzero(dirty[link.rows])
         if not len(mine):

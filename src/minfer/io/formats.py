@@ -36,6 +36,7 @@ FORMATS = [
     Format("uai", "uai", (".uai",), rb"(MARKOV|BAYES)(?![A-Za-z])"),
     Format("fg", "fg", (".fg",), rb"[0-9]"),
     Format("minfer", "native", (".minfer",), rb"MINFER\r\n"),
+    Format("circuit", "circuits", (".circuit",), rb"MINFERC\n", writes=False),
     Format("bif", "bif", (".bif",), rb"network(?![A-Za-z])"),
     Format("xdsl", "xdsl", (".xdsl",), rb"<[\s\S]*?<smile|<smile", writes=False),
     Format("xmlbif", "xmlbif", (".xmlbif", ".bifxml", ".xml"), rb"<"),
@@ -61,6 +62,8 @@ def writing_complaint(path: PathLike) -> str:
     if kind is not None and kind.writes:
         return ""
     why = f"{kind.name.upper()} is only read; " if kind is not None else ""
+    if kind is not None and kind.name == "circuit":
+        why = "circuits are written by `minfer compile` and Circuit.save; "
     *most, last = [kind.suffixes[0] for kind in FORMATS if kind.writes]
     names = f"{', '.join(most)} or {last}"
     return f"cannot write {shown(path)}: {why}the name should end in {names}, or that and .gz"

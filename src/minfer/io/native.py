@@ -71,7 +71,7 @@ def format_native(graph: FactorGraph) -> bytes:
     return check_readable(graph, "native", data)
 
 
-def lay_out(content: dict[str, Any], arrays: dict[str, NDArray]) -> bytes:
+def lay_out(content: dict[str, Any], arrays: dict[str, NDArray], magic: bytes = MAGIC) -> bytes:
     """The bytes of a file with these arrays, whatever they are."""
     table, blobs, offset = {}, [], 0
     for name, array in arrays.items():
@@ -81,14 +81,14 @@ def lay_out(content: dict[str, Any], arrays: dict[str, NDArray]) -> bytes:
         offset += len(blobs[-1])
     content = {"length": offset, **content, "arrays": table}
     header = json.dumps(content, separators=(",", ":")).encode("ascii")
-    return seal(VERSION, header, b"".join(blobs))
+    return seal(VERSION, header, b"".join(blobs), magic)
 
 
-def seal(version: int, header: bytes, arrays: bytes) -> bytes:
+def seal(version: int, header: bytes, arrays: bytes, magic: bytes = MAGIC) -> bytes:
     """Prefix and checksum around a header and its arrays."""
     digest = hashlib.sha256(header)
     digest.update(arrays)
-    return _PREFIX.pack(MAGIC, version, len(header), digest.digest()) + header + arrays
+    return _PREFIX.pack(magic, version, len(header), digest.digest()) + header + arrays
 
 
 def read_native(path: PathLike) -> FactorGraph:
@@ -99,7 +99,7 @@ def read_native(path: PathLike) -> FactorGraph:
 def parse_native(name: str, data: bytes) -> FactorGraph:
     """The model in ``data``; ``name`` is the file for messages."""
     try:
-        graph = _ArrayReader(*_unseal(data), len(data)).graph()
+        graph = GraphReader(*unseal(data), len(data)).graph()
         _check_conditional(graph)
         return graph
     except (FormatError, ModelError) as error:
@@ -136,11 +136,11 @@ def _check_conditional(graph: FactorGraph) -> None:
         check_acyclic(graph, own, [[v for v in s if v != c] for s, c in zip(scopes, own)])
 
 
-def _unseal(data: bytes) -> tuple[Any, memoryview]:
+def unseal(data: bytes, magic: bytes = MAGIC) -> tuple[Any, memoryview]:
     """The header and the bytes of the arrays, once the checksum holds."""
     if not data:
         raise FormatError("the file is empty")
-    if data[:8] != MAGIC:
+    if data[:8] != magic:
         raise FormatError("not a native minfer file: its first 8 bytes are not the magic")
     if len(data) < _PREFIX.size:
         raise FormatError(f"truncated: {len(data)} bytes are too few for the prefix")
@@ -161,41 +161,15 @@ def _unseal(data: bytes) -> tuple[Any, memoryview]:
         raise FormatError(f"the header is not JSON: {error}") from None
 
 
-class _ArrayReader:
+class ArrayReader:
     """Takes a header apart, believing nothing."""
 
     def __init__(self, header: Any, arrays: memoryview, n_bytes: int) -> None:
         self._header, self._data, self._n_bytes = header, arrays, n_bytes
         self._left = len(arrays)  # bytes that no array has taken yet
-        if self._item(header, "length", int) != len(arrays):
+        if self.item(header, "length", int) != len(arrays):
             raise FormatError(f"the header announces {header['length']} bytes, not {len(arrays)}")
-        self._table = self._item(header, "arrays", dict)
-
-    def graph(self) -> FactorGraph:
-        groups = self._item(self._header, "groups", list)
-        n = self._item(self._item(self._table, "n_states", dict), "shape", list)
-        if len(n) != 1:
-            raise FormatError("n_states must have one dimension")
-        n_states = self._array("n_states", _I4, n)
-        if n_states.size and n_states.min() < 1:
-            raise FormatError(f"variable {int(np.argmin(n_states))} has no state")
-        if complaint := states_complaint(int(n_states.sum(dtype=np.int64)), self._n_bytes):
-            raise FormatError(complaint)
-        field = None
-        if "field" in self._table:
-            field = self._array("field", _F8, [int(n_states.sum(dtype=np.int64))])
-        parts = tuple(self._group(g, f"group{k}") for k, g in enumerate(groups))
-        child = None
-        if "child" in self._table:
-            child = self._array("child", _I4, [sum(len(g) for g in parts)])
-        names = self._texts(self._header.get("names"), "the names must be strings")
-        states = self._header.get("states")
-        if states is not None:
-            wrong = "the state names must be lists of strings"
-            if not isinstance(states, list):
-                raise FormatError(wrong)
-            states = tuple(self._texts(own, wrong) for own in states)
-        return FactorGraph(n_states, parts, names, field, _states=states, _child=child).validate()
+        self._table = self.item(header, "arrays", dict)
 
     @staticmethod
     def _texts(given: Any, wrong: str) -> tuple[str, ...] | None:
@@ -205,39 +179,14 @@ class _ArrayReader:
             raise FormatError(wrong)
         return tuple(given)
 
-    def _group(self, entry: Any, name: str) -> FactorGroup:
-        kind = self._item(entry, "kind", str)
-        count = self._item(entry, "count", int)
-        shape = self._item(entry, "shape", list)
-        most = len(self._data)  # so that sizes stay numbers that are quickly multiplied
-        if count < 1 or not all(type(s) is int and 1 <= s <= most for s in shape):
-            raise FormatError(f"{name}: a wrong count or shape")
-        ids = self._array(f"{name}.ids", _I8, [count])
-        if ids.min() < 0:
-            raise FormatError(f"{name}: a negative factor number")
-        scope = self._array(f"{name}.scope", _I4, [count, len(shape)])
-        if kind not in KINDS:
-            raise FormatError(
-                f"{name}: unknown kind of factor {kind[:40]!r}; import the module that defines it, "
-                "if it is one of your own"
-            )
-
-        def get(key: str, dtype: str, size: list[int]) -> NDArray:
-            return self._array(f"{name}.{key}", dtype, size)
-
-        try:
-            return KINDS[kind].restore(ids, scope, tuple(shape), get, entry)
-        except (ModelError, TypeError) as error:
-            raise FormatError(f"{name}: {error}") from None
-
-    def _array(self, name: str, dtype: str, shape: list[int]) -> NDArray:
+    def array(self, name: str, dtype: str, shape: list[int]) -> NDArray:
         """A writable copy of one array, if the header and the bytes agree that it is there."""
-        entry = self._item(self._table, name, dict)
+        entry = self.item(self._table, name, dict)
         if entry.get("dtype") != dtype or entry.get("shape") != shape:
             raise FormatError(f"{name} should be {dtype} of shape {str(shape)[:80]}")
         if not all(type(s) is int and s >= 0 for s in shape):
             raise FormatError(f"{name}: a wrong shape")
-        offset = self._item(entry, "offset", int)
+        offset = self.item(entry, "offset", int)
         size = prod(shape) * np.dtype(dtype).itemsize
         if offset < 0 or offset + size > len(self._data):
             raise FormatError(f"{name} lies outside the file")
@@ -250,8 +199,63 @@ class _ArrayReader:
         return flat.reshape(shape).astype(np.dtype(dtype).newbyteorder("="))
 
     @staticmethod
-    def _item(mapping: Any, key: str, kind: type) -> Any:
+    def item(mapping: Any, key: str, kind: type) -> Any:
         """``mapping[key]``, which must be there and of this very type."""
         if not isinstance(mapping, dict) or type(mapping.get(key)) is not kind:
             raise FormatError(f"the header lacks a proper {key!r}")
         return mapping[key]
+
+
+class GraphReader(ArrayReader):
+    """A model."""
+
+    def graph(self) -> FactorGraph:
+        groups = self.item(self._header, "groups", list)
+        n = self.item(self.item(self._table, "n_states", dict), "shape", list)
+        if len(n) != 1:
+            raise FormatError("n_states must have one dimension")
+        n_states = self.array("n_states", _I4, n)
+        if n_states.size and n_states.min() < 1:
+            raise FormatError(f"variable {int(np.argmin(n_states))} has no state")
+        if complaint := states_complaint(int(n_states.sum(dtype=np.int64)), self._n_bytes):
+            raise FormatError(complaint)
+        field = None
+        if "field" in self._table:
+            field = self.array("field", _F8, [int(n_states.sum(dtype=np.int64))])
+        parts = tuple(self._group(g, f"group{k}") for k, g in enumerate(groups))
+        child = None
+        if "child" in self._table:
+            child = self.array("child", _I4, [sum(len(g) for g in parts)])
+        names = self._texts(self._header.get("names"), "the names must be strings")
+        states = self._header.get("states")
+        if states is not None:
+            wrong = "the state names must be lists of strings"
+            if not isinstance(states, list):
+                raise FormatError(wrong)
+            states = tuple(self._texts(own, wrong) for own in states)
+        return FactorGraph(n_states, parts, names, field, _states=states, _child=child).validate()
+
+    def _group(self, entry: Any, name: str) -> FactorGroup:
+        kind = self.item(entry, "kind", str)
+        count = self.item(entry, "count", int)
+        shape = self.item(entry, "shape", list)
+        most = len(self._data)  # so that sizes stay numbers that are quickly multiplied
+        if count < 1 or not all(type(s) is int and 1 <= s <= most for s in shape):
+            raise FormatError(f"{name}: a wrong count or shape")
+        ids = self.array(f"{name}.ids", _I8, [count])
+        if ids.min() < 0:
+            raise FormatError(f"{name}: a negative factor number")
+        scope = self.array(f"{name}.scope", _I4, [count, len(shape)])
+        if kind not in KINDS:
+            raise FormatError(
+                f"{name}: unknown kind of factor {kind[:40]!r}; import the module that defines it, "
+                "if it is one of your own"
+            )
+
+        def get(key: str, dtype: str, size: list[int]) -> NDArray:
+            return self.array(f"{name}.{key}", dtype, size)
+
+        try:
+            return KINDS[kind].restore(ids, scope, tuple(shape), get, entry)
+        except (ModelError, TypeError) as error:
+            raise FormatError(f"{name}: {error}") from None

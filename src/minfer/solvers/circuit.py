@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 #: Bytes of a circuit's nodes beyond which rows are answered one by one, not eight abreast.
 MOST_ABREAST = 1 << 31
+#: The format of files, of a layer above, is looked up when it is asked for.
+_FILES = "minfer.io.circuits"
 _KEY = "circuit"  # among what a graph and its copies with other fields share
 
 
@@ -55,6 +58,16 @@ class CircuitSize(NamedTuple):
     nodes: int
     edges: int
     bytes: int
+
+
+class Searched(NamedTuple):
+    """What a circuit is made of."""
+
+    arrays: CircuitArrays
+    leaves: Leaves
+    free: NDArray[np.bool_]  # (V,)
+    logs: Floats  # (sum S,) log-likelihoods of free variables' states, 0 of others
+    note: str  # what was simplified
 
 
 class Circuit(Prepared):
@@ -93,27 +106,19 @@ class Circuit(Prepared):
         free: Any = None,
         *,
         progress: Callable[..., object] | None = None,
-        made: tuple[CircuitArrays, Leaves, NDArray[np.bool_], str] | None = None,
+        made: Searched | None = None,
     ) -> None:
         super().__init__(solver, graph)
         began = start_clock(solver.time_limit)
         deadline = deadline_of(solver.time_limit, began)
-        self.model = condition(graph)
         if made is None:
-            self._free = free_mask(graph, free)
-            self.arrays, self._leaves, self.note = searched(
-                self.model, self._free, solver.max_gib, deadline, progress
-            )
-        else:
-            self.arrays, self._leaves, self._free, self.note = made
-        self._wires = Wires.of(self.arrays, self._leaves)
-        self._open = self._free | (self._leaves.each <= 1)  # what is certain may be said again
+            lent = free_mask(graph, free)
+            made = searched(condition(graph), lent, solver.max_gib, deadline, progress)
+        self._made, self._free, self._own = made, made.free, made.logs
+        self.note = made.note
+        self._wires = Wires.of(made.arrays, made.leaves)
+        self._open = made.free | (made.leaves.each <= 1)  # what is certain may be said again
         self.seconds = clock() - began
-
-    @cached_property
-    def _own(self) -> Floats:
-        """Log-likelihoods (sum S,) of free variables' states, 0 of others."""
-        return np.where(np.repeat(self._free, self.graph._n_states), self.model.field, 0.0)
 
     @property
     def free(self) -> tuple[str, ...]:
@@ -256,9 +261,9 @@ class Circuit(Prepared):
         graph, base = self.graph, self._base
         offsets, n_states = graph._offsets, int(graph._offsets[-1])
         like, tops = np.ones((n, n_states)), np.zeros(n)
+        able = (self._made.leaves.leaf >= 0) & (self._own > -np.inf)
         if field is not None:
             self.check_free((field != 0.0).any(axis=0))
-            able = base.probs > 0.0
             values = np.broadcast_to(np.where(able, field, -np.inf), (n, n_states))
             most = np.maximum.reduceat(values, offsets[:-1], axis=1)
             most = np.where(most == -np.inf, 0.0, most)
@@ -274,8 +279,7 @@ class Circuit(Prepared):
                 own = evidence[:, v]
                 other = np.arange(hi - lo) != own[:, None]
                 like[:, lo:hi][other & (own >= 0)[:, None]] = 0.0
-                able = base.probs[lo:hi] > 0.0
-                impossible |= (own >= 0) & ~able[own]
+                impossible |= (own >= 0) & ~able[lo:hi][own]
         found = base.rows(like, workers)
         values = base.log_z + tops + found.log_p
         probs = found.probs
@@ -333,16 +337,13 @@ class Circuit(Prepared):
 
     def save(self, path: Any) -> None:
         """Write the circuit and its model to a file, ``.circuit``."""
-        from minfer.io.circuits import write_circuit
-
-        write_circuit(self, path)
+        import_module(_FILES).write_circuit(self, path)
 
     @classmethod
     def load(cls, path: Any) -> Circuit:
         """Read a circuit that :meth:`save` has written; a FormatError if the file is damaged."""
-        from minfer.io.circuits import read_circuit
-
-        return read_circuit(path)
+        found: Circuit = import_module(_FILES).read_circuit(path)
+        return found
 
     def __repr__(self) -> str:
         found = self.size
@@ -385,22 +386,28 @@ def searched(
     max_gib: float,
     deadline: float,
     progress: Callable[..., object] | None = None,
-) -> tuple[CircuitArrays, Leaves, str]:
-    """The circuit of a model, its leaves, and what was simplified."""
+) -> Searched:
+    """The circuit of a model."""
     from minfer.engine.circuits.driver import build
     from minfer.engine.simplify import simplify
 
     graph = model.graph
-    opened = np.repeat(free, graph._n_states) & (model.field > -np.inf)
-    model = replace(model, field=np.where(opened, 0.0, model.field))
-    simple = simplify(model, free)
-    arrays = build(simple.model, max_gib=max_gib, deadline=deadline, free=free, progress=progress)
-    first, fixed = simple.model.graph._offsets, simple.model.fixed
-    own = np.repeat(np.arange(graph.n_variables), graph._n_states)
-    state, only = simple.state, fixed[own]
+    lent = np.repeat(free, graph._n_states)
+    base = np.where(lent & (model.field > -np.inf), 0.0, model.field)
+    simple = simplify(replace(model, field=base), free)
+    first = simple.model.graph._offsets
+    again = np.repeat(free, simple.model.graph._n_states)  # what tables say of their states alone
+    own = np.where(again & (simple.model.field > -np.inf), simple.model.field, 0.0)
+    rest = replace(simple.model, field=simple.model.field - own)
+    arrays = build(rest, max_gib=max_gib, deadline=deadline, free=free, progress=progress)
+    owner = np.repeat(np.arange(graph.n_variables), graph._n_states)
+    state, only = simple.state, rest.fixed[owner]
     kept = (state >= 0) & (model.field > -np.inf) & ((only < 0) | (state == only))
-    leaf = np.where(kept, first[own] + state, -1).astype(np.int32)
-    return arrays, Leaves(graph._offsets, first, leaf, np.where(kept, simple.share, 0.0)), ""
+    leaf = np.where(kept, first[owner] + state, -1).astype(np.int32)
+    leaves = Leaves(graph._offsets, first, leaf, np.where(kept, simple.share, 0.0))
+    logs = np.where(lent, model.field, 0.0)
+    logs[kept] += own[leaf[kept]]
+    return Searched(arrays, leaves, free, logs, simple.note)
 
 
 def kept_circuit(graph: FactorGraph) -> Circuit | None:

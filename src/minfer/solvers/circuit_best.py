@@ -93,14 +93,12 @@ def k_best(weighed: Weighed, k: int) -> tuple[NDArray[np.int32], bool]:
     if n < k or (n == k and n < 4 * k):
         _, beyond, x, _ = walk(high, n, n)
         return x, n < k or beyond > _MOST
-    while n >= 4 * k and high - low > _SAME * (1.0 + high):  # to where there are few more
+    while n >= 4 * k and high - max(low, 0.0) > _SAME * (1.0 + high):  # to where few more are
         middle = 0.5 * (max(low, 0.0) + high)
         n_middle, _, _, _ = walk(middle, 4 * k)
         if n_middle >= k:
             high, n = middle, n_middle
         else:
-            if middle <= low:
-                break
             low, n_low = middle, n_middle
     _, _, x, lost = walk(high, n, n)
     if n < 4 * k:

@@ -284,10 +284,12 @@ class EightRows:
     """Rows eight abreast; it keeps the room that they need."""
 
     def __init__(self, weighed: Weighed) -> None:
+        from minfer.kernels.arithmetic.lanes import aligned
+
         wires = weighed.wires
         self.weighed, self.wires = weighed, wires
         n = len(wires.frame.variable)
-        self.value, self.down = np.empty(n * 8), np.empty(n * 8)
+        self.work = aligned(n * 16, np.empty(0))
         self.likely = np.ones((wires.leaves.n + 1) * 8)
         self.out = np.empty(len(self.likely))
         self.touched = np.empty(n, dtype=np.bool_)
@@ -308,16 +310,17 @@ class EightRows:
         likely[:, n:] = 1.0
         if self.mark is None or not np.array_equal(mark, self.mark):
             k.reach(frame, mark, self.touched)
-            self.value[:] = 1.0
+            self.work[:] = 1.0
             self.mark = mark
-        k.rows_up(frame, weighed.share, self.touched, self.likely, self.value)
-        tops = self.value.reshape(-1, 8)[wires.roots, :n]  # (R, n)
-        self.down[:] = 0.0
-        self.down.reshape(-1, 8)[wires.roots] = 1.0
+        work = self.work.reshape(-1, 2, 8)
+        k.rows_up(frame, weighed.share, self.touched, self.likely, self.work)
+        tops = work[wires.roots, 0]  # (R, 8)
+        work[:, 1] = 0.0
+        with np.errstate(divide="ignore"):
+            work[wires.roots, 1] = np.where(tops > 0.0, 1.0 / tops, 0.0)
         self.out[:] = 0.0
-        k.rows_down(
-            frame, weighed.share, self.touched, self.likely, self.value, self.down, self.out
-        )
+        k.rows_down(frame, weighed.share, self.touched, self.likely, self.work, self.out)
+        tops = tops[:, :n]
         mass = self.out.reshape(-1, 8)[:, :n].T.copy()  # (n, leaves)
         unsafe = (tops < k.SAFE).any(axis=0)
         with np.errstate(divide="ignore"):

@@ -45,6 +45,7 @@ from minfer.engine.wiring import PAIR, TABLE, ranges, refill
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import n_entries
 from minfer.solvers.base import Marginals, Solver
+from minfer.solvers.circuit import CircuitState
 from minfer.solvers.clique_passes import CliqueTreeState, joint_starts, pass_means
 from minfer.solvers.exact import EnumeratedState, Exact
 from minfer.solvers.joint_table import JointTable
@@ -259,6 +260,8 @@ def _exactly(marginals: Marginals, model: Conditioned, c: Floats, weights: bool)
         moved = _of_table(marginals.state, model, direction / size)
     elif isinstance(marginals.state, CliqueTreeState):
         moved = _of_tree(marginals.state, direction / size, weights)
+    elif isinstance(marginals.state, CircuitState):
+        moved = _of_circuit(marginals.state, model, direction / size)
     else:
         return None
     field = moved.probs * size
@@ -300,6 +303,14 @@ def _of_table(state: JointTable, model: Conditioned, direction: Floats) -> Tange
         return out
 
     return Tangent(np.concatenate([joint([v]) for v in range(p.ndim)]), model, ask)
+
+
+def _of_circuit(state: CircuitState, model: Conditioned, direction: Floats) -> Tangent:
+    def ask(factors: NDArray[np.int64], shape: tuple[int, ...]) -> Floats:
+        scopes = [state.graph.scope(f) for f in factors.tolist()]
+        return state.moved_joints([s[model.fixed[s] < 0].tolist() for s in scopes], direction)
+
+    return Tangent(state.moved(direction), model, ask)
 
 
 class _MovedTree(CliqueTreeState):
@@ -753,8 +764,9 @@ def _runner(marginals: Marginals, solver: Solver | None) -> Callable[[Floats], M
     graph, state = marginals.graph, marginals.state
     if isinstance(state, MessageState):
         return lambda tilt: _propagated(marginals, state, tilt)
-    if isinstance(state, (CliqueTreeState, JointTable, EnumeratedState)):
-        exact = Exact(method="enumerate" if isinstance(state, EnumeratedState) else "auto")
+    if isinstance(state, (CliqueTreeState, CircuitState, JointTable, EnumeratedState)):
+        kinds = {EnumeratedState: "enumerate", CircuitState: "circuit"}
+        exact = Exact(method=kinds.get(type(state), "auto"))
         return lambda tilt: exact(graph.tilt(tilt))
     if solver is None and isinstance(state, MeanFieldState):
         solver = MeanField()

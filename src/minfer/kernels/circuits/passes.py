@@ -23,11 +23,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.kernels.arithmetic.lanes import choose, load, splat, store
+from minfer.kernels.arithmetic.lanes import load, splat, store
 from minfer.kernels.arithmetic.ranged import BACK, HIGH, LOW, STEP, over, plus, times
 from minfer.kernels.compiling.jit import jit
 
 L = 8  # lanes of a vector of doubles
+PAIR = 2 * L  # values of a node in eight rows, and derivatives
 #: Values of a root above which a row in plain numbers is exact: N 2^-1074 is nothing beside it.
 SAFE = 1e-290
 #: Sums of scopes are taken modulo this prime, 2^61 - 1.
@@ -275,11 +276,12 @@ def scopes(frame, salt, out):
 
 
 @jit
-def rows_up(frame, share, touched, likely, value):
+def rows_up(frame, share, touched, likely, work):
     """Values of nodes in eight rows abreast, ``likely`` (leaves * 8,) relative to that of the
-    shares and at most 1. Of nodes that are not touched they are 1, and are there."""
+    shares and at most 1. Node i has its values at work[16 i:], and of those that are not touched
+    they are 1, and are there."""
     eptr, leaf, cptr, child = frame.eptr, frame.leaf, frame.cptr, frame.child
-    nothing = splat(value, 0.0)
+    nothing = splat(work, 0.0)
     for i in range(len(touched)):
         if not touched[i]:
             continue
@@ -287,27 +289,49 @@ def rows_up(frame, share, touched, likely, value):
         for e in range(eptr[i], eptr[i + 1]):
             x = load(likely, leaf[e] * L) * share[e]
             for k in range(cptr[e], cptr[e + 1]):
-                x = x * load(value, child[k] * L)
+                x = x * load(work, child[k] * PAIR)
             total = total + x
-        store(value, i * L, total)
+        store(work, i * PAIR, total)
 
 
 @jit
-def rows_down(frame, share, touched, likely, value, down, out):
-    """Flows of eight rows abreast, as in :func:`flow`; ``value`` as :func:`rows_up` leaves it."""
+def rows_down(frame, share, touched, likely, work, out):
+    """Marginals of leaves in eight rows abreast, added to ``out`` (leaves * 8,).
+
+    Derivatives of log Z by the nodes' values lie behind these, at work[16 i + 8:], those of roots
+    in the beginning; an edge passes on its own times the values of the other children.
+    """
     eptr, leaf, cptr, child = frame.eptr, frame.leaf, frame.cptr, frame.child
-    nothing = splat(value, 0.0)
     for i in range(len(touched) - 1, -1, -1):
-        f = load(down, i * L)
-        if touched[i]:
-            own = load(value, i * L)
-            f = choose(own, nothing, f / own, nothing)
+        d = load(work, i * PAIR + L)
+        told = touched[i]
         for e in range(eptr[i], eptr[i + 1]):
-            t = f * share[e]
-            if touched[i]:
+            t = d * share[e]
+            first, past = cptr[e], cptr[e + 1]
+            if told:
                 t = t * load(likely, leaf[e] * L)
-                for k in range(cptr[e], cptr[e + 1]):
-                    t = t * load(value, child[k] * L)
+            if not told or past == first:
+                for k in range(first, past):
+                    at = child[k] * PAIR + L
+                    store(work, at, load(work, at) + t)
+            elif past == first + 1:
+                at = child[first] * PAIR
+                store(work, at + L, load(work, at + L) + t)
+                t = t * load(work, at)
+            elif past == first + 2:
+                a, b = child[first] * PAIR, child[first + 1] * PAIR
+                x = t * load(work, a)
+                store(work, a + L, load(work, a + L) + t * load(work, b))
+                store(work, b + L, load(work, b + L) + x)
+                t = x * load(work, b)
+            else:
+                for k in range(first, past):
+                    x = t
+                    for j in range(first, past):
+                        if j != k:
+                            x = x * load(work, child[j] * PAIR)
+                    at = child[k] * PAIR + L
+                    store(work, at, load(work, at) + x)
+                for k in range(first, past):
+                    t = t * load(work, child[k] * PAIR)
             store(out, leaf[e] * L, load(out, leaf[e] * L) + t)
-            for k in range(cptr[e], cptr[e + 1]):
-                store(down, child[k] * L, load(down, child[k] * L) + t)

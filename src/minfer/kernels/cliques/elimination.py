@@ -1,6 +1,8 @@
 """Greedy elimination: an order of the variables, and the cliques it makes.
 
-Fill counts are exact and updated as vertices go; a heap finds the next one.
+Fill counts are exact and updated as vertices go; a heap finds the next one. A new edge between a
+and b counts w_a + w_b: 1 of min-fill, and with the logs of their states of weighted fill (after
+Kjaerulff 1990).
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import numpy as np
 
 from minfer.kernels.compiling.jit import jit
 
-MIN_FILL, MIN_WEIGHT, GIVEN = 0, 1, 2
+MIN_FILL, MIN_WEIGHT, GIVEN, WEIGHTED_FILL = 0, 1, 2, 3
 
 
 @jit
@@ -84,8 +86,11 @@ def _insert(pool, top, start, length, cap, u, vertex):
 
 @jit
 def _key(kind, fill, log_size, tie):
-    """What is minimised: fill edges, ties by clique size (tie < 0) or at random; or clique size."""
-    if kind == 0:
+    """What is minimised: fill edges, ties by clique size (tie < 0) or at random, weighted ones up
+    to half as much again; or clique size."""
+    if kind == 3 and tie >= 0.0:
+        return fill * (1.0 + 0.5 * tie) * 4096.0
+    if kind != 1:
         return fill * 4096.0 + (log_size if tie < 0 else 4095.0 * tie)
     return log_size * 1048576.0 + (min(fill, 1e6) if tie < 0 else 1048575.0 * tie)
 
@@ -122,8 +127,8 @@ def _sift(heap, where, key, i, size):
 
 @jit
 def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_work):
-    """Eliminate greedily (kind MIN_FILL, MIN_WEIGHT; ``rank`` is added to what is minimised) or by
-    increasing ``rank`` (V,) (GIVEN).
+    """Eliminate greedily (kind MIN_FILL, WEIGHTED_FILL, MIN_WEIGHT; ``rank`` is added to what is
+    minimised) or by increasing ``rank`` (V,) (GIVEN).
 
     ``adj[ptr[v] : ptr[v+1]]`` are v's neighbours, sorted. Fill counts are kept exact under every
     change, so an elimination costs only what it changes. Stops early when a clique exceeds
@@ -149,16 +154,21 @@ def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_wor
     order = np.empty(n, np.int32)
     log_size = log_card.copy()
     fill = np.zeros(n)
+    weight = np.full(n, 0.5)
+    if kind == 3:
+        weight[:] = log_card
+    around = np.zeros(n)  # weights of the neighbours
     work = 0
     for v in range(n):
         for i in range(ptr[v], ptr[v + 1]):
             log_size[v] += log_card[adj[i]]
+            around[v] += weight[adj[i]]
             if kind != 2 and adj[i] > v and work <= max_work:  # else it stops at the first one
                 c = _common(pool, start, length, gone, v, np.int64(adj[i]), shared)
                 work += min(length[v], length[adj[i]])
-                fill[v] -= 0.5 * c
-                fill[adj[i]] -= 0.5 * c
-        fill[v] += 0.5 * degree[v] * (degree[v] - 1.0)
+                fill[v] -= weight[adj[i]] * c
+                fill[adj[i]] -= weight[v] * c
+        fill[v] += around[v] * (degree[v] - 1.0)
     rng = np.uint64(seed) * np.uint64(2654435769) + np.uint64(1)
     key = np.empty(n)
     heap = np.empty(n, np.int64)
@@ -218,15 +228,17 @@ def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_wor
                     if kind != 2:
                         c = _common(pool, start, length, gone, a, b, shared)
                         work += min(length[a], length[b])
+                        known = 0.0
                         for q in range(c):
                             u = shared[q]
-                            fill[u] -= 1.0
+                            known += weight[u]
+                            fill[u] -= weight[a] + weight[b]
                             if stamp[u] != n_done + 1:
                                 stamp[u] = n_done + 1
                                 touched[n_touched] = u
                                 n_touched += 1
-                        fill[a] += degree[a] - c
-                        fill[b] += degree[b] - c
+                        fill[a] += around[a] - known + (degree[a] - c) * weight[b]
+                        fill[b] += around[b] - known + (degree[b] - c) * weight[a]
                     room = top + 2 * (cap[a] + cap[b]) + 8
                     if room > pool.size:
                         bigger = np.empty(2 * room, np.int32)
@@ -238,14 +250,18 @@ def eliminate(ptr, adj, log_card, rank, kind, seed, max_log2, max_cells, max_wor
                     work += (length[a] + length[b]) >> 2
                     degree[a] += 1
                     degree[b] += 1
+                    around[a] += weight[b]
+                    around[b] += weight[a]
                     log_size[a] += log_card[b]
                     log_size[b] += log_card[a]
         gone[v] = True
         order[n_done] = v
         for i in range(d):
             a = np.int64(pool[start[v] + i])
-            fill[a] -= degree[a] - d  # pairs of v and a neighbour of a that v did not know
+            # pairs of v and a neighbour of a that v did not know
+            fill[a] -= (degree[a] - d - 1) * weight[v] + around[a] - around[v] + weight[a]
             degree[a] -= 1
+            around[a] -= weight[v]
             log_size[a] -= log_card[v]
             if length[a] > 2 * degree[a] + 8:
                 _compact(pool, start, length, gone, a)
