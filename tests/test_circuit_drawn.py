@@ -32,45 +32,62 @@ SMALL = [None, 1, None, 16]
 
 
 def drawn(seed: int) -> Draft:
-    """Two of three with many wide clauses and tables, which no order takes apart."""
+    """Three of five are dense: nearly all variables meet, and zeros leave something to search."""
     rng = np.random.default_rng(seed)
-    dense = seed % 3 < 2
-    sizes = [int(rng.choice([1, 2, 2, 2, 3, 4, 5] if not dense else [2] * 14 + [1, 3]))]
-    while math.prod(sizes) * 2 <= MOST and len(sizes) < (16 if dense else 12):
-        sizes.append(int(rng.choice([1, 2, 2, 2, 3, 4, 5] if not dense else [2] * 14 + [1, 3])))
-        if math.prod(sizes) > MOST:
-            sizes.pop()
+    dense = seed % 5 < 3
+    sizes, wanted = [], rng.integers(14, 16) if dense else rng.integers(4, 13)
+    while len(sizes) < wanted:
+        s = int(rng.choice([2] * 18 + [1, 3] if dense else [1, 2, 2, 2, 3, 4, 5]))
+        if math.prod(sizes) * s > MOST:
+            break
+        sizes.append(s)
     d, n = Draft(sizes), len(sizes)
-    hidden = [int(rng.integers(s)) for s in sizes] if rng.random() < 0.8 else None
+    hidden = [int(rng.integers(s)) for s in sizes] if dense or rng.random() < 0.7 else None
     decades = float(rng.choice([0.3, 2.0, 25.0]))
-    for _ in range(int(rng.integers(n // 2, (3 if dense else 2) * n))):
+    zeros = [0.0, 0.02, 0.08] if dense else [0.0, 0.3, 0.6]
+    for _ in range(int(rng.integers(n // 2, 2 * n))):
         scope = rng.permutation(n)[: rng.integers(1, min(n, 4) + 1)]
-        _table(d, rng, scope, decades, hidden)
-    for _ in range(int(rng.integers(0, n))):
+        _table(d, rng, scope, decades, float(rng.choice(zeros)), hidden)
+    for _ in range(int(rng.integers(0, n // 2))):
         before = d.graph, len(d.factors)
-        d.logical(rng, decades, 2, 9 if dense else 5)
+        d.logical(rng, decades, 2, 9 if rng.random() < 0.3 else 4)
         if hidden is not None and len(d.factors) > before[1]:
             scope, t = d.factors[-1]
             if t[tuple(hidden[v] for v in scope)] == -math.inf:
                 d.graph = before[0]
                 d.factors.pop()
-    if rng.random() < 0.4:
+    for _ in range(int(rng.integers(0, 2 * n)) if dense else 0):
+        _clause(d, rng, hidden)
+    if rng.random() < 0.3:
         for v in rng.permutation(n)[: rng.integers(1, 3)].tolist():
             d.known(v, hidden[v] if hidden else int(rng.integers(sizes[v])))
     return d
 
 
-def _table(d: Draft, rng: np.random.Generator, scope, decades: float, hidden) -> None:
+def _table(d: Draft, rng: np.random.Generator, scope, decades: float, zeros: float, hidden) -> None:
     shape = [d.n_states[v] for v in scope]
     t = rng.uniform(-decades, 0.0, shape) * math.log(10)
     if rng.random() < 0.5:  # repeated numbers, which make rests equal
         t = rng.choice(t.ravel()[:2], shape)
-    t[rng.random(t.shape) < rng.choice([0.0, 0.3, 0.6])] = -np.inf
+    t[rng.random(t.shape) < zeros] = -np.inf
     if hidden is not None and t[tuple(hidden[v] for v in scope)] == -np.inf:
         t[tuple(hidden[v] for v in scope)] = -0.5
     if np.isneginf(t).all():
         t.flat[0] = 0.0
     d.table(scope, t)
+
+
+def _clause(d: Draft, rng: np.random.Generator, hidden) -> None:
+    """A hard clause that holds in the hidden assignment."""
+    two = [v for v, s in enumerate(d.n_states) if s == 2]
+    scope = rng.permutation(two)[: rng.integers(3, 6)].tolist()
+    wrong = [int(rng.integers(2)) for _ in scope]
+    if wrong == [hidden[v] for v in scope]:
+        wrong[0] = 1 - wrong[0]
+    d.graph = d.graph.add_clauses([scope], signs=[[1 - 2 * s for s in wrong]])
+    t = np.zeros([2] * len(scope))
+    t[tuple(wrong)] = -np.inf
+    d.factors.append((tuple(scope), t))
 
 
 class Truth:

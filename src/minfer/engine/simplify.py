@@ -199,7 +199,7 @@ class _Work:
 
     def __init__(self, model: Conditioned, free: Mask) -> None:
         self.before, graph = model, model.graph
-        self.free = free & (model.fixed < 0)
+        self.free = free
         self.sizes = graph._n_states.astype(np.int64)
         self.off = ends(self.sizes)
         self.fixed = model.fixed.copy()

@@ -22,13 +22,15 @@ from minfer.basics.checks import (
 from minfer.basics.limits import clock
 from minfer.basics.parallel import cores
 from minfer.basics.words import counted
-from minfer.errors import EvidenceError, ModelError, SettingsError, visible
+from minfer.errors import EvidenceError, ModelError, RefusedError, SettingsError, visible
 from minfer.factors.group import Ints
 from minfer.io.text import check_writable
 from minfer.model.evidence import UNKNOWN, StateReader, Table, table_of
 from minfer.model.states import is_slip, near_names
 from minfer.prediction import files
-from minfer.solvers.plans import Network
+from minfer.solvers.circuit import Circuit, kept_circuit
+from minfer.solvers.exact import CIRCUIT_GIB, Exact, within_limits
+from minfer.solvers.plans import Network, RowAnswers
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -114,6 +116,7 @@ class Predictor:
         self.check = check
         self._number = {model.name(v): v for v in range(model.n_variables)}
         self._readers: dict[int, StateReader] = {}
+        self._circuit: Circuit | None = None  # where no clique tree fits
         for name in self.evidence or ():
             if name not in self._number:
                 raise EvidenceError(f"predict: evidence: {self._no_variable(name)}")
@@ -255,9 +258,7 @@ class Predictor:
         bad = problems.places >= 0
         n_bad = int(bad.sum())
         rows = np.flatnonzero(~bad) if n_bad else None
-        found = self.network.ask(
-            known if rows is None else known[rows], targets, self.workers, check=self.check
-        )
+        found = self._ask(known if rows is None else known[rows], targets, evidence)
         probs, log_pe, impossible, marks = found.probs, found.log_pe, found.impossible, problems
         if rows is not None and self.on_unknown == "mark":
             wide, all_log_pe = np.full((table.n, probs.shape[1]), np.nan), np.full(table.n, np.nan)
@@ -278,6 +279,32 @@ class Predictor:
             self.graph, targets, probs, log_pe if self.check else None, marks, self.probabilities
         )
         return _RowPart(columns, rows, n_impossible, n_bad)
+
+    def _ask(
+        self, known: NDArray[np.int32], targets: list[int], evidence: Sequence[str]
+    ) -> RowAnswers:
+        """Posteriors of the targets, by clique trees where they fit, by a circuit elsewhere."""
+        circuit, observed = self._circuit, [self._number[name] for name in evidence]
+        if circuit is None and "circuit" in self.graph._conditioning:
+            circuit = kept_circuit(self.graph)
+        if circuit is not None and not circuit.opens(observed):
+            circuit = None
+        if circuit is None or self.network.fits(known, targets, self.check):
+            try:
+                return self.network.ask(known, targets, self.workers, check=self.check)
+            except RefusedError as refusal:
+                if circuit is None:
+                    solver = Exact(max_gib=CIRCUIT_GIB)
+                    circuit = within_limits(
+                        solver, self.graph, refusal, lambda s: Circuit(s, self.graph, observed)
+                    )
+        self._circuit = circuit
+        probs, log_z = circuit.lines(known, targets, self.workers)
+        if not self.check:
+            return RowAnswers(probs, np.where(log_z > -np.inf, np.nan, -np.inf))
+        log_pe = np.minimum(log_z - circuit.log_z, 0.0)
+        log_pe[(known < 0).all(axis=1)] = 0.0
+        return RowAnswers(probs, log_pe)
 
     def file(
         self,

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any
 
@@ -39,7 +41,7 @@ from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, numbered
 from minfer.model.ranked import Assignment as Assignment
 from minfer.model.ranked import Best as Best
-from minfer.queries.cliques import Cliques, check_fits, constant_of, with_tree
+from minfer.queries.cliques import Cliques, check_fits, circuit_for, constant_of, with_tree
 from minfer.queries.map.search import search
 from minfer.solvers.conflicts import locates
 from minfer.solvers.pruning import prune
@@ -47,6 +49,9 @@ from minfer.solvers.pruning import prune
 #: The share of a time limit in which an elimination order is looked for.
 FOR_ORDER = 0.2
 FOR_TREE = 0.8  # of a time limit, where a search can follow
+FOR_CIRCUIT = 0.5  # of what is left of it, for a circuit
+#: Memory for the search of a circuit where another search can follow: about two seconds.
+_FEW_GIB = 0.125
 _ADVICE = (
     "Observe more variables, ask for the best one only (k=1 goes on by searching), or for the "
     "most probable state of each (Marginals.mpm)"
@@ -70,8 +75,9 @@ def mpe(
 ) -> Best:
     """The most probable explanation: the best states of all variables together.
 
-    Exact by a clique tree where one fits. Where none does, one assignment is searched for, with an
-    upper bound on all (``upper``, ``gap``, ``status``): by a maximum flow where the model is a
+    Exact by a clique tree where one fits, and by a circuit where the model was compiled
+    (:func:`minfer.compile`), or has zeros and a small one. Elsewhere one assignment is searched
+    for, with an upper bound on all (``upper``, ``gap``, ``status``): by a maximum flow where the model is a
     cut, which is exact; else by dual block ascent, rounding and moves, and in the time left by
     toulbar2's branch and bound where pytoulbar2 is installed.
 
@@ -133,7 +139,13 @@ def mpe(
         found, complete, log_z, slip = _by_tree(
             graph, k, None if variables is None else inside, until, max_gib, time_limit
         )
-    except RefusedError:
+    except RefusedError as refusal:
+        if variables is None:
+            with suppress(RefusedError):
+                limit = None if time_limit is None else FOR_CIRCUIT * (deadline - clock())
+                gib = min(max_gib, _FEW_GIB) if may_search else max_gib
+                circuit = circuit_for(graph, refusal, gib, limit)
+                return replace(circuit.ranked(graph, k), seconds=clock() - began)
         if not may_search:
             raise
         answer = search(condition(graph), deadline, gap)

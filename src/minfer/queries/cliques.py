@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,11 @@ from minfer.engine.elimination import CliqueTree
 from minfer.engine.layout import Flat, ends
 from minfer.errors import RefusedError
 from minfer.solvers.clique_passes import collect_messages
-from minfer.solvers.exact import Exact
+from minfer.solvers.exact import Exact, within_limits
+
+if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
+    from minfer.solvers.circuit import Circuit
 
 _JUDGED = 0.05  # of the time there is: then its pace tells whether a pass will end in time,
 _ROUGHLY = 1.25  # or so much later
@@ -54,6 +59,19 @@ def check_fits(
     except RefusedError as error:
         text = str(error).removeprefix("Exact: ").partition(" BeliefPropagation")[0]
         raise RefusedError(f"{who}: {text} {advice}") from None
+
+
+def circuit_for(
+    graph: FactorGraph, refusal: RefusedError, max_gib: float, time_limit: float | None = None
+) -> Circuit:
+    """A circuit in place of a tree that was refused: at hand, or made within limits of work."""
+    from minfer.solvers.circuit import Circuit, kept_circuit
+
+    solver = Exact(max_gib=max_gib, time_limit=time_limit)
+    known = kept_circuit(graph)
+    if known is not None:
+        return known
+    return within_limits(solver, graph, refusal, lambda s: Circuit(s, graph, ()))
 
 
 class Cliques:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.checks import as_list, check_flag, check_graph, first_twice, integer
-from minfer.errors import ContradictionError, EvidenceError, ModelError, visible
+from minfer.errors import ContradictionError, EvidenceError, ModelError, RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, log_field, numbered
 from minfer.model.states import Probabilities, is_plain_number
@@ -268,6 +269,7 @@ class _Question:
         self._of = ref(graph)
         self.hard, self.soft = tuple(sorted(hard)), tuple(sorted(soft))
         self.solver, self.check = solver, check
+        self._refused = 0  # how often no clique tree fitted
         self.targets, self.form = _targets(graph, targets)
         if self.form == "joint":
             check_size(graph, self.targets)
@@ -349,14 +351,45 @@ class _Question:
                         raise ContradictionError(IMPOSSIBLE)
                     p = p[:-2] if self.plan.target >= 0 else self._of_target(p, hard)
                     return self._posterior(graph, p, given, log_z)
-            if self.form == "joint":
-                return self._joint(given)
-            probs, log_z = self._row(given)
-            if self.form == "all":
-                return self._all(given, probs, log_z)
+            if not self.plan.fits and (known := self._compiled(given)) is not None:
+                return known
+            try:
+                if self.form == "joint":
+                    return self._joint(given)
+                probs, log_z = self._row(given)
+                if self.form == "all":
+                    return self._all(given, probs, log_z)
+            except RefusedError:
+                return self._without_a_tree(given)
             return self._posterior(graph, self._of_target(probs, hard), given, log_z)
         except ContradictionError as error:
             raise located(error, graph, *given) from None
+
+    def _compiled(self, given: Given) -> Posterior | Joint | Marginals | None:
+        """The answer by the model's circuit, if it has been compiled with this evidence free."""
+        if "circuit" not in self.graph._conditioning:
+            return None
+        from minfer.solvers.circuit import kept_circuit
+
+        whole = self.graph._observing(*given)
+        circuit = kept_circuit(whole)
+        if circuit is None:
+            return None
+        answer = circuit.answer(whole)
+        return self._told(answer, self.targets, circuit.solver, given)
+
+    def _without_a_tree(self, given: Given) -> Posterior | Joint | Marginals:
+        """By whatever else is exact; a question that is asked again has a circuit compiled."""
+        self._refused += 1
+        if self._refused == 2:
+            from minfer.solvers.circuit import Circuit, keep_circuit
+            from minfer.solvers.exact import CIRCUIT_GIB, Exact
+
+            solver = Exact(method="circuit", max_gib=CIRCUIT_GIB)
+            with suppress(RefusedError):
+                keep_circuit(Circuit(solver, self.graph, (*self.hard, *self.soft)))
+        known = self._compiled(given)
+        return self._solve(_exactly(), given) if known is None else known
 
     def _row(self, given: Given) -> tuple[NDArray[np.float64], float]:
         probs, log_z = self.plan.run(self.plan.row(given[0]), self._field(given[1]))
@@ -426,10 +459,16 @@ class _Question:
 
     def _solve(self, solver: Solver, given: Given) -> Posterior | Joint | Marginals:
         if self.form == "all":
-            answer = solver(self.graph._observing(*given))
-            return Posteriors.of(answer, solver) if type(answer) is Marginals else answer
-        answer = self._of_part(solver, given)
+            return self._told(solver(self.graph._observing(*given)), (), solver, given)
         where = [self.place[t] for t in self.targets]
+        return self._told(self._of_part(solver, given), where, solver, given)
+
+    def _told(
+        self, answer: Marginals, where: Sequence[int], solver: Solver, given: Given
+    ) -> Posterior | Joint | Marginals:
+        """What a solver says of the targets, which have these numbers in its model."""
+        if self.form == "all":
+            return Posteriors.of(answer, solver) if type(answer) is Marginals else answer
         if self.form == "one":
             return self._posterior(self.graph, np.array(answer[where[0]]), given, answer.log_z)
         joint = answer.joint(*where)
@@ -494,7 +533,10 @@ class _Question:
         """log Z of the part that has a say in it."""
         if self.solver is not None:
             return self._of_part(self.solver, given).log_z
-        return float(self.plan.run(self.plan.row(given[0]), self._field(given[1]))[1][0])
+        try:
+            return float(self.plan.run(self.plan.row(given[0]), self._field(given[1]))[1][0])
+        except RefusedError:
+            return self._of_part(_exactly(), given).log_z
 
 
 @dataclass(eq=False)

@@ -16,10 +16,11 @@ from minfer.basics.checks import check_graph, check_whole
 from minfer.engine.conditioning import condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import clique_tree
+from minfer.errors import RefusedError
 from minfer.graph import FactorGraph, with_any_evidence
 from minfer.model.drawn import Samples as Samples
 from minfer.model.evidence import Evidence
-from minfer.queries.cliques import Cliques, check_fits, with_tree
+from minfer.queries.cliques import Cliques, check_fits, circuit_for, with_tree
 from minfer.solvers.conflicts import locates
 
 _BLOCK = 1 << 22  # cells of separate tables at a time
@@ -35,6 +36,9 @@ def sample(
     max_gib: float = 4.0,
 ) -> Samples:
     """Independent samples of P(all variables | evidence), exactly distributed.
+
+    By a clique tree; where none fits, by a circuit (:func:`minfer.compile`), if there is a small
+    one.
 
     Parameters
     ----------
@@ -67,7 +71,11 @@ def sample(
     problem = only_tables(condition(graph))
     tree = clique_tree(problem)
     advice = "Gibbs samples approximately (minfer.Gibbs)"
-    check_fits(tree, "sample", advice, max_gib, None)
+    try:
+        check_fits(tree, "sample", advice, max_gib, None)
+    except RefusedError as refusal:
+        circuit = circuit_for(graph, refusal, max_gib)
+        return Samples.of(circuit.drawn(graph, n, seed), model)
     cliques = with_tree(problem, tree)
     cliques.collect()
     x = np.repeat(np.maximum(problem.fixed, 0).astype(np.int32)[None], n, axis=0)

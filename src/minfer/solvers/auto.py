@@ -1,4 +1,5 @@
-"""Exact where that is cheap, belief propagation elsewhere; the note says which and why.
+"""Exact where that is cheap, by a clique tree or a circuit, belief propagation elsewhere; the note
+says which and why.
 
 With a time limit the time is used: a portfolio of methods (:mod:`minfer.solvers.portfolio`).
 """
@@ -13,20 +14,29 @@ from minfer.basics.checks import by_name, check_settings, check_whole
 from minfer.basics.limits import clock, compiled, deadline_of, start_clock
 from minfer.basics.words import counted
 from minfer.engine.conditioning import condition
-from minfer.engine.decomposition import only_tables
-from minfer.engine.elimination import clique_tree
 from minfer.errors import RefusedError
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
-from minfer.solvers.exact import Exact, adds_up, count_assignments, solve, tabulated
+from minfer.solvers.exact import (
+    CIRCUIT_GIB,
+    Exact,
+    adds_up,
+    by_circuit,
+    compiled_answer,
+    count_assignments,
+    promising,
+    tabulated,
+)
 from minfer.solvers.prepared import Preparable
+from minfer.solvers.simplified import solvable
 from minfer.solvers.status import LogZ
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
 
 FOR_ORDER = 0.2  # and for an elimination order
+FOR_CIRCUIT = 1.0 / 3.0  # of a time limit, for a circuit where no tree fits
 WORTH_SAYING = 1.0  # seconds of compiling
 LEAST_LEFT = 0.05  # seconds for which nothing more is begun
 TINY = 2**12  # assignments that are simply enumerated
@@ -76,6 +86,8 @@ class Auto(Preparable):
         began, before = start_clock(self.time_limit), compiled()
         check_start(start)
         answer, why = self._try_exact(graph, began)
+        if answer is None and self.exact_cells is None:
+            answer, why = self._try_circuit(graph, began, why)
         timings = {}
         if answer is None:
             timings["choose"] = clock() - began
@@ -109,6 +121,9 @@ class Auto(Preparable):
 
     def _try_exact(self, graph: FactorGraph, began: float) -> tuple[Marginals | None, str]:
         """The exact answer, or none; and why."""
+        known = compiled_answer(Exact(), graph)
+        if known is not None:
+            return known, "Exact: the model was compiled"
         model = condition(graph)
         most = cheap_cells(model) if self.exact_cells is None else self.exact_cells
         n = count_assignments(graph)
@@ -120,13 +135,13 @@ class Auto(Preparable):
                 return answer, f"Exact: only {counted(n, 'assignment')}"
         if 2 * int((model.fixed < 0).sum()) > most:
             return None, "more variables than exact_cells allows"
-        try:
-            model = only_tables(model)
-        except RefusedError:
-            return None, "a factor is too large to solve exactly"
         left = self._left(began)
         seconds = math.inf if left is None else FOR_ORDER * left
-        tree = clique_tree(model, float(most), seconds)
+        try:
+            found = solvable(model, float(most), seconds)
+        except RefusedError:
+            return None, "a factor is too large to solve exactly"
+        tree = found.tree
         if not tree.complete and tree.cells <= most:
             why = "" if left is None else f" (time_limit={self.time_limit:g} s)"
             return None, f"the search for an elimination order was given up{why}"
@@ -142,9 +157,27 @@ class Auto(Preparable):
         why = f"Exact: its cliques have only {tree.cells:,.0f} cells"
         deadline = deadline_of(self.time_limit, began)
         try:
-            return solve(Exact(), graph, model, tree, began, deadline), why
+            return found.solve(Exact(), graph, began, deadline), why
         except RefusedError:
             return None, "exact inference did not end within time_limit"
+
+    def _try_circuit(
+        self, graph: FactorGraph, began: float, why: str
+    ) -> tuple[Marginals | None, str]:
+        """The exact answer by a circuit, or none; and why."""
+        if not promising(condition(graph)):
+            return None, why
+        limit = None
+        if self.time_limit is not None:
+            limit = min(FOR_CIRCUIT * self.time_limit, self._left(began) or 0.0)
+            if limit < LEAST_LEFT:
+                return None, why
+        try:
+            made = by_circuit(Exact(method="circuit", max_gib=CIRCUIT_GIB, time_limit=limit), graph)
+        except RefusedError as error:
+            told = str(error).removeprefix("circuit: ").partition(";")[0]
+            return None, f"{why}; no small circuit ({told})"
+        return made, f"Exact, by a circuit, since {why}"
 
     def _left(self, began: float) -> float | None:
         if self.time_limit is None:

@@ -27,6 +27,7 @@ from minfer.basics.checks import as_list, check_whole, first_twice
 from minfer.basics.limits import clock, deadline_of, start_clock
 from minfer.basics.words import counted, size
 from minfer.engine.conditioning import MAX_JOINT_CELLS, Conditioned, condition
+from minfer.engine.layout import ranges
 from minfer.errors import EvidenceError, ModelError, RefusedError
 from minfer.factors.group import n_entries
 from minfer.model.evidence import numbered, observed_states
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 #: Bytes of a circuit's nodes beyond which rows are answered one by one, not eight abreast.
 MOST_ABREAST = 1 << 31
+_LINES = 1 << 10  # rows whose marginals are written out together
 #: The format of files, of a layer above, is looked up when it is asked for.
 _FILES = "minfer.io.circuits"
 _KEY = "circuit"  # among what a graph and its copies with other fields share
@@ -215,6 +217,10 @@ class Circuit(Prepared):
             )
         return logs + delta
 
+    def opens(self, variables: list[int]) -> bool:
+        """Whether evidence may be about all of these."""
+        return bool(self._open[variables].all())
+
     def check_free(self, changed: NDArray[np.bool_]) -> None:
         """Raise EvidenceError if any of these states (sum S,) is of a variable that is not free."""
         if changed.any():
@@ -285,6 +291,21 @@ class Circuit(Prepared):
         probs = found.probs
         values[impossible], probs[impossible] = -np.inf, np.nan
         return values, probs, impossible, found.unsafe
+
+    def lines(
+        self, evidence: NDArray[np.int32], targets: list[int], workers: int = 1
+    ) -> tuple[Floats, Floats]:
+        """Rows of states (N, V), -1 where nothing is known: probabilities of the targets end to
+        end, NaN in impossible rows, and log Z."""
+        offsets = self.graph._offsets
+        columns = ranges(offsets[targets], self.graph._n_states[targets])
+        probs, log_z = np.empty((len(evidence), len(columns))), np.empty(len(evidence))
+        for lo in range(0, len(evidence), _LINES):
+            some = evidence[lo : lo + _LINES]
+            found = self.batch(some, workers=workers)
+            probs[lo : lo + _LINES] = found.probs[:, columns]
+            log_z[lo : lo + _LINES] = found.log_z
+        return probs, log_z
 
     # ------------------------------------------------------------ questions
 

@@ -355,6 +355,15 @@ class CliqueTreeState:
         return pass_messages(model, tree, joints=True).joints
 
 
+class MovedTree(CliqueTreeState):
+    """A clique tree whose "marginals" are derivatives along a direction of the field."""
+
+    direction: NDArray[np.float64]
+
+    def _pass(self, model: Conditioned, tree: CliqueTree) -> NDArray[np.float64]:
+        return pass_means(model, tree, self.direction, joints=True)[1]
+
+
 def _check_cells(n_variables: int, n_cells: int) -> None:
     if n_cells > MAX_TABLE_CELLS:
         raise RefusedError(

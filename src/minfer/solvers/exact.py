@@ -3,15 +3,16 @@
 A clique tree (:mod:`minfer.engine.elimination`) is a tree of overlapping sets of variables, each
 factor inside one of them. Two passes of messages (:mod:`minfer.solvers.clique_passes`) give all
 marginals. Time and memory grow with the cells of the cliques, so the solver refuses models that are
-too wide rather than trying.
+too wide rather than trying. Where a tree is expensive the model is simplified first
+(:mod:`minfer.engine.simplify`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +21,20 @@ from minfer.basics.checks import by_name, check_choice, check_graph, check_numbe
 from minfer.basics.limits import clock, deadline_of, start_clock
 from minfer.basics.words import power
 from minfer.engine.conditioning import condition
-from minfer.engine.decomposition import only_tables
-from minfer.engine.elimination import CliqueTree, clique_tree
+from minfer.engine.elimination import CliqueTree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.solvers.base import Marginals
 from minfer.solvers.clique_passes import check_clock, check_tree
 from minfer.solvers.joint_table import LOWEST, JointTable
-from minfer.solvers.prepared import Prepared, PreparedExact, solve
+from minfer.solvers.prepared import Prepared, PreparedExact
+from minfer.solvers.simplified import solvable
 from minfer.solvers.status import LogZ, Status
 
 if TYPE_CHECKING:
+    from minfer.engine.conditioning import Conditioned
     from minfer.graph import FactorGraph
 
+T = TypeVar("T")
 MAX_ASSIGNMENTS = 1 << 24  # enumeration refuses beyond
 MAX_KEPT = 1 << 20  # and beyond this adds scores up anew at every question
 
@@ -51,9 +54,10 @@ class Exact:
         finish in time raises RefusedError, since there is no partial exact answer.
     method : "auto", "clique-tree", "circuit" or "enumerate"
         The default makes a small model's whole joint table (up to 16 variables, 256 factors and
-        4,096 cells, nothing but tables), which compiles nothing, and a clique tree of others;
-        prepared runs always use a tree. Enumeration sums over all assignments (up to 2**24): slow,
-        obvious, a check of the others.
+        4,096 cells, nothing but tables), which compiles nothing, and a clique tree of others; where
+        no tree fits and the model has zeros, a circuit (:func:`minfer.compile`), within some ten
+        seconds of work. Prepared runs use a tree or a circuit. Enumeration sums over all
+        assignments (up to 2**24): slow, obvious, a check of the others.
 
     Examples
     --------
@@ -87,14 +91,21 @@ class Exact:
             return _enumerate(self, graph)
         began = start_clock(self.time_limit)
         if self.method == "circuit":
-            return by_circuit(self, graph, began)
-        if self.method == "auto" and (small := tabulated(self, graph)) is not None:
-            return small
-        model = only_tables(condition(graph))
+            return by_circuit(self, graph)
+        if self.method == "auto":
+            if (small := tabulated(self, graph)) is not None:
+                return small
+            if (known := compiled_answer(self, graph)) is not None:
+                return known
         deadline = deadline_of(self.time_limit, began)
-        tree = clique_tree(model, seconds=deadline - clock())
-        self.check(tree)
-        return solve(self, graph, model, tree, began, deadline)
+        try:
+            found = solvable(condition(graph), seconds=deadline - clock())
+            self.check(found.tree)
+        except RefusedError as refusal:
+            if self.method != "auto":
+                raise
+            return instead_of_tree(self, graph, refusal, began)
+        return found.solve(self, graph, began, deadline)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
         """Everything that depends on the structure alone, done once; see :class:`Prepared`."""
@@ -102,7 +113,14 @@ class Exact:
             from minfer.solvers.circuit import Circuit
 
             return Circuit(self, graph)
-        return PreparedExact(self, graph)
+        try:
+            return PreparedExact(self, graph)
+        except RefusedError as refusal:
+            if self.method != "auto":
+                raise
+            from minfer.solvers.circuit import Circuit
+
+            return within_limits(self, graph, refusal, lambda s: Circuit(s, graph))
 
     def check(self, tree: CliqueTree) -> None:
         """Raise RefusedError where the tree is beyond the limits."""
@@ -121,17 +139,69 @@ def tabulated(solver: Exact, graph: FactorGraph) -> Marginals | None:
     )  # fmt: skip
 
 
-def by_circuit(solver: Exact, graph: FactorGraph, began: float) -> Marginals:
-    """The answer by a circuit, made for it or at hand."""
-    from minfer.solvers.circuit import Circuit, kept_circuit
+# ---------------------------------------------------------------- circuits
+
+#: Memory for the search of a circuit that nobody asked for, which bounds its work: about ten
+#: seconds.
+CIRCUIT_GIB = 0.5
+
+
+def compiled_answer(solver: Exact, graph: FactorGraph) -> Marginals | None:
+    """The answer by the circuit that was compiled of a model's factors, if there is one that knows
+    its field."""
+    if "circuit" not in graph._conditioning:  # most models
+        return None
+    from minfer.solvers.circuit import kept_circuit
 
     found = kept_circuit(graph)
-    if found is not None:
-        return replace(found.answer(graph), solver=solver)
-    found = Circuit(solver, graph, ())
-    answer = found.answer(graph)
-    timings = {"search": clock() - began - answer.seconds, **answer.timings}
-    return replace(answer, timings=timings)
+    return None if found is None else replace(found.answer(graph), solver=solver)
+
+
+def by_circuit(solver: Exact, graph: FactorGraph) -> Marginals:
+    """The answer by a circuit, made for it or at hand."""
+    from minfer.solvers.circuit import Circuit
+
+    began = clock()
+
+    known = compiled_answer(solver, graph)
+    if known is not None:
+        return known
+    answer = Circuit(solver, graph, ()).answer(graph)
+    return replace(answer, timings={"search": clock() - began - answer.seconds, **answer.timings})
+
+
+def promising(model: Conditioned) -> bool:
+    """Whether a circuit may be much smaller than a tree: a model with zeros, not too large."""
+    if int((model.fixed < 0).sum()) > 20_000 or any(g.form == "messages" for g in model.groups):
+        return False
+    return any(bool(g.forbids().any()) for g in model.groups if len(g))
+
+
+def within_limits(
+    solver: Exact, graph: FactorGraph, refusal: RefusedError, make: Callable[[Exact], T]
+) -> T:
+    """What is made by a solver of circuits whose work is limited; the refusal where that is not
+    promising, or is refused too."""
+    if not promising(condition(graph)):
+        raise refusal
+    try:
+        return make(replace(solver, method="circuit", max_gib=min(solver.max_gib, CIRCUIT_GIB)))
+    except RefusedError as second:
+        raise RefusedError(f"{refusal}. No small circuit either ({second})") from None
+
+
+def instead_of_tree(
+    solver: Exact, graph: FactorGraph, refusal: RefusedError, began: float
+) -> Marginals:
+    """The answer by a circuit where no clique tree fits."""
+    limit = solver.time_limit
+    left = limit if limit is None else max(limit - (clock() - began), 1e-3)
+    answer = within_limits(
+        replace(solver, time_limit=left), graph, refusal, lambda s: by_circuit(s, graph)
+    )
+    note = "by a circuit, since no clique tree fits"
+    note = f"{note}; {answer.note}" if answer.note else note
+    return replace(answer, solver=solver, note=note)
 
 
 # ---------------------------------------------------------------- enumeration

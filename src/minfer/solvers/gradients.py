@@ -46,15 +46,15 @@ from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import n_entries
 from minfer.solvers.base import Marginals, Solver
 from minfer.solvers.circuit import CircuitState
-from minfer.solvers.clique_passes import CliqueTreeState, joint_starts, pass_means
+from minfer.solvers.clique_passes import CliqueTreeState, MovedTree, joint_starts, pass_means
 from minfer.solvers.exact import EnumeratedState, Exact
 from minfer.solvers.joint_table import JointTable
 from minfer.solvers.mean_field import MeanField, MeanFieldState
 from minfer.solvers.propagation import Propagation
+from minfer.solvers.simplified import SimplifiedState
 from minfer.solvers.status import Status
 
 if TYPE_CHECKING:
-    from minfer.engine.elimination import CliqueTree
     from minfer.engine.wiring import Wired
     from minfer.factors.group import FactorGroup
     from minfer.graph import FactorGraph
@@ -262,11 +262,14 @@ def _exactly(marginals: Marginals, model: Conditioned, c: Floats, weights: bool)
         moved = _of_tree(marginals.state, direction / size, weights)
     elif isinstance(marginals.state, CircuitState):
         moved = _of_circuit(marginals.state, model, direction / size)
+    elif isinstance(marginals.state, SimplifiedState):
+        probs, joints = marginals.state.moved(direction / size, weights)
+        moved = Tangent(probs, model, joints)
     else:
         return None
     field = moved.probs * size
     found = np.zeros(int(graph.weight_offsets[-1]))
-    if weights:
+    if weights and moved.joints is not None:
         found = size * _by_weights(graph, moved.model, moved.probs, moved.joints)
     status, note = Status.EXACT, ""
     if out_of_range(c, direction * marginals.probs):
@@ -280,7 +283,7 @@ class Tangent(NamedTuple):
 
     probs: Floats  # (sum of states,)
     model: Conditioned  # of which variables are fixed
-    joints: Ask
+    joints: Ask | None  # None: not asked for
 
 
 def _of_table(state: JointTable, model: Conditioned, direction: Floats) -> Tangent:
@@ -313,22 +316,13 @@ def _of_circuit(state: CircuitState, model: Conditioned, direction: Floats) -> T
     return Tangent(state.moved(direction), model, ask)
 
 
-class _MovedTree(CliqueTreeState):
-    """A clique tree whose "marginals" are derivatives."""
-
-    direction: Floats
-
-    def _pass(self, model: Conditioned, tree: CliqueTree) -> Floats:
-        return pass_means(model, tree, self.direction, joints=True)[1]
-
-
 def _of_tree(state: CliqueTreeState, direction: Floats, joints: bool) -> Tangent:
     model, tree = state.model, state.tree
     whole = np.zeros(len(model.field))  # auxiliary variables lie behind
     whole[: len(direction)] = direction
     probs, of_tables = pass_means(model, tree, whole, joints)
     known = (of_tables, joint_starts(model)) if joints else None
-    there = _MovedTree(state.graph, model, tree, probs, 0.0, known)
+    there = MovedTree(state.graph, model, tree, probs, 0.0, known)
     there.direction = whole
     return Tangent(probs[: len(direction)], replace(model, graph=state.graph), there._joints)
 
@@ -764,7 +758,8 @@ def _runner(marginals: Marginals, solver: Solver | None) -> Callable[[Floats], M
     graph, state = marginals.graph, marginals.state
     if isinstance(state, MessageState):
         return lambda tilt: _propagated(marginals, state, tilt)
-    if isinstance(state, (CliqueTreeState, CircuitState, JointTable, EnumeratedState)):
+    states = (CliqueTreeState, SimplifiedState, CircuitState, JointTable, EnumeratedState)
+    if isinstance(state, states):
         kinds = {EnumeratedState: "enumerate", CircuitState: "circuit"}
         exact = Exact(method=kinds.get(type(state), "auto"))
         return lambda tilt: exact(graph.tilt(tilt))

@@ -104,6 +104,7 @@ class AnswerTable:
 
     decided: dict[int, int] = {}  # noqa: RUF012
     target = 0
+    fits = True
 
     def __init__(
         self, total: NDArray[np.float64], constant: float, order: Sequence[int], part: PrunedPart

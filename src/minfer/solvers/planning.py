@@ -16,7 +16,7 @@ from minfer.basics.notebook import Face, Faced, Right
 from minfer.basics.words import counted, duration, plain, power, size
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.decomposition import only_tables
-from minfer.engine.elimination import CliqueTree, clique_tree
+from minfer.engine.elimination import CliqueTree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.solvers import tempering
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
@@ -24,6 +24,7 @@ from minfer.solvers.exact import Exact
 from minfer.solvers.irreducible import haven, no_messages
 from minfer.solvers.join_graph import JoinGraph
 from minfer.solvers.mean_field import refusal
+from minfer.solvers.simplified import solvable
 from minfer.solvers.windows import Windows
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ class Plan(Faced):
     """Sizes of a model, how hard it is, and what each solver would cost.
 
     ``observed`` counts variables with a single state left, by evidence or hard constraints.
-    ``width`` and ``largest_clique`` (log2 of its cells) are of the best elimination order found;
+    ``width`` and ``largest_clique`` (log2 of its cells) are of the best elimination order found,
+    of the model as it is or as what zeros and repetitions leave of it, which ``simplified`` says;
     ``width_known`` is False where the search stopped early and they are only what it met. They are
     None where a global factor rules an elimination out.
     """
@@ -88,6 +90,7 @@ class Plan(Faced):
     estimates: tuple[Estimate, ...]
     recommendation: str
     reason: str
+    simplified: str = ""
 
     def __getitem__(self, solver: str) -> Estimate:
         """The estimate of one solver, by its name on the command line."""
@@ -115,6 +118,8 @@ class Plan(Faced):
             least = "" if self.width_known else "at least "
             cells = f"{power(self.largest_clique)} cells"
             notes["width"] = f"{least}{self.width}; the largest clique has {least}{cells}"
+        if self.simplified:
+            notes["simplified"] = self.simplified.removeprefix("simplified: ")
         conclusion = f"use {self.recommendation}: {self.reason}"
         return Face(conclusion, ("solver", "time, about", "memory", "remark"), rows, notes)
 
@@ -122,7 +127,7 @@ class Plan(Faced):
 def plan(graph: FactorGraph) -> Plan:
     """Measure a model and estimate what each solver would cost."""
     model = condition(graph)
-    exact, tree = _exact(model)
+    exact, tree, simplified = _exact(model)
     iterative = _iterative(model)
     estimates = (*iterative, _joined(model), _windows(model, iterative[0], exact, tree), exact)
     cheap = tree is not None and tree.complete and tree.cells <= cheap_cells(model)
@@ -142,6 +147,7 @@ def plan(graph: FactorGraph) -> Plan:
         estimates=estimates,
         recommendation=recommendation,
         reason=reason,
+        simplified=simplified,
     )
 
 
@@ -158,7 +164,7 @@ def exact_seconds(graph: FactorGraph, cells: float | None = SOON) -> float | Non
         most = allowed if cells is None else cells
         if free > MOST_SEARCHED or 2 * free > most:
             return None
-        tree = clique_tree(only_tables(model), max(allowed, most))  # the first order is not best
+        tree = solvable(model, max(allowed, most)).tree  # the first order is not best
         if not tree.complete or tree.cells > most:
             return None
         Exact().check(tree)
@@ -167,17 +173,18 @@ def exact_seconds(graph: FactorGraph, cells: float | None = SOON) -> float | Non
     return expected_seconds(tree)
 
 
-def _exact(model: Conditioned) -> tuple[Estimate, CliqueTree | None]:
+def _exact(model: Conditioned) -> tuple[Estimate, CliqueTree | None, str]:
     try:
-        tree = clique_tree(only_tables(model))
+        found = solvable(model)
     except RefusedError as error:
-        return Estimate("exact", math.inf, math.inf, refuses=str(error)), None
+        return Estimate("exact", math.inf, math.inf, refuses=str(error)), None, ""
+    tree = found.tree
     refuses = ""
     try:
         Exact().check(tree)
     except RefusedError as error:
         refuses = str(error)
-    return Estimate("exact", expected_seconds(tree), tree.memory, refuses=refuses), tree
+    return Estimate("exact", expected_seconds(tree), tree.memory, refuses=refuses), tree, found.note
 
 
 def _iterative(model: Conditioned) -> tuple[Estimate, ...]:

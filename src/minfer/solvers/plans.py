@@ -345,6 +345,13 @@ class Network:
         out.log_pe[(evidence < 0).all(axis=1)] = 0.0
         return out
 
+    def fits(self, evidence: NDArray, targets: Sequence[int], check: bool = True) -> bool:
+        """Whether one plan for all these rows is of ordinary size."""
+        seen = evidence >= 0
+        always, ever = np.asarray(seen.all(axis=0)), np.asarray(seen.any(axis=0))
+        plan = self._plan(always, ever & ~always, tuple(targets), len(evidence), check)
+        return bool(plan.fits)
+
     def solve(
         self, evidence: NDArray, targets: Sequence[int], workers: int = 1, *, check: bool = True
     ) -> RowAnswers:

@@ -44,7 +44,8 @@ from minfer.graph import FactorGraph
 from minfer.solvers.base import Marginals, check_start
 from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import check_tree, pass_messages
-from minfer.solvers.prepared import Preparable, solve
+from minfer.solvers.prepared import Preparable
+from minfer.solvers.simplified import solvable
 from minfer.solvers.status import LOST_RANGE, LogZ, Status
 
 #: Cells of a window in the first round, and how much more in each further one.
@@ -113,11 +114,11 @@ class Windows(Preparable):
         deadline = deadline_of(self.time_limit, began)
         model = condition(graph)
         try:
-            tables = only_tables(model)
-            tree = clique_tree(tables, float(self.max_cells), (deadline - clock()) / 4)
+            found = solvable(model, float(self.max_cells), (deadline - clock()) / 4)
+            tree = found.tree
             if tree.complete and tree.cells <= self.max_cells:
                 check_tree(tree)
-                return solve(self, graph, tables, tree, began, deadline)
+                return found.solve(self, graph, began, deadline)
         except RefusedError:
             pass
         plain = BeliefPropagation(max_iters=self.max_iters)

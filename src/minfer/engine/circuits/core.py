@@ -329,8 +329,9 @@ def core_of(start: Ready, bottom: Bottom, rank: NDArray[np.int64]) -> Core:
         has[f] = bool((b.node[tables.toff[f] : tables.toff[f] + sizes[f]] >= 0).any())
     deepest = np.maximum.reduceat(scope, fptr[:-1]) if len(fptr) > 1 else scope
     end_ptr, end = _by(deepest[has], np.flatnonzero(has).astype(np.int32), n)
-    rule_of = np.repeat(np.arange(len(rules.start), dtype=np.int32), np.diff(rules.fptr))
-    rule_ptr, picked = _by(rules.position, np.arange(len(rule_of), dtype=np.int32), n)
+    rule_of = np.repeat(np.arange(len(rules.start)), rules.factor[:, 3] - rules.factor[:, 2])
+    rule_ptr, picked = _by(rules.place[:, 0], np.arange(len(rule_of), dtype=np.int32), n)
+    rule = np.stack([rule_of[picked], rules.place[picked, 1], rules.place[picked, 2]], axis=1)
     child_of = np.flatnonzero(parent >= 0).astype(np.int32)
     below_ptr, below = _by(parent[child_of], child_of, n)
     states = ranges(tables.off[variables], card)
@@ -339,12 +340,10 @@ def core_of(start: Ready, bottom: Bottom, rank: NDArray[np.int64]) -> Core:
     has_node = np.zeros(n, dtype=bool)
     has_node[np.repeat(np.arange(n), card)[own_node >= 0]] = True
     kids = (np.diff(below_ptr) + np.diff(end_ptr) + has_node).astype(np.int32)
-    salt = _salts(variables)
     arrays = CoreArrays(
         variables.astype(np.int32), card, off, tables.own[states], tables.own_e[states], own_node,
-        has_node, salt[0], salt[1], parent, below_ptr, below, at_ptr, at, over_ptr, over, end_ptr,
-        end, kids, ends(card * kids)[:-1], rule_ptr, rule_of[picked], rules.step[picked],
-        rules.base[picked],
+        has_node, _salts(variables), parent, below_ptr, below, at_ptr, at, over_ptr, over, end_ptr,
+        end, kids, ends(card * kids)[:-1], rule_ptr, rule,
     )  # fmt: skip
     depth = np.zeros(n, dtype=np.int64)
     for x, p in enumerate(parent.tolist()):
@@ -390,9 +389,9 @@ def _crossing(
 
 
 def _salts(variables: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Two random 64-bit numbers for each variable, (2, n), the same in every run."""
+    """Two random 64-bit numbers for each variable, (n, 2), the same in every run."""
     seeds = np.random.SeedSequence(20371)
     words = np.random.Generator(np.random.PCG64(seeds)).integers(
         0, np.iinfo(np.uint64).max, (int(variables.max(initial=-1)) + 1, 2), dtype=np.uint64
     )
-    return np.ascontiguousarray(words[variables].T)
+    return words[variables]

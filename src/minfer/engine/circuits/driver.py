@@ -23,12 +23,12 @@ from minfer.engine.conditioning import Conditioned
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.kernels.circuits import search as k
 from minfer.kernels.circuits.finish import lay_out, reached
-from minfer.kernels.circuits.keys import fill_slots
 from minfer.kernels.circuits.search import NodeArrays, SearchState
 
 #: Visits of a slice; between slices the clock, memory and Ctrl-C are looked at.
 SLICE = 100_000
 _RANGE = 256.0 * math.log(2.0)
+_NONE = np.zeros((0, 0), np.uint64)
 
 
 class Progress(NamedTuple):
@@ -76,9 +76,9 @@ def build(
         state.sums[root, :2] = 0
         nodes = _search(core, state, nodes, watch, done / len(tops), 1.0 / len(tops))
         found = int(state.now[k.FOUND])
-        if nodes.total[found] == 0.0:
+        if nodes.total[found, 2] == 0.0:
             raise ContradictionError(NOTHING_POSSIBLE)
-        log_scale += math.log(nodes.total[found]) + _RANGE * int(nodes.total_e[found])
+        log_scale += math.log(nodes.total[found, 2]) + _RANGE * int(nodes.total[found, 3])
         roots.append(found + int(state.now[k.BOTTOM]))
     if watch.free and (state.now[k.RAISED] or bottom.raised):
         raise RefusedError(
@@ -106,17 +106,17 @@ def _begin(bottom: Bottom, core: Core) -> tuple[NodeArrays, SearchState]:
     state = SearchState(
         now, core.folded.first.copy(), np.zeros(len(c.at), np.int32), r.start.copy(),
         np.zeros(n, np.bool_), np.zeros(n, np.int32), np.zeros(n, np.uint64),
-        np.zeros(n + 1, np.int32), np.zeros(s + n + 1, np.int32), np.zeros(s + n + 1, np.uint64),
-        np.zeros(places, np.int32), np.zeros(places, np.int32), np.zeros((n, 6), np.int32),
+        np.zeros(n + 1, np.int32), np.zeros((s + n + 1, 2), np.uint64),
+        np.zeros((places, 2), np.int32), np.zeros((n, 6), np.int32),
         np.zeros((n, 6), np.uint64), np.zeros((n, 2)), np.zeros((n, 2), np.int64), np.zeros(s),
         np.zeros(s, np.int64), np.zeros(int((c.card * c.n_kids).sum()), np.int32),
     )  # fmt: skip
     more = 1024 if n else 0
     widest = int(c.card.max(initial=0))
     kids = int((c.card * c.n_kids).max(initial=0))
+    key = np.empty((more, 4), np.uint64)
     nodes = NodeArrays(
-        _longer(b.variable, nb + more), _longer(b.n_edges, nb + more), np.zeros(more),
-        np.zeros(more, np.int32), np.zeros(more, np.uint64), np.zeros(more, np.uint64),
+        _longer(b.variable, nb + more), _longer(b.n_edges, nb + more), key, key.view(np.float64),
         _longer(b.state, eb + more * 2 + widest), _longer(b.weight, eb + more * 2 + widest),
         _longer(b.child, cb + more * 2 + kids), np.full(4 * more or 1, -1, np.int32),
     )  # fmt: skip
@@ -124,7 +124,7 @@ def _begin(bottom: Bottom, core: Core) -> tuple[NodeArrays, SearchState]:
 
 
 def _longer(array: NDArray, size: int) -> NDArray:
-    out = np.empty(size, dtype=array.dtype)
+    out = np.empty((size, *array.shape[1:]), dtype=array.dtype)
     out[: len(array)] = array
     return out
 
@@ -134,7 +134,7 @@ def _search(
 ) -> NodeArrays:
     """Search below the root that the state stands at."""
     while True:
-        why = k.run(core.arrays, state, core.folded, core.rules, nodes, SLICE)
+        why = k.search(core.arrays, state, core.folded, core.rules, nodes, SLICE, 0, 0, _NONE)
         n = int(state.now[k.NODES])
         if why == k.SOLVED:
             return nodes
@@ -167,7 +167,7 @@ def _share(core: Core, state: SearchState) -> float:
 
 def _bytes(nodes: int, own: int, edges: int, kids: int, slots: int) -> float:
     """What the arrays of a search take, and at its end, without keys, those of the circuit."""
-    search = 8.0 * nodes + 28.0 * own + 12.0 * edges + 4.0 * kids + 4.0 * slots
+    search = 8.0 * nodes + 32.0 * own + 12.0 * edges + 4.0 * kids + 4.0 * slots
     end = 8.0 * nodes + 12.0 * edges + 4.0 * kids
     end += 4.0 * nodes + 12.0 * nodes + 20.0 * edges + 4.0 * kids
     return max(search, end)
@@ -181,7 +181,7 @@ def _grown(
     nn, ne, nc, nb = (int(now[i]) for i in (k.NODES, k.EDGES, k.KIDS, k.BOTTOM))
     widest, kids = int(c.card.max()), int((c.card * c.n_kids).max())
     need = nn + 1, nn - nb + 1, ne + widest, nc + kids, 2 * (nn - nb + 1)
-    have = len(d.variable), len(d.total), len(d.state), len(d.child), len(d.slots)
+    have = len(d.variable), len(d.key), len(d.state), len(d.child), len(d.slots)
     used = _bytes(nn, nn - nb, ne, nc, have[4])
     grow = min(2.0, 0.98 * watch.room / used)
     size = [max(w, int(h * grow)) if h < w else h for w, h in zip(need, have)]
@@ -197,16 +197,15 @@ def _grown(
     slots = d.slots
     if size[4] > have[4]:
         slots = np.full(size[4], -1, np.int32)
-        fill_slots(slots, d.key1, nn - nb)
+        k.fill(slots, d.key, nn - nb)
 
     def fit(a: NDArray, n: int, to: int) -> NDArray:
         return a if len(a) >= to else _longer(a[:n], to)
 
+    key = fit(d.key, nn - nb, size[1])
     return NodeArrays(
-        fit(d.variable, nn, size[0]), fit(d.n_edges, nn, size[0]), fit(d.total, nn - nb, size[1]),
-        fit(d.total_e, nn - nb, size[1]), fit(d.key1, nn - nb, size[1]),
-        fit(d.key2, nn - nb, size[1]), fit(d.state, ne, size[2]), fit(d.weight, ne, size[2]),
-        fit(d.child, nc, size[3]), slots,
+        fit(d.variable, nn, size[0]), fit(d.n_edges, nn, size[0]), key, key.view(np.float64),
+        fit(d.state, ne, size[2]), fit(d.weight, ne, size[2]), fit(d.child, nc, size[3]), slots,
     )  # fmt: skip
 
 
@@ -216,11 +215,10 @@ def _laid_out(
 ) -> CircuitArrays:  # fmt: skip
     now = state.now
     n = int(now[k.NODES])
-    none, none8 = np.empty(0), np.empty(0, np.uint64)
+    none = np.empty((0, 4), np.uint64)
     nodes = nodes._replace(  # keys and totals have served
-        total=none, key1=none8, key2=none8, total_e=np.empty(0, np.int32),
-        slots=np.empty(0, np.int32),
-    )  # fmt: skip
+        key=none, total=none.view(np.float64), slots=np.empty(0, np.int32)
+    )
     n_kids = bottom.arrays.n_children.copy()
     n_kids[core.arrays.variable] = core.arrays.n_kids
     number = np.full(n, -1, dtype=np.int32)

@@ -45,8 +45,7 @@ class FoldedArrays(NamedTuple):
 
     first: NDArray[np.int32]  # (F,) the state before anything is decided
     eptr: NDArray[np.int32]  # (P,) where its edges begin, one for each value of the next variable
-    c1: NDArray[np.uint64]  # (P,) content; 0 before the first and after the last variable
-    c2: NDArray[np.uint64]
+    content: NDArray[np.uint64]  # (P, 2) 0 before the first and after the last variable
     node: NDArray[np.int32]  # (P,) of a last state, -1: none
     to: NDArray[np.int32]  # (E,) -1: zero
     weight: NDArray[np.float64]  # (E,)
@@ -65,8 +64,7 @@ def reads(value, literal):
 
 class _Pool(NamedTuple):
     eptr: NDArray[np.int32]
-    c1: NDArray[np.uint64]
-    c2: NDArray[np.uint64]
+    content: NDArray[np.uint64]
     h1: NDArray[np.uint64]
     h2: NDArray[np.uint64]
     node: NDArray[np.int32]
@@ -79,12 +77,13 @@ def _wider(p, size):
     """The same pool with room for more states."""
     n = p.eptr.size
     q = _Pool(
-        np.empty(size, np.int32), np.empty(size, np.uint64), np.empty(size, np.uint64),
-        np.empty(size, np.uint64), np.empty(size, np.uint64), np.empty(size, np.int32),
-        np.empty(size, np.uint64), np.empty(size, np.uint64),
+        np.empty(size, np.int32), np.empty((size, 2), np.uint64), np.empty(size, np.uint64),
+        np.empty(size, np.uint64), np.empty(size, np.int32), np.empty(size, np.uint64),
+        np.empty(size, np.uint64),
     )  # fmt: skip
     for i in range(n):
-        q.eptr[i], q.c1[i], q.c2[i], q.h1[i] = p.eptr[i], p.c1[i], p.c2[i], p.h1[i]
+        q.content[i, 0], q.content[i, 1] = p.content[i, 0], p.content[i, 1]
+        q.eptr[i], q.h1[i] = p.eptr[i], p.h1[i]
         q.h2[i], q.node[i], q.key1[i], q.key2[i] = p.h2[i], p.node[i], p.key1[i], p.key2[i]
     return q
 
@@ -115,7 +114,7 @@ def _content(pool, state, salt, card, to, part):
             h1, h2 = np.uint64(0), np.uint64(0)
         h1, h2 = h1 + pool.h1[behind], h2 + pool.h2[behind]
     pool.h1[state], pool.h2[state] = h1, h2
-    pool.c1[state], pool.c2[state] = h1, h2
+    pool.content[state, 0], pool.content[state, 1] = h1, h2
 
 
 @jit
@@ -128,7 +127,7 @@ def fold(position, fptr, scope, toff, value, value_e, node, card, m, most):
     first, scale, scale_e = np.empty(n, np.int32), np.zeros(n), np.zeros(n, np.int32)
     none = np.empty(0, np.uint64)
     none32 = np.empty(0, np.int32)
-    pool = _wider(_Pool(none32, none, none, none, none, none32, none, none), 1024)
+    pool = _wider(_Pool(none32, np.empty((0, 2), np.uint64), none, none, none32, none, none), 1024)
     to, weight, weight_e = np.empty(1024, np.int32), np.empty(1024), np.empty(1024, np.int32)
     n_states, n_edges = 0, 0
     slots = np.full(4096, -1, np.int32)
@@ -208,7 +207,7 @@ def fold(position, fptr, scope, toff, value, value_e, node, card, m, most):
                     if item >= 0:
                         pool.h1[found] = mix(np.uint64(item), np.uint64(77))
                         pool.h2[found] = mix(np.uint64(item), np.uint64(99))
-                    pool.c1[found], pool.c2[found] = np.uint64(0), np.uint64(0)
+                    pool.content[found, 0] = pool.content[found, 1] = np.uint64(0)
                     n_states += 1
                     if 2 * n_states > slots.size:
                         slots = np.full(2 * slots.size, -1, np.int32)
@@ -293,9 +292,9 @@ def fold(position, fptr, scope, toff, value, value_e, node, card, m, most):
         start = 0 if is_table else np.int64(m.start[g])
         first[f], scale[f], scale_e[f] = ids[start], v[start], e[start]
         if v[start] > 0.0:
-            pool.c1[ids[start]], pool.c2[ids[start]] = np.uint64(0), np.uint64(0)
+            pool.content[ids[start], 0] = pool.content[ids[start], 1] = np.uint64(0)
     folded = FoldedArrays(
-        first, pool.eptr[:n_states].copy(), pool.c1[:n_states].copy(), pool.c2[:n_states].copy(),
+        first, pool.eptr[:n_states].copy(), pool.content[:n_states].copy(),
         pool.node[:n_states].copy(), to[:n_edges].copy(), weight[:n_edges].copy(),
         weight_e[:n_edges].copy(), scale, scale_e,
     )  # fmt: skip
@@ -305,19 +304,16 @@ def fold(position, fptr, scope, toff, value, value_e, node, card, m, most):
 class SupportArrays(NamedTuple):
     """What zeros forbid, by partial assignment. Factors that forbid nothing are not listed.
 
-    Factor g's index begins at start[g]; by[g] + index is a place of ``what`` (0: nothing, 1: some
-    variable is left fewer values, 2: nothing is possible), masks[into[g] + index * width + place]
-    the values that are left to a place of a table (0: all), or, by class, to a machine's literals
-    (bit 1: false, bit 2: true).
+    Factor g has an index, ``start[g]`` before anything is known. At [by + index] ``what`` says 0:
+    nothing, 1: some variable is left fewer values, 2: nothing is possible; ``masks`` has at
+    [into + index * width + place] the values left to a place of a table (0: all), or, by class, to
+    a machine's literals (bit 1: false, bit 2: true).
     """
 
     start: NDArray[np.int32]  # (G,)
-    by: NDArray[np.int64]  # (G,)
-    into: NDArray[np.int64]  # (G,)
-    fptr: NDArray[np.int64]  # (G+1,) places
-    position: NDArray[np.int32]  # variable of a place
-    step: NDArray[np.int64]  # what the index grows by a value; of machines -1 - the class
-    base: NDArray[np.int64]  # before that; of machines the literal
+    factor: NDArray[np.int64]  # (G, 4) by, into, and its first place and where they end
+    place: NDArray[np.int64]  # (., 3) variable, step, base: a table's index grows by base + value
+    #   * step; the step of a machine is -1 - the class, and the base is the literal
     what: NDArray[np.uint8]
     masks: NDArray[np.uint64]
     after: NDArray[np.int32]  # of machines: [(by + index) * 4 + class * 2 + literal], the index
@@ -340,10 +336,8 @@ def supports(position, fptr, scope, toff, value, card, m, most_each, most):
     n_tables, n_machines = toff.size, m.kind.size
     n = n_tables + n_machines
     places = scope.size + m.position.size
-    start, by, into = np.zeros(n, np.int32), np.empty(n, np.int64), np.empty(n, np.int64)
-    ptr = np.zeros(n + 1, np.int64)
-    pos, step = np.empty(places, np.int32), np.empty(places, np.int64)
-    base = np.empty(places, np.int64)
+    start, factor = np.zeros(n, np.int32), np.empty((n, 4), np.int64)
+    place = np.empty((places, 3), np.int64)
     kept, n_places, n_what, n_masks = 0, 0, 0, 0
     what, masks = np.zeros(1024, np.int64), np.zeros(1024, np.int64)  # made small at the end
     after = np.zeros(64, np.int64)
@@ -384,8 +378,8 @@ def supports(position, fptr, scope, toff, value, card, m, most_each, most):
         grow = 1
         for j in range(k - 1, -1, -1):
             c = card[position[scope[lo + j]]]
-            pos[n_places + j] = position[scope[lo + j]]
-            step[n_places + j], base[n_places + j] = grow, -c * grow
+            place[n_places + j, 0] = position[scope[lo + j]]
+            place[n_places + j, 1], place[n_places + j, 2] = grow, -c * grow
             grow *= c + 1
         found = find(slots, key1, key2, k1, k2)
         if found < 0:
@@ -400,9 +394,9 @@ def supports(position, fptr, scope, toff, value, card, m, most_each, most):
             for i in range(n_index):  # those with one more digit known come before
                 rest, cell, open_place = i, 0, -1
                 for j in range(k):
-                    c = card[pos[n_places + j]]
-                    digit = rest // step[n_places + j]
-                    rest -= digit * step[n_places + j]
+                    c = card[place[n_places + j, 0]]
+                    digit = rest // place[n_places + j, 1]
+                    rest -= digit * place[n_places + j, 1]
                     if digit == c:
                         open_place = j
                     cell = cell * c + min(digit, c - 1)
@@ -411,14 +405,14 @@ def supports(position, fptr, scope, toff, value, card, m, most_each, most):
                     continue
                 rest, some = i, False
                 for j in range(k):
-                    c = card[pos[n_places + j]]
-                    digit = rest // step[n_places + j]
-                    rest -= digit * step[n_places + j]
+                    c = card[place[n_places + j, 0]]
+                    digit = rest // place[n_places + j, 1]
+                    rest -= digit * place[n_places + j, 1]
                     if digit < c:
                         continue
                     mask, all_values = 0, (1 << c) - 1
                     for a in range(c):
-                        if what[n_what + i - (c - a) * step[n_places + j]] != 2:
+                        if what[n_what + i - (c - a) * place[n_places + j, 1]] != 2:
                             mask |= 1 << a
                     if mask != all_values:
                         some = True
@@ -429,10 +423,12 @@ def supports(position, fptr, scope, toff, value, card, m, most_each, most):
                     what[n_what + i] = 1
             n_what += n_index
             n_masks += n_index * k
-        start[kept], by[kept], into[kept] = n_index - 1, known_by[found], known_into[found]
+        start[kept], factor[kept, 0], factor[kept, 1] = (
+            n_index - 1, known_by[found], known_into[found],
+        )  # fmt: skip
+        factor[kept, 2], factor[kept, 3] = n_places, n_places + k
         kept += 1
         n_places += k
-        ptr[kept] = n_places
     for g in range(n_machines):
         lo, k = m.fptr[g], m.fptr[g + 1] - m.fptr[g]
         k0 = m.koff[m.kind[g]]
@@ -492,14 +488,16 @@ def supports(position, fptr, scope, toff, value, card, m, most_each, most):
                 what[n_what + i] = 2 if not fine else (1 if some else 0)
             n_what += n_index
             n_masks += 2 * n_index
-        start[kept], by[kept], into[kept] = m.start[g], known_by[found], known_into[found]
+        start[kept], factor[kept, 0], factor[kept, 1] = (
+            m.start[g], known_by[found], known_into[found],
+        )  # fmt: skip
+        factor[kept, 2], factor[kept, 3] = n_places, n_places + k
         for j in range(k):
-            pos[n_places + j] = m.position[lo + j]
-            step[n_places + j] = -2 if m.last[lo + j] else -1
-            base[n_places + j] = m.literal[lo + j]
+            place[n_places + j, 0] = m.position[lo + j]
+            place[n_places + j, 1] = -2 if m.last[lo + j] else -1
+            place[n_places + j, 2] = m.literal[lo + j]
         kept += 1
         n_places += k
-        ptr[kept] = n_places
     what8, masks64 = np.empty(n_what, np.uint8), np.empty(n_masks, np.uint64)
     after32 = np.empty(after.size, np.int32)
     for i in range(n_what):
@@ -509,7 +507,5 @@ def supports(position, fptr, scope, toff, value, card, m, most_each, most):
     for i in range(after.size):
         after32[i] = after[i]
     return SupportArrays(
-        start[:kept].copy(), by[:kept].copy(), into[:kept].copy(), ptr[: kept + 1].copy(),
-        pos[:n_places].copy(), step[:n_places].copy(), base[:n_places].copy(), what8, masks64,
-        after32,
+        start[:kept].copy(), factor[:kept].copy(), place[:n_places].copy(), what8, masks64, after32
     )  # fmt: skip

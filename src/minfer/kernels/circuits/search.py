@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.kernels.circuits.keys import LEAST, find, plus, share, times
+from minfer.kernels.circuits.keys import LEAST, plus, share, times
 from minfer.kernels.circuits.residuals import reads
 from minfer.kernels.compiling.jit import jit
 
@@ -34,8 +34,7 @@ class CoreArrays(NamedTuple):
     own_e: NDArray[np.int32]
     own_node: NDArray[np.int32]  # (S,) node of a state, -1: none
     has_node: NDArray[np.bool_]  # (n,)
-    salt1: NDArray[np.uint64]  # (n,)
-    salt2: NDArray[np.uint64]
+    salt: NDArray[np.uint64]  # (n, 2)
     parent: NDArray[np.int32]  # (n,) -1: a root
     below_ptr: NDArray[np.int32]  # (n+1,)
     below: NDArray[np.int32]  # children
@@ -48,9 +47,7 @@ class CoreArrays(NamedTuple):
     n_kids: NDArray[np.int32]  # (n,) of each edge: children, ends, its own node
     kid_off: NDArray[np.int64]  # (n,)
     rule_ptr: NDArray[np.int32]  # (n+1,)
-    rule: NDArray[np.int32]  # factors that forbid something, of a variable
-    rule_step: NDArray[np.int64]
-    rule_base: NDArray[np.int64]
+    rule: NDArray[np.int64]  # (., 3) factors that forbid something, of a variable; step and base
 
 
 class SearchState(NamedTuple):
@@ -62,12 +59,10 @@ class SearchState(NamedTuple):
     index: NDArray[np.int32]  # (G,) of factors that forbid, by what is known
     known: NDArray[np.bool_]  # (n,)
     value: NDArray[np.int32]  # (n,) where known
-    left: NDArray[np.uint64]  # (n,) values left, as bits; of the first 64
+    left: NDArray[np.uint64]  # (n,) values left, as bits; of the first 62
     queue: NDArray[np.int32]  # (n,) variables known, in turn
-    trail_v: NDArray[np.int32]  # values that were left before
-    trail_left: NDArray[np.uint64]
-    trail_g: NDArray[np.int32]  # indices before
-    trail_i: NDArray[np.int32]
+    trail: NDArray[np.uint64]  # (., 2) variables, and the values that were left to them before
+    back: NDArray[np.int32]  # (., 2) factors that forbid, and their indices before
     frame: NDArray[np.int32]  # (n, 6) value, child, and the lengths of queue and both trails
     sums: NDArray[np.uint64]  # (n, 6) sums of contents at x, and for its only child; key
     number: NDArray[np.float64]  # (n, 2) total; product of the value under way
@@ -82,10 +77,8 @@ class NodeArrays(NamedTuple):
 
     variable: NDArray[np.int32]  # (N,) of the model
     n_edges: NDArray[np.int32]  # (N,)
-    total: NDArray[np.float64]  # (N - bottom,)
-    total_e: NDArray[np.int32]
-    key1: NDArray[np.uint64]
-    key2: NDArray[np.uint64]
+    key: NDArray[np.uint64]  # (N - bottom, 4) key, and the bits of the two numbers of the total
+    total: NDArray[np.float64]  # the same memory
     state: NDArray[np.int32]  # (E,)
     weight: NDArray[np.float64]
     child: NDArray[np.int32]
@@ -93,93 +86,119 @@ class NodeArrays(NamedTuple):
 
 
 # places of SearchState.now
-X, MODE, NODES, EDGES, KIDS, FOUND, N_QUEUE, N_TRAIL, N_INDEX = 0, 1, 2, 3, 4, 5, 6, 7, 8
+X, MODE, NODES, EDGES, KIDS, FOUND, N_QUEUE, N_TRAIL, N_BACK = 0, 1, 2, 3, 4, 5, 6, 7, 8
 HITS, DEAD, VISITS, RAISED, BOTTOM = 9, 10, 11, 12, 13
 N_NOW = 14
-_ENTER, _NEXT, _BELOW, _BACK, _DONE, _STORE = 0, 1, 2, 3, 4, 5
+_ENTER, _NEXT, _BELOW, _UP, _STORE = 0, 1, 2, 3, 4
 #: Why a slice ended.
 PAUSED, SOLVED, NO_ROOM, NO_SLOTS = 0, 1, 2, 3
 _ONE = np.uint64(1)
 
 
 @jit
-def _narrow(s, x, now, left):
-    """Leave a variable fewer values, for which ``now`` are more than ``left``; one: it is known."""
-    n = s.now[N_TRAIL]
-    s.trail_v[n], s.trail_left[n] = x, now
-    s.now[N_TRAIL] = n + 1
-    s.left[x] = left
-    if not s.known[x] and left & (left - _ONE) == np.uint64(0):
-        b = 0
-        while left > _ONE:
-            left >>= _ONE
-            b += 1
-        s.known[x], s.value[x] = True, b
-        s.queue[s.now[N_QUEUE]] = x
-        s.now[N_QUEUE] += 1
+def _find(slots, key, k1, k2):
+    """The node with a key, or minus one less the free slot where it would go."""
+    last = slots.size - 1
+    i = np.int64(k1 & np.uint64(last))
+    while slots[i] >= 0:
+        item = slots[i]
+        if key[item, 0] == k1 and key[item, 1] == k2:
+            return np.int64(item)
+        i = (i + 1) & last
+    return -1 - i
 
 
 @jit
-def _prune(s, r, g):
+def fill(slots, key, n):
+    """Put nodes 0..n-1 into empty slots."""
+    last = slots.size - 1
+    for item in range(n):
+        i = np.int64(key[item, 0] & np.uint64(last))
+        while slots[i] >= 0:
+            i = (i + 1) & last
+        slots[i] = item
+
+
+@jit
+def _narrow(now, known, value, left, queue, trail, x, fewer):
+    """Leave a variable fewer values; one: it is known."""
+    n = now[N_TRAIL]
+    trail[n, 0], trail[n, 1] = np.uint64(x), left[x]
+    now[N_TRAIL] = n + 1
+    left[x] = fewer
+    if not known[x] and fewer & (fewer - _ONE) == np.uint64(0):
+        b = 0
+        while fewer > _ONE:
+            fewer >>= _ONE
+            b += 1
+        known[x], value[x] = True, b
+        queue[now[N_QUEUE]] = x
+        now[N_QUEUE] += 1
+
+
+@jit
+def _prune(now, known, value, left, queue, trail, factor, place, masks, g, i):
     """Leave the variables of a factor what its index allows; False: one has nothing left."""
-    i = np.int64(s.index[g])
-    lo, hi = r.fptr[g], r.fptr[g + 1]
-    table = r.step[lo] > 0
-    at = r.into[g] + i * ((hi - lo) if table else 2)
+    lo, hi = factor[g, 2], factor[g, 3]
+    table = place[lo, 1] > 0
+    at = factor[g, 1] + i * ((hi - lo) if table else 2)
     for k in range(lo, hi):
-        x = r.position[k]
-        if s.known[x]:
+        x = place[k, 0]
+        if known[x]:
             continue
         if table:
-            mask = r.masks[at + k - lo]
+            mask = masks[at + k - lo]
             if mask == np.uint64(0):
                 continue
         else:
-            bits = r.masks[at + (-1 - r.step[k])]
+            bits = masks[at + (-1 - place[k, 1])]
             if bits == np.uint64(3):
                 continue
             if bits == np.uint64(0):
                 return False
-            literal = r.base[k]
+            literal = place[k, 2]
             mask = _ONE << np.uint64(literal if literal >= 0 else -1 - literal)
             if (bits == _ONE) == (literal >= 0):
                 mask = ~mask
-        now = s.left[x]
-        left = now & mask
-        if left == np.uint64(0):
+        fewer = left[x] & mask
+        if fewer == np.uint64(0):
             return False
-        if left != now:
-            _narrow(s, x, now, left)
+        if fewer != left[x]:
+            _narrow(now, known, value, left, queue, trail, x, fewer)
     return True
 
 
 @jit
-def propagate(c, s, r, start):
+def _propagate(
+    now, index, known, value, left, queue, trail, back, rule_ptr, rule, factor, place, what, masks,
+    after, start,
+):  # fmt: skip
     """What follows from the variables known from place ``start`` of the queue on; False: zero."""
     at = start
-    while at < s.now[N_QUEUE]:
-        y = s.queue[at]
-        b = np.int64(s.value[y])
+    while at < now[N_QUEUE]:
+        y = queue[at]
+        b = np.int64(value[y])
         at += 1
-        for k in range(c.rule_ptr[y], c.rule_ptr[y + 1]):
-            g = c.rule[k]
-            i = np.int64(s.index[g])
-            n = s.now[N_INDEX]
-            s.trail_g[n], s.trail_i[n] = g, i
-            s.now[N_INDEX] = n + 1
-            step = c.rule_step[k]
+        for k in range(rule_ptr[y], rule_ptr[y + 1]):
+            g = rule[k, 0]
+            i = np.int64(index[g])
+            n = now[N_BACK]
+            back[n, 0], back[n, 1] = g, i
+            now[N_BACK] = n + 1
+            step = rule[k, 1]
             if step > 0:
-                i += c.rule_base[k] + b * step
+                i += rule[k, 2] + b * step
             else:
-                literal = reads(b, c.rule_base[k])
-                i = np.int64(r.after[4 * (r.by[g] + i) + 2 * (-1 - step) + literal])
+                i = np.int64(after[4 * (factor[g, 0] + i) + 2 * (-1 - step) + reads(b, rule[k, 2])])
                 if i < 0:
                     return False
-            s.index[g] = i
-            what = r.what[r.by[g] + i]
-            if what == 0:
+            index[g] = i
+            says = what[factor[g, 0] + i]
+            if says == 0:
                 continue
-            if what == 2 or not _prune(s, r, g):
+            if says == 2 or not _prune(
+                now, known, value, left, queue, trail, factor, place, masks, g, i
+            ):
                 return False
     return True
 
@@ -187,255 +206,286 @@ def propagate(c, s, r, start):
 @jit
 def begin(c, s, r):
     """What follows before anything is decided; False: everything is zero."""
+    now, known, value, left, queue, trail = s.now, s.known, s.value, s.left, s.queue, s.trail
     for x in range(c.card.size):
         if c.card[x] > 62:
             continue
-        left, all_values = np.uint64(0), (_ONE << np.uint64(c.card[x])) - _ONE
+        some, all_values = np.uint64(0), (_ONE << np.uint64(c.card[x])) - _ONE
         for a in range(c.card[x]):
             if c.own[c.off[x] + a] > 0.0:
-                left |= _ONE << np.uint64(a)
-        s.left[x] = all_values
-        if left == np.uint64(0):
+                some |= _ONE << np.uint64(a)
+        left[x] = all_values
+        if some == np.uint64(0):
             return False
-        if left != all_values or c.card[x] == 1:
-            _narrow(s, x, all_values, left)
+        if some != all_values or c.card[x] == 1:
+            _narrow(now, known, value, left, queue, trail, x, some)
     for g in range(r.start.size):
-        what = r.what[r.by[g] + s.index[g]]
-        if what == 2 or (what == 1 and not _prune(s, r, g)):
+        i = np.int64(s.index[g])
+        says = r.what[r.factor[g, 0] + i]
+        if says == 2 or (
+            says == 1
+            and not _prune(now, known, value, left, queue, trail, r.factor, r.place, r.masks, g, i)
+        ):
             return False
-    return propagate(c, s, r, 0)
+    return _propagate(
+        now, s.index, known, value, left, queue, trail, s.back, c.rule_ptr, c.rule, r.factor,
+        r.place, r.what, r.masks, r.after, 0,
+    )  # fmt: skip
 
 
 @jit
-def _take_back(s, n_queue, n_trail, n_index):
+def _undo(now, index, known, left, queue, trail, back, n_queue, n_trail, n_back):
     """Know what was known before."""
-    n = s.now[N_INDEX]
-    while n > n_index:
+    n = now[N_BACK]
+    while n > n_back:
         n -= 1
-        s.index[s.trail_g[n]] = s.trail_i[n]
-    s.now[N_INDEX] = n
-    n = s.now[N_TRAIL]
+        index[back[n, 0]] = back[n, 1]
+    now[N_BACK] = n
+    n = now[N_TRAIL]
     while n > n_trail:
         n -= 1
-        s.left[s.trail_v[n]] = s.trail_left[n]
-    s.now[N_TRAIL] = n
-    n = s.now[N_QUEUE]
+        left[np.int64(trail[n, 0])] = trail[n, 1]
+    now[N_TRAIL] = n
+    n = now[N_QUEUE]
     while n > n_queue:
         n -= 1
-        s.known[s.queue[n]] = False
-    s.now[N_QUEUE] = n
+        known[queue[n]] = False
+    now[N_QUEUE] = n
 
 
 @jit
-def _undo(c, s, x):
-    """Take back the value of x, and what followed."""
-    for k in range(c.at_ptr[x], c.at_ptr[x + 1]):
-        s.cur[c.at[k]] = s.saved[k]
-    _take_back(s, s.frame[x, 2], s.frame[x, 3], s.frame[x, 4])
-
-
-@jit
-def _decide(c, s, f, r, x, a):
-    """Give x the value a: False where that is zero, and nothing has changed; else the number is in
-    ``number[x, 1]`` and the sum of contents for an only child in ``sums[x, 2:4]``."""
-    w, e = c.own[c.off[x] + a], np.int64(c.own_e[c.off[x] + a])
-    if w == 0.0:
-        return False
-    lo, hi = c.at_ptr[x], c.at_ptr[x + 1]
-    for k in range(lo, hi):
-        if f.to[f.eptr[s.cur[c.at[k]]] + a] < 0:
-            return False
-    s1, s2 = s.sums[x, 0], s.sums[x, 1]
-    for k in range(lo, hi):
-        g = c.at[k]
-        p = s.cur[g]
-        t = f.eptr[p] + a
-        q = f.to[t]
-        s.saved[k], s.cur[g] = p, q
-        if f.weight[t] != 1.0 or f.weight_e[t] != 0:
-            w, e = times(w, e, f.weight[t], np.int64(f.weight_e[t]))
-        s1 += f.c1[q] - f.c1[p]
-        s2 += f.c2[q] - f.c2[p]
-    s.sums[x, 2], s.sums[x, 3] = s1, s2
-    s.number[x, 1], s.number_e[x, 1] = w, e
-    s.frame[x, 2], s.frame[x, 3], s.frame[x, 4] = s.now[N_QUEUE], s.now[N_TRAIL], s.now[N_INDEX]
-    if not s.known[x] and c.rule_ptr[x + 1] > c.rule_ptr[x]:
-        s.known[x], s.value[x] = True, a
-        n = s.now[N_QUEUE]
-        s.queue[n] = x
-        s.now[N_QUEUE] = n + 1
-        if not propagate(c, s, r, n):
-            _undo(c, s, x)
-            return False
-    return True
-
-
-@jit
-def _sum_over(c, s, f, x):
+def _over(over_ptr, over, cur, content, sums, x):
     """The sum of contents of factors that cross into the subtree of x, into ``sums[x, 0:2]``."""
     s1, s2 = np.uint64(0), np.uint64(0)
-    for k in range(c.over_ptr[x], c.over_ptr[x + 1]):
-        p = s.cur[c.over[k]]
-        s1 += f.c1[p]
-        s2 += f.c2[p]
-    s.sums[x, 0], s.sums[x, 1] = s1, s2
+    for k in range(over_ptr[x], over_ptr[x + 1]):
+        p = cur[over[k]]
+        s1 += content[p, 0]
+        s2 += content[p, 1]
+    sums[x, 0], sums[x, 1] = s1, s2
 
 
 @jit
-def run(c, s, f, r, d, budget):
+def search(c, s, f, r, d, budget, n_walks, seed, seen):
     """Search on, for so many visits of variables; the state is in ``s``, nodes go to ``d``. Returns
-    why the slice ended."""
-    now = s.now
+    why the slice ended.
+
+    ``n_walks`` > 0: instead walk down so often, each time deciding all variables in order, values
+    drawn evenly among those that are not seen to be zero. The keys met go to ``seen`` (n, n_walks),
+    0: none. Returns how many walks came to the end."""
+    now, cur, saved, index, known, value, left = (
+        s.now, s.cur, s.saved, s.index, s.known, s.value, s.left,
+    )  # fmt: skip
+    queue, trail, back, frame, sums = s.queue, s.trail, s.back, s.frame, s.sums
+    number, number_e, term, term_e, kids = s.number, s.number_e, s.term, s.term_e, s.kids
+    variable, card, off, own, own_e = c.variable, c.card, c.off, c.own, c.own_e
+    own_node, has_node, salt, parent = c.own_node, c.has_node, c.salt, c.parent
+    below_ptr, below, at_ptr, at = c.below_ptr, c.below, c.at_ptr, c.at
+    over_ptr, over, end_ptr, end = c.over_ptr, c.over, c.end_ptr, c.end
+    n_kids, kid_off, rule_ptr, rule = c.n_kids, c.kid_off, c.rule_ptr, c.rule
+    eptr, content, node, to, weight, weight_e = (
+        f.eptr,
+        f.content,
+        f.node,
+        f.to,
+        f.weight,
+        f.weight_e,
+    )
+    factor, place, what, masks, after = r.factor, r.place, r.what, r.masks, r.after
+    key, total, slots = d.key, d.total, d.slots
+    d_variable, d_edges, d_state, d_weight, d_child = (
+        d.variable, d.n_edges, d.state, d.weight, d.child,
+    )  # fmt: skip
     x, mode, nn, ne, nc, found = now[X], now[MODE], now[NODES], now[EDGES], now[KIDS], now[FOUND]
-    bottom = now[BOTTOM]
-    left, reason = budget, PAUSED
+    bottom, n = now[BOTTOM], card.size
+    spare, reason, a, tried = budget, PAUSED, 0, 0
+    walks, done = n_walks, 0
+    rng = np.uint64(seed) * np.uint64(2654435769) + np.uint64(88172645463325252)
+    if walks > 0:
+        x, mode = 0, _ENTER
     while True:
         if mode == _ENTER:
-            k1, k2 = c.salt1[x] + s.sums[x, 0], c.salt2[x] + s.sums[x, 1]
-            t = find(d.slots, d.key1, d.key2, k1, k2)
-            left -= 1
-            if t >= 0:
-                now[HITS] += 1
-                found, mode = t, _BACK
-                continue
-            s.sums[x, 4], s.sums[x, 5] = k1, k2
-            s.frame[x, 0] = -1
-            s.number[x, 0], s.number_e[x, 0] = 0.0, 0
+            k1, k2 = salt[x, 0] + sums[x, 0], salt[x, 1] + sums[x, 1]
+            if walks == 0:
+                t = _find(slots, key, k1, k2)
+                spare -= 1
+                if t >= 0:
+                    now[HITS] += 1
+                    found, mode = t, _UP
+                    continue
+                sums[x, 4], sums[x, 5] = k1, k2
+                number[x, 0], number_e[x, 0] = 0.0, 0
+                a = -1
+            else:
+                seen[x, walks - 1] = k1
+                rng = rng * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+                a = np.int64((rng >> np.uint64(33)) % np.uint64(card[x])) - 1
+                tried = 0
+            frame[x, 0] = a
             mode = _NEXT
-            if left <= 0:
+            if spare <= 0:
                 break
         if mode == _NEXT:
-            a = s.frame[x, 0] + 1
-            values, narrow = c.card[x], c.card[x] <= 62
-            while a < values:
-                if not narrow or (s.left[x] >> np.uint64(a)) & _ONE:
-                    if _decide(c, s, f, r, x, a):
+            a = frame[x, 0] + 1
+            many, fine, lo, hi = card[x] > 62, False, at_ptr[x], at_ptr[x + 1]
+            while True:
+                if walks == 0:
+                    if a == card[x]:
                         break
-                    now[DEAD] += 1
-                s.term[c.off[x] + a] = 0.0
+                else:
+                    if tried == card[x]:
+                        break
+                    tried += 1
+                    if a == card[x]:
+                        a = 0
+                i = off[x] + a
+                w, e = own[i], np.int64(own_e[i])
+                fine = w != 0.0 and (many or (left[x] >> np.uint64(a)) & _ONE == _ONE)
+                if fine:
+                    for k in range(lo, hi):
+                        if to[eptr[cur[at[k]]] + a] < 0:
+                            fine = False
+                            break
+                if fine:  # decide
+                    s1, s2 = sums[x, 0], sums[x, 1]
+                    for k in range(lo, hi):
+                        g = at[k]
+                        p = cur[g]
+                        t = eptr[p] + a
+                        q = to[t]
+                        saved[k], cur[g] = p, q
+                        if weight[t] != 1.0 or weight_e[t] != 0:
+                            w, e = times(w, e, weight[t], np.int64(weight_e[t]))
+                        s1 += content[q, 0] - content[p, 0]
+                        s2 += content[q, 1] - content[p, 1]
+                    sums[x, 2], sums[x, 3] = s1, s2
+                    number[x, 1], number_e[x, 1] = w, e
+                    frame[x, 2], frame[x, 3] = now[N_QUEUE], now[N_TRAIL]
+                    frame[x, 4] = now[N_BACK]
+                    if not known[x] and rule_ptr[x + 1] > rule_ptr[x]:
+                        known[x], value[x] = True, a
+                        k = now[N_QUEUE]
+                        queue[k] = x
+                        now[N_QUEUE] = k + 1
+                        fine = _propagate(
+                            now, index, known, value, left, queue, trail, back, rule_ptr, rule,
+                            factor, place, what, masks, after, k,
+                        )  # fmt: skip
+                        if not fine:
+                            for k in range(lo, hi):
+                                cur[at[k]] = saved[k]
+                            _undo(
+                                now, index, known, left, queue, trail, back, frame[x, 2],
+                                frame[x, 3], frame[x, 4],
+                            )  # fmt: skip
+                if fine:
+                    break
+                now[DEAD] += 1
+                term[i] = 0.0
                 a += 1
-            s.frame[x, 0] = a
-            if a == values:
+            frame[x, 0] = a
+            if walks > 0:
+                if fine:
+                    x += 1
+                if x == n or not fine:
+                    done += x == n
+                    while x > 0:
+                        x -= 1
+                        for k in range(at_ptr[x], at_ptr[x + 1]):
+                            cur[at[k]] = saved[k]
+                        _undo(
+                            now, index, known, left, queue, trail, back, frame[x, 2], frame[x, 3],
+                            frame[x, 4],
+                        )  # fmt: skip
+                    walks -= 1
+                    if walks == 0:
+                        return done
+                y = parent[x]
+                if y < 0:
+                    sums[x, 0], sums[x, 1] = np.uint64(0), np.uint64(0)
+                elif below_ptr[y + 1] - below_ptr[y] == 1:
+                    sums[x, 0], sums[x, 1] = sums[y, 2], sums[y, 3]
+                else:
+                    _over(over_ptr, over, cur, content, sums, x)
+                mode = _ENTER
+                continue
+            if not fine:
                 mode = _STORE
             else:
-                n = c.kid_off[x] + a * c.n_kids[x] + c.below_ptr[x + 1] - c.below_ptr[x]
-                for k in range(c.end_ptr[x], c.end_ptr[x + 1]):
-                    s.kids[n] = f.node[s.cur[c.end[k]]]
-                    n += 1
-                if c.has_node[x]:
-                    s.kids[n] = c.own_node[c.off[x] + a]
-                s.frame[x, 1] = 0
+                i = kid_off[x] + a * n_kids[x] + below_ptr[x + 1] - below_ptr[x]
+                for k in range(end_ptr[x], end_ptr[x + 1]):
+                    kids[i] = node[cur[end[k]]]
+                    i += 1
+                if has_node[x]:
+                    kids[i] = own_node[off[x] + a]
+                frame[x, 1] = 0
                 mode = _BELOW
         if mode == _BELOW:
-            q = s.frame[x, 1]
-            lo = c.below_ptr[x]
-            if s.number[x, 1] != 0.0 and q < c.below_ptr[x + 1] - lo:
-                y = c.below[lo + q]
-                if c.below_ptr[x + 1] - lo == 1:
-                    s.sums[y, 0], s.sums[y, 1] = s.sums[x, 2], s.sums[x, 3]
+            b = below_ptr[x] + frame[x, 1]
+            if number[x, 1] != 0.0 and b < below_ptr[x + 1]:
+                y = below[b]
+                if below_ptr[x + 1] - below_ptr[x] == 1:
+                    sums[y, 0], sums[y, 1] = sums[x, 2], sums[x, 3]
                 else:
-                    _sum_over(c, s, f, y)
-                x, mode = y, _ENTER
+                    _over(over_ptr, over, cur, content, sums, y)
+                x, mode = np.int64(y), _ENTER
                 continue
-            a = s.frame[x, 0]
-            v, e = s.number[x, 1], s.number_e[x, 1]
-            s.term[c.off[x] + a], s.term_e[c.off[x] + a] = v, e
-            s.number[x, 0], s.number_e[x, 0] = plus(s.number[x, 0], s.number_e[x, 0], v, e)
-            _undo(c, s, x)
+            i = off[x] + frame[x, 0]
+            w, e = number[x, 1], number_e[x, 1]
+            term[i], term_e[i] = w, e
+            number[x, 0], number_e[x, 0] = plus(number[x, 0], number_e[x, 0], w, e)
+            for k in range(at_ptr[x], at_ptr[x + 1]):
+                cur[at[k]] = saved[k]
+            if now[N_QUEUE] > frame[x, 2]:
+                _undo(
+                    now, index, known, left, queue, trail, back, frame[x, 2], frame[x, 3],
+                    frame[x, 4],
+                )  # fmt: skip
             mode = _NEXT
             continue
         if mode == _STORE:
             if (
-                nn >= d.variable.size
-                or nn - bottom >= d.total.size
-                or (ne + c.card[x] > d.state.size or nc + c.card[x] * c.n_kids[x] > d.child.size)
-            ):
+                nn >= d_variable.size or nn - bottom >= key.shape[0]
+                or ne + card[x] > d_state.size or nc + card[x] * n_kids[x] > d_child.size
+            ):  # fmt: skip
                 reason = NO_ROOM
                 break
-            if 2 * (nn - bottom + 1) > d.slots.size:
+            if 2 * (nn - bottom + 1) > slots.size:
                 reason = NO_SLOTS
                 break
-            v, e, kids, first = s.number[x, 0], s.number_e[x, 0], c.n_kids[x], ne
-            if v > 0.0:
-                for a in range(c.card[x]):
-                    i = c.off[x] + a
-                    if s.term[i] > 0.0:
-                        p = share(s.term[i], s.term_e[i], v, e)
+            w, e, first = number[x, 0], number_e[x, 0], ne
+            if w > 0.0:
+                for a in range(card[x]):
+                    i = off[x] + a
+                    if term[i] > 0.0:
+                        p = share(term[i], term_e[i], w, e)
                         if p == LEAST:
                             now[RAISED] += 1
-                        d.state[ne], d.weight[ne] = a, p
+                        d_state[ne], d_weight[ne] = a, p
                         ne += 1
-                        for k in range(c.kid_off[x] + a * kids, c.kid_off[x] + (a + 1) * kids):
-                            d.child[nc] = s.kids[k]
+                        for k in range(
+                            kid_off[x] + a * n_kids[x], kid_off[x] + (a + 1) * n_kids[x]
+                        ):
+                            d_child[nc] = kids[k]
                             nc += 1
-            own = nn - bottom
-            d.variable[nn], d.n_edges[nn] = c.variable[x], ne - first
-            d.total[own], d.total_e[own] = v, e
-            k1, k2 = s.sums[x, 4], s.sums[x, 5]
-            d.key1[own], d.key2[own] = k1, k2
-            d.slots[-1 - find(d.slots, d.key1, d.key2, k1, k2)] = own
-            found = own
+            found = nn - bottom
+            d_variable[nn], d_edges[nn] = variable[x], ne - first
+            k1, k2 = sums[x, 4], sums[x, 5]
+            slots[-1 - _find(slots, key, k1, k2)] = found
+            key[found, 0], key[found, 1] = k1, k2
+            total[found, 2], total[found, 3] = w, e
             nn += 1
-            mode = _BACK
-        if mode == _BACK:
-            y = c.parent[x]
+            mode = _UP
+        if mode == _UP:
+            y = np.int64(parent[x])
             if y < 0:
-                mode, reason = _DONE, SOLVED
+                reason = SOLVED
                 break
-            q = s.frame[y, 1]
-            s.kids[c.kid_off[y] + s.frame[y, 0] * c.n_kids[y] + q] = found + bottom
-            s.number[y, 1], s.number_e[y, 1] = times(
-                s.number[y, 1], s.number_e[y, 1], d.total[found], np.int64(d.total_e[found])
+            kids[kid_off[y] + frame[y, 0] * n_kids[y] + frame[y, 1]] = found + bottom
+            number[y, 1], number_e[y, 1] = times(
+                number[y, 1], number_e[y, 1], total[found, 2], np.int64(total[found, 3])
             )
-            s.frame[y, 1] = q + 1
-            x, mode = np.int64(y), _BELOW
-            continue
-        if mode == _DONE:
-            reason = SOLVED
-            break
+            frame[y, 1] += 1
+            x, mode = y, _BELOW
     now[X], now[MODE], now[NODES], now[EDGES], now[KIDS], now[FOUND] = x, mode, nn, ne, nc, found
-    now[VISITS] += budget - left
+    now[VISITS] += budget - spare
     return reason
-
-
-@jit
-def walk(c, s, f, r, n_walks, seed, keys):
-    """Random ways down: each decides all variables in order, values drawn evenly among those that
-    are not seen to be zero, and leaves the keys it meets in ``keys`` (n, n_walks), 0: none. Returns
-    how many came to the end."""
-    n = c.card.size
-    rng = np.uint64(seed) * np.uint64(2654435769) + np.uint64(88172645463325252)
-    done = 0
-    for w in range(n_walks):
-        x, dead = 0, False
-        while x < n and not dead:
-            y = c.parent[x]
-            if y < 0:
-                s.sums[x, 0], s.sums[x, 1] = np.uint64(0), np.uint64(0)
-            elif c.below_ptr[y + 1] - c.below_ptr[y] == 1:
-                s.sums[x, 0], s.sums[x, 1] = s.sums[y, 2], s.sums[y, 3]
-            else:
-                _sum_over(c, s, f, x)
-            keys[x, w] = c.salt1[x] + s.sums[x, 0]
-            rng = rng * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
-            a = np.int64((rng >> np.uint64(33)) % np.uint64(c.card[x]))
-            tried = 0
-            while tried < c.card[x]:
-                narrow = c.card[x] <= 62
-                if not narrow or (s.left[x] >> np.uint64(a)) & _ONE:
-                    if _decide(c, s, f, r, x, a):
-                        break
-                a += 1
-                if a == c.card[x]:
-                    a = 0
-                tried += 1
-            if tried == c.card[x]:
-                dead = True
-            else:
-                x += 1
-        if not dead:
-            done += 1
-        while x > 0:
-            x -= 1
-            _undo(c, s, x)
-    return done
