@@ -41,7 +41,7 @@ LIMIT_SECONDS = 2.0
 
 class Case(NamedTuple):
     number: int
-    kind: str  # the reader: uai, fg, minfer, bif, xmlbif, net, xdsl, any, evid, mar, pr
+    kind: str  # the reader: uai, fg, minfer, bif, xmlbif, net, cnf, xdsl, any, evid, mar, pr
     name: str  # the file name it is read under
     data: bytes
 
@@ -97,6 +97,19 @@ XMLBIF = b"""<?xml version="1.0"?>
 </NETWORK> </BIF>
 """
 
+CNF = b"""c t wmc
+p cnf 4 5
+c p weight 1 0.3 0
+c p weight -1 7/10 0
+1 2 -3
+0 -2 2 0
+-4 0
+2 0
+-3 0
+%
+0
+"""
+
 
 def seeds() -> list[tuple[str, str, bytes]]:
     """(kind, file name, content) of valid files."""
@@ -124,6 +137,9 @@ def seeds() -> list[tuple[str, str, bytes]]:
         ("net", "m.net", hugin),
         ("net", "m.net", b"% a comment\n" + hugin.replace(b"(0.5 0.5 0.0)", b"0.5 0.5 0.0")),
         ("xdsl", "m.xdsl", XDSL),
+        ("cnf", "m.cnf", CNF),
+        ("cnf", "m.cnf.gz", gzip.compress(CNF.replace(b"\n", b"\r\n"), mtime=0)),
+        ("any", "model", CNF),
         ("any", "model", BIF),
         ("any", "model", hugin),
         ("any", "model", XDSL),
@@ -146,6 +162,7 @@ WORDS = [
     b"[9]", b"property", b"default", b"table", b"probability ( a ) {", b"node", b"utility u {}",
     b"<x>", b"</x>", b"<" * 50, b"<a>" * 100, b"&amp;", b"&e;", b"<!ENTITY e 'eee'>", b"<![CDATA[",
     b"<!DOCTYPE BIF SYSTEM 'x'>", b"<!--", b"<FOR>a</FOR>", b"<decision id='d'/>", b"yes",
+    b"c p weight 2 0.5 0", b"p cnf 4 3",
 ]  # fmt: skip
 
 Mutation = Callable[[random.Random, bytes], bytes]
@@ -313,7 +330,7 @@ def _read_model(path: Path) -> FactorGraph:
     return minfer.read(path).validate()
 
 
-MODELS = ("uai", "fg", "minfer", "bif", "xmlbif", "net", "xdsl", "any")
+MODELS = ("uai", "fg", "minfer", "bif", "xmlbif", "net", "xdsl", "cnf", "any")
 READERS: dict[str, Callable[[Path], Any]] = {
     **dict.fromkeys(MODELS, _read_model),
     "evid": lambda path: minfer.read_evidence(path, model()), "mar": read_mar, "pr": read_pr,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -237,3 +238,60 @@ def test_stored_evidence_is_named():
         with pytest.raises(ContradictionError) as caught:
             ask()
         assert "a=y and c=n together" in str(caught.value)
+
+
+def _pigeons(holes: int) -> FactorGraph:
+    """One more of them than holes, no two of them in one."""
+    graph = FactorGraph.empty([2] * (holes * (holes + 1)))
+    where = np.arange(graph.n_variables).reshape(holes + 1, holes)
+    pairs = [pair for hole in where.T for pair in itertools.combinations(hole.tolist(), 2)]
+    return graph.add_clauses(where).add_clauses(pairs, signs=[[-1, -1]] * len(pairs))
+
+
+def test_factors_that_contradict_each_other_are_named():
+    """By themselves or with what is observed: each is needed, and together they suffice."""
+    rows = [[0, 1], [0, 2], [4, 5], [2, 3], [1, 3], [3]]
+    signs = [[1, 1], [-1, 1], [1, 1], [-1, 1], [-1, 1], [-1]]
+    graph = FactorGraph.empty([2] * 6).add_clauses(rows, signs=signs)
+    with pytest.raises(ContradictionError) as caught:
+        Exact()(graph)
+    assert str(caught.value) == (
+        "every assignment of the model has probability zero, without any evidence: clause 0 (x0 or "
+        "x1), clause 1 (not x0 or x2), clause 3 (not x2 or x3), clause 4 (not x1 or x3) and "
+        "clause 5 (not x3) cannot all hold"
+    )
+    seen = graph.keep(np.arange(5)).with_evidence({3: 0, 4: 1})
+    with pytest.raises(ContradictionError, match=r"^x3=0 has probability zero .*: see clause 0 "):
+        Exact()(seen)
+    with pytest.raises(
+        ContradictionError, match=r"clause 0 .x0 or x1 or x2., .* and 10 more cannot all"
+    ):
+        Exact()(_pigeons(3))
+    three = FactorGraph.empty([3, 3]).add_clauses([[0, 1]], states=[[2, 1]])
+    three = three.add_tables([[1], [0, 1]], [[0.0, -np.inf, 0.0], np.zeros((3, 3))])
+    with pytest.raises(ContradictionError) as caught:
+        minfer.query(three, 1, {0: 1})
+    assert str(caught.value).endswith("see clause 0 (x0=2 or x1=1) and table 1 (x1)")
+
+
+@pytest.mark.drawn
+def test_named_factors_are_least():
+    """Against all subsets, of which each needs a search or only logic."""
+    for seed in range(draws(60)):
+        rng = np.random.default_rng(seed)
+        n, m = 5, int(rng.integers(6, 14))
+        rows = [rng.choice(n, int(rng.integers(1, 4)), replace=False).tolist() for _ in range(m)]
+        signs = [rng.choice([-1, 1], len(row)).tolist() for row in rows]
+        graph = FactorGraph.empty([2] * n).add_clauses(rows, signs=signs)
+        holds = [np.isfinite(graph.keep([i]).log_score(_ALL)) for i in range(m)]
+        if np.logical_and.reduce(holds).any():
+            continue
+        with pytest.raises(ContradictionError) as caught:
+            Exact(method="clique-tree")(graph)
+        named = [int(k) for k in re.findall(r"clause (\d+)", str(caught.value))]
+        assert not np.logical_and.reduce([holds[i] for i in named]).any()
+        for i in named:
+            assert np.logical_and.reduce([holds[k] for k in named if k != i] or [[True]]).any()
+
+
+_ALL = np.array(list(itertools.product([0, 1], repeat=5)))

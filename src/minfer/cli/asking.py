@@ -187,8 +187,8 @@ def convert(
 ) -> None:
     """Convert a model to another format, including its evidence if there is any.
 
-    Reads .uai, .fg, .minfer and, for Bayesian networks, .bif, .xmlbif (.bifxml, .xml), .net and
-    .xdsl, each also as .gz; writes all but .xdsl. Bayesian network files cannot hold evidence.
+    Reads .uai, .fg, .cnf, .minfer and, for Bayesian networks, .bif, .xmlbif (.bifxml, .xml), .net
+    and .xdsl, each also as .gz; writes all but .xdsl. Bayesian network files cannot hold evidence.
 
     \b
     Examples:

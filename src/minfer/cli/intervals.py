@@ -66,9 +66,9 @@ def intervals(
     """
     from minfer.io.text import write_csv
     from minfer.pictures import draw_intervals
-    from minfer.queries.conflicts import locating
     from minfer.say import intervals as say
     from minfer.say import tables
+    from minfer.solvers.conflicts import locating
 
     names = None if methods is None else [m.strip() for m in methods.split(",") if m.strip()]
     if names == []:

@@ -65,11 +65,11 @@ def run(
     """
     import minfer
     from minfer.io.text import write_csv
-    from minfer.queries.conflicts import locating
     from minfer.reduction.spoken_request import account
     from minfer.say import tables
     from minfer.say.answers import answered, summary
     from minfer.say.intervals import to_dict
+    from minfer.solvers.conflicts import locating
 
     request = reduce.make_request(reduction, solving.time_limit)
     solver = reduce.solver_for(request, solving)

@@ -1,12 +1,13 @@
 """Models and answers in files.
 
 Formats, by suffix, each also compressed as ``.gz``: ``.uai`` (the UAI competition's,
-:mod:`minfer.io.uai`), ``.fg`` (libDAI's, :mod:`minfer.io.fg`) and ``.minfer`` (native, bit for bit,
-:mod:`minfer.io.native`); and for Bayesian networks ``.bif`` (:mod:`minfer.io.bif`), ``.xmlbif``,
-``.bifxml`` and ``.xml`` (:mod:`minfer.io.xmlbif`), ``.net`` (Hugin's, :mod:`minfer.io.net`) and
-``.xdsl`` (GeNIe's, only read, :mod:`minfer.io.xdsl`). The first two store linear tables and lose
-names. Every error is a :class:`~minfer.errors.MinferError` that says which file, line and token;
-files are written atomically.
+:mod:`minfer.io.uai`), ``.fg`` (libDAI's, :mod:`minfer.io.fg`), ``.cnf`` (weighted CNF,
+:mod:`minfer.io.cnf`) and ``.minfer`` (native, bit for bit, :mod:`minfer.io.native`); and for
+Bayesian networks ``.bif`` (:mod:`minfer.io.bif`), ``.xmlbif``, ``.bifxml`` and ``.xml``
+(:mod:`minfer.io.xmlbif`), ``.net`` (Hugin's, :mod:`minfer.io.net`) and ``.xdsl`` (GeNIe's, only
+read, :mod:`minfer.io.xdsl`). The first three store linear numbers and lose names. Every error is a
+:class:`~minfer.errors.MinferError` that says which file, line and token; files are written
+atomically.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from minfer.errors import FormatError
 from minfer.graph import FactorGraph
 from minfer.io.bif import read_bif, write_bif
+from minfer.io.cnf import read_cnf, write_cnf
 from minfer.io.fg import read_fg, write_fg
 from minfer.io.formats import format_by_content, format_of, writing_complaint
 from minfer.io.native import read_native, write_native
@@ -38,6 +40,7 @@ __all__ = [
     "atomic_write",
     "read",
     "read_bif",
+    "read_cnf",
     "read_evidence",
     "read_fg",
     "read_mar",
@@ -49,6 +52,7 @@ __all__ = [
     "read_xmlbif",
     "write",
     "write_bif",
+    "write_cnf",
     "write_fg",
     "write_mar",
     "write_native",

@@ -40,6 +40,7 @@ FORMATS = [
     Format("bif", "bif", (".bif",), rb"network(?![A-Za-z])"),
     Format("xdsl", "xdsl", (".xdsl",), rb"<[\s\S]*?<smile|<smile", writes=False),
     Format("xmlbif", "xmlbif", (".xmlbif", ".bifxml", ".xml"), rb"<"),
+    Format("cnf", "cnf", (".cnf",), rb"c(?![^\s])|p\s+cnf(?!\S)"),
     Format("net", "net", (".net",), rb"(net|class|node)(?![A-Za-z])"),
 ]
 
@@ -82,6 +83,6 @@ def format_by_content(name: str, data: bytes) -> Format:
                 return kind
     check_text(name, data)
     raise FormatError(
-        f"{name}: line 1: neither UAI (MARKOV, BAYES), nor libDAI (a number), nor native minfer, "
-        "nor a network in BIF, XMLBIF, NET or XDSL"
+        f"{name}: line 1: neither UAI (MARKOV, BAYES), nor libDAI (a number), nor CNF, nor native "
+        "minfer, nor a network in BIF, XMLBIF, NET or XDSL"
     )

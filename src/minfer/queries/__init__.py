@@ -3,7 +3,6 @@
 | file | question |
 |---|---|
 | ``query.py`` | P(targets given evidence), prepared for more evidence |
-| ``conflicts.py`` | which observations contradict each other |
 | ``cliques.py`` | a clique tree in numpy: sums, maxima, what each table sees of the rest |
 | ``best.py`` | the most probable explanations, marginal MAP |
 | ``samples.py`` | exact samples of the posterior |

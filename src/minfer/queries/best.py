@@ -42,8 +42,8 @@ from minfer.model.evidence import Evidence, numbered
 from minfer.model.ranked import Assignment as Assignment
 from minfer.model.ranked import Best as Best
 from minfer.queries.cliques import Cliques, circuit_for, constant_of, planned
-from minfer.queries.conflicts import locates
 from minfer.queries.map.search import search
+from minfer.solvers.conflicts import locates
 from minfer.solvers.plans import part_for
 
 #: The share of a time limit in which an elimination order is looked for.

@@ -24,8 +24,8 @@ from minfer.errors import ContradictionError, ModelError, visible
 from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, log_field, numbered
 from minfer.model.joint import mutual_information
-from minfer.queries.conflicts import locates
 from minfer.queries.query import Posterior, query
+from minfer.solvers.conflicts import locates
 from minfer.solvers.plans import IMPOSSIBLE, plan_for
 
 

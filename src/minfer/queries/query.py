@@ -23,8 +23,8 @@ from minfer.errors import ContradictionError, EvidenceError, ModelError, Refused
 from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, log_field, numbered
 from minfer.model.states import Probabilities, is_plain_number
-from minfer.queries.conflicts import located
 from minfer.solvers.base import LogZ, Marginals, Solver, Status, in_parts
+from minfer.solvers.conflicts import located
 from minfer.solvers.plans import (
     IMPOSSIBLE,
     KEPT,

@@ -20,7 +20,7 @@ from minfer.graph import FactorGraph, with_any_evidence
 from minfer.model.drawn import Samples as Samples
 from minfer.model.evidence import Evidence
 from minfer.queries.cliques import Cliques, check_fits, circuit_for, factors_of, planned
-from minfer.queries.conflicts import locates
+from minfer.solvers.conflicts import locates
 from minfer.solvers.simplified import solvable
 
 _BLOCK = 1 << 22  # cells of separate tables at a time

@@ -31,7 +31,7 @@ from minfer.errors import ContradictionError, ModelError, RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, numbered
 from minfer.queries.cliques import Cliques, Factor, check_fits
-from minfer.queries.conflicts import locates
+from minfer.solvers.conflicts import locates
 from minfer.solvers.plans import IMPOSSIBLE, part_for, tree_for
 from minfer.solvers.pruning import structure_of
 

@@ -26,11 +26,11 @@ from minfer.graph import FactorGraph, with_any_evidence
 from minfer.io.text import PathLike, write_bytes
 from minfer.model.evidence import Evidence
 from minfer.model.joint import Joint
-from minfer.queries.conflicts import located
 from minfer.queries.query import query
 from minfer.report.cards import layered, spread
 from minfer.report.page import page
 from minfer.solvers.clique_passes import pass_messages
+from minfer.solvers.conflicts import located
 from minfer.solvers.plans import plan_for
 from minfer.solvers.pruning import prune
 

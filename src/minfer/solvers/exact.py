@@ -78,6 +78,14 @@ class Exact:
     def __call__(self, graph: FactorGraph, start: Marginals | None = None) -> Marginals:
         """Marginals of every variable; ``start`` is ignored."""
         check_graph(graph)
+        try:
+            return self._solved(graph)
+        except ContradictionError as error:
+            from minfer.solvers.conflicts import located
+
+            raise located(error, graph) from None
+
+    def _solved(self, graph: FactorGraph) -> Marginals:
         if self.method == "enumerate":
             return _enumerate(self, graph)
         began = start_clock(self.time_limit)
