@@ -6,6 +6,7 @@ another one); where MINFER_BROWSER_TESTS is 1, as in CI, its absence is a failur
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise, product
