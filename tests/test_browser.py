@@ -6,6 +6,7 @@ another one); where MINFER_BROWSER_TESTS is 1, as in CI, its absence is a failur
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise, product
@@ -289,6 +290,101 @@ def test_soft_evidence_is_part_of_the_model(browser: Browser, opened: Opened) ->
     click(browser, 0, 0)  # excluded
     assert not check(browser, graph, {0: 0, 1: 1})
     assert "rain = no" in browser.do("document.getElementById('alarm').textContent")
+
+
+SOFTEN = """((v, numbers) => {
+  document.querySelectorAll(".node")[v].click();
+  const inputs = document.querySelectorAll("#soft-inputs input");
+  numbers.forEach((x, s) => { inputs[s].value = x; });
+  inputs[0].dispatchEvent(new Event("change", { bubbles: true }));
+})"""
+
+
+def soften(browser: Browser, v: int, *numbers: float | str) -> None:
+    browser.do(f"{SOFTEN}({v}, {json.dumps(numbers)})")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_likelihoods_are_set_in_the_page(browser: Browser, opened: Opened, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = models.network(rng, 6, 0.3, exactly=True)
+    path = opened(graph)
+    softly: dict[int, list[float]] = {}
+    for v in (0, 3, 5):
+        if graph.n_states[v] < 2:
+            continue
+        softly[v] = rng.random(int(graph.n_states[v])).round(3).tolist()
+        soften(browser, v, *softly[v])
+        given = dict[int | str, Any](softly.items())
+        every = minfer.query(graph, evidence=given)
+        page = browser.do(STATE)
+        for mine, theirs in zip(page["p"], every, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-9)
+        assert page["log"] == pytest.approx(every.log_evidence, abs=1e-9)
+    fragment = browser.do("location.hash")
+    browser.open(path, fragment)
+    assert browser.do("minfer.soft()") == {str(v): told for v, told in softly.items()}
+    assert browser.do(STATE)["p"] == page["p"]
+    browser.do("document.getElementById('clear').click()")
+    assert check(browser, graph, {})
+
+
+def test_soft_evidence_gives_way_and_is_taken_back(browser: Browser, opened: Opened) -> None:
+    path = opened(SPRINKLER)
+    click(browser, 2, 1)
+    soften(browser, 2, 0.3, 0.9)  # in place of what was observed
+    assert browser.do("minfer.soft()") == {"2": [0.3, 0.9]}
+    assert browser.do("location.hash") == "#wet=:0.3:0.9"
+    assert browser.do("document.querySelector('.chip').textContent") == "wet ~ no 0.3, yes 0.9×"
+    assert "soft evidence" in browser.do("document.querySelectorAll('.node')[2].ariaLabel")
+    soften(browser, 2, 0, "")
+    assert not browser.do("document.getElementById('soft-wrong').hidden")
+    assert browser.do("minfer.soft()") == {"2": [0.3, 0.9]}
+    click(browser, 2, 0)
+    assert check(browser, SPRINKLER, {2: 0})
+    soften(browser, 2, 0.3, 0.9)
+    browser.do("document.querySelector('.chip').click()")
+    assert check(browser, SPRINKLER, {})
+    soften(browser, 2, 2, 2)  # says nothing
+    assert browser.do("minfer.soft()") == {}
+    soften(browser, 2, 1, 0)
+    click(browser, 3, 1)
+    alarm = browser.do("document.getElementById('alarm').textContent")
+    assert "slippery = 1 and wet ~ no 1, yes 0 together" in alarm
+    browser.do("document.querySelector('#alarm button').click()")
+    assert browser.do("minfer.possible()")
+    for fragment, why in (
+        ("#wet=:1", "wet takes 2 likelihoods"),
+        ("#wet=:1:x", "wet takes 2 likelihoods"),
+        ("#wet=:0:0", "wet takes 2 likelihoods"),
+        ("#wet=:1:2&wet=no", "wet has soft evidence already"),
+    ):
+        browser.open(path, fragment)
+        assert why in browser.do(UNUSED)["lines"][0]
+
+
+TABLE = """[...document.querySelectorAll("#chosen-table tr")].map(row =>
+  [...row.children].map(cell => cell.textContent).concat(row.classList.contains("holds")))"""
+
+
+def test_the_table_of_the_chosen_card_is_shown(browser: Browser, opened: Opened) -> None:
+    opened(SPRINKLER)
+    click(browser, 1, 1)
+    browser.do("document.querySelectorAll('.node')[2].click()")
+    title = browser.do("document.getElementById('chosen-table-title').textContent")
+    assert title == "P(wet | rain, sprinkler)"
+    assert browser.do(TABLE) == [
+        ["rain", "sprinkler", "no", "yes", False],
+        ["no", "off", "1", "0", False],
+        ["no", "on", "0.1", "0.9", True],
+        ["yes", "off", "0.2", "0.8", False],
+        ["yes", "on", "0.01", "0.99", True],
+    ]
+    browser.do("document.querySelectorAll('.node')[0].click()")
+    assert browser.do(TABLE) == [["no", "yes", False], ["0.8", "0.2", False]]
+    opened(FactorGraph.grid(np.zeros((2, 2)), 1.0))
+    browser.do("document.querySelectorAll('.node')[0].click()")
+    assert browser.do("document.getElementById('chosen-table-of').hidden")
 
 
 def test_impossible_evidence_names_the_clash_and_goes_back(window: Browser, opened: Opened) -> None:

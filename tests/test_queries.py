@@ -249,7 +249,7 @@ def test_a_joint_by_names():
     direct = (j.table * np.log(j.table / (rain[:, None] * wet))).sum()
     assert j.mutual_information("rain", "wet") == pytest.approx(direct)
     assert "P(rain, wet)" in repr(j)
-    assert "rain=no" in str(j)
+    assert str(j).splitlines()[2].split() == ["rain", "wet", "probability"]
     for wrong in ("maybe", "no"), ("no", "no", "no"):
         with pytest.raises(ModelError):
             j[wrong]

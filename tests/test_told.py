@@ -193,7 +193,19 @@ FACED = {
     "certificate": lambda: RESULT.certificate,
     "plan of rules": lambda: smokers().plan(),
     "explanation of an atom": lambda: smokers().infer().explain('smokes("<a>")'),
+    "posterior": lambda: minfer.query(NETWORK, "<a>", {"b": "yes"}),
+    "marginal": lambda: minfer.query(NETWORK)["<a>"],
+    "joint": lambda: minfer.query(NETWORK, ["<a>", "b"]),
+    "conditional": lambda: NETWORK.conditional("b"),
+    "influence": lambda: minfer.influence(NETWORK, "b", {"<a>": "<no>"}),
+    "information": lambda: minfer.information(NETWORK, "<a>"),
+    "sensitivity": lambda: minfer.sensitivity(NETWORK, "<a>", "yes"),
+    "samples": lambda: minfer.sample(NETWORK, 30),
 }
+NETWORK = FactorGraph.network(
+    {"<a>": ["<no>", "yes"], "b": ["no", "yes"]},
+    {"<a>": [0.3, 0.7], "b": (["<a>"], [[0.9, 0.1], [0.2, 0.8]])},
+)
 
 
 def smokers() -> minfer.Rules:
@@ -213,6 +225,70 @@ def test_faces(made):
     assert page.startswith("<div><b>")
     assert page.count("<tr>") >= 2
     assert "<a>" not in page, "names are escaped"
+
+
+def test_distributions_say_their_states():
+    p = minfer.query(NETWORK, "<a>", {"b": "yes"})
+    assert repr(p) == "Posterior(<a>: <no> 0.0508, yes 0.9492)"
+    assert str(p).splitlines()[0] == "P(<a> | b=yes)"
+    assert str(p).splitlines()[2].split() == ["<a>", "probability"]
+    assert str(2 * p).splitlines()[0] == "<a>", "what is computed from one is no distribution"
+    for other in (p[:1], p > 0.5, np.outer(p, p), p[None]):
+        assert repr(other).startswith(("array", "Probabilities(<a>: <no> 0", "Posterior(<a>:"))
+    assert repr(minfer.query(NETWORK, "<a>", {"b": [0.2, 0.8]})).startswith("Posterior(")
+    many = FactorGraph.network({"m": 30}, {"m": np.arange(30) / 435})
+    lines = str(minfer.query(many, "m")).splitlines()
+    assert lines[3].split() == ["29", "0.0667"]
+    assert lines[-1] == "  and 10 more, none larger"
+    assert repr(minfer.query(many, "m")).endswith("5 0.0115, ...)")
+
+
+def test_conditional_tables_have_a_row_for_each_state_of_the_parents():
+    lines = str(NETWORK.conditional("b")).splitlines()
+    assert lines == [
+        "P(b | <a>)",
+        "",
+        "<a>     b=no   b=yes",
+        "<no>  0.9000  0.1000",
+        "yes   0.2000  0.8000",
+    ]
+    wide = FactorGraph.network(
+        {"a": 2, "m": 9}, {"a": [1, 0], "m": (["a"], np.full((2, 9), 1 / 9))}
+    )
+    assert len(str(wide.conditional("m")).splitlines()) == 3 + 18
+    never = minfer.query(wide, ["a", "m"]).marginal("a", "m").conditional("a").marginal
+    with pytest.raises(ModelError, match="before conditioning"):
+        never("a")
+    by_m = minfer.query(wide, ["m", "a"]).conditional("a")
+    assert by_m.given == ("a",)
+
+
+def test_answers_show_their_estimated_error():
+    m = Gibbs(n_sweeps=3000)(NETWORK)
+    assert f"estimated error {m.error_estimate:.2g}" in repr(m)
+    assert "estimated error" in m._repr_html_()
+    assert "estimated error" not in repr(Exact()(NETWORK))
+
+
+def test_parts_of_samples_are_arrays():
+    x = minfer.sample(NETWORK, 30)
+    assert repr(x) == "Samples(30 samples of 2 variables)"
+    assert str(x).splitlines()[-1] == "  and 20 more"
+    assert repr(x[:2]).startswith("array(")
+    assert str(x.reshape(-1)).startswith("[")
+    assert x.reshape(-1)._repr_html_().startswith("<pre>")
+    wide = minfer.sample(FactorGraph.pairwise(np.zeros(12), [[0, 1]], [1.0]), 2)
+    assert str(wide).splitlines()[-1] == "  2 variables not shown"
+
+
+def test_a_question_about_one_atom_answers_that_atom():
+    pytest.importorskip("duckdb")
+    rules = minfer.Rules().open("smokes", ["anna", "bob"])
+    rules = rules.closed("friends", [("anna", "bob")]).rule("1: friends(x, y) => smokes(y)")
+    found = rules.infer()
+    assert [atom for atom, _ in found.query("smokes(bob)")] == ["smokes(bob)"]
+    assert found.query("smokes(bob)")[0][1] == found.probability("smokes(bob)")
+    assert len(found.query("smokes(x)")) == 2
 
 
 def test_conclusions_come_first():

@@ -8,7 +8,6 @@ command line.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 from typing import NamedTuple
 
 from minfer.errors import visible
@@ -21,6 +20,8 @@ def card(
 
     Numbers are set right, an int with its thousands apart and a float with four digits.
     """
+    from html import escape  # a large module, which terminals do not need
+
     parts = [f"<div><b>{escape(title)}</b> {_safe(text)}", "<table>"]
     if head:
         parts.append(f"<thead><tr>{''.join(f'<th>{escape(h)}</th>' for h in head)}</tr></thead>")
@@ -101,8 +102,10 @@ def words(value: object) -> str:
 
 def _cell(value: object) -> str:
     side = "right" if isinstance(value, (int, float, Right)) else "left"
-    return f"<td style='text-align:{side}'>{escape(words(value))}</td>"
+    return f"<td style='text-align:{side}'>{_safe(words(value))}</td>"
 
 
 def _safe(text: str) -> str:
+    from html import escape
+
     return escape(visible(text))

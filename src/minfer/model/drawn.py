@@ -8,13 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.checks import check_flag, load
+from minfer.basics.notebook import Face, Faced
+from minfer.basics.words import and_more, counted
 from minfer.errors import ModelError
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
 
 
-class Samples(np.ndarray):
+_ROWS, _COLUMNS = 10, 10  # of samples that are shown
+
+
+class Samples(Faced, np.ndarray):
     """States of all variables, an int array (n, V), with names."""
 
     variables: tuple[str, ...]
@@ -42,6 +47,30 @@ class Samples(np.ndarray):
                 raise ModelError(f"there is no variable {key!r} in these samples")
             return np.asarray(self)[:, self.variables.index(key)]
         return np.asarray(self)[key]
+
+    def face(self) -> Face:
+        """The first samples, by the names of states."""
+        x, some = np.asarray(self)[:_ROWS], list(zip(self.variables, self.states))[:_COLUMNS]
+        rows = [[names[s] for s, (_, names) in zip(row, some)] for row in x.tolist()]
+        n, k = self.shape
+        told = [and_more(n - _ROWS), f"{counted(k - _COLUMNS, 'variable')} not shown"]
+        more = "; ".join(filter(None, [told[0], told[1] * (k > _COLUMNS)]))
+        what = f"{counted(n, 'sample')} of {counted(k, 'variable')}"
+        return Face(what, tuple(v for v, _ in some), rows, more=more)
+
+    def __str__(self) -> str:
+        return super().__str__() if self._is_whole else np.asarray(self).__str__()
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self._is_whole else repr(np.asarray(self))
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() if self._is_whole else f"<pre>{np.asarray(self)}</pre>"
+
+    @property
+    def _is_whole(self) -> bool:
+        """Not a part of samples, or made from them."""
+        return self.ndim == 2 and 0 < len(self.variables) == self.shape[1]
 
     def to_dict(self) -> dict[str, list[str]]:
         """Columns of state names: {variable: n names}."""

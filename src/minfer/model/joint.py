@@ -5,26 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.basics.checks import as_list, integer, load, told
-from minfer.basics.notebook import Face, Right, card
+from minfer.basics.notebook import Face, Faced, Right
 from minfer.basics.words import and_more, counted, plain, probability
 from minfer.errors import ModelError, visible
 from minfer.factors.group import Floats, Ints, Mask
 from minfer.model.states import state_number
 
 _SHOWN = 20
+_MOST_COLUMNS = 8  # states of what a conditional table is about, side by side
 #: Conditions less probable than this are looked at in logarithms: sums of a table that is right to
 #: 1e-14 of the whole are not right to 1e-9 of themselves, and below 1e-308 there are no numbers.
 RARE = 1e-5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Joint:
+class Joint(Faced):
     """P(A, B, ...), or P(A, ... | B, ...), with names.
 
     Attributes
@@ -232,29 +234,34 @@ class Joint:
             where = np.unravel_index(int(cell), self.table.shape)
             yield [own[int(k)] for own, k in zip(self.states, where)], float(self.table[where])
 
-    def _rows(self) -> list[tuple[str, str]]:
-        """These as ("a=no, b=yes", probability)."""
-        names = list(map(visible, self.variables))
-        return [
-            (", ".join(f"{v}={visible(s)}" for v, s in zip(names, own)), f"{p:.6f}")
-            for own, p in self._largest()
-        ]
-
     def face(self, most: int = _SHOWN) -> Face:
-        """The most probable combinations of states, one column for each variable."""
+        """The most probable combinations of states; of a conditional table a row for each of the
+        conditions', in their order."""
+        free = [a for a, v in enumerate(self.variables) if v not in self.given]
+        if self.given and math.prod(self.shape[a] for a in free) <= _MOST_COLUMNS:
+            return self._by_condition(free, most)
         rows = [(*own, Right(probability(p))) for own, p in self._largest(most)]
         more = and_more(self.table.size - most, "none larger")
-        return Face("", (*self.variables, "probability"), rows, more=more)
+        return Face(self._title, (*self.variables, "probability"), rows, more=more)
 
-    def __str__(self) -> str:
-        lines = [self._title, *(f"  {p}  {what}" for what, p in self._rows())]
-        more = and_more(self.table.size - _SHOWN)
-        return "\n".join(lines + [f"  {more}"] * bool(more))
-
-    def _repr_html_(self) -> str:
-        more = max(self.table.size - _SHOWN, 0)
-        last = f"and {more:,} more, none larger" if more else ""
-        return card(self._title, repr(self), ("states", "probability"), self._rows(), last)
+    def _by_condition(self, free: list[int], most: int) -> Face:
+        given = [a for a in range(self.table.ndim) if a not in free]
+        columns = list(product(*(self.states[a] for a in free)))
+        table = self.table.transpose([*given, *free]).reshape(-1, len(columns))
+        rows = [
+            (*own, *(Right("impossible" if math.isnan(p) else probability(p)) for p in numbers))
+            for own, numbers in zip(
+                product(*(self.states[a] for a in given)), table[:most].tolist()
+            )
+        ]
+        head = [
+            ", ".join(f"{visible(self.variables[a])}={visible(s)}" for a, s in zip(free, own))
+            for own in columns
+        ]
+        return Face(
+            self._title, (*(self.variables[a] for a in given), *head), rows,
+            more=and_more(len(table) - most),
+        )  # fmt: skip
 
 
 def mutual_information(both: Floats) -> float:

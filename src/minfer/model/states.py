@@ -24,12 +24,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.basics.checks import BaseGraph, first_twice, integer, load, told
+from minfer.basics.notebook import Face, Faced, Right
+from minfer.basics.words import and_more, probability
 from minfer.errors import EvidenceError, MinferError, ModelError, visible
 from minfer.factors.group import FactorGroup, Ints, read_only
 
 #: The names of each variable's states; None for a variable whose states have numbers only.
 StateNames = tuple[tuple[str, ...] | None, ...]
 _SHOWN = 12
+_IN_WORDS, _IN_TABLE = 6, 20  # states of a distribution that are shown
 _LONGEST = 200  # characters of names that may be alike
 
 
@@ -341,7 +344,7 @@ class Variables(BaseGraph):
         )  # fmt: skip
 
 
-class Probabilities(np.ndarray):
+class Probabilities(Faced, np.ndarray):
     """Numbers of a variable's states, shape (S, ...), that can be asked by a state's name too.
 
     >>> from minfer.model.states import Probabilities
@@ -349,6 +352,8 @@ class Probabilities(np.ndarray):
     >>> p = Probabilities.of(np.array([0.2, 0.8]), "rain", ("no", "yes"))
     >>> float(p["yes"]), float(p[1])
     (0.8, 0.8)
+    >>> p
+    Probabilities(rain: no 0.2000, yes 0.8000)
     """
 
     variable: str
@@ -390,6 +395,41 @@ class Probabilities(np.ndarray):
         pd = load("pandas")
         index = pd.Index(self._labels, name=self.variable)
         return pd.Series(np.array(self), index=index, name="probability")
+
+    @property
+    def _title(self) -> str:
+        """P(variable), if this is a distribution and not what has been computed from one."""
+        name, p = visible(self.variable), np.asarray(self)
+        sure = abs(float(p.sum()) - 1.0) < 1e-9 and float(p.min()) >= 0.0
+        return f"P({name})" if name and sure else name
+
+    def face(self) -> Face:
+        """A row for each state, or for the largest numbers."""
+        p = np.asarray(self)
+        order = range(len(p)) if len(p) <= _IN_TABLE else np.argsort(-p, kind="stable")[:_IN_TABLE]
+        rows = [(self._labels[k], Right(probability(float(p[k])))) for k in order]
+        more = and_more(len(p) - _IN_TABLE, "none larger")
+        return Face(self._title, (self.variable or "state", "probability"), rows, more=more)
+
+    def __str__(self) -> str:
+        return self.face().text() if self._is_plain else np.asarray(self).__str__()
+
+    def __repr__(self) -> str:
+        if not self._is_plain:
+            return repr(np.asarray(self))
+        each = [f"{s} {probability(p)}" for s, p in zip(self._labels, self.tolist())]
+        text = ", ".join(map(visible, each[:_IN_WORDS])) + ", ..." * (len(each) > _IN_WORDS)
+        name = visible(self.variable)
+        return f"{type(self).__name__}({name}{': ' * bool(name)}{text})"
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() if self._is_plain else f"<pre>{np.asarray(self)}</pre>"
+
+    @property
+    def _is_plain(self) -> bool:
+        """One number for each state."""
+        known = self.states is None or len(self.states) == self.size
+        return self.ndim == 1 and self.dtype.kind in "fiu" and self.size > 0 and known
 
     @property
     def _labels(self) -> tuple[str, ...]:

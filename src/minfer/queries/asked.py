@@ -42,7 +42,7 @@ class Asked(NamedTuple):
     def faces(self, most: int) -> Iterator[Face]:
         """The joint distribution of the targets, its first rows, or a table for each of them."""
         if isinstance(self.found, Joint):
-            yield self.found.face(most)
+            yield self.found.face(most)._replace(conclusion="")
         for v, p in self.found.items() if isinstance(self.found, dict) else ():
             rows = [(s, Right(probability(float(x)))) for s, x in zip(self.graph.states(v), p)]
             yield Face("", (self.graph.name(v), "probability"), rows)

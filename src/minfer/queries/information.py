@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minfer.basics.checks import as_list, check_graph, load, told
-from minfer.basics.words import plain
+from minfer.basics.notebook import Face, Faced, Right
+from minfer.basics.words import and_more, plain, probability
 from minfer.errors import ContradictionError, ModelError, visible
 from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, log_field, numbered
@@ -27,6 +28,8 @@ from minfer.model.joint import mutual_information
 from minfer.queries.query import Posterior, query
 from minfer.solvers.conflicts import locates
 from minfer.solvers.plans import IMPOSSIBLE, plan_for
+
+_SHOWN = 10  # variables in a table
 
 
 class MovedPosterior(NamedTuple):
@@ -42,7 +45,7 @@ class MovedPosterior(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Influence:
+class Influence(Faced):
     """What each observation did to P(target = state), from ``prior`` to ``probability``.
 
     In ``rows`` the one that moved the target's distribution most is the first.
@@ -63,20 +66,17 @@ class Influence:
         pd = load("pandas")
         return pd.DataFrame(list(self.rows), columns=list(MovedPosterior._fields))
 
-    def __repr__(self) -> str:
-        what = f"P({visible(self.target)}={visible(self.state)})"
-        return f"Influence({what}: {self.prior:.4f} -> {self.probability:.4f})"
-
-    def __str__(self) -> str:
-        what = f"P({visible(self.target)}={visible(self.state)})"
-        lines = [f"{what} = {self.probability:.4f}, without evidence {self.prior:.4f}"]
-        for m in self.rows:
-            seen = f"{visible(m.variable)}={visible(m.observed)}"
-            lines.append(
-                f"  {seen}: {m.log_odds:+.3f} log-odds; without it {m.without:.4f}, alone "
-                f"{m.alone:.4f}"
-            )
-        return "\n".join(lines)
+    def face(self) -> Face:
+        """The probability, then a row for each observation: how far it moved the log-odds."""
+        what = f"P({self.target}={self.state})"
+        conclusion = f"{what} = {probability(self.probability)}, without evidence "
+        rows = [
+            (f"{m.variable}={m.observed}", Right(f"{m.log_odds:+.3f}"),
+             Right(probability(m.without)), Right(probability(m.alone)))
+            for m in self.rows
+        ]  # fmt: skip
+        head = ("evidence", "log-odds", "without it", "alone")
+        return Face(conclusion + probability(self.prior), head, rows)
 
 
 @locates
@@ -104,9 +104,11 @@ def influence(
     >>> seen = {"wet_grass": 1, "sprinkler": 1, "season": 2}
     >>> print(minfer.influence(sprinkler(), "rain", seen, state=1))
     P(rain=1) = 0.1626, without evidence 0.3375
-      sprinkler=1: -0.460 log-odds; without it 0.2352, alone 0.2174
-      season=2: -0.454 log-odds; without it 0.2341, alone 0.1500
-      wet_grass=1: +0.095 log-odds; without it 0.1500, alone 0.6537
+    <BLANKLINE>
+    evidence     log-odds  without it   alone
+    sprinkler=1    -0.460      0.2352  0.2174
+    season=2       -0.454      0.2341  0.1500
+    wet_grass=1    +0.095      0.1500  0.6537
     """
     check_graph(model, "influence")
     t = model.index(target)
@@ -167,7 +169,7 @@ class InformationRow(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Information:
+class Information(Faced):
     """What unobserved variables would tell about a target, the one that would tell most first.
 
     ``entropy`` is that of the target given the evidence, in nats: what is there to be told.
@@ -197,18 +199,17 @@ class Information:
         pd = load("pandas")
         return pd.DataFrame(list(self.rows), columns=list(InformationRow._fields))
 
-    def __repr__(self) -> str:
-        best = f"; most by {visible(self.rows[0].variable)}" if self.rows else ""
-        return f"Information({visible(self.target)}: {self.entropy:.4f} nats{best})"
-
-    def __str__(self) -> str:
-        lines = [f"entropy of {visible(self.target)}: {self.entropy:.4f} nats"]
-        for row in self.rows[:10]:
-            lines.append(
-                f"  {visible(row.variable)} would tell {row.mutual_information:.4f} nats "
-                f"({row.share:.1%})"
-            )
-        return "\n".join(lines)
+    def face(self) -> Face:
+        """The entropy, then a row for each variable, as far as they fit."""
+        conclusion = f"entropy of {self.target}: {self.entropy:.4f} nats"
+        if self.rows:
+            conclusion += f"; {self.rows[0].variable} would tell most"
+        rows = [
+            (row.variable, Right(f"{row.mutual_information:.4f}"), Right(f"{row.share:.1%}"))
+            for row in self.rows[:_SHOWN]
+        ]
+        more = and_more(len(self.rows) - _SHOWN, "none tells more")
+        return Face(conclusion, ("variable", "would tell, nats", "of the entropy"), rows, more=more)
 
 
 @locates

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from minfer.model.joint import Joint
 
 _NOTHING: dict[int, NDArray[np.float64]] = {}
+_SHOWN = 4  # pieces of evidence that a posterior names
 
 
 def _exactly() -> Solver:
@@ -64,6 +65,20 @@ class Posterior(Probabilities):
     def __array_finalize__(self, other: Any) -> None:
         if isinstance(other, Posterior):
             self.__dict__.update(other.__dict__)
+
+    @property
+    def _title(self) -> str:
+        """With the evidence, if there is not much."""
+        title = super()._title
+        if self._asked is None or not title.endswith(")"):
+            return title
+        from minfer.say.answers import evidence_text
+
+        _, graph, (hard, soft), _ = self._asked
+        known = dict(list({**hard, **soft}.items())[:_SHOWN])
+        more = ", ..." * (len(hard) + len(soft) > _SHOWN)
+        given = f" | {visible(evidence_text(graph, known))}{more}" if known else ""
+        return f"{title[:-1]}{given})"
 
     @property
     def log_evidence(self) -> float:

@@ -25,9 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.checks import check_graph, check_whole, load
-from minfer.basics.words import plain, power
+from minfer.basics.notebook import Face, Faced, Right
+from minfer.basics.words import plain, power, probability
 from minfer.engine.elimination import links
-from minfer.errors import ContradictionError, ModelError, RefusedError, visible
+from minfer.errors import ContradictionError, ModelError, RefusedError
 from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, numbered
 from minfer.queries.cliques import Cliques, Factor, check_fits
@@ -53,7 +54,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sensitivity:
+class Sensitivity(Faced):
     """Derivatives of P(target = state | evidence), ``probability``, in all table entries.
 
     Attributes
@@ -141,22 +142,20 @@ class Sensitivity:
             out.append(e)
         return out[:top]
 
-    def __repr__(self) -> str:
+    def face(self) -> Face:
+        """The probability, then the entries that move it most."""
         n = sum(d.size for d in self.derivatives)
-        what = f"P({visible(self.target)}={visible(self.state)})"
-        return f"Sensitivity({what} = {self.probability:.4f} in {n:,} entries)"
-
-    def __str__(self) -> str:
-        lines = [
-            f"P({visible(self.target)}={visible(self.state)}) = {self.probability:.6f}; its "
-            "derivatives, where the others of its row change in proportion:"
-        ]
+        what = f"P({self.target}={self.state}) = {probability(self.probability)}"
+        rows = []
         for e in self._different(10):
-            given = ", ".join(f"{visible(v)}={visible(s)}" for v, s in e.given.items())
+            given = ", ".join(f"{v}={s}" for v, s in e.given.items())
             moved = e.derivative if math.isnan(e.covaried) else e.covaried
-            what = f"{visible(e.variable)}={visible(e.state)}{f' | {given}' if given else ''}"
-            lines.append(f"  {moved:+.4f} for P({what}) = {e.value:.4g}")
-        return "\n".join(lines)
+            entry = f"P({e.variable}={e.state}{f' | {given}' if given else ''})"
+            rows.append((entry, e.value, Right(f"{moved:+.4f}")))
+        why = "of the probability, where the others of an entry's row change in proportion"
+        notes = {"derivative": why}
+        conclusion = f"{what} and its derivatives in {n:,} entries"
+        return Face(conclusion, ("entry", "is", "derivative"), rows, notes)
 
 
 @locates
@@ -185,10 +184,14 @@ def sensitivity(
     ...     {"rain": [0.8, 0.2], "wet": (["rain"], [[0.9, 0.1], [0.2, 0.8]])},
     ... )
     >>> print(minfer.sensitivity(g, "rain", "yes", {"wet": "yes"}))
-    P(rain=yes) = 0.666667; its derivatives, where the others of its row change in proportion:
-      +2.2222 for P(wet=no | rain=no) = 0.9
-      -1.3889 for P(rain=no) = 0.8
-      -0.2778 for P(wet=no | rain=yes) = 0.2
+    P(rain=yes) = 0.6667 and its derivatives in 6 entries
+    <BLANKLINE>
+    entry                  is  derivative
+    P(wet=no | rain=no)   0.9     +2.2222
+    P(rain=no)            0.8     -1.3889
+    P(wet=no | rain=yes)  0.2     -0.2778
+    <BLANKLINE>
+    derivative: of the probability, where the others of an entry's row change in proportion
     """
     check_graph(model, "sensitivity")
     t = model.index(target)

@@ -21,7 +21,7 @@ from minfer.basics.words import counted
 from minfer.engine.conditioning import condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import clique_tree
-from minfer.errors import ContradictionError, RefusedError, SettingsError
+from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError
 from minfer.graph import FactorGraph, with_any_evidence
 from minfer.io.text import PathLike, write_bytes
 from minfer.model.evidence import Evidence
@@ -40,6 +40,8 @@ __all__ = ["Explorer", "explore"]
 MAX_CELLS, MAX_VARIABLES = 1 << 20, 1500
 #: Sizes of a card in pixels. One with more states shows a histogram instead of a line for each.
 WIDTH, HEAD, ROW, FOOT, MAX_ROWS, HISTOGRAM = 172, 27, 19, 4, 12, 84
+#: Numbers of a variable's own table up to which the page shows its first rows.
+MAX_TABLE = 4096
 _HEIGHT = 640  # of the page within a notebook
 
 
@@ -147,6 +149,7 @@ def explore(
     data = {
         "about": about,
         "directed": parents is not None,
+        "tables": None if parents is None else [_table(graph, v) for v in range(graph.n_variables)],
         "names": [graph.name(v) for v in range(graph.n_variables)],
         "states": [list(graph.states(v)) for v in range(graph.n_variables)],
         "evidence": [] if fix else [[v, s] for v, s in seen.items()],
@@ -236,6 +239,18 @@ def _parents(graph: FactorGraph) -> list[list[int]] | None:
             return None
         out[child] = [v for v in graph.scope(f).tolist() if v != child]
     return [own or [] for own in out] if graph.n_factors else None
+
+
+def _table(graph: FactorGraph, v: int) -> dict[str, Any] | None:
+    """A variable's conditional distribution, its parents' states in the rows; None of those whose
+    own was left out behind fixed evidence."""
+    try:
+        table = graph.conditional(v)
+    except ModelError:
+        return None
+    parents = [graph.index(name) for name in table.given]
+    text = _numbers(table.table) if table.table.size <= MAX_TABLE else None
+    return {"parents": parents, "text": text, "cells": table.table.size}
 
 
 # ---------------------------------------------------------------------- the engine's plan

@@ -283,7 +283,9 @@ class Answer:
     def query(self, pattern: str) -> list[tuple[str, float]]:
         """Atoms that fit a pattern, likeliest first: ``query("advisedBy(x, Person5)")``.
 
-        Words that begin with a lower-case letter are variables, as in rules.
+        Words that begin with a lower-case letter are variables, as in rules, but for those that are
+        a value at their place: where tables call somebody frank, ``query("cancer(frank)")`` is
+        about that one atom.
         """
         store = self.rules.store
         atom, positive = parse_atom(pattern, where="query: ")
@@ -297,6 +299,9 @@ class Answer:
             if isinstance(term, Constant):
                 where.append(f"a{k} = {store.constant(term.text, p.classes[k], 'query')}")
             elif isinstance(term, Variable):
+                if (value := store.value(term.name, p.classes[k])) is not None:
+                    where.append(f"a{k} = {value}")
+                    continue
                 if term.name in seen:
                     where.append(f"a{k} = {seen[term.name]}")
                 seen[term.name] = f"a{k}"

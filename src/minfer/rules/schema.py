@@ -523,9 +523,8 @@ class Store:
             return _sql_number(value)
         hint = ""
         if coding.kind == "text":
-            row = self.con.one(f"select id from {coding.table} where v = {quoted(text)}")
-            if row is not None:
-                return str(row[0])
+            if (found := self.value(text, number)) is not None:
+                return found
             rows = self.con.rows(f"select v from {coding.table} limit 10000")
             hint = did_you_mean(text, [r[0] for r in rows])
         if not hint and "rule `" in who and text[:1].isupper():
@@ -533,6 +532,14 @@ class Store:
         raise ModelError(
             f"{who}: the constant {visible(text)} is in no table of {coding.called}{hint}"
         )
+
+    def value(self, text: str, number: int) -> str | None:
+        """The number of a text in a class of texts, as SQL; None where nothing is called so."""
+        coding = self.coding(number)
+        if coding.kind != "text":
+            return None
+        row = self.con.one(f"select id from {coding.table} where v = {quoted(text)}")
+        return None if row is None else str(row[0])
 
     def domain(self, number: int) -> tuple[str, int]:
         """The table (column v) of all values of a class, and how many they are."""

@@ -25,7 +25,7 @@ from minfer.basics.checks import (
     load,
     real_numbers,
 )
-from minfer.basics.words import counted, plain
+from minfer.basics.words import counted, duration, plain
 from minfer.engine.layout import normalised as normalised
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import FactorGroup, read_only
@@ -429,15 +429,20 @@ class Marginals:
         text = f"Marginals({counted(self.graph.n_variables, 'variable')}; {self.status.value}"
         if self.iterations:
             text += f" after {counted(self.iterations, 'iteration')}"
-        return f"{text}; {self.solver!r}; {self.seconds * 1e3:.3g} ms)"
+        if self._shown_error is not None:
+            text += f", estimated error {self._shown_error:.2g}"
+        return f"{text}; {self.solver!r}; {duration(self.seconds)})"
 
     def _repr_html_(self) -> str:
-        """The least certain variables."""
+        """The least certain variables, and what a summary says."""
+        from minfer.say import answers
         from minfer.say.tables import marginal_table
 
         log_z = f"log Z = {self.log_z:.6g} ({self.log_z_kind.value})"
-        about = f"{self.status.value}, {log_z}, {self.solver!r}"
-        return marginal_table(self, None, SHOWN)._replace(conclusion=about).html("Marginals")
+        about = f"{answers.status(self)}, {log_z}, {self.solver!r}"
+        told = {k: v for k, v in (("why", self.note), ("advice", self.advice)) if v}
+        table = marginal_table(self, None, SHOWN)
+        return table._replace(conclusion=about, notes=told).html("Marginals")
 
 
 def _undamped(solver: Any) -> bool:

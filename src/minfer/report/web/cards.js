@@ -26,7 +26,8 @@ function stateButton(parent, v, s) {
 function showState(button, p, prior, seen) {
   const [fill, tick, label, number] = button.children;
   fill.style.transform = `scaleX(${p})`;
-  tick.style.transform = `scaleX(${Math.abs(p - prior) < 0.0005 ? 0 : prior})`;
+  tick.hidden = Math.abs(p - prior) < 0.0005;
+  tick.style.left = `calc(${prior} * (100% - 2px))`;
   number.textContent = percent(p);
   button.setAttribute("aria-pressed", seen);
   button.classList.toggle("never", p === 0);
@@ -85,7 +86,7 @@ function buildCards() {
   });
 }
 
-function showCard(v, now, prior, evidence, best) {
+function showCard(v, now, prior, evidence, best, soft) {
   const card = cards[v],
     first = engine.start[v],
     size = states[v].length;
@@ -93,7 +94,9 @@ function showCard(v, now, prior, evidence, best) {
   const top = p.indexOf(Math.max(...p));
   card.host.classList.toggle("seen", evidence[v] >= 0);
   const seen = evidence[v] >= 0;
-  const text = seen ? `observed ${states[v][evidence[v]]}` : `${states[v][top]} ${percent(p[top])}`;
+  card.host.classList.toggle("soft", soft.has(v));
+  const likely = `${states[v][top]} ${percent(p[top])}${soft.has(v) ? ", soft evidence" : ""}`;
+  const text = seen ? `observed ${states[v][evidence[v]]}` : likely;
   card.host.setAttribute("aria-label", `${names[v]}: ${text}`);
   if (card.rows) {
     card.rows.forEach((button, s) => {

@@ -76,15 +76,28 @@ function makeEngine(plan) {
       for (const end = i + inner; i < end; i += 1) body(s, i);
   }
 
+  // Likelihoods of soft evidence, which count in all that follows: a Map from variables.
+  let soft = new Map();
+  function soften(likelihoods) {
+    soft = new Map([...likelihoods].map(([v, each]) => [v, Float64Array.from(each, Math.log)]));
+  }
+
   // Towards the roots. The log of the sum (or maximum) over everything, or null if that is zero.
   function collect(evidence, best) {
     for (let v = 0; v < card.length; v += 1)
       if (fixed[v] >= 0 && evidence[v] >= 0 && evidence[v] !== fixed[v]) return null;
     let scale = 0;
+    for (const [v, log] of soft) if (fixed[v] >= 0) scale += log[fixed[v]];
+    if (scale === -Infinity) return null;
     for (const clique of cliques) {
       const { work, up, n, cells } = clique;
       work.set(clique.own);
       clique.out.forEach((v, k) => {
+        const log = soft.get(v);
+        if (log !== undefined)
+          byState(clique, k, (s, i) => {
+            work[i] += log[s];
+          });
         if (evidence[v] < 0) return;
         byState(clique, k, (s, i) => {
           if (s !== evidence[v]) work[i] = -Infinity;
@@ -202,5 +215,5 @@ function makeEngine(plan) {
     return left;
   }
 
-  return { card, start, posteriors, explanation, information, conflict };
+  return { card, start, soften, posteriors, explanation, information, conflict };
 }

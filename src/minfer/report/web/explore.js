@@ -3,6 +3,7 @@
 const n = names.length;
 let evidence = new Int32Array(engine.card.length).fill(-1); // auxiliary variables behind
 const nothing = evidence.slice();
+let soft = new Map(); // likelihoods of the states of variables with soft evidence; never changed
 const prior = engine.posteriors(nothing);
 let answer = prior; // the last that was possible
 let possible = true;
@@ -16,7 +17,7 @@ const past = [];
 // ------------------------------------------------------------------ the address
 
 // Parts of the address are name=state, with & or a comma between them; what cannot be written so
-// goes by numbers, after a ~.
+// goes by numbers, after a ~. Of soft evidence there are likelihoods instead, name=:0.2:0.8.
 const encoded = (text, number) => {
   try {
     return text.startsWith("~") ? `~${number}` : encodeURIComponent(text);
@@ -27,9 +28,11 @@ const encoded = (text, number) => {
 
 function toHash() {
   const parts = [];
-  for (let v = 0; v < n; v += 1)
+  for (let v = 0; v < n; v += 1) {
     if (evidence[v] >= 0)
       parts.push(`${encoded(names[v], v)}=${encoded(states[v][evidence[v]], evidence[v])}`);
+    if (soft.has(v)) parts.push(`${encoded(names[v], v)}=:${soft.get(v).join(":")}`);
+  }
   if (parts.length) return `#${parts.join("&")}`;
   return data.evidence.length ? "#none" : "";
 }
@@ -56,23 +59,38 @@ function observation(part) {
   if (v < 0) return { why: `there is no variable ${brief(decoded(name))} here` };
   const s = numbered(part.slice(at + 1), states[v]);
   if (s >= 0) return { v, s };
+  const value = decoded(part.slice(at + 1));
+  if (value.startsWith(":")) {
+    const likelihoods = value.slice(1).split(":").map(Number);
+    if (!areLikelihoods(v, likelihoods))
+      return { why: `${brief(names[v])} takes ${states[v].length} likelihoods, 0 or more, not all 0` };
+    return { v, likelihoods };
+  }
   return { why: `the states of ${brief(names[v])} are ${listed(states[v])}` };
 }
 
+const areLikelihoods = (v, numbers) =>
+  numbers.length === states[v].length &&
+  numbers.every((x) => Number.isFinite(x) && x >= 0) &&
+  numbers.some((x) => x > 0);
+
 function fromHash() {
   const found = nothing.slice(),
+    softly = new Map(),
     unused = [];
   const text = location.hash.slice(1);
   if (!text) for (const [v, s] of data.evidence) found[v] = s;
   for (const part of text === "none" ? [] : text.split(/[&,]/)) {
     if (!part) continue;
-    const { v, s, why } = observation(part);
+    const { v, s, likelihoods, why } = observation(part);
     const twice = why === undefined && found[v] >= 0 && found[v] !== s;
     if (twice) unused.push([part, `${brief(names[v])} is ${brief(states[v][found[v]])} already`]);
     else if (why !== undefined) unused.push([part, why]);
+    else if (softly.has(v)) unused.push([part, `${brief(names[v])} has soft evidence already`]);
+    else if (likelihoods) softly.set(v, likelihoods);
     else found[v] = s;
   }
-  return { found, unused };
+  return { found, softly, unused };
 }
 
 const MOST_UNUSED = 5;
@@ -95,7 +113,8 @@ function showUnused(unused) {
   }
   const more = unused.length - MOST_UNUSED;
   if (more > 0) add(list, "li", {}, `and ${count(more)} more`);
-  add(box, "p", { class: "muted" }, "Evidence is written as #name=state&name=state.");
+  const how = "Evidence is written as #name=state&name=state, likelihoods as #name=:0.2:0.8.";
+  add(box, "p", { class: "muted" }, how);
 }
 
 function remember() {
@@ -110,22 +129,46 @@ function remember() {
 
 // ------------------------------------------------------------------ changes
 
-function set(next, { keep = true } = {}) {
-  if (keep) {
-    past.push(evidence.slice());
-    evidence = next;
-    remember();
-  } else evidence = next;
+function set(next, softly, { keep = true } = {}) {
+  if (keep) past.push([evidence, soft]);
+  [evidence, soft] = [next, softly];
+  if (keep) remember();
+  engine.soften(soft);
   const found = engine.posteriors(evidence);
   possible = found !== null;
   if (possible) answer = found;
   refresh();
 }
 
+function without(v) {
+  const left = new Map(soft);
+  left.delete(v);
+  return left;
+}
+
+// likelihoods of a variable's states, in place of what was observed; null takes them back
+function soften(v, likelihoods) {
+  const next = evidence.slice();
+  next[v] = -1;
+  const told = likelihoods !== null && likelihoods.some((x) => x !== likelihoods[0]);
+  set(next, told ? new Map([...without(v), [v, likelihoods]]) : without(v));
+  const log = possible ? `P(evidence) ${fromLog(logEvidence())}` : "impossible";
+  $("told").textContent = `${told ? softly(v, likelihoods) : `${names[v]} taken back`}; ${log}`;
+}
+
+function readSoft() {
+  const numbers = [...$("soft-inputs").querySelectorAll("input")].map((input) =>
+    input.value.trim() ? Number(input.value) : NaN,
+  );
+  const fine = areLikelihoods(chosen, numbers);
+  if (fine) soften(chosen, numbers);
+  $("soft-wrong").hidden = fine;
+}
+
 function observe(v, s) {
   const next = evidence.slice();
   next[v] = evidence[v] === s ? -1 : s;
-  set(next);
+  set(next, without(v));
   const verb = evidence[v] === s ? "observed" : "taken back";
   const log = possible ? `P(evidence) ${fromLog(logEvidence())}` : "impossible";
   $("told").textContent = `${names[v]} ${states[v][s]} ${verb}; ${log}`;
@@ -133,13 +176,13 @@ function observe(v, s) {
 
 function undo() {
   if (!past.length) return;
-  evidence = past.pop();
+  [evidence, soft] = past.pop();
   remember();
-  set(evidence, { keep: false });
+  set(evidence, soft, { keep: false });
 }
 
 const clear = () => {
-  if (evidence.some((s) => s >= 0)) set(nothing.slice());
+  if (soft.size || evidence.some((s) => s >= 0)) set(nothing.slice(), new Map());
 };
 
 function choose(v) {
@@ -154,7 +197,7 @@ function choose(v) {
       if (lit) part.parentNode.append(part);
     }
   }
-  showChosen(chosen, answer, prior, evidence, best());
+  showChosen(chosen, answer, prior, evidence, best(), soft);
   if (question === "information" && evidence[target] >= 0 && evidence[v] < 0) {
     target = v; // the old one is known by now
     reply();
@@ -167,11 +210,11 @@ const best = () => (explained === null ? null : explained.states);
 function refresh() {
   explained = question === "explanation" && possible ? engine.explanation(evidence) : null;
   document.body.classList.toggle("stale", !possible);
-  const any = evidence.some((s) => s >= 0);
+  const any = soft.size > 0 || evidence.some((s) => s >= 0);
   for (const host of [world, $("chosen-states")]) host.classList.toggle("moved", any);
-  for (let v = 0; v < n; v += 1) showCard(v, answer, prior, evidence, best());
-  showEvidence(evidence, possible ? logEvidence() : null);
-  showChosen(chosen, answer, prior, evidence, best());
+  for (let v = 0; v < n; v += 1) showCard(v, answer, prior, evidence, best(), soft);
+  showEvidence(evidence, possible ? logEvidence() : null, soft);
+  showChosen(chosen, answer, prior, evidence, best(), soft);
   alarm();
   reply();
 }
@@ -184,6 +227,7 @@ function alarm() {
   const clash = engine.conflict(evidence);
   const named = names.map((_, v) => v).filter((v) => clash[v] >= 0);
   const told = named.map((v) => `${names[v]} = ${states[v][clash[v]]}`);
+  for (const [v, each] of soft) if (each.includes(0)) told.push(softly(v, each));
   const all =
     told.length === 1 ? told[0] : `${told.slice(0, -1).join(", ")} and ${told.at(-1)} together`;
   const text = add(box, "p");
@@ -315,7 +359,11 @@ function listen() {
       node = on(".node");
     if (node) choose(Number(node.dataset.v));
     if (state) observe(Number(state.dataset.v), Number(state.dataset.s));
-    else if (on(".chip")) observe(Number(on(".chip").dataset.v), evidence[on(".chip").dataset.v]);
+    else if (on(".chip[data-v]")) {
+      const v = Number(on(".chip").dataset.v);
+      if (soft.has(v)) soften(v, null);
+      else observe(v, evidence[v]);
+    }
     else if (on("[data-go]")) go(Number(on("[data-go]").dataset.go));
   });
   stage.addEventListener("focusin", (event) => {
@@ -327,6 +375,7 @@ function listen() {
   $("clear").addEventListener("click", clear);
   $("ask-explanation").addEventListener("click", () => ask("explanation"));
   $("ask-information").addEventListener("click", () => ask("information"));
+  $("soft-inputs").addEventListener("change", readSoft);
   $("reply").addEventListener("change", (event) => {
     target = Number(event.target.value);
     reply();
@@ -343,9 +392,9 @@ function listen() {
 }
 
 function open() {
-  const { found, unused } = fromHash();
+  const { found, softly, unused } = fromHash();
   past.length = 0;
-  set(found, { keep: false });
+  set(found, softly, { keep: false });
   showUnused(unused);
 }
 
@@ -353,7 +402,7 @@ const posterior = (v) => answer.p.subarray(engine.start[v], engine.start[v + 1])
 
 $("about").textContent = data.about;
 if (data.given.length)
-  $("legend").textContent = "Thin lines: the probabilities with the built-in evidence alone.";
+  $("legend").textContent = "Ticks: the probabilities with the built-in evidence alone.";
 $("version").textContent = `Computed in this page, exactly. minfer ${data.minfer}`;
 buildCards();
 listenToPointers();
@@ -366,6 +415,7 @@ window.minfer = Object.freeze({
   names,
   states,
   evidence: () => Array.from(evidence.subarray(0, n)),
+  soft: () => Object.fromEntries(soft),
   possible: () => possible,
   posteriors: () => states.map((_, v) => Array.from(posterior(v))),
   logProbability: () => (possible ? logEvidence() : -Infinity),

@@ -13,7 +13,10 @@ function fromLog(log) {
   return `${(10 ** (ten - whole)).toFixed(2)}e−${-whole}`;
 }
 
-function showEvidence(evidence, log) {
+const softly = (v, likelihoods) =>
+  `${names[v]} ~ ${states[v].map((s, k) => `${s} ${short(likelihoods[k])}`).join(", ")}`;
+
+function showEvidence(evidence, log, soft) {
   const list = $("chips"),
     focused = list.contains(document.activeElement);
   list.replaceChildren();
@@ -23,8 +26,8 @@ function showEvidence(evidence, log) {
     add(chip, "span", {}, text);
   }
   names.forEach((name, v) => {
-    if (evidence[v] < 0) return;
-    const text = `${name} = ${states[v][evidence[v]]}`;
+    if (evidence[v] < 0 && !soft.has(v)) return;
+    const text = soft.has(v) ? softly(v, soft.get(v)) : `${name} = ${states[v][evidence[v]]}`;
     const chip = add(add(list, "li"), "button", {
       type: "button",
       class: "chip",
@@ -59,7 +62,7 @@ function showEvidence(evidence, log) {
 
 let shown = null; // the variable whose states are in the panel
 
-function showChosen(v, now, prior, evidence, best) {
+function showChosen(v, now, prior, evidence, best, soft) {
   $("chosen").hidden = v === null;
   if (v === null) return;
   const host = $("chosen-states");
@@ -69,7 +72,21 @@ function showChosen(v, now, prior, evidence, best) {
     host.replaceChildren();
     states[v].forEach((_, s) => stateButton(host, v, s));
     showLinks(v);
+    showTable(v);
+    const inputs = $("soft-inputs");
+    inputs.replaceChildren();
+    for (const state of states[v]) {
+      const line = add(inputs, "label");
+      add(line, "span", {}, state);
+      add(line, "input", { type: "number", min: 0, step: "any" });
+    }
   }
+  const told = soft.get(v);
+  [...$("soft-inputs").querySelectorAll("input")].forEach((input, s) => {
+    if (input !== document.activeElement || told) input.value = told ? told[s] : 1;
+  });
+  $("soft-wrong").hidden = true;
+  markRow(v, evidence);
   [...host.children].forEach((button, s) => {
     const k = engine.start[v] + s;
     showState(button, now.p[k], prior.p[k], evidence[v] === s);
@@ -101,6 +118,58 @@ function showLinks(v) {
       if (k) text.append(", ");
       add(text, "button", { type: "button" }, names[u]).dataset.go = u;
     });
+  }
+}
+
+const MOST_ROWS = 64;
+// whose states the rows of the shown table are for, and the rows
+let tabled = { parents: [], rows: [] };
+
+// the conditional distribution of a variable: a row for each combination of its parents' states
+function showTable(v) {
+  const host = $("chosen-table");
+  host.replaceChildren();
+  tabled = { parents: [], rows: [] };
+  const known = data.tables?.[v];
+  $("chosen-table-of").hidden = !known;
+  if (!known) return;
+  const { parents, text, cells } = known;
+  const given = parents.map((u) => names[u]);
+  $("chosen-table-title").textContent = `P(${[names[v], given.join(", ")].filter(Boolean).join(" | ")})`;
+  if (text === null) {
+    add(host, "p", { class: "muted" }, `${count(cells)} numbers, too many for this page.`);
+    return;
+  }
+  const p = floats(text),
+    size = states[v].length,
+    n = p.length / size;
+  const table = add(host, "table");
+  const head = add(add(table, "thead"), "tr");
+  for (const name of given) add(head, "th", { scope: "col", class: "parent" }, name);
+  for (const state of states[v]) add(head, "th", { scope: "col" }, state);
+  const body = add(table, "tbody");
+  for (let r = 0; r < Math.min(n, MOST_ROWS); r += 1) {
+    const row = add(body, "tr"),
+      at = [];
+    for (let k = parents.length - 1, rest = r; k >= 0; k -= 1) {
+      at[k] = rest % states[parents[k]].length;
+      rest = Math.floor(rest / states[parents[k]].length);
+    }
+    at.forEach((s, k) => add(row, "th", { scope: "row" }, states[parents[k]][s]));
+    for (let s = 0; s < size; s += 1) add(row, "td", {}, short(p[r * size + s]));
+    tabled.rows.push({ row, at });
+  }
+  tabled.parents = parents;
+  if (n > MOST_ROWS) add(host, "p", { class: "muted" }, `and ${plural(n - MOST_ROWS, "more row")}`);
+}
+
+// the rows that the observed parents leave
+function markRow(v, evidence) {
+  const { parents, rows } = tabled;
+  const seen = parents.some((u) => evidence[u] >= 0);
+  for (const { row, at } of rows) {
+    const fits = parents.every((u, k) => evidence[u] < 0 || evidence[u] === at[k]);
+    row.classList.toggle("holds", seen && fits);
   }
 }
 
