@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from minfer.basics.limits import clock
 from minfer.engine.circuits.arrays import CircuitArrays
 from minfer.engine.circuits.core import SMALL, Bottom, Core, eliminate_bottom, ready
-from minfer.engine.circuits.orders import chosen
+from minfer.engine.circuits.orders import begun, chosen, longer
 from minfer.engine.conditioning import Conditioned
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.kernels.circuits import search as k
@@ -63,10 +63,10 @@ def build(
     start = ready(model, free)
     room = max_gib * 2.0**30
     bottom = eliminate_bottom(start, small, int(room / 60.0))
-    core = chosen(start, bottom, deadline)
+    core, _ = chosen(start, bottom)
     log_scale = bottom.log_scale + core.log_scale
-    nodes, state = _begin(bottom, core)
-    if not k.begin(core.arrays, state, core.rules):
+    nodes, state, possible = begun(bottom, core)
+    if not possible:
         raise ContradictionError(NOTHING_POSSIBLE)
     watch = _Watch(room, deadline, progress, free is not None and bool(free.any()))
     roots = bottom.arrays.roots.tolist()
@@ -93,40 +93,6 @@ class _Watch(NamedTuple):
     deadline: float
     progress: Callable[[Progress], None] | None
     free: bool
-
-
-def _begin(bottom: Bottom, core: Core) -> tuple[NodeArrays, SearchState]:
-    """Arrays for a search that has not begun."""
-    b, c, r = bottom.arrays, core.arrays, core.rules
-    n, s = len(c.card), int(c.off[-1])
-    now = np.zeros(k.N_NOW, dtype=np.int64)
-    nb, eb, cb = len(b.variable), len(b.state), len(b.child)
-    now[k.NODES], now[k.EDGES], now[k.KIDS], now[k.BOTTOM] = nb, eb, cb, nb
-    places = len(c.rule) + 1
-    state = SearchState(
-        now, core.folded.first.copy(), np.zeros(len(c.at), np.int32), r.start.copy(),
-        np.zeros(n, np.bool_), np.zeros(n, np.int32), np.zeros(n, np.uint64),
-        np.zeros(n + 1, np.int32), np.zeros((s + n + 1, 2), np.uint64),
-        np.zeros((places, 2), np.int32), np.zeros((n, 6), np.int32),
-        np.zeros((n, 6), np.uint64), np.zeros((n, 2)), np.zeros((n, 2), np.int64), np.zeros(s),
-        np.zeros(s, np.int64), np.zeros(int((c.card * c.n_kids).sum()), np.int32),
-    )  # fmt: skip
-    more = 1024 if n else 0
-    widest = int(c.card.max(initial=0))
-    kids = int((c.card * c.n_kids).max(initial=0))
-    key = np.empty((more, 4), np.uint64)
-    nodes = NodeArrays(
-        _longer(b.variable, nb + more), _longer(b.n_edges, nb + more), key, key.view(np.float64),
-        _longer(b.state, eb + more * 2 + widest), _longer(b.weight, eb + more * 2 + widest),
-        _longer(b.child, cb + more * 2 + kids), np.full(4 * more or 1, -1, np.int32),
-    )  # fmt: skip
-    return nodes, state
-
-
-def _longer(array: NDArray, size: int) -> NDArray:
-    out = np.empty((size, *array.shape[1:]), dtype=array.dtype)
-    out[: len(array)] = array
-    return out
 
 
 def _search(
@@ -182,25 +148,22 @@ def _grown(
     widest, kids = int(c.card.max()), int((c.card * c.n_kids).max())
     need = nn + 1, nn - nb + 1, ne + widest, nc + kids, 2 * (nn - nb + 1)
     have = len(d.variable), len(d.key), len(d.state), len(d.child), len(d.slots)
-    used = _bytes(nn, nn - nb, ne, nc, have[4])
-    grow = min(2.0, 0.98 * watch.room / used)
+    n_slots = 2 * have[4] if have[4] < need[4] else have[4]
+    grow = min(2.0, watch.room / _bytes(nn, nn - nb, ne, nc, n_slots))
     size = [max(w, int(h * grow)) if h < w else h for w, h in zip(need, have)]
-    size[4] = 2 * have[4] if have[4] < need[4] else have[4]
-    if _bytes(size[0], size[1], size[2], size[3], size[4]) > watch.room and (
-        grow < 1.05 or _bytes(nn, nn - nb, ne, nc, size[4]) > watch.room
-    ):
+    if grow < 1.02:
         raise RefusedError(
             f"circuit: {nn:,} nodes fill the {watch.room / 2**30:.3g} GiB allowed, at about "
             f"{100 * share:.2g} % of the search; raise max_gib, observe more variables, or use "
             "Auto()"
         )
     slots = d.slots
-    if size[4] > have[4]:
-        slots = np.full(size[4], -1, np.int32)
+    if n_slots > have[4]:
+        slots = np.full(n_slots, -1, np.int32)
         k.fill(slots, d.key, nn - nb)
 
     def fit(a: NDArray, n: int, to: int) -> NDArray:
-        return a if len(a) >= to else _longer(a[:n], to)
+        return a if len(a) >= to else longer(a[:n], to)
 
     key = fit(d.key, nn - nb, size[1])
     return NodeArrays(
