@@ -234,6 +234,16 @@ class Passes:
         given, workers = self.read("log_likelihood", rows, settings)
         return self.run(FILTER, given, [], workers=workers).scores
 
+    def counts(
+        self, given: Sequences, workers: int | None = None
+    ) -> tuple[list[list[Floats]], Floats, NDArray[np.int64]]:
+        """Expected counts of the tables of the first slice and of the step, the log-likelihood of
+        each sequence, and where it became impossible. A leaf that is not observed adds none."""
+        found = self.run(SMOOTH, given, [], count=True, workers=workers)
+        parts = np.split(found.counts, [self.plans[0].size])
+        listed = [p.counts(x, own) for p, x, own in zip(self.plans, parts, self.tables)]
+        return listed, found.scores, found.dead
+
     def sample(
         self,
         n: int,

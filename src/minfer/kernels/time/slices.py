@@ -108,13 +108,12 @@ def _plus(kind, a, b):
 
 @jit
 def _scaled(kind, x, first, entries, low):
-    """Scale a message to sum 1, or maximum 0; the log of what it was divided by, and the smaller of
-    ``low`` and its smallest positive entry."""
+    """Scale a message to sum 1, or maximum 1; the log of what it was divided by, and the smaller of
+    ``low`` and its smallest positive linear entry."""
     zero = splat(x, 0.0)
     total = load(x, first * L)
     for k in range(first + 1, first + entries):
-        y = load(x, k * L)
-        total = total + y if kind == LINEAR else larger(total, y)
+        total = _plus(kind, total, load(x, k * L))
     if kind == LINEAR:
         one = splat(x, 1.0)
         inverse = choose(total, zero, one / total, zero)
@@ -437,10 +436,9 @@ def run_slices(plans, observed, answers, wanted, how):
     counting = counts.size > 0
     counted0 = aligned(plan0[N_CELLS] * L if counting else 0, like)
     counted1 = aligned(plan1[N_CELLS] * L if counting else 0, like)
-    counted0[:] = 0.0
-    counted1[:] = 0.0
-    values[:] = 0.0
-    down[:] = 0.0
+    for x in (counted0, counted1, values, down):
+        for k in range(x.size):
+            x[k] = 0.0
     longest = 0
     for g in range(sequences.shape[0]):
         longest = max(longest, sequences[g, 1])
