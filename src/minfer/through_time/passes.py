@@ -19,6 +19,7 @@ from minfer.kernels.time.slices import (
     FILTER,
     LINEAR,
     LOGS,
+    N_VALUES,
     SMOOTH,
     L,
     Observed,
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 _NO_ROWS, _NO_PATH, _NOTHING = np.empty((0, 0)), np.empty((0, 0), np.int32), np.empty(0)
-#: Numbers of kept interfaces, below which a pass back keeps all of them.
-_KEPT = 1 << 15
+#: Vectors that a pass back keeps, for as many slices as they do for, but sqrt T at least.
+_KEPT = 1 << 14
 _CHUNK = 4 * L  # sequences of a thread, at least
 
 
@@ -60,6 +61,7 @@ class Passes:
         step = [[*c.parents, v] for v, c in enumerate(model.step)]
         self.plans = [SlicePlan(card, first, interface, True), SlicePlan(card, step, interface, False)]
         self.size = math.prod(card[v] for v in interface)
+        self.n_values = max(int(plan.ints[N_VALUES]) for plan in self.plans)
         self._load(model)
 
     def _load(self, model: Dynamic) -> None:
@@ -155,9 +157,7 @@ class Passes:
         scores[:, 1:] = -1.0, 1.0
         counts = np.zeros(len(found.counts))
         longest = int(given.length[mine].max(initial=1))
-        block = longest
-        if longest * self.size > _KEPT:
-            block = max(_KEPT // self.size, math.isqrt(longest - 1) + 1)
+        block = max(_KEPT // self.n_values, math.isqrt(longest - 1) + 1)
         how = np.array([kind, task, block, 1, self.size], dtype=np.int64)
         likelihoods = given.likelihoods if len(given.likelihoods) else np.zeros((1, 1))
         if kind != LINEAR:

@@ -135,24 +135,27 @@ def _enter(kind, plan, numbers, likelihoods, codes, active, values):
     unit = 1.0 if kind == LINEAR else 0.0
     for j in range(plan[N_SOURCES]):
         s = plan[SOURCES] + j * S_SIZE
-        table, states = plan[s + S_TABLE], plan[s + S_STATES]
-        active[j] = kind == BEST and table >= 0
+        table, states, entries = plan[s + S_TABLE], plan[s + S_STATES], plan[s + S_ENTRIES]
+        some = kind == BEST and table >= 0
         for lane in range(L):
-            active[j] |= codes[j * L + lane] != NOTHING
-        if not active[j]:
+            some |= codes[j * L + lane] != NOTHING
+        active[j] = some
+        if not some:
             continue
-        for p in range(plan[s + S_ENTRIES]):
-            at = (plan[s + S_AT] + p) * L
-            for lane in range(L):
-                code = codes[j * L + lane]
+        for lane in range(L):
+            code, at = codes[j * L + lane], plan[s + S_AT] * L + lane
+            if code >= 0 and table >= 0:
+                row = table + code
+                for p in range(entries):
+                    values[at + p * L] = numbers[row + p * states]
+                continue
+            for p in range(entries):
                 x = unit
                 if table < 0:
                     if code >= 0:
                         x = unit if code == p else never
                     elif code < NOTHING:
                         x = likelihoods[-2 - code, p]
-                elif code >= 0:
-                    x = numbers[table + p * states + code]
                 elif code < NOTHING or kind == BEST:
                     x = never
                     for q in range(states):
@@ -166,16 +169,26 @@ def _enter(kind, plan, numbers, likelihoods, codes, active, values):
                             x = max(x, y)
                         else:
                             x = max(x, y) + np.log1p(np.exp(min(x, y) - max(x, y)))
-                values[at + lane] = x
+                values[at + p * L] = x
 
 
 @jit
-def _product(kind, plan, numbers, c, skip, active, values, top, cells):
-    """The product of a clique's cells and its inputs but one; ``top``: times what came down."""
-    width, first = plan[c + C_WIDTH], plan[c + C_FIRST]
-    n_cells = plan[c + C_ENTRIES] * width
+def _last(plan, c, skip, active):
+    """The last input of a clique that matters, but one; -1 if none does."""
+    for i in range(plan[c + C_INPUTS_END] - I_SIZE, plan[c + C_INPUTS] - 1, -I_SIZE):
+        if i != skip and (plan[i + I_SOURCE] < 0 or active[plan[i + I_SOURCE]]):
+            return i
+    return -1
+
+
+@jit
+def _product(kind, plan, numbers, c, skip, end, active, values, cells):
+    """The product of a clique's cells and its inputs but one, up to that before ``end``; whether
+    there is any such input, without which nothing is done."""
+    first = plan[c + C_FIRST]
+    n_cells = plan[c + C_ENTRIES] * plan[c + C_WIDTH]
     begun = False
-    for i in range(plan[c + C_INPUTS], plan[c + C_INPUTS_END], I_SIZE):
+    for i in range(plan[c + C_INPUTS], end, I_SIZE):
         source = plan[i + I_SOURCE]
         if i == skip or (source >= 0 and not active[source]):
             continue
@@ -189,44 +202,37 @@ def _product(kind, plan, numbers, c, skip, active, values, top, cells):
                 y = load(values, (at + plan[places + j]) * L)
                 store(cells, j * L, _times(kind, y, splat(y, numbers[first + j])))
         begun = True
-    if not begun:
-        for j in range(n_cells):
-            store(cells, j * L, splat(cells, numbers[first + j]))
-    if top.size:
-        for s in range(plan[c + C_ENTRIES]):
-            y = load(top, (plan[c + C_MESSAGE] + s) * L)
-            for j in range(s * width, (s + 1) * width):
-                store(cells, j * L, _times(kind, load(cells, j * L), y))
+    return begun
 
 
 @jit
-def _up(kind, plan, numbers, active, values, nothing, cells):
+def _up(kind, plan, numbers, active, values, cells):
     """Messages towards the root; the log of what they were divided by, their smallest entry."""
     score, low = splat(values, 0.0), splat(values, 1.0)
     for k in range(plan[N_CLIQUES]):
         c = plan[CLIQUES] + k * C_SIZE
-        _product(kind, plan, numbers, c, -1, active, values, nothing, cells)
-        width, message = plan[c + C_WIDTH], plan[c + C_MESSAGE]
-        for s in range(plan[c + C_ENTRIES]):
-            x = load(cells, s * width * L)
-            for j in range(s * width + 1, (s + 1) * width):
-                x = _plus(kind, x, load(cells, j * L))
-            store(values, (message + s) * L, x)
-        divided, low = _scaled(kind, values, message, plan[c + C_ENTRIES], low)
+        entries, width, first = plan[c + C_ENTRIES], plan[c + C_WIDTH], plan[c + C_FIRST]
+        message = plan[c + C_MESSAGE]
+        last = _last(plan, c, -1, active)
+        if last < 0:
+            for s in range(entries):
+                x = splat(values, numbers[first + s * width])
+                for j in range(first + s * width + 1, first + (s + 1) * width):
+                    x = _plus(kind, x, splat(values, numbers[j]))
+                store(values, (message + s) * L, x)
+        else:
+            several = _product(kind, plan, numbers, c, -1, last, active, values, cells)
+            at, places = plan[last + I_AT], plan[last + I_MAP]
+            for s in range(entries):
+                x = splat(values, 0.0)
+                for j in range(s * width, (s + 1) * width):
+                    y = load(cells, j * L) if several else splat(x, numbers[first + j])
+                    y = _times(kind, y, load(values, (at + plan[places + j]) * L))
+                    x = y if j == s * width else _plus(kind, x, y)
+                store(values, (message + s) * L, x)
+        divided, low = _scaled(kind, values, message, entries, low)
         score = score + divided
     return score, low
-
-
-@jit
-def _gather(kind, plan, c, i, cells, into):
-    """Sum a clique's cells by the entries of one of its inputs."""
-    at, places = plan[i + I_AT], plan[i + I_MAP]
-    empty = splat(into, 0.0 if kind == LINEAR else -np.inf)
-    for k in range(plan[i + I_ENTRIES]):
-        store(into, (at + k) * L, empty)
-    for j in range(plan[c + C_ENTRIES] * plan[c + C_WIDTH]):
-        x = (at + plan[places + j]) * L
-        store(into, x, _plus(kind, load(into, x), load(cells, j * L)))
 
 
 @jit
@@ -235,34 +241,64 @@ def _down(kind, plan, numbers, active, wanted, back, values, down, cells, live, 
     children, of the slice before if it is asked (``back``), and the marginals of wanted sources.
     ``counted`` gets the cliques' beliefs of the lanes that live."""
     low, zero = splat(values, 1.0), splat(values, 0.0)
+    empty = splat(values, 0.0 if kind == LINEAR else -np.inf)
     for k in range(plan[N_CLIQUES] - 1, -1, -1):
         c = plan[CLIQUES] + k * C_SIZE
-        n_cells = plan[c + C_ENTRIES] * plan[c + C_WIDTH]
-        last, some = -1, counted.size > 0
+        entries, width, first = plan[c + C_ENTRIES], plan[c + C_WIDTH], plan[c + C_FIRST]
+        message, n_cells = plan[c + C_MESSAGE], entries * width
+        done, some = -1, counted.size > 0
         for i in range(plan[c + C_INPUTS], plan[c + C_INPUTS_END], I_SIZE):
             source = plan[i + I_SOURCE]
-            if source >= 0:
-                some |= wanted[source] > 0
-            elif plan[i + I_AT] > 0 or back:
-                _product(kind, plan, numbers, c, i, active, values, down, cells)
-                _gather(kind, plan, c, i, cells, down)
-                _, low = _scaled(kind, down, plan[i + I_AT], plan[i + I_ENTRIES], low)
-                last = i
+            some |= source >= 0 and wanted[source] > 0
+        for i in range(plan[c + C_INPUTS], plan[c + C_INPUTS_END], I_SIZE):
+            if plan[i + I_SOURCE] >= 0 or (plan[i + I_AT] == 0 and not back):
+                continue
+            several = _product(
+                kind, plan, numbers, c, i, plan[c + C_INPUTS_END], active, values, cells
+            )
+            at, places = plan[i + I_AT], plan[i + I_MAP]
+            for e in range(at, at + plan[i + I_ENTRIES]):
+                store(down, e * L, empty)
+            for s in range(entries):
+                top = load(down, (message + s) * L)
+                for j in range(s * width, (s + 1) * width):
+                    y = load(cells, j * L) if several else splat(top, numbers[first + j])
+                    y = _times(kind, y, top)
+                    if some:
+                        store(cells, j * L, y)
+                    x = (at + plan[places + j]) * L
+                    store(down, x, _plus(kind, load(down, x), y))
+            _, low = _scaled(kind, down, at, plan[i + I_ENTRIES], low)
+            done = i
         if not some:
             continue
+        total, last = empty, done
         if last < 0:
-            _product(kind, plan, numbers, c, -1, active, values, down, cells)
-        else:
+            last = _last(plan, c, -1, active)
+            several = last >= 0 and _product(
+                kind, plan, numbers, c, -1, last, active, values, cells
+            )
+            for s in range(entries):
+                top = load(down, (message + s) * L)
+                for j in range(s * width, (s + 1) * width):
+                    y = load(cells, j * L) if several else splat(top, numbers[first + j])
+                    store(cells, j * L, _times(kind, y, top))
+        if last >= 0:
             at, places = plan[last + I_AT], plan[last + I_MAP]
             for j in range(n_cells):
                 y = load(values, (at + plan[places + j]) * L)
                 store(cells, j * L, _times(kind, load(cells, j * L), y))
         for i in range(plan[c + C_INPUTS], plan[c + C_INPUTS_END], I_SIZE):
-            if plan[i + I_SOURCE] >= 0 and wanted[plan[i + I_SOURCE]]:
-                _gather(kind, plan, c, i, cells, down)
+            if plan[i + I_SOURCE] < 0 or not wanted[plan[i + I_SOURCE]]:
+                continue
+            at, places = plan[i + I_AT], plan[i + I_MAP]
+            for e in range(at, at + plan[i + I_ENTRIES]):
+                store(down, e * L, empty)
+            for j in range(n_cells):
+                x = (at + plan[places + j]) * L
+                store(down, x, _plus(kind, load(down, x), load(cells, j * L)))
         if counted.size:
-            total = load(cells, 0)
-            for j in range(1, n_cells):
+            for j in range(n_cells):
                 y = load(cells, j * L)
                 total = total + y if kind == LINEAR else larger(total, y)
             if kind == LOGS:
@@ -273,7 +309,7 @@ def _down(kind, plan, numbers, active, wanted, back, values, down, cells, live, 
                     total = total + y
             total = choose(total, zero, live / total, zero)
             for j in range(n_cells):
-                at = (plan[c + C_FIRST] + j) * L
+                at = (first + j) * L
                 store(counted, at, load(counted, at) + load(cells, j * L) * total)
     return low
 
@@ -420,6 +456,14 @@ def _codes(states, sequences, g, t, codes, rows, live):
 
 
 @jit
+def _slice(kind, plans, observed, begin, codes, active, values, cells):
+    """What is known of a slice, and the pass up: as ``_up``."""
+    plan, numbers = (plans[0], plans[1]) if begin else (plans[2], plans[3])
+    _enter(kind, plan, numbers, observed[1], codes, active, values)
+    return _up(kind, plan, numbers, active, values, cells)
+
+
+@jit
 def run_slices(plans, observed, answers, wanted, how):
     """All sequences. ``wanted`` u1 (variables,): 1 beliefs, 2 counts alone; ``how``: the kind of
     numbers, what is asked, slices of a block, whether sequences begin with the first slice, and
@@ -431,23 +475,22 @@ def run_slices(plans, observed, answers, wanted, how):
     like = np.zeros(L)
     unit = splat(like, 1.0 if kind == LINEAR else 0.0)
     size = max(plan0[N_VALUES], plan1[N_VALUES])
-    values, down = aligned(size * L, like), aligned(size * L, like)
+    longest, n_states = 1, 1
+    for g in range(sequences.shape[0]):
+        longest = max(longest, sequences[g, 1])
+    for j in range(plan1[N_SOURCES]):
+        n_states = max(n_states, plan1[plan1[SOURCES] + j * S_SIZE + S_STATES])
+    n_kept = 1 if task == FILTER else min(block, longest)
+    room, down = aligned(n_kept * size * L, like), aligned(size * L, like)
     cells = aligned(max(plan0[LARGEST], plan1[LARGEST]) * L, like)
     counting = counts.size > 0
     counted0 = aligned(plan0[N_CELLS] * L if counting else 0, like)
     counted1 = aligned(plan1[N_CELLS] * L if counting else 0, like)
-    for x in (counted0, counted1, values, down):
+    for x in (counted0, counted1, room, down):
         for k in range(x.size):
             x[k] = 0.0
-    longest = 0
-    for g in range(sequences.shape[0]):
-        longest = max(longest, sequences[g, 1])
-    n_states = 1
-    for j in range(plan1[N_SOURCES]):
-        n_states = max(n_states, plan1[plan1[SOURCES] + j * S_SIZE + S_STATES])
     kept = np.empty((-(-longest // block) if task != FILTER else 0) * n * L)
-    inner = np.empty((min(block, longest) if task != FILTER else 0) * n * L)
-    active = np.zeros(states.shape[1], np.bool_)
+    activities = np.zeros((n_kept, states.shape[1]), np.bool_)
     codes = np.empty(states.shape[1] * L, np.int64)
     rows, chosen = np.empty(L, np.int64), np.empty(size * L, np.int64)
     weights = np.empty(max(cells.size // L, n_states))
@@ -460,22 +503,22 @@ def run_slices(plans, observed, answers, wanted, how):
         longest = 0
         for lane in range(L):
             longest = max(longest, sequences[g + lane, 1])
-        last = (longest - 1) // block * block
+        last = (longest - 1) // block * block if task != FILTER else longest
+        values = room
         if not fresh:
             _copy(alpha, g // L * n, values, 0, n)
         for t in range(longest):
-            if task != FILTER:
-                if t % block == 0:
-                    _copy(values, 0, kept, t // block * n, n)
-                if t >= last:
-                    _copy(values, 0, inner, (t - last) * n, n)
-            plan, numbers = (plan0, numbers0) if t == 0 and fresh else (plan1, numbers1)
+            if task != FILTER and t % block == 0:
+                _copy(values, 0, kept, t // block * n, n)
+            here = max(t - last, 0) * size * L
+            values, active = room[here : here + size * L], activities[max(t - last, 0)]
             _codes(states, sequences, g, t, codes, rows, live)
-            _enter(kind, plan, numbers, likelihoods, codes, active, values)
-            score, low = _up(kind, plan, numbers, active, values, nothing, cells)
+            begin = t == 0 and fresh
+            score, low = _slice(kind, plans, observed, begin, codes, active, values, cells)
             if task == FILTER and asked:
                 for k in range(n, 2 * n):
                     store(down, k * L, unit)
+                plan, numbers = (plan0, numbers0) if begin else (plan1, numbers1)
                 again = _down(
                     kind, plan, numbers, active, wanted, False, values, down, cells, unit, nothing
                 )
@@ -492,29 +535,31 @@ def run_slices(plans, observed, answers, wanted, how):
                     scores[g + lane, 2] = min(scores[g + lane, 2], found[L + lane])
                     if scores[g + lane, 1] < 0.0 and found[lane] == -np.inf:
                         scores[g + lane, 1] = t
-            _copy(values, n, values, 0, n)
+            if t + 1 < longest:
+                _copy(values, n, room, max(t + 1 - last, 0) * size, n)
         if task == FILTER:
             if alpha.size:
-                _copy(values, 0, alpha, g // L * n, n)
+                _copy(values, n, alpha, g // L * n, n)
             continue
         for start in range(last, -1, -block):
             end = min(start + block, longest)
             if start < last:
-                _copy(kept, start // block * n, values, 0, n)
+                _copy(kept, start // block * n, room, 0, n)
                 for t in range(start, end):
-                    _copy(values, 0, inner, (t - start) * n, n)
-                    plan, numbers = (plan0, numbers0) if t == 0 and fresh else (plan1, numbers1)
+                    here = (t - start) * size * L
+                    values, active = room[here : here + size * L], activities[t - start]
                     _codes(states, sequences, g, t, codes, rows, live)
-                    _enter(kind, plan, numbers, likelihoods, codes, active, values)
-                    _up(kind, plan, numbers, active, values, nothing, cells)
-                    _copy(values, n, values, 0, n)
+                    _slice(
+                        kind, plans, observed, t == 0 and fresh, codes, active, values, cells
+                    )
+                    if t + 1 < end:
+                        _copy(values, n, room, (t + 1 - start) * size, n)
             for t in range(end - 1, start - 1, -1):
-                _copy(inner, (t - start) * n, values, 0, n)
+                here = (t - start) * size * L
+                values, active = room[here : here + size * L], activities[t - start]
                 begin = t == 0 and fresh
                 plan, numbers = (plan0, numbers0) if begin else (plan1, numbers1)
                 _codes(states, sequences, g, t, codes, rows, live)
-                _enter(kind, plan, numbers, likelihoods, codes, active, values)
-                _up(kind, plan, numbers, active, values, nothing, cells)
                 if task == DECODE:
                     for lane in range(L):
                         r = rows[lane]
