@@ -19,7 +19,6 @@ from minfer.kernels.time.slices import (
     FILTER,
     LINEAR,
     LOGS,
-    N_VALUES,
     SMOOTH,
     L,
     Observed,
@@ -59,9 +58,11 @@ class Passes:
         card = graph._n_states.tolist()
         first = [[*c.parents, v] for v, c in enumerate(model.first)]
         step = [[*c.parents, v] for v, c in enumerate(model.step)]
-        self.plans = [SlicePlan(card, first, interface, True), SlicePlan(card, step, interface, False)]
+        begin = SlicePlan(card, first, interface)
+        self.plans = [begin, SlicePlan(card, step, interface, begin)]
+        self.packed = np.concatenate([plan.ints for plan in self.plans])
         self.size = math.prod(card[v] for v in interface)
-        self.n_values = max(int(plan.ints[N_VALUES]) for plan in self.plans)
+        self.n_values = max(plan.n_values for plan in self.plans)
         self._load(model)
 
     def _load(self, model: Dynamic) -> None:
@@ -79,8 +80,7 @@ class Passes:
 
     def arguments(self, kind: int) -> SlicePlans:
         at = 0 if kind == LINEAR else 1
-        first, step = self.plans
-        return SlicePlans(first.ints, self.numbers[0][at], step.ints, self.numbers[1][at])
+        return SlicePlans(self.packed, np.concatenate([x[at] for x in self.numbers]))
 
     # ------------------------------------------------------------ the kernel
 
@@ -108,7 +108,7 @@ class Passes:
             return found._replace(beliefs=found.beliefs[:, _columns(graph, targets)])
         total = int(given.length.sum())
         width = int(graph._n_states[targets].sum()) if task != DECODE else 0
-        n_counts = sum(plan.size for plan in self.plans) if count else 0
+        n_counts = self.plans[1].end if count else 0
         found = Found(
             np.zeros((total, width)) if width else _NO_ROWS,
             np.zeros((total, graph.n_variables), np.int32) if task == DECODE else _NO_PATH,
@@ -240,8 +240,7 @@ class Passes:
         """Expected counts of the tables of the first slice and of the step, the log-likelihood of
         each sequence, and where it became impossible. A leaf that is not observed adds none."""
         found = self.run(SMOOTH, given, [], count=True, workers=workers)
-        parts = np.split(found.counts, [self.plans[0].size])
-        listed = [p.counts(x, own) for p, x, own in zip(self.plans, parts, self.tables)]
+        listed = [p.counts(found.counts, own) for p, own in zip(self.plans, self.tables)]
         return listed, found.scores, found.dead
 
     def sample(

@@ -18,19 +18,14 @@ from minfer.basics.words import counted
 from minfer.engine.elimination import links, order_in_two, tree_of
 from minfer.engine.layout import Scopes
 from minfer.errors import RefusedError
-from minfer.kernels.time.slices import (
-    C_SIZE,
-    I_SIZE,
-    N_CELLS,
-    S_SIZE,
-)
+from minfer.kernels.time.slices import C_SIZE, I_SIZE, LARGEST, N_VALUES, S_SIZE
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 #: Cells of all cliques of a slice: eight sequences' numbers would fill 512 MiB.
 MAX_CELLS = 1 << 23
-_HEAD = N_CELLS + 1
+_HEAD = LARGEST + 1
 #: Log of what no product of linear numbers may fall below.
 _LEAST = math.log(1e-290)
 
@@ -45,21 +40,28 @@ class Family(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What a clique's product is made of: messages, sources, and the first and last of its cells."""
+    """What a clique's product is made of: messages, sources, and cells."""
 
     n_messages: int
     sources: list[int]
     first: int
-    last: int
+    n_cells: int
 
 
 class SlicePlan:
     """The tree of a slice of n variables, numbered 0 to n - 1, those of the slice before n to
-    2n - 1; ``scopes`` are (parents..., v) for each v."""
+    2n - 1; ``scopes`` are (parents..., v) for each v. ``after`` is the plan of the first slice, of
+    which this one is the step: it is packed behind that."""
 
     def __init__(
-        self, card: Sequence[int], scopes: list[list[int]], interface: list[int], first: bool
+        self,
+        card: Sequence[int],
+        scopes: list[list[int]],
+        interface: list[int],
+        after: SlicePlan | None = None,
     ) -> None:
+        first = after is None
+        head, cell = (len(after.ints), after.end) if after else (0, 0)
         n = self.n = len(card)
         both = [*card, *card]
         size = math.prod(card[v] for v in interface)
@@ -83,11 +85,13 @@ class SlicePlan:
             fits = [k for k, (a, b, _) in enumerate(cliques) if set(scope) <= {*a, *b}]
             return min(fits, key=lambda k: (cells[k], k))
 
-        offset = np.cumsum([0, *cells])
+        offset = np.cumsum([cell, *cells])
         n_inputs = len(cliques) - 1 + n + (not first)
         records, inputs, sources = np.zeros((len(cliques), C_SIZE)), [], np.zeros((n, S_SIZE))
         maps: list[Ints] = []
-        self.maps_from = at = _HEAD + records.size + n_inputs * I_SIZE + sources.size
+        inputs_from = head + _HEAD + records.size
+        sources_from = inputs_from + n_inputs * I_SIZE
+        at = sources_from + sources.size
         value, table = 2 * size, int(offset[-1])
         for v, own in enumerate(givens):
             leaf = v not in parents
@@ -111,23 +115,23 @@ class SlicePlan:
             arriving[home(own)].append((int(sources[v, 0]), own, v))
         for k, (sep, rest, _) in enumerate(cliques):
             axes = sep + rest
-            begin = _HEAD + records.size + len(inputs) * I_SIZE
+            begin = inputs_from + len(inputs) * I_SIZE
             for where, scope, source in arriving[k]:
                 entries = math.prod(both[u] for u in scope)
                 inputs.append((where, at, source, entries))
                 maps.append(_map(both, axes, scope))
                 at += cells[k]
             entries = math.prod(both[u] for u in sep)
-            end = _HEAD + records.size + len(inputs) * I_SIZE
+            end = inputs_from + len(inputs) * I_SIZE
             first_cell = int(offset[k])
             records[k] = entries, cells[k] // entries, first_cell, messages[k], begin, end
             own_sources = [source for _, _, source in arriving[k] if source >= 0]
             self.rooms.append(
                 Room(len(arriving[k]) - len(own_sources), own_sources, first_cell, cells[k])
             )
-        starts = np.cumsum([_HEAD, records.size, n_inputs * I_SIZE])
-        head = [len(cliques), n, size, *starts, value, max(cells), offset[-1]]
-        parts = [np.array(head), records.ravel(), np.array(inputs).ravel(), sources.ravel(), *maps]
+        listed = [at, len(cliques), n, head + _HEAD, sources_from, value, max(cells)]
+        flat = [np.array(listed), records.ravel(), np.array(inputs).ravel(), sources.ravel()]
+        parts = [*flat, *maps]
         self.ints = np.concatenate(parts).astype(np.int64)
         self.families = []
         for v, scope in enumerate(scopes):
@@ -137,19 +141,24 @@ class SlicePlan:
                 self.families.append(Family(scope, int(offset[k]), _map(both, axes, scope)))
             else:
                 self.families.append(Family(scope, int(sources[v, 2]), None))
-        self.n_cells, self.size, self.n_draws = int(offset[-1]), table, len(cliques) + n + 1
+        self.begin, self.end, self.n_draws = cell, table, len(cliques) + n + 1
+
+    @property
+    def n_values(self) -> int:
+        """Vectors of the values of a slice."""
+        return int(self.ints[N_VALUES])
 
     def numbers(self, tables: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
         """Linear and logarithmic, and the log of the smallest positive entry of every source."""
-        logs, low = np.zeros(self.size), np.zeros(self.n)
+        logs, low = np.zeros(self.end - self.begin), np.zeros(self.n)
         with np.errstate(divide="ignore"):
             for v, (family, table) in enumerate(zip(self.families, tables)):
-                x = np.log(table).ravel()
+                x, at = np.log(table).ravel(), family.first - self.begin
                 if family.cells is None:
-                    logs[family.first : family.first + x.size] = x
+                    logs[at : at + x.size] = x
                     low[v] = x[x > -np.inf].min(initial=0.0)
                 else:
-                    logs[family.first : family.first + family.cells.size] += x[family.cells]
+                    logs[at : at + family.cells.size] += x[family.cells]
         return np.exp(logs), logs, low
 
     def floor(self, logs: Floats, low: Floats) -> float:
@@ -157,13 +166,13 @@ class SlicePlan:
         are lost in any case. ``low`` (n,) are logs of the smallest likelihoods of sources."""
         worst = -np.inf
         for room in self.rooms:
-            part = logs[room.first : room.first + room.last]
+            part = logs[room.first - self.begin :][: room.n_cells]
             least = part[part > -np.inf].min(initial=0.0) + sum(low[v] for v in room.sources)
             worst = max(worst, (_LEAST - least) / (room.n_messages + 1))
         return math.exp(min(worst, 1.0))
 
     def counts(self, cells: Floats, tables: Sequence[Floats]) -> list[Floats]:
-        """Expected counts of all tables from those of cells and entries."""
+        """Expected counts of all tables from those of cells and entries of both plans."""
         out = []
         for family, table in zip(self.families, tables):
             at = family.first

@@ -46,9 +46,9 @@ L = 8  # sequences abreast
 LINEAR, LOGS, BEST = range(3)
 #: What is asked: beliefs given the past, or given all; states by maxima or at random.
 FILTER, SMOOTH, DECODE = range(3)
-#: The head of a plan: cliques, sources, entries of the interface before, where records of cliques,
-#: inputs and sources begin, values, cells of the largest clique, and of all.
-N_CLIQUES, N_SOURCES, N_BEFORE, CLIQUES, INPUTS, SOURCES, N_VALUES, LARGEST, N_CELLS = range(9)
+#: The head of a plan, which begins at h: where the next one begins, cliques, sources, where records
+#: of cliques and sources begin, values, cells of the largest clique.
+NEXT, N_CLIQUES, N_SOURCES, CLIQUES, SOURCES, N_VALUES, LARGEST = range(7)
 #: A clique: entries of its message, cells of each, first cell, where its message lies, its inputs.
 C_ENTRIES, C_WIDTH, C_FIRST, C_MESSAGE, C_INPUTS, C_INPUTS_END, C_SIZE = range(7)
 #: An input: where its entries lie, its map from the clique's cells, its source or -1, its entries.
@@ -61,12 +61,11 @@ NOTHING = -1
 
 
 class SlicePlans(NamedTuple):
-    """The first slice and those after it: a plan, and its numbers: cells of cliques, tables."""
+    """The plan of the first slice and, from ``plan[0]`` on, that of those after it; and the numbers
+    of both, cells of cliques and tables of sources. All places in them count from the beginning."""
 
-    first: np.ndarray  # i8
-    first_numbers: np.ndarray  # f8
-    step: np.ndarray  # i8
-    step_numbers: np.ndarray  # f8
+    plan: np.ndarray  # i8
+    numbers: np.ndarray  # f8
 
 
 class Observed(NamedTuple):
@@ -129,21 +128,21 @@ def _scaled(kind, x, first, entries, low):
 
 
 @jit
-def _enter(kind, plan, numbers, likelihoods, codes, active, values):
+def _enter(kind, h, plan, numbers, likelihoods, codes, active, slot, values, base):
     """Likelihoods of the givens of all sources under what is known; which of them matter."""
     never = 0.0 if kind == LINEAR else -np.inf
     unit = 1.0 if kind == LINEAR else 0.0
-    for j in range(plan[N_SOURCES]):
-        s = plan[SOURCES] + j * S_SIZE
+    for j in range(plan[h + N_SOURCES]):
+        s = plan[h + SOURCES] + j * S_SIZE
         table, states, entries = plan[s + S_TABLE], plan[s + S_STATES], plan[s + S_ENTRIES]
         some = kind == BEST and table >= 0
         for lane in range(L):
             some |= codes[j * L + lane] != NOTHING
-        active[j] = some
+        active[slot, j] = some
         if not some:
             continue
         for lane in range(L):
-            code, at = codes[j * L + lane], plan[s + S_AT] * L + lane
+            code, at = codes[j * L + lane], (base + plan[s + S_AT]) * L + lane
             if code >= 0 and table >= 0:
                 row = table + code
                 for p in range(entries):
@@ -173,26 +172,31 @@ def _enter(kind, plan, numbers, likelihoods, codes, active, values):
 
 
 @jit
-def _last(plan, c, skip, active):
-    """The last input of a clique that matters, but one; -1 if none does."""
+def _matters(plan, i, active, slot):
+    """Whether an input is a message, or a source of which something is known."""
+    return plan[i + I_SOURCE] < 0 or active[slot, plan[i + I_SOURCE]]
+
+
+@jit
+def _last(plan, c, active, slot):
+    """The last input of a clique that matters; -1 if none does."""
     for i in range(plan[c + C_INPUTS_END] - I_SIZE, plan[c + C_INPUTS] - 1, -I_SIZE):
-        if i != skip and (plan[i + I_SOURCE] < 0 or active[plan[i + I_SOURCE]]):
+        if _matters(plan, i, active, slot):
             return i
     return -1
 
 
 @jit
-def _product(kind, plan, numbers, c, skip, end, active, values, cells):
+def _product(kind, plan, numbers, c, skip, end, active, slot, values, base, cells):
     """The product of a clique's cells and its inputs but one, up to that before ``end``; whether
     there is any such input, without which nothing is done."""
     first = plan[c + C_FIRST]
     n_cells = plan[c + C_ENTRIES] * plan[c + C_WIDTH]
     begun = False
     for i in range(plan[c + C_INPUTS], end, I_SIZE):
-        source = plan[i + I_SOURCE]
-        if i == skip or (source >= 0 and not active[source]):
+        if i == skip or not _matters(plan, i, active, slot):
             continue
-        at, places = plan[i + I_AT], plan[i + I_MAP]
+        at, places = base + plan[i + I_AT], plan[i + I_MAP]
         if begun:
             for j in range(n_cells):
                 y = load(values, (at + plan[places + j]) * L)
@@ -206,14 +210,14 @@ def _product(kind, plan, numbers, c, skip, end, active, values, cells):
 
 
 @jit
-def _up(kind, plan, numbers, active, values, cells):
+def _up(kind, h, plan, numbers, active, slot, values, base, cells):
     """Messages towards the root; the log of what they were divided by, their smallest entry."""
     score, low = splat(values, 0.0), splat(values, 1.0)
-    for k in range(plan[N_CLIQUES]):
-        c = plan[CLIQUES] + k * C_SIZE
+    for k in range(plan[h + N_CLIQUES]):
+        c = plan[h + CLIQUES] + k * C_SIZE
         entries, width, first = plan[c + C_ENTRIES], plan[c + C_WIDTH], plan[c + C_FIRST]
-        message = plan[c + C_MESSAGE]
-        last = _last(plan, c, -1, active)
+        message = base + plan[c + C_MESSAGE]
+        last = _last(plan, c, active, slot)
         if last < 0:
             for s in range(entries):
                 x = splat(values, numbers[first + s * width])
@@ -221,8 +225,10 @@ def _up(kind, plan, numbers, active, values, cells):
                     x = _plus(kind, x, splat(values, numbers[j]))
                 store(values, (message + s) * L, x)
         else:
-            several = _product(kind, plan, numbers, c, -1, last, active, values, cells)
-            at, places = plan[last + I_AT], plan[last + I_MAP]
+            several = _product(
+                kind, plan, numbers, c, -1, last, active, slot, values, base, cells
+            )
+            at, places = base + plan[last + I_AT], plan[last + I_MAP]
             for s in range(entries):
                 x = splat(values, 0.0)
                 for j in range(s * width, (s + 1) * width):
@@ -236,69 +242,72 @@ def _up(kind, plan, numbers, active, values, cells):
 
 
 @jit
-def _down(kind, plan, numbers, active, wanted, back, values, down, cells, live, counted):
+def _gather(kind, plan, c, i, cells, into):
+    """Sum a clique's cells by the entries of one of its inputs."""
+    at, places = plan[i + I_AT], plan[i + I_MAP]
+    empty = splat(into, 0.0 if kind == LINEAR else -np.inf)
+    for k in range(plan[i + I_ENTRIES]):
+        store(into, (at + k) * L, empty)
+    for j in range(plan[c + C_ENTRIES] * plan[c + C_WIDTH]):
+        x = (at + plan[places + j]) * L
+        store(into, x, _plus(kind, load(into, x), load(cells, j * L)))
+
+
+@jit
+def _with_top(kind, plan, numbers, c, several, cells, down):
+    """Cells times what came down; they are the clique's own if no product was made of them."""
+    entries, width, first = plan[c + C_ENTRIES], plan[c + C_WIDTH], plan[c + C_FIRST]
+    for s in range(entries):
+        top = load(down, (plan[c + C_MESSAGE] + s) * L)
+        for j in range(s * width, (s + 1) * width):
+            y = load(cells, j * L) if several else splat(top, numbers[first + j])
+            store(cells, j * L, _times(kind, y, top))
+
+
+@jit
+def _down(
+    kind, h, plan, numbers, active, slot, wanted, back, values, base, down, cells, live, counted
+):
     """Messages from the root, where ``down`` has beta, to all that the slice has as inputs: of
     children, of the slice before if it is asked (``back``), and the marginals of wanted sources.
     ``counted`` gets the cliques' beliefs of the lanes that live."""
     low, zero = splat(values, 1.0), splat(values, 0.0)
-    empty = splat(values, 0.0 if kind == LINEAR else -np.inf)
-    for k in range(plan[N_CLIQUES] - 1, -1, -1):
-        c = plan[CLIQUES] + k * C_SIZE
-        entries, width, first = plan[c + C_ENTRIES], plan[c + C_WIDTH], plan[c + C_FIRST]
-        message, n_cells = plan[c + C_MESSAGE], entries * width
-        done, some = -1, counted.size > 0
-        for i in range(plan[c + C_INPUTS], plan[c + C_INPUTS_END], I_SIZE):
+    for k in range(plan[h + N_CLIQUES] - 1, -1, -1):
+        c = plan[h + CLIQUES] + k * C_SIZE
+        n_cells = plan[c + C_ENTRIES] * plan[c + C_WIDTH]
+        inputs, end = plan[c + C_INPUTS], plan[c + C_INPUTS_END]
+        last, some = -1, counted.size > 0
+        for i in range(inputs, end, I_SIZE):
             source = plan[i + I_SOURCE]
-            some |= source >= 0 and wanted[source] > 0
-        for i in range(plan[c + C_INPUTS], plan[c + C_INPUTS_END], I_SIZE):
-            if plan[i + I_SOURCE] >= 0 or (plan[i + I_AT] == 0 and not back):
-                continue
-            several = _product(
-                kind, plan, numbers, c, i, plan[c + C_INPUTS_END], active, values, cells
-            )
-            at, places = plan[i + I_AT], plan[i + I_MAP]
-            for e in range(at, at + plan[i + I_ENTRIES]):
-                store(down, e * L, empty)
-            for s in range(entries):
-                top = load(down, (message + s) * L)
-                for j in range(s * width, (s + 1) * width):
-                    y = load(cells, j * L) if several else splat(top, numbers[first + j])
-                    y = _times(kind, y, top)
-                    if some:
-                        store(cells, j * L, y)
-                    x = (at + plan[places + j]) * L
-                    store(down, x, _plus(kind, load(down, x), y))
-            _, low = _scaled(kind, down, at, plan[i + I_ENTRIES], low)
-            done = i
+            if source >= 0:
+                some |= wanted[source] > 0
+            elif plan[i + I_AT] > 0 or back:
+                several = _product(
+                    kind, plan, numbers, c, i, end, active, slot, values, base, cells
+                )
+                _with_top(kind, plan, numbers, c, several, cells, down)
+                _gather(kind, plan, c, i, cells, down)
+                _, low = _scaled(kind, down, plan[i + I_AT], plan[i + I_ENTRIES], low)
+                last = i
         if not some:
             continue
-        total, last = empty, done
         if last < 0:
-            last = _last(plan, c, -1, active)
+            last = _last(plan, c, active, slot)
             several = last >= 0 and _product(
-                kind, plan, numbers, c, -1, last, active, values, cells
+                kind, plan, numbers, c, -1, last, active, slot, values, base, cells
             )
-            for s in range(entries):
-                top = load(down, (message + s) * L)
-                for j in range(s * width, (s + 1) * width):
-                    y = load(cells, j * L) if several else splat(top, numbers[first + j])
-                    store(cells, j * L, _times(kind, y, top))
+            _with_top(kind, plan, numbers, c, several, cells, down)
         if last >= 0:
-            at, places = plan[last + I_AT], plan[last + I_MAP]
+            at, places = base + plan[last + I_AT], plan[last + I_MAP]
             for j in range(n_cells):
                 y = load(values, (at + plan[places + j]) * L)
                 store(cells, j * L, _times(kind, load(cells, j * L), y))
-        for i in range(plan[c + C_INPUTS], plan[c + C_INPUTS_END], I_SIZE):
-            if plan[i + I_SOURCE] < 0 or not wanted[plan[i + I_SOURCE]]:
-                continue
-            at, places = plan[i + I_AT], plan[i + I_MAP]
-            for e in range(at, at + plan[i + I_ENTRIES]):
-                store(down, e * L, empty)
-            for j in range(n_cells):
-                x = (at + plan[places + j]) * L
-                store(down, x, _plus(kind, load(down, x), load(cells, j * L)))
+        for i in range(inputs, end, I_SIZE):
+            if plan[i + I_SOURCE] >= 0 and wanted[plan[i + I_SOURCE]]:
+                _gather(kind, plan, c, i, cells, down)
         if counted.size:
-            for j in range(n_cells):
+            total = load(cells, 0)
+            for j in range(1, n_cells):
                 y = load(cells, j * L)
                 total = total + y if kind == LINEAR else larger(total, y)
             if kind == LOGS:
@@ -309,21 +318,23 @@ def _down(kind, plan, numbers, active, wanted, back, values, down, cells, live, 
                     total = total + y
             total = choose(total, zero, live / total, zero)
             for j in range(n_cells):
-                at = (first + j) * L
+                at = (plan[c + C_FIRST] + j) * L
                 store(counted, at, load(counted, at) + load(cells, j * L) * total)
     return low
 
 
 @jit
-def _answer(kind, plan, numbers, likelihoods, codes, values, down, wanted, rows, beliefs, counts):
+def _answer(
+    kind, h, plan, numbers, likelihoods, codes, values, base, down, wanted, rows, beliefs, counts
+):
     """Beliefs of wanted variables from those of their givens, into rows (L,), -1 for none; and
     expected counts of the tables of sources, where there are ``counts``."""
     column = 0
     zero = splat(values, 0.0)
-    for j in range(plan[N_SOURCES]):
+    for j in range(plan[h + N_SOURCES]):
         if not wanted[j]:
             continue
-        s = plan[SOURCES] + j * S_SIZE
+        s = plan[h + SOURCES] + j * S_SIZE
         first, entries, states = plan[s + S_AT], plan[s + S_ENTRIES], plan[s + S_STATES]
         table = plan[s + S_TABLE]
         total = zero
@@ -361,7 +372,8 @@ def _answer(kind, plan, numbers, likelihoods, codes, values, down, wanted, rows,
                 for q in range(states):
                     y = numbers[table + p * states + q]
                     if code < NOTHING:
-                        z, of = likelihoods[-2 - code, q], values[(first + p) * L + lane]
+                        z = likelihoods[-2 - code, q]
+                        of = values[(base + first + p) * L + lane]
                         y = y * z / of if kind == LINEAR else y + z - of
                     if kind != LINEAR:
                         y = np.exp(y)
@@ -397,57 +409,60 @@ def _pick(kind, weights, n, draw):
 
 @jit
 def _decode(
-    kind, plan, numbers, active, observed, code, values, weights, chosen, lane, draws, path
-):
-    """States of one sequence at one slice, from that of its interface, ``chosen`` by the slice
-    after it; leaves there that of the interface before."""
-    drawn = 0
-    for k in range(plan[N_CLIQUES] - 1, -1, -1):
-        c = plan[CLIQUES] + k * C_SIZE
-        width, n_inputs = plan[c + C_WIDTH], plan[c + C_INPUTS_END]
-        cell = chosen[plan[c + C_MESSAGE]] * width
+    kind, h, plan, numbers, active, slot, observed, codes, values, base, weights, chosen, lane,
+    path, r,
+):  # fmt: skip
+    """States of one sequence at one slice, row r, from that of its interface, which the slice after
+    it has left in ``chosen``, where that of the interface before is left in turn."""
+    likelihoods, draws = observed[1], observed[3]
+    mine, row = lane * (chosen.size // L), min(r, draws.shape[0] - 1)
+    drawn, step = 0, 1 if draws.shape[1] > 1 else 0
+    for k in range(plan[h + N_CLIQUES] - 1, -1, -1):
+        c = plan[h + CLIQUES] + k * C_SIZE
+        width, end = plan[c + C_WIDTH], plan[c + C_INPUTS_END]
+        cell = chosen[mine + plan[c + C_MESSAGE]] * width
         if width > 1:
             for j in range(width):
-                x = numbers[plan[c + C_FIRST] + cell + j]
-                for i in range(plan[c + C_INPUTS], n_inputs, I_SIZE):
-                    if plan[i + I_SOURCE] < 0 or active[plan[i + I_SOURCE]]:
-                        at = plan[i + I_AT] + plan[plan[i + I_MAP] + cell + j]
-                        y = values[at * L + lane]
-                        x = x * y if kind == LINEAR else x + y
-                weights[j] = x
-            cell += _pick(kind, weights, width, draws[drawn])
-        drawn += 1 if draws.size > 1 else 0
-        for i in range(plan[c + C_INPUTS], n_inputs, I_SIZE):
-            chosen[plan[i + I_AT]] = plan[plan[i + I_MAP] + cell]
-    for j in range(plan[N_SOURCES]):
-        s = plan[SOURCES] + j * S_SIZE
-        given, table, states = chosen[plan[s + S_AT]], plan[s + S_TABLE], plan[s + S_STATES]
-        seen = code[j * L + lane]
+                weights[j] = numbers[plan[c + C_FIRST] + cell + j]
+            for i in range(plan[c + C_INPUTS], end, I_SIZE):
+                if _matters(plan, i, active, slot):
+                    at, places = base + plan[i + I_AT], plan[i + I_MAP] + cell
+                    for j in range(width):
+                        y = values[(at + plan[places + j]) * L + lane]
+                        weights[j] = weights[j] * y if kind == LINEAR else weights[j] + y
+            cell += _pick(kind, weights, width, draws[row, drawn])
+        drawn += step
+        for i in range(plan[c + C_INPUTS], end, I_SIZE):
+            chosen[mine + plan[i + I_AT]] = plan[plan[i + I_MAP] + cell]
+    for j in range(plan[h + N_SOURCES]):
+        s = plan[h + SOURCES] + j * S_SIZE
+        given, table, states = chosen[mine + plan[s + S_AT]], plan[s + S_TABLE], plan[s + S_STATES]
+        seen = codes[j * L + lane]
         if table < 0:
-            path[j] = given
+            path[r, j] = given
         elif seen >= 0:
-            path[j] = seen
+            path[r, j] = seen
         else:
             for q in range(states):
                 weights[q] = numbers[table + given * states + q]
                 if seen < NOTHING:
-                    z = observed[-2 - seen, q]
+                    z = likelihoods[-2 - seen, q]
                     weights[q] = weights[q] * z if kind == LINEAR else weights[q] + z
-            path[j] = _pick(kind, weights, states, draws[drawn])
-        drawn += 1 if draws.size > 1 else 0
+            path[r, j] = _pick(kind, weights, states, draws[row, drawn])
+        drawn += step
 
 
 @jit
 def _copy(x, first, y, to, n):
-    for k in range(n * L):
-        y[to * L + k] = x[first * L + k]
+    for k in range(n):
+        store(y, (to + k) * L, load(x, (first + k) * L))
 
 
 @jit
 def _codes(states, sequences, g, t, codes, rows, live):
     """What is known at time t, and the rows of the answer, -1 of sequences that have ended."""
     for lane in range(L):
-        first, length, out = sequences[g + lane]
+        first, length, out = sequences[g + lane, 0], sequences[g + lane, 1], sequences[g + lane, 2]
         running = t < length
         rows[lane] = out + t if running else -1
         live[lane] = 1.0 if running else 0.0
@@ -456,46 +471,36 @@ def _codes(states, sequences, g, t, codes, rows, live):
 
 
 @jit
-def _slice(kind, plans, observed, begin, codes, active, values, cells):
-    """What is known of a slice, and the pass up: as ``_up``."""
-    plan, numbers = (plans[0], plans[1]) if begin else (plans[2], plans[3])
-    _enter(kind, plan, numbers, observed[1], codes, active, values)
-    return _up(kind, plan, numbers, active, values, cells)
-
-
-@jit
 def run_slices(plans, observed, answers, wanted, how):
     """All sequences. ``wanted`` u1 (variables,): 1 beliefs, 2 counts alone; ``how``: the kind of
     numbers, what is asked, slices of a block, whether sequences begin with the first slice, and
     entries of the interface, which is the root of both plans."""
     kind, task, block, fresh, n = how[0], how[1], how[2], how[3] > 0, how[4]
+    plan, numbers = plans
     states, likelihoods, sequences, draws = observed
     beliefs, path, scores, alpha, counts = answers
-    plan0, numbers0, plan1, numbers1 = plans
+    step = plan[NEXT]
     like = np.zeros(L)
     unit = splat(like, 1.0 if kind == LINEAR else 0.0)
-    size = max(plan0[N_VALUES], plan1[N_VALUES])
+    size = max(plan[N_VALUES], plan[step + N_VALUES])
     longest, n_states = 1, 1
     for g in range(sequences.shape[0]):
         longest = max(longest, sequences[g, 1])
-    for j in range(plan1[N_SOURCES]):
-        n_states = max(n_states, plan1[plan1[SOURCES] + j * S_SIZE + S_STATES])
+    for j in range(plan[N_SOURCES]):
+        n_states = max(n_states, plan[plan[SOURCES] + j * S_SIZE + S_STATES])
     n_kept = 1 if task == FILTER else min(block, longest)
-    room, down = aligned(n_kept * size * L, like), aligned(size * L, like)
-    cells = aligned(max(plan0[LARGEST], plan1[LARGEST]) * L, like)
-    counting = counts.size > 0
-    counted0 = aligned(plan0[N_CELLS] * L if counting else 0, like)
-    counted1 = aligned(plan1[N_CELLS] * L if counting else 0, like)
-    for x in (counted0, counted1, room, down):
+    values, down = aligned(n_kept * size * L, like), aligned(size * L, like)
+    n_cells = max(plan[LARGEST], plan[step + LARGEST])
+    cells, nothing = aligned(n_cells * L, like), aligned(0, like)
+    counted = aligned(numbers.size * L if counts.size else 0, like)
+    for x in (counted, values, down):
         for k in range(x.size):
             x[k] = 0.0
-    kept = np.empty((-(-longest // block) if task != FILTER else 0) * n * L)
-    activities = np.zeros((n_kept, states.shape[1]), np.bool_)
+    kept = aligned((-(-longest // block) if task != FILTER else 0) * n * L, like)
+    active = np.zeros((n_kept, states.shape[1]), np.bool_)
     codes = np.empty(states.shape[1] * L, np.int64)
     rows, chosen = np.empty(L, np.int64), np.empty(size * L, np.int64)
-    weights = np.empty(max(cells.size // L, n_states))
-    live, found = np.empty(L), np.empty(2 * L)
-    nothing = np.empty(0)
+    weights, live, found = np.empty(max(n_cells, n_states)), np.empty(L), np.empty(2 * L)
     asked = False
     for j in range(wanted.size):
         asked |= wanted[j] > 0
@@ -504,28 +509,27 @@ def run_slices(plans, observed, answers, wanted, how):
         for lane in range(L):
             longest = max(longest, sequences[g + lane, 1])
         last = (longest - 1) // block * block if task != FILTER else longest
-        values = room
         if not fresh:
             _copy(alpha, g // L * n, values, 0, n)
         for t in range(longest):
             if task != FILTER and t % block == 0:
                 _copy(values, 0, kept, t // block * n, n)
-            here = max(t - last, 0) * size * L
-            values, active = room[here : here + size * L], activities[max(t - last, 0)]
+            slot, h = max(t - last, 0), 0 if t == 0 and fresh else step
+            base = slot * size
             _codes(states, sequences, g, t, codes, rows, live)
-            begin = t == 0 and fresh
-            score, low = _slice(kind, plans, observed, begin, codes, active, values, cells)
+            _enter(kind, h, plan, numbers, likelihoods, codes, active, slot, values, base)
+            score, low = _up(kind, h, plan, numbers, active, slot, values, base, cells)
             if task == FILTER and asked:
                 for k in range(n, 2 * n):
                     store(down, k * L, unit)
-                plan, numbers = (plan0, numbers0) if begin else (plan1, numbers1)
                 again = _down(
-                    kind, plan, numbers, active, wanted, False, values, down, cells, unit, nothing
-                )
+                    kind, h, plan, numbers, active, slot, wanted, False, values, base, down, cells,
+                    unit, nothing,
+                )  # fmt: skip
                 low = smaller(low, again)
                 _answer(
-                    kind, plan, numbers, likelihoods, codes, values, down, wanted, rows, beliefs,
-                    nothing,
+                    kind, h, plan, numbers, likelihoods, codes, values, base, down, wanted, rows,
+                    beliefs, nothing,
                 )  # fmt: skip
             store(found, 0, score)
             store(found, L, low)
@@ -536,7 +540,7 @@ def run_slices(plans, observed, answers, wanted, how):
                     if scores[g + lane, 1] < 0.0 and found[lane] == -np.inf:
                         scores[g + lane, 1] = t
             if t + 1 < longest:
-                _copy(values, n, room, max(t + 1 - last, 0) * size, n)
+                _copy(values, base + n, values, max(t + 1 - last, 0) * size, n)
         if task == FILTER:
             if alpha.size:
                 _copy(values, n, alpha, g // L * n, n)
@@ -544,53 +548,47 @@ def run_slices(plans, observed, answers, wanted, how):
         for start in range(last, -1, -block):
             end = min(start + block, longest)
             if start < last:
-                _copy(kept, start // block * n, room, 0, n)
+                _copy(kept, start // block * n, values, 0, n)
                 for t in range(start, end):
-                    here = (t - start) * size * L
-                    values, active = room[here : here + size * L], activities[t - start]
+                    slot, h = t - start, 0 if t == 0 and fresh else step
+                    base = slot * size
                     _codes(states, sequences, g, t, codes, rows, live)
-                    _slice(
-                        kind, plans, observed, t == 0 and fresh, codes, active, values, cells
-                    )
+                    _enter(kind, h, plan, numbers, likelihoods, codes, active, slot, values, base)
+                    _up(kind, h, plan, numbers, active, slot, values, base, cells)
                     if t + 1 < end:
-                        _copy(values, n, room, (t + 1 - start) * size, n)
+                        _copy(values, base + n, values, base + size, n)
             for t in range(end - 1, start - 1, -1):
-                here = (t - start) * size * L
-                values, active = room[here : here + size * L], activities[t - start]
-                begin = t == 0 and fresh
-                plan, numbers = (plan0, numbers0) if begin else (plan1, numbers1)
+                slot, h = t - start, 0 if t == 0 and fresh else step
+                base = slot * size
                 _codes(states, sequences, g, t, codes, rows, live)
                 if task == DECODE:
                     for lane in range(L):
-                        r = rows[lane]
+                        r, mine = rows[lane], lane * size
                         if r < 0:
                             continue
-                        mine = chosen[lane * size : (lane + 1) * size]
-                        draw = draws[min(r, draws.shape[0] - 1)]
-                        if t == sequences[g + lane, 1] - 1:
-                            for k in range(n):
-                                weights[k] = values[(n + k) * L + lane]
-                            mine[n] = _pick(kind, weights, n, draw[draw.size - 1])
+                        if t < sequences[g + lane, 1] - 1:
+                            chosen[mine + n] = chosen[mine]
                         else:
-                            mine[n] = mine[0]
+                            for k in range(n):
+                                weights[k] = values[(base + n + k) * L + lane]
+                            draw = draws[min(r, draws.shape[0] - 1), draws.shape[1] - 1]
+                            chosen[mine + n] = _pick(kind, weights, n, draw)
                         _decode(
-                            kind, plan, numbers, active, likelihoods, codes, values, weights, mine,
-                            lane, draw, path[r],
+                            kind, h, plan, numbers, active, slot, observed, codes, values, base,
+                            weights, chosen, lane, path, r,
                         )  # fmt: skip
                     continue
                 for lane in range(L):
                     if t >= sequences[g + lane, 1] - 1:
                         for k in range(n, 2 * n):
                             down[k * L + lane] = 1.0 if kind == LINEAR else 0.0
-                counted = counted0 if begin else counted1
                 low = _down(
-                    kind, plan, numbers, active, wanted, t > 0, values, down, cells,
+                    kind, h, plan, numbers, active, slot, wanted, t > 0, values, base, down, cells,
                     load(live, 0), counted,
                 )  # fmt: skip
-                at = 0 if begin else numbers0.size
                 _answer(
-                    kind, plan, numbers, likelihoods, codes, values, down, wanted, rows, beliefs,
-                    counts[at : at + numbers.size] if counting else nothing,
+                    kind, h, plan, numbers, likelihoods, codes, values, base, down, wanted, rows,
+                    beliefs, counts,
                 )  # fmt: skip
                 store(found, L, low)
                 for lane in range(L):
@@ -598,8 +596,5 @@ def run_slices(plans, observed, answers, wanted, how):
                         scores[g + lane, 2] = min(scores[g + lane, 2], found[L + lane])
                 if t > 0:
                     _copy(down, 0, down, n, n)
-    if counting:
-        for k in range(counted0.size):
-            counts[k // L] += counted0[k]
-        for k in range(counted1.size):
-            counts[numbers0.size + k // L] += counted1[k]
+    for k in range(counted.size):
+        counts[k // L] += counted[k]
