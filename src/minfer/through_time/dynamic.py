@@ -13,7 +13,6 @@ slice (:mod:`minfer.kernels.time.slices`).
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,7 +83,7 @@ class Dynamic:
     ... )
     >>> found = weather.smooth({"wet": ["yes", None, "no"]})
     >>> found["rain"][:, 1].round(4).tolist()
-    [0.7143, 0.4286, 0.1714]
+    [0.778, 0.4693, 0.133]
     """
 
     def __init__(
@@ -138,7 +137,7 @@ class Dynamic:
         >>> from minfer import Dynamic
         >>> coin = Dynamic.hmm([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], [[0.5, 0.5], [0.1, 0.9]])
         >>> coin.log_likelihood({"symbol": [1, 1, 0]}).round(4).tolist()
-        [-2.1493]
+        [-2.0038]
         """
         hidden, symbol = (str(name) for name in names)
         tables = [real_numbers(x, "Dynamic.hmm: tables") for x in (initial, transition, emission)]
@@ -324,19 +323,15 @@ class Dynamic:
 
     @classmethod
     def load(cls, path: PathLike) -> Dynamic:
-        """Read a ``.minfer`` file that :meth:`save` wrote, or GeNIe's ``.xdsl``."""
-        from minfer.io.formats import format_of
+        """Read a ``.minfer`` file that :meth:`save` wrote."""
         from minfer.io.native import read_dynamic
-        from minfer.io.xdsl import read_dynamic_xdsl
+        from minfer.io.text import shown
 
-        kind = format_of(path)
-        read = read_dynamic_xdsl if kind is not None and kind.name == "xdsl" else read_dynamic
+        two = read_dynamic(path)
         try:
-            return cls.from_network(read(path), "@0", "@1")
-        except FormatError:
-            raise
+            return cls.from_network(two, "@0", "@1")
         except MinferError as error:
-            raise FormatError(f"{os.fspath(path)}: {error}") from None
+            raise FormatError(f"{shown(path)}: {error}") from None
 
     def __repr__(self) -> str:
         return (

@@ -69,6 +69,9 @@ class Passes:
         self.model = model
         self.tables = [[c.table for c in own] for own in (model.first, model.step)]
         self.numbers = [plan.numbers(own) for plan, own in zip(self.plans, self.tables)]
+        self.packed_numbers = [
+            np.concatenate([x[at] for x in self.numbers]) for at in (0, 1)
+        ]
         floors = [plan.floor(x[1], x[2]) for plan, x in zip(self.plans, self.numbers)]
         self.floor = max(floors)
 
@@ -79,8 +82,7 @@ class Passes:
         return out
 
     def arguments(self, kind: int) -> SlicePlans:
-        at = 0 if kind == LINEAR else 1
-        return SlicePlans(self.packed, np.concatenate([x[at] for x in self.numbers]))
+        return SlicePlans(self.packed, self.packed_numbers[0 if kind == LINEAR else 1])
 
     # ------------------------------------------------------------ the kernel
 
