@@ -40,6 +40,8 @@ class Timeline:
             self.case, self.time = given.row_case, given.times
         self._new = bool(horizon or copies)
 
+    scores: Floats
+
     def _rows(self) -> int:
         raise NotImplementedError
 
@@ -47,7 +49,8 @@ class Timeline:
         """Columns beside case and time."""
         raise NotImplementedError
 
-    def _columns(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
+        """Columns of the answer by name, as :func:`minfer.prediction.files.plain` makes lists."""
         given, out = self._given, dict[str, Any]()
         table = given.table
         if self.question == "sample":
@@ -65,7 +68,7 @@ class Timeline:
     def table(self) -> Any:
         """A table of the kind that came in: the columns of case and time, and the answer's."""
         kind = self._given.table.kind
-        columns = self._columns()
+        columns = self.columns()
         if kind == "pandas" and self._new:
             columns = {k: files.plain(x) for k, x in columns.items()}
             return load("pandas").DataFrame(columns)
@@ -73,7 +76,7 @@ class Timeline:
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Columns as lists."""
-        plain = {k: files.plain(x) for k, x in self._columns().items()}
+        plain = {k: files.plain(x) for k, x in self.columns().items()}
         return {k: x.tolist() if hasattr(x, "tolist") else list(x) for k, x in plain.items()}
 
     def to_pandas(self) -> Any:
@@ -108,7 +111,8 @@ class Beliefs(Timeline):
         given: Sequences,
         horizon: int = 0,
     ) -> None:
-        self.probabilities, self.log_likelihood = probabilities, log_likelihood
+        self.probabilities = probabilities
+        self.log_likelihood = self.scores = log_likelihood
         self._targets = targets
         super().__init__(model, question, given, horizon)
 
@@ -168,7 +172,8 @@ class Histories(Timeline):
         given: Sequences,
         copies: int = 0,
     ) -> None:
-        self.states, self.log_score = states, log_score
+        self.states = states
+        self.log_score = self.scores = log_score
         super().__init__(model, question, given, copies=copies)
 
     def _rows(self) -> int:
