@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from draws import draws
-from minfer import ContradictionError, Dynamic, Exact, FactorGraph, ModelError, mpe
-from minfer.errors import EvidenceError, RefusedError, SettingsError
-from minfer.kernels.time.slices import LOGS, SMOOTH
+from minfer import ContradictionError, Dynamic
 from oracle import slices as oracle
 
 TOLERANCE = 1e-9

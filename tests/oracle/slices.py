@@ -80,9 +80,7 @@ def solve(model: Chain, seen: Likelihoods) -> Answers:
     filtered = np.exp(alpha - logsumexp(alpha, axis=1)[:, None])
     smoothed = np.exp(alpha + beta - total)
     shape = (n_steps - 1, k, k)
-    return Answers(
-        filtered, smoothed, np.reshape(pairs, shape), total, float(most[-1].max()), dead
-    )
+    return Answers(filtered, smoothed, np.reshape(pairs, shape), total, float(most[-1].max()), dead)
 
 
 def marginal(model: Chain, beliefs: np.ndarray, v: int, size: int) -> np.ndarray:

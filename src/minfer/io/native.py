@@ -78,9 +78,7 @@ def format_native(graph: FactorGraph, version: int = VERSION) -> bytes:
     return check_readable(graph, "native", data)
 
 
-def lay_out(
-    content: dict[str, Any], arrays: dict[str, NDArray], version: int = VERSION
-) -> bytes:
+def lay_out(content: dict[str, Any], arrays: dict[str, NDArray], version: int = VERSION) -> bytes:
     """The bytes of a file with these arrays, whatever they are."""
     table, blobs, offset = {}, [], 0
     for name, array in arrays.items():
@@ -167,7 +165,7 @@ def _unseal(data: bytes, wanted: int) -> tuple[Any, memoryview]:
         )
     if version != wanted:
         raise FormatError(
-            f"version {version} of the native format; this minfer reads versions {VERSION} and {DYNAMIC}: "
+            f"version {version} of the native format; this minfer reads {VERSION} and {DYNAMIC}: "
             "update minfer, or have the file written as .uai"
         )
     body = memoryview(data)[_PREFIX.size :]

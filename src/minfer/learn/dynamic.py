@@ -3,8 +3,8 @@
 Every step has one table for all times. Where all cells are known they are counts; else EM: each
 step of it asks for the expected counts of all families (:mod:`minfer.kernels.time.slices`, eight
 sequences abreast), and normalises them. Of a hidden Markov model this is the algorithm of Baum and
-Welch (1970). What is maximised, and how that is checked, is as in :mod:`minfer.learn.tables`. A leaf
-that is not observed is summed out, and adds no counts.
+Welch (1970). What is maximised, and how that is checked, is as in :mod:`minfer.learn.tables`. A
+leaf that is not observed is summed out, and adds no counts.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from minfer.basics.checks import check_choice, check_flag, check_number, check_type, check_whole
 from minfer.errors import ContradictionError, ModelError, SettingsError
+from minfer.io.native import write_dynamic
 from minfer.learn.estimator import Estimator
 from minfer.learn.tables import ADVICE, ROUNDING, STARTS, dot_logs
 from minfer.model.states import declared_states
@@ -48,7 +49,7 @@ class DynamicNetwork(Estimator):
     states : {variable: names, or how many}, optional
         With a mapping.
     prior : "uniform" or "none"
-        Pseudo-counts: ``strength`` for each cell of a table, or none. Rows without data are uniform.
+        Pseudo-counts: ``strength`` for each cell, or none. Rows without data are uniform.
     strength : float
     tied : bool
         Whether a variable that has the same parents in the first slice and in steps, all in its own
@@ -119,7 +120,9 @@ class DynamicNetwork(Estimator):
 
     # ------------------------------------------------------------ learning
 
-    def fit(self, X: Any, y: Any = None, *, case: str | None = None, time: str | None = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, case: str | None = None, time: str | None = None
+    ) -> Self:
         """Learn the tables from sequences, as :meth:`minfer.Dynamic.filter` takes them."""
         self._check_settings()
         model = self._structure()
@@ -172,9 +175,9 @@ class DynamicNetwork(Estimator):
             if (dead >= 0).any():
                 c = int(np.argmax(dead >= 0))
                 raise ContradictionError(
-                    f"DynamicNetwork: {given.place(c, int(dead[c]))}: the tables to begin with give "
-                    'what is observed probability zero; start="counts", or a prior, leaves none at '
-                    "zero"
+                    f"DynamicNetwork: {given.place(c, int(dead[c]))}: the tables to begin with "
+                    'give what is observed probability zero; start="counts", or a prior, leaves '
+                    "none at zero"
                 )
             likelihood = float(scores.sum())
             value = likelihood + self._prior(theta, alpha)
@@ -241,9 +244,7 @@ class DynamicNetwork(Estimator):
                 raise SettingsError(f"DynamicNetwork: states: {name!r} has none")
         return Dynamic(*tables, self.states)
 
-    def _sequences(
-        self, model: Dynamic, X: Any, case: str | None, time: str | None
-    ) -> Sequences:
+    def _sequences(self, model: Dynamic, X: Any, case: str | None, time: str | None) -> Sequences:
         who = "DynamicNetwork"
         return sequences_of(model.slice, X, who, case=case, time=time, missing=self.missing)
 
@@ -258,7 +259,7 @@ class DynamicNetwork(Estimator):
     def save(self, path: PathLike) -> None:
         """Write the network as a .minfer file."""
         self._check_fitted("save")
-        self.model_.save(path)
+        write_dynamic(self.model_.unroll(2), path)
 
 
 def _count(model: Dynamic, given: Sequences) -> tuple[Tables, bool]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import load
+from minfer.basics.checks import integer, load, told
 from minfer.basics.words import counted
-from minfer.errors import ModelError
+from minfer.errors import ModelError, SettingsError
 from minfer.model.states import Probabilities
 from minfer.prediction import files
 
@@ -64,6 +64,15 @@ class Timeline:
             kept = [name for name in (given.case, given.time) if name is not None]
             out |= {name: table.raw(name) for name in kept}
         return out | self._content()
+
+    def rows_of(self, case: Any = None) -> NDArray[np.int64]:
+        """The rows of a sequence, given by number or by what it is called; by default the first."""
+        n = int(self.case.max(initial=-1)) + 1
+        labels = [self._given.label(c) for c in range(n)] if self._given.case else []
+        number = 0 if case is None else labels.index(case) if case in labels else integer(case)
+        if number is None or not 0 <= number < n:
+            raise SettingsError(f"there is no case {told(case)} among {counted(n, 'sequence')}")
+        return np.flatnonzero(self.case == number)
 
     def table(self) -> Any:
         """A table of the kind that came in: the columns of case and time, and the answer's."""

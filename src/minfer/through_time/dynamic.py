@@ -24,7 +24,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.basics.checks import as_list, check_graph, check_whole, real_numbers, told
 from minfer.basics.words import counted
-from minfer.errors import EvidenceError, FormatError, MinferError, ModelError, SettingsError, visible
+from minfer.errors import (
+    EvidenceError,
+    FormatError,
+    MinferError,
+    ModelError,
+    SettingsError,
+    visible,
+)
 from minfer.graph import FactorGraph
 from minfer.model.directed import child_last, with_conditionals
 from minfer.model.states import did_you_mean
@@ -33,7 +40,7 @@ if TYPE_CHECKING:
     from minfer.io.text import PathLike
     from minfer.through_time.answers import Beliefs, Histories
     from minfer.through_time.passes import Passes
-    from minfer.through_time.stream import Stream
+    from minfer.through_time.stream import EvidenceStream
 
 Floats = NDArray[np.float64]
 
@@ -414,7 +421,7 @@ class Dynamic:
         """
         return self._passes.sample(n, length, seed, evidence, given)
 
-    def stream(self, targets: Any = None) -> Stream:
+    def stream(self, targets: Any = None) -> EvidenceStream:
         """Observations one by one, beliefs after each, in constant memory.
 
         >>> from minfer import Dynamic
@@ -423,9 +430,9 @@ class Dynamic:
         >>> stream.observe({"symbol": 1})["state"].round(4).tolist()
         [0.3571, 0.6429]
         """
-        from minfer.through_time.stream import Stream
+        from minfer.through_time.stream import EvidenceStream
 
-        return Stream(self, self._targets(targets))
+        return EvidenceStream(self, self._targets(targets))
 
     def _targets(self, given: Any) -> list[int]:
         """Numbers of the variables asked for; without any all of them."""

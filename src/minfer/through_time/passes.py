@@ -69,9 +69,7 @@ class Passes:
         self.model = model
         self.tables = [[c.table for c in own] for own in (model.first, model.step)]
         self.numbers = [plan.numbers(own) for plan, own in zip(self.plans, self.tables)]
-        self.packed_numbers = [
-            np.concatenate([x[at] for x in self.numbers]) for at in (0, 1)
-        ]
+        self.packed_numbers = [np.concatenate([x[at] for x in self.numbers]) for at in (0, 1)]
         floors = [plan.floor(x[1], x[2]) for plan, x in zip(self.plans, self.numbers)]
         self.floor = max(floors)
 
@@ -121,9 +119,7 @@ class Passes:
         floor = self.floor
         if len(given.likelihoods):
             low = math.log(given.likelihoods[given.likelihoods > 0.0].min())
-            floor = max(
-                plan.floor(x[1], x[2] + low) for plan, x in zip(self.plans, self.numbers)
-            )
+            floor = max(plan.floor(x[1], x[2] + low) for plan, x in zip(self.plans, self.numbers))
         kind = BEST if best else LOGS if floor >= 1.0 else LINEAR
 
         def some(mine: NDArray[np.int64]) -> Floats:
@@ -165,9 +161,10 @@ class Passes:
         if kind != LINEAR:
             with np.errstate(divide="ignore"):
                 likelihoods = np.log(likelihoods)
+        no_draws = np.zeros((1, 1))
         run_slices(
             self.arguments(kind),
-            Observed(given.states, likelihoods, listed, np.zeros((1, 1)) if draws is None else draws),
+            Observed(given.states, likelihoods, listed, no_draws if draws is None else draws),
             SliceAnswers(found.beliefs, found.path, scores, _NOTHING, counts), wanted, how,
         )  # fmt: skip
         again = scores[:n, 2] < floor if kind == LINEAR else np.zeros(n, dtype=bool)

@@ -61,7 +61,9 @@ class SlicePlan:
         after: SlicePlan | None = None,
     ) -> None:
         first = after is None
-        head, cell = (len(after.ints), after.end) if after else (0, 0)
+        head: int = 0 if after is None else len(after.ints)
+        cell: int = 0 if after is None else after.end
+        inputs: list[tuple[int, int, int, int]] = []
         n = self.n = len(card)
         both = [*card, *card]
         size = math.prod(card[v] for v in interface)
@@ -87,7 +89,7 @@ class SlicePlan:
 
         offset = np.cumsum([cell, *cells])
         n_inputs = len(cliques) - 1 + n + (not first)
-        records, inputs, sources = np.zeros((len(cliques), C_SIZE)), [], np.zeros((n, S_SIZE))
+        records, sources = np.zeros((len(cliques), C_SIZE)), np.zeros((n, S_SIZE))
         maps: list[Ints] = []
         inputs_from = head + _HEAD + records.size
         sources_from = inputs_from + n_inputs * I_SIZE
@@ -132,7 +134,7 @@ class SlicePlan:
         listed = [at, len(cliques), n, head + _HEAD, sources_from, value, max(cells)]
         flat = [np.array(listed), records.ravel(), np.array(inputs).ravel(), sources.ravel()]
         parts = [*flat, *maps]
-        self.ints = np.concatenate(parts).astype(np.int64)
+        self.ints: Ints = np.concatenate(parts).astype(np.int64)
         self.families = []
         for v, scope in enumerate(scopes):
             if v in parents:
@@ -141,7 +143,8 @@ class SlicePlan:
                 self.families.append(Family(scope, int(offset[k]), _map(both, axes, scope)))
             else:
                 self.families.append(Family(scope, int(sources[v, 2]), None))
-        self.begin, self.end, self.n_draws = cell, table, len(cliques) + n + 1
+        self.begin, self.n_draws = cell, len(cliques) + n + 1
+        self.end: int = table
 
     @property
     def n_values(self) -> int:
@@ -180,7 +183,7 @@ class SlicePlan:
                 own = cells[at : at + table.size]
             else:
                 given = cells[at : at + family.cells.size]
-                own = np.bincount(family.cells, given, table.size)
+                own = np.bincount(family.cells, given, table.size).astype(np.float64)
             out.append(own.reshape(table.shape))
         return out
 

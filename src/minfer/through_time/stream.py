@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from minfer.through_time.dynamic import Dynamic
 
 
-class Stream:
+class EvidenceStream:
     """Filtering, a slice at a time: what it remembers is the belief about the interface.
 
     Attributes

@@ -1,8 +1,8 @@
 """Passes along sequences, slice by slice, eight sequences abreast.
 
-A sequence has slices t = 0, 1, ... with the same variables. Of slice t only the *interface* I_t, the
-variables that slice t + 1 mentions, matters to what comes later (Murphy 2002, chapter 3). With b_t
-the tables of slice t under its evidence,
+A sequence has slices t = 0, 1, ... with the same variables. Of slice t only the *interface* I_t,
+the variables that slice t + 1 mentions, matters to what comes later (Murphy 2002, chapter 3). With
+b_t the tables of slice t under its evidence,
 
     alpha_t(I_t)      = sum over the rest of   alpha_{t-1}(I_{t-1}) b_t     forwards
     beta_{t-1}(I_{t-1}) = sum over the rest of   b_t beta_t(I_t)            backwards
@@ -75,6 +75,17 @@ class Observed(NamedTuple):
     likelihoods: np.ndarray  # f8 (., most states)
     sequences: np.ndarray  # i8 (a multiple of L, 3) first row, length, first row of the answer
     draws: np.ndarray  # f8 (rows of the answer, cliques and sources) between 0 and 1, for samples
+
+
+class SliceWork(NamedTuple):
+    """What the passes of a slice work on; vectors in lanes but for the first three."""
+
+    plan: np.ndarray
+    numbers: np.ndarray
+    active: np.ndarray  # b1 (slices, variables), whether something is known
+    values: np.ndarray  # of some slices: interfaces, likelihoods, messages up
+    down: np.ndarray  # of one slice: what came down to each of these
+    cells: np.ndarray  # of one clique
 
 
 class SliceAnswers(NamedTuple):
@@ -225,9 +236,7 @@ def _up(kind, h, plan, numbers, active, slot, values, base, cells):
                     x = _plus(kind, x, splat(values, numbers[j]))
                 store(values, (message + s) * L, x)
         else:
-            several = _product(
-                kind, plan, numbers, c, -1, last, active, slot, values, base, cells
-            )
+            several = _product(kind, plan, numbers, c, -1, last, active, slot, values, base, cells)
             at, places = base + plan[last + I_AT], plan[last + I_MAP]
             for s in range(entries):
                 x = splat(values, 0.0)
@@ -265,12 +274,11 @@ def _with_top(kind, plan, numbers, c, several, cells, down):
 
 
 @jit
-def _down(
-    kind, h, plan, numbers, active, slot, wanted, back, values, base, down, cells, live, counted
-):
+def _down(kind, h, work, slot, base, wanted, back, live, counted):
     """Messages from the root, where ``down`` has beta, to all that the slice has as inputs: of
     children, of the slice before if it is asked (``back``), and the marginals of wanted sources.
     ``counted`` gets the cliques' beliefs of the lanes that live."""
+    plan, numbers, active, values, down, cells = work
     low, zero = splat(values, 1.0), splat(values, 0.0)
     for k in range(plan[h + N_CLIQUES] - 1, -1, -1):
         c = plan[h + CLIQUES] + k * C_SIZE
@@ -324,11 +332,10 @@ def _down(
 
 
 @jit
-def _answer(
-    kind, h, plan, numbers, likelihoods, codes, values, base, down, wanted, rows, beliefs, counts
-):
+def _answer(kind, h, work, likelihoods, codes, base, wanted, rows, beliefs, counts):
     """Beliefs of wanted variables from those of their givens, into rows (L,), -1 for none; and
     expected counts of the tables of sources, where there are ``counts``."""
+    plan, numbers, _, values, down, _ = work
     column = 0
     zero = splat(values, 0.0)
     for j in range(plan[h + N_SOURCES]):
@@ -408,12 +415,10 @@ def _pick(kind, weights, n, draw):
 
 
 @jit
-def _decode(
-    kind, h, plan, numbers, active, slot, observed, codes, values, base, weights, chosen, lane,
-    path, r,
-):  # fmt: skip
+def _decode(kind, h, work, slot, base, observed, codes, weights, chosen, lane, path, r):
     """States of one sequence at one slice, row r, from that of its interface, which the slice after
     it has left in ``chosen``, where that of the interface before is left in turn."""
+    plan, numbers, active, values, _, _ = work
     likelihoods, draws = observed[1], observed[3]
     mine, row = lane * (chosen.size // L), min(r, draws.shape[0] - 1)
     drawn, step = 0, 1 if draws.shape[1] > 1 else 0
@@ -499,6 +504,7 @@ def run_slices(plans, observed, answers, wanted, how):
     kept = aligned((-(-longest // block) if task != FILTER else 0) * n * L, like)
     active = np.zeros((n_kept, states.shape[1]), np.bool_)
     codes = np.empty(states.shape[1] * L, np.int64)
+    work = SliceWork(plan, numbers, active, values, down, cells)
     rows, chosen = np.empty(L, np.int64), np.empty(size * L, np.int64)
     weights, live, found = np.empty(max(n_cells, n_states)), np.empty(L), np.empty(2 * L)
     asked = False
@@ -522,15 +528,9 @@ def run_slices(plans, observed, answers, wanted, how):
             if task == FILTER and asked:
                 for k in range(n, 2 * n):
                     store(down, k * L, unit)
-                again = _down(
-                    kind, h, plan, numbers, active, slot, wanted, False, values, base, down, cells,
-                    unit, nothing,
-                )  # fmt: skip
+                again = _down(kind, h, work, slot, base, wanted, False, unit, nothing)
                 low = smaller(low, again)
-                _answer(
-                    kind, h, plan, numbers, likelihoods, codes, values, base, down, wanted, rows,
-                    beliefs, nothing,
-                )  # fmt: skip
+                _answer(kind, h, work, likelihoods, codes, base, wanted, rows, beliefs, nothing)
             store(found, 0, score)
             store(found, L, low)
             for lane in range(L):
@@ -574,22 +574,17 @@ def run_slices(plans, observed, answers, wanted, how):
                             draw = draws[min(r, draws.shape[0] - 1), draws.shape[1] - 1]
                             chosen[mine + n] = _pick(kind, weights, n, draw)
                         _decode(
-                            kind, h, plan, numbers, active, slot, observed, codes, values, base,
-                            weights, chosen, lane, path, r,
+                            kind, h, work, slot, base, observed, codes, weights, chosen, lane,
+                            path, r,
                         )  # fmt: skip
                     continue
                 for lane in range(L):
                     if t >= sequences[g + lane, 1] - 1:
                         for k in range(n, 2 * n):
                             down[k * L + lane] = 1.0 if kind == LINEAR else 0.0
-                low = _down(
-                    kind, h, plan, numbers, active, slot, wanted, t > 0, values, base, down, cells,
-                    load(live, 0), counted,
-                )  # fmt: skip
-                _answer(
-                    kind, h, plan, numbers, likelihoods, codes, values, base, down, wanted, rows,
-                    beliefs, counts,
-                )  # fmt: skip
+                alive = load(live, 0)
+                low = _down(kind, h, work, slot, base, wanted, t > 0, alive, counted)
+                _answer(kind, h, work, likelihoods, codes, base, wanted, rows, beliefs, counts)
                 store(found, L, low)
                 for lane in range(L):
                     if rows[lane] >= 0:
