@@ -32,7 +32,7 @@ LAYERS = [
     {"certified"},
     {"reduction"},
     {"io", "interop", "pictures"},
-    {"images", "parsing", "prediction", "learn"},
+    {"images", "parsing", "prediction", "learn", "through_time"},
     {"stereo", "rules", "batch", "examples", "torch"},
     {"report"},
     {"upkeep"},

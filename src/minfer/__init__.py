@@ -70,6 +70,7 @@ _LATE = {
     "solvers.tempering": "Tempering",
     "solvers.trw": "TreeReweighted",
     "solvers.windows": "Windows",
+    "through_time": "Dynamic",
 }
 _HOMES = {name: f"minfer.{home}" for home, names in _LATE.items() for name in names.split()}
 
@@ -131,6 +132,7 @@ if TYPE_CHECKING:
     from minfer.solvers.tempering import Tempering
     from minfer.solvers.trw import TreeReweighted
     from minfer.solvers.windows import Windows
+    from minfer.through_time import Dynamic
 
 __all__ = [
     "Auto",
@@ -143,6 +145,7 @@ __all__ = [
     "Compensated",
     "Components",
     "ContradictionError",
+    "Dynamic",
     "EvidenceError",
     "Exact",
     "Explorer",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from minfer.reduction.compare import Tradeoff
     from minfer.reduction.result import Result
     from minfer.solvers.base import Marginals
+    from minfer.through_time.answers import Beliefs
 
 #: Smaller errors, scores and changes are drawn here: an axis of logs has no place for 0.
 LEAST_DRAWN = 1e-8
@@ -256,6 +257,25 @@ def calibration(probs: ArrayLike, truth: ArrayLike, bins: int = 10, ax: Any = No
     )
     ax.set(xlabel="probability given", ylabel="share that came true", xlim=(0, 1), ylim=(0, 1))
     ax.set_title("calibration")
+    return _finished(ax)
+
+
+def beliefs(found: Beliefs, variable: str | None = None, case: Any = None, ax: Any = None) -> Any:
+    """Probabilities of a variable's states over time, stacked.
+
+    ``variable`` is the first target by default, ``case`` the first sequence: its number or, if the
+    table had a column of cases, what it is called there.
+    """
+    _takes(found, "Beliefs")
+    ax = _axes(ax)
+    name = found.targets[0] if variable is None else variable
+    rows = found.rows_of(case)
+    time, p = found.time[rows], found[name][rows]
+    states = found.model.slice.states(name)
+    ax.stackplot(time, p.T, labels=list(map(visible, states)), alpha=0.8, step="mid")
+    ax.set(title=visible(name), xlabel="time", ylabel="probability", ylim=(0, 1))
+    if len(time) > 1:
+        ax.set_xlim(time[0], time[-1])
     return _finished(ax)
 
 

@@ -35,6 +35,7 @@ HOMES = {
     "plan": "asking", "tradeoff": "tradeoff", "denoise": "denoise", "paper": "paper",
     "convert": "asking", "example": "beginning", "demo": "beginning", "warmup": "beginning",
     "doctor": "beginning", "parse": "parse", "batch": "batch", "rules": "rules",
+    "time": "through_time",
 }  # fmt: skip
 
 

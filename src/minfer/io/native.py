@@ -1,7 +1,7 @@
 """The native format, ``.minfer``: a model bit for bit, without pickle.
 
     8 bytes   magic, MINFER CR LF
-    4 bytes   version, 1
+    4 bytes   version, 1; 2 of a network through time, kept as the graph of its first two slices
     8 bytes   length of the header
     32 bytes  SHA-256 of all that follows
     header    JSON: the names, the factor groups in order, and of every array dtype, shape, offset
@@ -34,7 +34,7 @@ from minfer.io.text import PathLike, write_bytes
 from minfer.model.directed import ROW_SUM, check_acyclic
 
 MAGIC = b"MINFER\r\n"
-VERSION = 1
+VERSION, DYNAMIC = 1, 2
 
 _PREFIX = struct.Struct("<8sIQ32s")
 _ALIGN = 64
@@ -46,7 +46,12 @@ def write_native(graph: FactorGraph, path: PathLike) -> None:
     write_bytes(path, format_native(graph))
 
 
-def format_native(graph: FactorGraph) -> bytes:
+def write_dynamic(two_slices: FactorGraph, path: PathLike) -> None:
+    """Write a network through time by its first two slices (:meth:`minfer.Dynamic.save`)."""
+    write_bytes(path, format_native(two_slices, DYNAMIC))
+
+
+def format_native(graph: FactorGraph, version: int = VERSION) -> bytes:
     """The bytes of a native file: the same for the same model."""
     check_graph(graph, "a native file")
     arrays: dict[str, NDArray] = {"n_states": graph._n_states.astype(_I4)}
@@ -67,11 +72,18 @@ def format_native(graph: FactorGraph) -> bytes:
         content["states"] = [None if own is None else list(own) for own in graph._states]
     if graph._child is not None:
         arrays["child"] = graph._child.astype(_I4)
-    data = lay_out(content, arrays)
+    data = lay_out(content, arrays, version=version)
+    if version == DYNAMIC:
+        return data
     return check_readable(graph, "native", data)
 
 
-def lay_out(content: dict[str, Any], arrays: dict[str, NDArray], magic: bytes = MAGIC) -> bytes:
+def lay_out(
+    content: dict[str, Any],
+    arrays: dict[str, NDArray],
+    magic: bytes = MAGIC,
+    version: int = VERSION,
+) -> bytes:
     """The bytes of a file with these arrays, whatever they are."""
     table, blobs, offset = {}, [], 0
     for name, array in arrays.items():
@@ -81,7 +93,7 @@ def lay_out(content: dict[str, Any], arrays: dict[str, NDArray], magic: bytes = 
         offset += len(blobs[-1])
     content = {"length": offset, **content, "arrays": table}
     header = json.dumps(content, separators=(",", ":")).encode("ascii")
-    return seal(VERSION, header, b"".join(blobs), magic)
+    return seal(version, header, b"".join(blobs), magic)
 
 
 def seal(version: int, header: bytes, arrays: bytes, magic: bytes = MAGIC) -> bytes:
@@ -96,10 +108,15 @@ def read_native(path: PathLike) -> FactorGraph:
     return parsed(path, parse_native)
 
 
-def parse_native(name: str, data: bytes) -> FactorGraph:
+def read_dynamic(path: PathLike) -> FactorGraph:
+    """The first two slices of a network through time (:meth:`minfer.Dynamic.load`)."""
+    return parsed(path, lambda name, data: parse_native(name, data, DYNAMIC))
+
+
+def parse_native(name: str, data: bytes, version: int = VERSION) -> FactorGraph:
     """The model in ``data``; ``name`` is the file for messages."""
     try:
-        graph = GraphReader(*unseal(data), len(data)).graph()
+        graph = GraphReader(*unseal(data, wanted=version), len(data)).graph()
         _check_conditional(graph)
         return graph
     except (FormatError, ModelError) as error:
@@ -136,7 +153,7 @@ def _check_conditional(graph: FactorGraph) -> None:
         check_acyclic(graph, own, [[v for v in s if v != c] for s, c in zip(scopes, own)])
 
 
-def unseal(data: bytes, magic: bytes = MAGIC) -> tuple[Any, memoryview]:
+def unseal(data: bytes, magic: bytes = MAGIC, wanted: int = VERSION) -> tuple[Any, memoryview]:
     """The header and the bytes of the arrays, once the checksum holds."""
     if not data:
         raise FormatError("the file is empty")
@@ -145,9 +162,15 @@ def unseal(data: bytes, magic: bytes = MAGIC) -> tuple[Any, memoryview]:
     if len(data) < _PREFIX.size:
         raise FormatError(f"truncated: {len(data)} bytes are too few for the prefix")
     _, version, length, digest = _PREFIX.unpack_from(data)
-    if version != VERSION:
+    if {version, wanted} == {VERSION, DYNAMIC}:
         raise FormatError(
-            f"version {version} of the native format; this minfer reads version {VERSION}: "
+            "this is a network through time: minfer.Dynamic.load and `minfer time` read it"
+            if version == DYNAMIC
+            else "this is a model without time: minfer.read reads it"
+        )
+    if version != wanted:
+        raise FormatError(
+            f"version {version} of the native format; this minfer reads {VERSION} and {DYNAMIC}: "
             "update minfer, or have the file written as .uai"
         )
     body = memoryview(data)[_PREFIX.size :]

@@ -45,7 +45,7 @@ _REFUSED = {
     "noisyadder": "a noisy-adder node",
     "truthtable": "a truth table",
     "demorgan": "a DeMorgan node",
-    "dynamic": "a part of a dynamic network",
+    "dynamic": "a part of a dynamic network (build it with minfer.Dynamic)",
 }
 _NUMBERS = ["probabilities", "resultingstates", "strengths", "parameters"]
 _TAGS = frozenset([*_NUMBERS, "nodes", "state", "parents", "dynamic", "extensions", "genie"])

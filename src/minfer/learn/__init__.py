@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 _HOMES = {
     "chain": ["ChainCRF"],
+    "dynamic": ["DynamicNetwork"],
     "estimator": ["Estimator"],
     "fitting": ["Fitted", "fit"],
     "grid": ["GridCRF"],
@@ -22,6 +23,7 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from minfer.learn.chain import ChainCRF
+    from minfer.learn.dynamic import DynamicNetwork
     from minfer.learn.estimator import Estimator
     from minfer.learn.fitting import Fitted, fit
     from minfer.learn.grid import GridCRF
@@ -46,6 +48,7 @@ __all__ = [
     "BayesianNetwork",
     "BetheLikelihood",
     "ChainCRF",
+    "DynamicNetwork",
     "Estimator",
     "ExactLikelihood",
     "Fitted",

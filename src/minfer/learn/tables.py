@@ -68,9 +68,9 @@ MANY_STATES = 100  # a column with more, most of them in one row only, looks lik
 _MOST_CELLS = 1 << 26  # of a table
 _BLOCK = 1 << 19  # numbers of posteriors held at a time
 _ALL_ROWS = 1 << 31  # of a file
-_ROUNDING = 1e-9  # of the objective: what a step may seem to lose
+ROUNDING = 1e-9  # of the objective: what a step may seem to lose
 
-_ADVICE = {
+ADVICE = {
     "counted": "",
     "converged": "",
     "out of iterations": "raise max_iterations, or tol if this is near enough",
@@ -232,8 +232,8 @@ class BayesianNetwork(Estimator):
         if bool((known >= 0).all()):
             counts = families.counts(known, None)
             theta = families.normalised(counts + alpha)
-            likelihood = _dot_logs(counts, theta)
-            objective = likelihood + _dot_logs(alpha, theta)
+            likelihood = dot_logs(counts, theta)
+            objective = likelihood + dot_logs(alpha, theta)
             found = _FoundTables(theta, counts, likelihood, [objective], "counted")
         else:
             found = self._by_em(families, known, alpha, given)
@@ -275,8 +275,8 @@ class BayesianNetwork(Estimator):
         while True:
             counts, likelihood = engine(theta, self.workers)
             counts += sure
-            likelihood += _dot_logs(sure, theta)
-            value = likelihood + _dot_logs(alpha, theta)
+            likelihood += dot_logs(sure, theta)
+            value = likelihood + dot_logs(alpha, theta)
             if value == -np.inf:
                 raise ContradictionError(
                     "BayesianNetwork: the tables to begin with give the data, or what the prior "
@@ -286,7 +286,7 @@ class BayesianNetwork(Estimator):
             trace.append(value)
             if gain <= self.tol or len(trace) > self.max_iterations:
                 status = "converged" if gain <= self.tol else "out of iterations"
-                status = "fell" if gain < -_ROUNDING else status
+                status = "fell" if gain < -ROUNDING else status
                 return _FoundTables(theta, counts, likelihood, trace, status)
             theta = engine.families.normalised(counts + alpha)
 
@@ -306,7 +306,7 @@ class BayesianNetwork(Estimator):
         self.states_ = {x: list(graph.states(v)) for v, x in enumerate(names)}
         self.objective_, self.log_likelihood_ = found.trace[-1], found.likelihood
         self.trace_, self.n_iter_ = found.trace, max(len(found.trace) - 1, 1)
-        self.status_, self.advice_ = found.status, _ADVICE[found.status]
+        self.status_, self.advice_ = found.status, ADVICE[found.status]
         self.converged_ = found.status in ("counted", "converged")
 
     # ------------------------------------------------------------ answers
@@ -566,7 +566,7 @@ class _Posteriors:
 # ---------------------------------------------------------------------- numbers
 
 
-def _dot_logs(counts: Floats, theta: Floats) -> float:
+def dot_logs(counts: Floats, theta: Floats) -> float:
     """Sum of counts times log theta, where there are counts."""
     some = counts > 0.0
     with np.errstate(divide="ignore"):

@@ -112,7 +112,9 @@ def as_kind(kind: str, given: Any, columns: dict[str, Column], rows: NDArray | N
 
         index = given.index if rows is None else given.index[rows]
         frame = pd.DataFrame({k: plain(x) for k, x in columns.items()}, index=index, copy=False)
-        frame[PROBLEM] = pd.Series(columns[PROBLEM].objects(), index=index, dtype=object)  # None
+        if PROBLEM in columns:
+            problems = columns[PROBLEM].objects()
+            frame[PROBLEM] = pd.Series(problems, index=index, dtype=object)  # None
         return frame
     if kind == "polars":
         import polars as pl
