@@ -37,6 +37,7 @@ from minfer.solvers.prepared import Call, Evidence, Prepared
 
 if TYPE_CHECKING:
     from minfer.engine.circuits.arrays import CircuitArrays
+    from minfer.engine.circuits.driver import Progress
     from minfer.graph import FactorGraph
     from minfer.model.drawn import Samples
     from minfer.model.joint import Joint
@@ -106,7 +107,7 @@ class Circuit(Prepared):
         graph: FactorGraph,
         free: Any = None,
         *,
-        progress: Callable[..., object] | None = None,
+        progress: Callable[[Progress], object] | None = None,
         made: Searched | None = None,
     ) -> None:
         super().__init__(solver, graph)
@@ -405,7 +406,7 @@ def searched(
     free: NDArray[np.bool_],
     max_gib: float,
     deadline: float,
-    progress: Callable[..., object] | None = None,
+    progress: Callable[[Progress], object] | None = None,
 ) -> Searched:
     """The circuit of a model."""
     from minfer.engine.circuits.driver import build

@@ -97,15 +97,15 @@ def ranged(
 
 def ready(model: Conditioned, free: NDArray[np.bool_] | None = None) -> Ready:
     """The model in ranged tables and machines; the field of ``free`` (V,) variables left out."""
-    tables, machines = [], []
+    tables: list[FactorGroup] = []
+    machines: list[_Group] = []
     for g in model.groups:
-        if g.form != "machine":
-            tables.append(g)
-        elif g.n_cells <= WRITTEN:
+        if g.form == "machine" and g.n_cells <= WRITTEN:
             tables.append(g.as_tables())
+        elif g.form != "machine" or (found := _commuting(g)) is None:
+            tables.append(g)
         else:
-            found = _commuting(g)
-            (tables if found is None else machines).append(g if found is None else found)  # type: ignore[arg-type]
+            machines.append(found)
     whole = only_tables(replace(model, groups=tuple(tables)), "circuit")
     flat = flatten(whole)
     n, extra = len(flat.card), len(flat.card) - model.graph.n_variables
@@ -126,7 +126,7 @@ def ready(model: Conditioned, free: NDArray[np.bool_] | None = None) -> Ready:
         flat.card.astype(np.int64), flat.off.astype(np.int64), own, own_e, flat.fptr,
         flat.scope.astype(np.int32), flat.toff, value, value_e,
     )  # fmt: skip
-    return Ready(arrays, machines, known < 0, constant)  # type: ignore[arg-type]
+    return Ready(arrays, machines, known < 0, constant)
 
 
 def _commuting(group: FactorGroup) -> _Group | None:

@@ -50,7 +50,7 @@ def build(
     max_gib: float,
     deadline: float = math.inf,
     free: NDArray[np.bool_] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], object] | None = None,
     small: int = SMALL,
 ) -> CircuitArrays:
     """The circuit of a model.
@@ -91,7 +91,7 @@ def build(
 class _Watch(NamedTuple):
     room: float
     deadline: float
-    progress: Callable[[Progress], None] | None
+    progress: Callable[[Progress], object] | None
     free: bool
 
 
