@@ -40,6 +40,8 @@ LONG = 40
 #: Edges of all folded factors, beyond which a model is refused; entries of supports of one table
 #: and of all, beyond which zeros are only seen when they are met.
 MAX_EDGES, MAX_SUPPORT, MAX_SUPPORTS = 1 << 26, 1 << 15, 1 << 24
+#: What an edge and an entry take while they are made, about.
+EDGE_BYTES, SUPPORT_BYTES = 100.0, 50.0
 _RANGE = 256.0 * math.log(2.0)
 _FARTHEST = 1e8  # of a logarithm
 
@@ -273,8 +275,9 @@ class Core:
     depth: int
 
 
-def core_of(start: Ready, bottom: Bottom, rank: NDArray[np.int64]) -> Core:
-    """The core with variables in the order of ``rank`` (V,), the first one the root's."""
+def core_of(start: Ready, bottom: Bottom, rank: NDArray[np.int64], room: float) -> Core:
+    """The core with variables in the order of ``rank`` (V,), the first one the root's; ``room``:
+    bytes that it may take, about."""
     b, tables = bottom.arrays, bottom.tables
     scopes = [g.scope for g in start.machines]
     left = b.left & start.free
@@ -300,21 +303,22 @@ def core_of(start: Ready, bottom: Bottom, rank: NDArray[np.int64]) -> Core:
         bits[some] = np.add.reduceat(links.log_card[local[near]], begin)
     card = tables.card[variables]
     machines, tops = machine_arrays(start.machines, position)
+    most = int(min(MAX_EDGES, room / EDGE_BYTES))
     folded, too_many = fold(
         position, tables.fptr, tables.scope, tables.toff, tables.value, tables.value_e, b.node,
-        card, machines, MAX_EDGES,
+        card, machines, most,
     )  # fmt: skip
     if too_many:
         raise RefusedError(
-            f"circuit: its factors have more than {MAX_EDGES:,} states in between; use "
-            "BeliefPropagation"
+            f"circuit: its factors have more than {most:,} states in between; raise max_gib, or "
+            "use BeliefPropagation"
         )
     if (folded.scale == 0.0).any():
         raise ContradictionError(NOTHING_POSSIBLE)
     scale = np.log(folded.scale) + _RANGE * folded.scale_e
     rules = supports(
         position, tables.fptr, tables.scope, tables.toff, tables.value, card, machines,
-        MAX_SUPPORT, MAX_SUPPORTS,
+        MAX_SUPPORT, int(min(MAX_SUPPORTS, room / SUPPORT_BYTES)),
     )  # fmt: skip
     # factors of a variable, over it, that end at it
     fptr = np.append(tables.fptr[:-1], tables.fptr[-1] + machines.fptr)
