@@ -253,11 +253,11 @@ class _Causes:
         d = rest.reshape(n, -1).max(axis=1)
         base = np.unravel_index(rest.reshape(n, -1).argmax(axis=1), t.shape[1:])
         b, product = [], d.reshape(-1, *[1] * arity)
+        safe = np.where(d > 0.0, d, 1.0)[:, None]
         for a in range(arity):
             at = [np.arange(t.shape[1 + a])[None] if j == a else base[j][:, None]
                   for j in range(arity)]  # fmt: skip
-            with np.errstate(invalid="ignore"):
-                b.append(rest[(np.arange(n)[:, None], *at)] / d[:, None])
+            b.append(rest[(np.arange(n)[:, None], *at)] / safe)
             product = product * b[-1].reshape(n, *[-1 if j == a else 1 for j in range(arity)])
         off = (np.abs(1.0 - product - t) <= _CLOSE * t).reshape(n, -1).all(axis=1)
         good = np.flatnonzero(off & (t >= 0.0).reshape(n, -1).all(axis=1) & (d > 0.0) & (d <= 1.0))
