@@ -16,7 +16,7 @@ import re
 import sqlite3
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -368,10 +368,10 @@ def mutated(r: random.Random, kind: Kind) -> bytes:
     return gzip.compress(data, 1, mtime=0) if packed else data
 
 
-def case(rng: int, number: int) -> Case:
-    """The ``number``-th broken file of the stream ``rng``."""
+def case(rng: int, number: int, kinds: Sequence[str] = ()) -> Case:
+    """The ``number``-th broken file of the stream ``rng``, of one of some kinds or of any."""
     r = random.Random(f"mutated {rng}/{number}")
-    kind = r.choice(list(KINDS))
+    kind = r.choice(list(kinds or KINDS))
     return Case(number, kind, KINDS[kind].name, mutated(r, KINDS[kind]))
 
 

@@ -93,6 +93,8 @@ def circuit_for(
     known = kept_circuit(graph)
     if known is not None:
         return known
+    if time_limit is not None and time_limit <= 0.0:
+        raise refusal
     return within_limits(solver, graph, refusal, lambda s: Circuit(s, graph, ()))
 
 
