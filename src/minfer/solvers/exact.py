@@ -140,8 +140,8 @@ def tabulated(solver: Exact, graph: FactorGraph) -> Marginals | None:
 
 # ---------------------------------------------------------------- circuits
 
-#: Memory for the search of a circuit that nobody asked for, which bounds its work: about ten
-#: seconds.
+#: Memory for the search of a circuit that nobody asked for, which bounds its work where no time
+#: limit does: about ten seconds.
 CIRCUIT_GIB = 0.5
 
 
@@ -184,7 +184,8 @@ def within_limits(
     if not promising(condition(graph)):
         raise refusal
     try:
-        return make(replace(solver, method="circuit", max_gib=min(solver.max_gib, CIRCUIT_GIB)))
+        gib = solver.max_gib if solver.time_limit is not None else min(solver.max_gib, CIRCUIT_GIB)
+        return make(replace(solver, method="circuit", max_gib=gib))
     except RefusedError as second:
         raise RefusedError(f"{refusal}. No small circuit either ({second})") from None
 
