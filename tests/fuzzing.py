@@ -56,6 +56,33 @@ def model() -> FactorGraph:
     return graph.with_evidence({3: 1})
 
 
+#: A network through time as SMILE saves one.
+XDSL_TIME = b"""<?xml version="1.0" encoding="UTF-8"?>
+<smile version="1.0" id="Net" numsamples="10000" discsamples="10000">
+	<nodes>
+		<cpt id="Place">
+			<state id="wet" /><state id="dry" /><probabilities>0.5 0.5</probabilities>
+		</cpt>
+		<cpt id="Rain" dynamic="plate">
+			<state id="true" /><state id="false" />
+			<parents>Place</parents><probabilities>0.7 0.3 0.01 0.99</probabilities>
+		</cpt>
+		<cpt id="Umbrella" dynamic="plate">
+			<state id="true" /><state id="false" />
+			<parents>Rain</parents><probabilities>0.9 0.1 0.2 0.8</probabilities>
+		</cpt>
+	</nodes>
+	<dynamic numslices="5">
+		<cpt id="Rain" order="1">
+			<parents>Rain</parents>
+			<probabilities>0.7 0.3 0.3 0.7 0.001 0.999 0.01 0.99</probabilities>
+		</cpt>
+	</dynamic>
+	<extensions><genie version="1.0" app="SMILE 2.0"><plate leftwidth="9" /></genie></extensions>
+</smile>
+"""
+
+
 def network() -> FactorGraph:
     """A Bayesian network with zeros, one state, odd names and several parents."""
     return FactorGraph.network(
@@ -249,7 +276,7 @@ def inside_gzip(r: random.Random, data: bytes) -> bytes:
     return gzip.compress(r.choice(TOKENS + BYTES)(r, gzip.decompress(data)), 1, mtime=0)
 
 
-def resealed(r: random.Random, data: bytes) -> bytes:
+def resealed(r: random.Random, data: bytes, version: int = VERSION) -> bytes:
     """Break the header or the arrays of a native file, and make the checksum right again."""
     length = _PREFIX.unpack_from(data)[2]
     header, arrays = data[_PREFIX.size :][:length], data[_PREFIX.size + length :]
@@ -260,7 +287,7 @@ def resealed(r: random.Random, data: bytes) -> bytes:
         arrays = flip(r, arrays) if r.random() < 0.8 else r.choice(BYTES)(r, arrays)
     else:
         header = json.dumps(other_json(r, json.loads(header))).encode()
-    return seal(VERSION, header, arrays)
+    return seal(version, header, arrays)
 
 
 def other_json(r: random.Random, value: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 from scipy.stats import chisquare
@@ -17,6 +19,7 @@ from minfer import (
     FormatError,
     MinferError,
     ModelError,
+    RefusedError,
 )
 from minfer.solvers.circuit_passes import Leaves
 from minfer.solvers.gradients import pull_back
@@ -333,6 +336,31 @@ def test_errors_are_ours():
         circuit.k_best(0)
     with pytest.raises(MinferError):
         circuit.sample(-1)
+
+
+def test_a_drawing_shows_every_node_and_says_what_is_too_large():
+    """Small ones in full: names as XML may have them, probabilities, products as dots."""
+    graph = drawn(4)
+    circuit = minfer.compile(graph)
+    for seen in (circuit, minfer.compile(network().with_evidence({"wet_grass": 1}))):
+        root = ElementTree.fromstring(seen.draw())
+        kinds = [element.get("class") for element in root.iter()]
+        assert kinds.count("card") == seen.size.nodes
+        shares = [float(e.text) for e in root.iter() if e.get("class") == "share"]
+        assert len(shares) == seen.size.edges
+        np.testing.assert_allclose(sum(shares), seen.size.nodes, atol=2e-3 * len(shares))
+        wires = seen._wires
+        rests = np.diff(wires.frame.cptr)
+        assert kinds.count("line") >= int((rests > 0).sum())
+        assert (kinds.count("dot") > 0) == (bool((rests > 1).any()) or len(wires.roots) > 1)
+        assert seen._repr_svg_() == seen.draw()
+    names = ["<a> & 'b'", "b\x07"]
+    odd = FactorGraph.from_tables([2, 2], [[0, 1]], [np.eye(2)], names=names)
+    assert ElementTree.fromstring(minfer.compile(odd).draw()).tag.endswith("svg")
+    large = minfer.compile(FactorGraph.empty([2] * 301))
+    with pytest.raises(RefusedError, match="301 nodes, and a drawing shows up to 300"):
+        large.draw()
+    assert large._repr_svg_() is None
 
 
 # ---------------------------------------------------------------- files

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import minfer
 from minfer import ContradictionError, EvidenceError, Exact, FactorGraph, ModelError, RefusedError
+from minfer.basics.cards import GAP, Drawing, layered, spread
 from minfer.errors import SettingsError
 from minfer.examples import sprinkler
-from minfer.report.cards import GAP, Drawing, layered, spread
 from oracle import models
 from refused import refused
 from test_cli import call, fails

@@ -335,7 +335,7 @@ NATIVE_ERRORS = {
     "empty": (b"", "empty"),
     "magic": (b"MINFER\n\n" + bytes(90), "magic"),
     "prefix": (b"MINFER\r\n" + bytes(9), "truncated"),
-    "version": (seal(2, b"{}", b""), "version 2"),
+    "version": (seal(3, b"{}", b""), "version 3"),
     "json": (seal(1, b"{", b""), "not JSON"),
     "deep": (seal(1, b"[" * 100_000, b""), "not JSON"),
     "list": (seal(1, b"[]", b""), "'length'"),

@@ -26,13 +26,13 @@ from minfer import (
     MinSize,
     infer,
 )
+from minfer.basics.cards import stress_layout
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import grid_edges
 from minfer.parsing import Inference, marginals
 from minfer.pictures import base_pictures, gaussian, write_picture
 from minfer.reduction.recipes import Compensated, Paper
 from minfer.report import denoise_report, report, scores_report, write_report
-from minfer.report.cards import stress_layout
 from minfer.report.sweep import parameter_of, values
 from refused import refused
 from test_cli import call, fails

@@ -8,11 +8,11 @@ arcs above them, and an arc is as opaque as it is probable.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
 from minfer.basics.notebook import Face, Right
+from minfer.basics.svg import opened, safe, written
 from minfer.basics.words import probability
 from minfer.errors import visible
 
@@ -196,20 +196,15 @@ def svg(parse: Drawn) -> str:
         f"{parse.forms[k]} is {parse.deprels[k]} of {_form(parse, h)}, probability {p:.2f}"
         for k, (h, p) in enumerate(zip(parse.heads, parse.probs))
     )
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'width="{width:.0f}" role="img" aria-labelledby="title desc">',
-        f'<title id="title">{_safe(sentence)}</title>',
-        f'<desc id="desc">Dependency tree, probability {parse.tree_prob:.2f}: {_safe(said)}</desc>',
-        f"<style>{_STYLE}\n</style>",
-    ]
+    about = f"Dependency tree, probability {parse.tree_prob:.2f}: {said}"
+    lines = opened(width, height, sentence, about, _STYLE)
     offsets = _ends(arcs, centres)
     order = sorted(range(len(arcs)), key=lambda k: arcs[k].kind != "second")  # runner-ups below
     lines += [_svg_arc(arcs[k], *offsets[k], base, base - _LEVEL * levels[k], parse) for k in order]
-    lines.append(_text(centres[0], base + 20, "ROOT", "tag"))
+    lines.append(written(centres[0], base + 20, "ROOT", "tag"))
     for x, form, tag in zip(centres[1:], parse.forms, parse.tags):
-        lines.append(_text(x, base + 20, form))
-        lines.append(_text(x, base + 38, tag if tag != "_" else "", "tag"))
+        lines.append(written(x, base + 20, form))
+        lines.append(written(x, base + 38, tag if tag != "_" else "", "tag"))
     return "\n".join([*lines, "</svg>", ""])
 
 
@@ -248,23 +243,13 @@ def _svg_arc(arc: _Arc, start: float, end: float, base: float, top: float, parse
     )
     what = arc.name or "runner-up"
     words = f"{_form(parse, arc.head)} → {parse.forms[arc.modifier - 1]}"
-    name = _text((start + end) / 2, top - 4, arc.name, "name") if arc.name else ""
+    name = written((start + end) / 2, top - 4, arc.name, "name") if arc.name else ""
     return (
-        f'<g class="{arc.kind}"><title>{_safe(words)}: {_safe(what)}, {arc.prob:.4f}</title>'
+        f'<g class="{arc.kind}"><title>{safe(words)}: {safe(what)}, {arc.prob:.4f}</title>'
         f'<g opacity="{max(arc.prob, 0.02):.3f}"><path class="arc" d="{path}"/>'
         f'<path class="tip" d="M{end - 4:.1f},{base - 8:.1f} h8 l-4,8 z"/></g>{name}</g>'
     )
 
 
-def _text(x: float, y: float, text: str, kind: str = "") -> str:
-    names = f' class="{kind}"' if kind else ""
-    return f'<text{names} x="{x:.1f}" y="{y:.1f}">{_safe(text)}</text>'
-
-
 def _form(parse: Drawn, node: int) -> str:
     return parse.forms[node - 1] if node else "ROOT"
-
-
-def _safe(text: str) -> str:
-    """Text as XML may have it."""
-    return escape("".join(c if c.isprintable() else " " for c in text))

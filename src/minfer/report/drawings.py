@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.cards import stress_layout
 from minfer.basics.words import counted
 from minfer.images.denoise_result import Denoised
-from minfer.report.cards import stress_layout
 from minfer.report.sweep import moved, short, shown_errors
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """A page to play with: the network drawn, a bar for every state, evidence by a click.
 
 What depends on the structure is done here: the clique tree (:mod:`minfer.engine.elimination`) and
-the drawing (:mod:`minfer.report.cards`). The page has the tables, and its script passes messages in
+the drawing (:mod:`minfer.basics.cards`). The page has the tables, and its script passes messages in
 that tree, in logarithms as :class:`minfer.Exact` does: every click is answered exactly, at once.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.cards import layered, spread
 from minfer.basics.checks import check_flag, check_graph, check_type, told
 from minfer.basics.words import counted
 from minfer.engine.conditioning import condition
@@ -27,7 +28,6 @@ from minfer.io.text import PathLike, write_bytes
 from minfer.model.evidence import Evidence
 from minfer.model.joint import Joint
 from minfer.queries.query import query
-from minfer.report.cards import layered, spread
 from minfer.report.page import page
 from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.conflicts import located

@@ -349,10 +349,20 @@ class Circuit(Prepared):
         return graph._observing(hard)
 
     def draw(self) -> str:
-        """The circuit as a picture, SVG; of up to a few hundred nodes."""
+        """The circuit as a picture, SVG; of up to 300 nodes, notebooks show it by itself.
+
+        A card for each sum, with its variable's states and their probabilities at this node under
+        the model's own evidence; a dot for each product of several nodes.
+        """
         from minfer.solvers.circuit_drawing import drawing
 
         return drawing(self)
+
+    def _repr_svg_(self) -> str | None:
+        try:
+            return self.draw()
+        except RefusedError:
+            return None
 
     # ------------------------------------------------------------ files
 

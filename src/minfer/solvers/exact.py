@@ -148,6 +148,7 @@ CIRCUIT_GIB = 0.5
 def compiled_answer(solver: Exact, graph: FactorGraph) -> Marginals | None:
     """The answer by the circuit that was compiled of a model's factors, if there is one that knows
     its field."""
+    check_graph(graph)
     if "circuit" not in graph._conditioning:  # most models
         return None
     from minfer.solvers.circuit import kept_circuit
@@ -161,7 +162,6 @@ def by_circuit(solver: Exact, graph: FactorGraph) -> Marginals:
     from minfer.solvers.circuit import Circuit
 
     began = clock()
-
     known = compiled_answer(solver, graph)
     if known is not None:
         return known

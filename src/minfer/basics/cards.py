@@ -1,4 +1,4 @@
-"""Where to draw a network whose variables are cards with a bar for every state.
+"""Where to draw a network whose variables are cards with a bar for every state, or a circuit.
 
 A Bayesian network is drawn in layers, parents above children (Sugiyama, Tagawa & Toda 1981): layers
 by longest paths, those that are too wide broken up, edges over several layers led through invisible
