@@ -166,13 +166,14 @@ class Auto(Preparable):
         """The exact answer by a circuit, or none; and why."""
         if not promising(condition(graph)):
             return None, why
-        limit = None
+        limit, gib = None, CIRCUIT_GIB
         if self.time_limit is not None:
+            gib = Exact().max_gib
             limit = min(FOR_CIRCUIT * self.time_limit, self._left(began) or 0.0)
             if limit < LEAST_LEFT:
                 return None, why
         try:
-            made = by_circuit(Exact(method="circuit", max_gib=CIRCUIT_GIB, time_limit=limit), graph)
+            made = by_circuit(Exact(method="circuit", max_gib=gib, time_limit=limit), graph)
         except RefusedError as error:
             told = str(error).removeprefix("circuit: ").partition(";")[0]
             return None, f"{why}; no small circuit ({told})"

@@ -108,6 +108,7 @@ class Circuit(Prepared):
         free: Any = None,
         *,
         progress: Callable[[Progress], object] | None = None,
+        most_steps: float = math.inf,
         made: Searched | None = None,
     ) -> None:
         super().__init__(solver, graph)
@@ -115,7 +116,8 @@ class Circuit(Prepared):
         deadline = deadline_of(solver.time_limit, began)
         if made is None:
             lent = free_mask(graph, free)
-            made = searched(condition(graph), lent, solver.max_gib, deadline, progress)
+            limits = solver.max_gib, deadline, most_steps
+            made = searched(condition(graph), lent, limits, progress)
         self._wires, arrays = Wires.of(made.arrays, made.leaves)
         self._made, self._free, self._own = made._replace(arrays=arrays), made.free, made.logs
         self.note = made.note
@@ -414,11 +416,10 @@ def free_mask(graph: FactorGraph, free: Any) -> NDArray[np.bool_]:
 def searched(
     model: Conditioned,
     free: NDArray[np.bool_],
-    max_gib: float,
-    deadline: float,
+    limits: tuple[float, float, float],
     progress: Callable[[Progress], object] | None = None,
 ) -> Searched:
-    """The circuit of a model."""
+    """The circuit of a model; ``limits``: GiB, a deadline, steps."""
     from minfer.engine.circuits.driver import build
     from minfer.engine.simplify import simplify
 
@@ -430,7 +431,10 @@ def searched(
     again = np.repeat(free, simple.model.graph._n_states)  # what tables say of their states alone
     own = np.where(again & (simple.model.field > -np.inf), simple.model.field, 0.0)
     rest = replace(simple.model, field=simple.model.field - own)
-    arrays = build(rest, max_gib=max_gib, deadline=deadline, free=free, progress=progress)
+    gib, deadline, steps = limits
+    arrays = build(
+        rest, max_gib=gib, deadline=deadline, free=free, progress=progress, most_steps=steps
+    )
     owner = np.repeat(np.arange(graph.n_variables), graph._n_states)
     state, only = simple.state, rest.fixed[owner]
     kept = (state >= 0) & (model.field > -np.inf) & ((only < 0) | (state == only))
@@ -446,10 +450,8 @@ def _told_apart(contents: int) -> str:
     """That keys could collide, and how probable it is."""
     from minfer.engine.circuits.driver import collision_bound
 
-    return (
-        "equal rests of the model were known by keys of 128 bits, of which two that differ are "
-        f"alike with a probability of at most {collision_bound(contents):.0e}"
-    )
+    chance = collision_bound(contents)
+    return f"equal rests known by 128-bit keys (that some two collide: below {chance:.0e})"
 
 
 def kept_circuit(graph: FactorGraph) -> Circuit | None:

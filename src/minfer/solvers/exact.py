@@ -24,7 +24,7 @@ from minfer.engine.conditioning import condition
 from minfer.engine.elimination import CliqueTree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.solvers.base import LogZ, Marginals, Status
-from minfer.solvers.clique_passes import check_clock, check_tree
+from minfer.solvers.clique_passes import check_clock, check_tree, expected_seconds
 from minfer.solvers.joint_table import LOWEST, JointTable
 from minfer.solvers.prepared import Prepared, PreparedExact
 from minfer.solvers.simplified import solvable
@@ -104,6 +104,8 @@ class Exact:
             if self.method != "auto":
                 raise
             return instead_of_tree(self, graph, refusal, began)
+        if self.method == "auto" and (cheaper := before_tree(self, graph, found.tree, began)):
+            return cheaper
         return found.solve(self, graph, began, deadline)
 
     def prepare(self, graph: FactorGraph) -> Prepared:
@@ -143,6 +145,9 @@ def tabulated(solver: Exact, graph: FactorGraph) -> Marginals | None:
 #: Memory for the search of a circuit that nobody asked for, which bounds its work where no time
 #: limit does: about ten seconds.
 CIRCUIT_GIB = 0.5
+#: Seconds of a tree beside which a circuit is tried, the part of them that it may take, and its
+#: steps a second.
+LONG_TREE, PART_OF_TREE, STEPS_A_SECOND = 2.0, 0.6, 1.5e6
 
 
 def compiled_answer(solver: Exact, graph: FactorGraph) -> Marginals | None:
@@ -157,7 +162,7 @@ def compiled_answer(solver: Exact, graph: FactorGraph) -> Marginals | None:
     return None if found is None else replace(found.answer(graph), solver=solver)
 
 
-def by_circuit(solver: Exact, graph: FactorGraph) -> Marginals:
+def by_circuit(solver: Exact, graph: FactorGraph, most_steps: float = math.inf) -> Marginals:
     """The answer by a circuit, made for it or at hand."""
     from minfer.solvers.circuit import Circuit
 
@@ -165,7 +170,7 @@ def by_circuit(solver: Exact, graph: FactorGraph) -> Marginals:
     known = compiled_answer(solver, graph)
     if known is not None:
         return known
-    answer = Circuit(solver, graph, ()).answer(graph)
+    answer = Circuit(solver, graph, (), most_steps=most_steps).answer(graph)
     return replace(answer, timings={"search": clock() - began - answer.seconds, **answer.timings})
 
 
@@ -190,18 +195,40 @@ def within_limits(
         raise RefusedError(f"{refusal}. No small circuit either ({second})") from None
 
 
+def before_tree(
+    solver: Exact, graph: FactorGraph, tree: CliqueTree, began: float
+) -> Marginals | None:
+    """The answer by a circuit where a tree fits but takes long, if a part of its time is enough;
+    counted in steps, so that the same model goes the same way again."""
+    seconds = expected_seconds(tree)
+    if seconds < LONG_TREE or not promising(condition(graph)):
+        return None
+    left = _left(solver, began)
+    gib = min(solver.max_gib, CIRCUIT_GIB)
+    limited = replace(solver, method="circuit", max_gib=gib, time_limit=left)
+    try:
+        answer = by_circuit(limited, graph, PART_OF_TREE * seconds * STEPS_A_SECOND)
+    except RefusedError:
+        return None
+    return _noted(answer, solver, "by a circuit, which takes less work than a clique tree")
+
+
+def _left(solver: Exact, began: float) -> float | None:
+    limit = solver.time_limit
+    return limit if limit is None else max(limit - (clock() - began), 1e-3)
+
+
+def _noted(answer: Marginals, solver: Exact, note: str) -> Marginals:
+    return replace(answer, solver=solver, note=f"{note}; {answer.note}" if answer.note else note)
+
+
 def instead_of_tree(
     solver: Exact, graph: FactorGraph, refusal: RefusedError, began: float
 ) -> Marginals:
     """The answer by a circuit where no clique tree fits."""
-    limit = solver.time_limit
-    left = limit if limit is None else max(limit - (clock() - began), 1e-3)
-    answer = within_limits(
-        replace(solver, time_limit=left), graph, refusal, lambda s: by_circuit(s, graph)
-    )
-    note = "by a circuit, since no clique tree fits"
-    note = f"{note}; {answer.note}" if answer.note else note
-    return replace(answer, solver=solver, note=note)
+    limited = replace(solver, time_limit=_left(solver, began))
+    answer = within_limits(limited, graph, refusal, lambda s: by_circuit(s, graph))
+    return _noted(answer, solver, "by a circuit, since no clique tree fits")
 
 
 # ---------------------------------------------------------------- enumeration

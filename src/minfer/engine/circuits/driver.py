@@ -28,6 +28,8 @@ from minfer.kernels.circuits.search import NodeArrays, SearchState
 
 #: Visits of a slice; between slices the clock, memory and Ctrl-C are looked at.
 SLICE = 100_000
+#: Steps beyond which a search is not begun: so many for each node of its forecast.
+STEPS_A_NODE = 4.0
 _RANGE = 256.0 * math.log(2.0)
 _BOTTOM_BYTES = 150.0  # a node of the dense stage, while it is made and copied
 _TRY = "allow more time, observe more variables, or use Auto()"
@@ -71,7 +73,12 @@ def build(
     room = max_gib * 2.0**30 - _held(start.tables)
     watch = _Watch(room, deadline, progress, most_steps, free is not None and bool(free.any()))
     bottom = eliminate_bottom(start, small, int(max(room, 0.0) / _BOTTOM_BYTES))
-    core, _ = chosen(start, bottom, room / 4.0, watch.ordered)
+    core, forecast = chosen(start, bottom, room / 4.0, watch.ordered)
+    if forecast is not None and STEPS_A_NODE * forecast.nodes > most_steps:
+        raise RefusedError(
+            f"circuit: some {forecast.nodes:.1e} nodes or more, by an estimate, which takes more "
+            f"than the {most_steps:.1e} steps allowed; {_TRY}"
+        )
     watch.room -= _held(bottom.arrays, bottom.tables, core.arrays, core.folded, core.rules)
     log_scale = bottom.log_scale + core.log_scale
     nodes, state, possible = begun(bottom, core)

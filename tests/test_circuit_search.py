@@ -1,0 +1,210 @@
+"""The search for a circuit: limits of time, memory and steps, Ctrl-C, refusals, repeatability."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import minfer
+from minfer import Exact, FactorGraph, RefusedError
+from minfer.engine.circuits import driver
+from minfer.engine.conditioning import condition
+from minfer.engine.decomposition import causes_apart
+from minfer.solvers import circuit as circuits
+from minfer.solvers import exact
+
+GIB = 2.0**30
+
+
+def parities(n: int = 34, each: int = 60, seed: int = 0) -> FactorGraph:
+    """Clauses of three of n variables, and weights that are all different: many nodes."""
+    rng = np.random.default_rng(seed)
+    scopes = [rng.choice(n, 3, replace=False).tolist() for _ in range(each)]
+    signs = rng.choice([-1, 1], (each, 3)).tolist()
+    graph = FactorGraph.empty([2] * n).add_clauses(scopes, signs=signs)
+    pairs = [[v, (v + 1) % n] for v in range(n)]
+    return graph.add_tables(pairs, rng.normal(size=(n, 2, 2)))
+
+
+def build(graph: FactorGraph, **limits):
+    return driver.build(condition(graph), **{"max_gib": 4.0, **limits})
+
+
+def same(one, two) -> None:
+    for a, b in zip(one, two):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_same_run_twice_is_the_same_circuit(monkeypatch):
+    graph = parities(26, 26)
+    first = build(graph)
+    same(first, build(graph, progress=lambda p: None, deadline=1e18, max_gib=8.0))
+    monkeypatch.setattr(driver, "SLICE", 977)
+    same(first, build(graph))
+
+
+def test_progress_is_told_while_orders_are_compared_and_then_of_nodes(monkeypatch):
+    monkeypatch.setattr(driver, "SLICE", 1000)
+    heard: list[driver.Progress] = []
+    build(parities(), progress=heard.append)
+    orders = [p.orders for p in heard if not p.nodes]
+    nodes = [p.nodes for p in heard if p.nodes]
+    assert max(orders) > 3
+    assert len(nodes) > 10
+    assert nodes == sorted(nodes)
+    assert all(0.0 <= p.share <= 1.0 for p in heard)
+
+
+@pytest.mark.parametrize("when", ["orders", "search"])
+def test_ctrl_c_ends_it_and_leaves_nothing_behind(monkeypatch, when):
+    monkeypatch.setattr(driver, "SLICE", 1000)
+    graph = parities(30, 60)
+
+    def stop(p: driver.Progress) -> None:
+        if p.orders if when == "orders" else p.nodes:
+            raise KeyboardInterrupt
+
+    solver = Exact(method="circuit")
+    with pytest.raises(KeyboardInterrupt):
+        circuits.Circuit(solver, graph, (), progress=stop)
+    assert circuits.kept_circuit(graph) is None
+    assert solver(graph).log_z == pytest.approx(Exact(method="clique-tree")(graph).log_z, abs=1e-9)
+
+
+def test_a_refusal_for_time_says_how_far_it_came(monkeypatch):
+    """While orders are compared, and in the search."""
+    monkeypatch.setattr(driver, "SLICE", 1000)
+    looks: list[driver.Progress] = []
+    graph = parities()
+    build(graph, progress=looks.append)
+    orders = sum(p.nodes == 0 for p in looks)
+    for reads, words in [
+        (2, r"after \d+ orders were compared, before the search"),
+        (orders + 9, r"at [\d,]+ nodes, about .* % of the search"),
+    ]:
+        clock = iter(range(10_000))
+        monkeypatch.setattr(driver, "clock", lambda clock=clock: next(clock))
+        with pytest.raises(RefusedError, match=rf"the time limit is over,? {words}.*Auto\(\)"):
+            build(graph, deadline=reads)
+
+
+def test_a_refusal_for_steps_repeats(monkeypatch):
+    monkeypatch.setattr(driver, "STEPS_A_NODE", 0.0)
+    monkeypatch.setattr(driver, "SLICE", 1000)
+    said = []
+    for _ in range(2):
+        with pytest.raises(RefusedError, match=r"more than the 2.0e\+04 steps allowed, at") as told:
+            build(parities(), most_steps=2e4)
+        said.append(str(told.value))
+    assert said[0] == said[1]
+    monkeypatch.undo()
+    with pytest.raises(RefusedError, match="nodes or more, by an estimate"):
+        build(parities(), most_steps=10.0)
+
+
+@pytest.mark.parametrize("mib", [8, 14])
+def test_memory_stays_within_the_limit(mib):
+    """Arrays that numpy knows of; kernels keep what is small."""
+    graph = parities(40, 80)
+    build(parities(12, 12))
+    model = condition(graph)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        with pytest.raises(RefusedError, match=r"nodes fill the .* GiB .* raise max_gib"):
+            driver.build(model, max_gib=mib / 1024)
+        peak = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert peak <= 1.1 * mib * 2**20
+
+
+def test_an_answer_takes_no_more_than_the_search_reckoned_with():
+    graph = parities()
+    Exact(method="circuit")(parities(12, 12))
+    tracemalloc.start()
+    try:
+        answer = Exact(method="circuit")(graph)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    frame = answer.state.weighed.wires.frame
+    n, e, k = len(frame.variable), len(frame.leaf), len(frame.child)
+    assert n > 10_000
+    with pytest.raises(RefusedError, match="fill"):
+        build(graph, max_gib=0.9 * driver._bytes(n, n, e, k, 2 * n) / GIB)
+    assert Exact(method="circuit", max_gib=1.1 * peak / GIB)(graph).log_z == answer.log_z
+
+
+def test_the_note_bounds_the_chance_of_a_wrong_hit():
+    answer = Exact(method="circuit")(parities(20, 20))
+    assert "128-bit keys (that some two collide: below " in answer.note
+    assert driver.collision_bound(10**7) == pytest.approx(1e14 / 2**129)
+
+
+def test_a_tree_that_takes_long_gives_way_to_a_circuit(monkeypatch):
+    """Where it takes fewer steps; else the tree answers."""
+    graph = parities(30, 60)
+    truth = Exact(method="clique-tree")(graph)
+    monkeypatch.setattr(exact, "LONG_TREE", 0.0)
+    assert "clique tree" not in (tree := Exact()(graph)).note
+    assert tree.log_z == pytest.approx(truth.log_z, abs=1e-9)
+    monkeypatch.setattr(exact, "STEPS_A_SECOND", 1e12)
+    answer = Exact()(graph)
+    assert "by a circuit, which takes less work than a clique tree" in answer.note
+    assert answer.log_z == pytest.approx(truth.log_z, abs=1e-9)
+    np.testing.assert_allclose(answer.probs, truth.probs, atol=1e-9)
+
+
+# ---------------------------------------------------------------- independent causes
+
+
+def noisy_or(seed: int) -> tuple[FactorGraph, int]:
+    """A table of independent causes among others, sometimes with its effect; its variables."""
+    rng = np.random.default_rng(seed)
+    k = int(rng.integers(3, 6))
+    none = np.array(1.0 - (0.2 * rng.random() if rng.random() < 0.7 else 0.0))
+    for s in rng.integers(2, 4, k):
+        b = rng.random(s)
+        b[0] = 1.0
+        none = np.multiply.outer(none, rng.permutation(b))
+    t = 1.0 - none
+    if k == 3 or rng.random() < 0.5:
+        t = np.stack([none, t][:: rng.choice([-1, 1])], axis=-1)
+    t = t.transpose(rng.permutation(t.ndim))
+    n = t.ndim + 2
+    scope = rng.permutation(n)[: t.ndim]
+    sizes = np.full(n, 2)
+    sizes[scope] = t.shape
+    with np.errstate(divide="ignore"):
+        tables = [np.log(t), *(rng.normal(size=s) for s in sizes)]
+    scopes = [scope.tolist(), *([v] for v in range(n))]
+    return FactorGraph.from_tables(sizes.tolist(), scopes, tables), t.ndim
+
+
+def test_tables_of_independent_causes_become_chains():
+    for seed in range(30):
+        graph, arity = noisy_or(seed)
+        apart = causes_apart(condition(graph))
+        assert max(g.arity for g in apart.groups if len(g)) == 3 < arity
+        truth, found = Exact(method="enumerate")(graph), Exact(method="circuit")(graph)
+        assert found.log_z == pytest.approx(truth.log_z, abs=1e-11)
+        np.testing.assert_allclose(found.probs, truth.probs, atol=1e-11)
+
+
+def test_other_tables_stay_as_they_are():
+    rng = np.random.default_rng(0)
+    for shape in [(2, 2, 2, 2), (3, 2, 2, 2, 2)]:
+        tables = [rng.normal(size=shape), np.log(rng.random(shape)), np.zeros(shape)]
+        graph = FactorGraph.empty(shape).add_tables([list(range(len(shape)))] * 3, tables)
+        model = condition(graph)
+        assert causes_apart(model) is model
+
+
+def test_compile_counts_what_it_takes():
+    circuit = minfer.compile(parities(20, 20))
+    assert circuit.size.nodes > 100
+    assert math.isfinite(circuit.log_z)
