@@ -15,6 +15,7 @@ from minfer.engine.conditioning import condition
 from minfer.engine.decomposition import causes_apart
 from minfer.solvers import circuit as circuits
 from minfer.solvers import exact
+from minfer.solvers.clique_passes import check_tree
 
 GIB = 2.0**30
 
@@ -208,3 +209,26 @@ def test_compile_counts_what_it_takes():
     circuit = minfer.compile(parities(20, 20))
     assert circuit.size.nodes > 100
     assert math.isfinite(circuit.log_z)
+
+
+def test_plan_forecasts_a_circuit_where_no_tree_fits(monkeypatch):
+    monkeypatch.setattr(Exact, "check", lambda self, tree: check_tree(tree, 1e-4))
+    made = minfer.plan(parities(30, 60))
+    assert made["exact"].refuses
+    assert made.recommendation == "exact"
+    assert "circuit should" in made.reason
+    assert "an estimate from random walks and no bound; at most 10^" in made.circuit
+    assert "circuit: about 10^" in str(made)
+
+
+def test_plan_asks_for_no_forecast_where_a_tree_fits(monkeypatch):
+    monkeypatch.setattr(driver, "forecast", lambda model: pytest.fail("asked"))
+    assert minfer.plan(parities(20, 20)).circuit == ""
+
+
+def test_forecasts_of_easy_models_are_bounds():
+    for seed in range(5):
+        graph = parities(12, 12, seed)
+        found = driver.forecast(condition(graph))
+        assert len(build(graph).variable) <= 2.0**found.most
+        assert str(found).startswith("at most 10^")

@@ -84,7 +84,7 @@ class _Search:
         return found
 
 
-def build(model, *, max_gib=4.0, deadline=math.inf, free=None, progress=None) -> CircuitArrays:
+def build(model, *, free=None, **limits) -> CircuitArrays:
     """As ``minfer.engine.circuits.driver.build``."""
     free = np.zeros(model.graph.n_variables, dtype=bool) if free is None else free
     tables = only_tables(model)

@@ -17,10 +17,11 @@ from minfer.basics.words import counted, duration, plain, power, size
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import CliqueTree
+from minfer.engine.simplify import simplify
 from minfer.errors import ContradictionError, RefusedError
 from minfer.solvers import tempering
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
-from minfer.solvers.exact import Exact
+from minfer.solvers.exact import CIRCUIT_GIB, Exact, promising
 from minfer.solvers.irreducible import haven, no_messages
 from minfer.solvers.join_graph import JoinGraph
 from minfer.solvers.mean_field import refusal
@@ -73,7 +74,8 @@ class Plan(Faced):
     ``width`` and ``largest_clique`` (log2 of its cells) are of the best elimination order found,
     of the model as it is or as what zeros and repetitions leave of it, which ``simplified`` says;
     ``width_known`` is False where the search stopped early and they are only what it met. They are
-    None where a global factor rules an elimination out.
+    None where a global factor rules an elimination out. ``circuit`` says how many nodes a circuit
+    may have, where no tree fits.
     """
 
     n_variables: int
@@ -91,6 +93,7 @@ class Plan(Faced):
     recommendation: str
     reason: str
     simplified: str = ""
+    circuit: str = ""
 
     def __getitem__(self, solver: str) -> Estimate:
         """The estimate of one solver, by its name on the command line."""
@@ -120,6 +123,8 @@ class Plan(Faced):
             notes["width"] = f"{least}{self.width}; the largest clique has {least}{cells}"
         if self.simplified:
             notes["simplified"] = self.simplified.removeprefix("simplified: ")
+        if self.circuit:
+            notes["circuit"] = self.circuit
         conclusion = f"use {self.recommendation}: {self.reason}"
         return Face(conclusion, ("solver", "time, about", "memory", "remark"), rows, notes)
 
@@ -132,6 +137,9 @@ def plan(graph: FactorGraph) -> Plan:
     estimates = (*iterative, _joined(model), _windows(model, iterative[0], exact, tree), exact)
     cheap = tree is not None and tree.complete and tree.cells <= cheap_cells(model)
     recommendation, reason = _recommend({e.solver: e for e in estimates}, cheap)
+    circuit, small = _circuit(model) if exact.refuses and promising(model) else ("", False)
+    if small:
+        recommendation, reason = "exact", "no clique tree fits, but a circuit should"
     return Plan(
         n_variables=graph.n_variables,
         n_factors=graph.n_factors,
@@ -148,7 +156,19 @@ def plan(graph: FactorGraph) -> Plan:
         recommendation=recommendation,
         reason=reason,
         simplified=simplified,
+        circuit=circuit,
     )
+
+
+def _circuit(model: Conditioned) -> tuple[str, bool]:
+    """How many nodes a circuit may have, and whether it is likely one that ``Exact`` makes."""
+    from minfer.engine.circuits.driver import UNSEEN, forecast
+
+    try:
+        found = forecast(simplify(model).model)
+    except RefusedError as error:
+        return str(error), False
+    return str(found), UNSEEN * found.likely_bytes <= CIRCUIT_GIB * 2.0**30
 
 
 def exact_seconds(graph: FactorGraph, cells: float | None = SOON) -> float | None:

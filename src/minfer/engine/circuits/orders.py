@@ -7,8 +7,9 @@ some twice (f2), u different ones in all, and a lower estimate of how many there
 
     u + f1 (f1 - 1) / (2 (f2 + 1))      (Chao 1984),
 
-at most the cells of the variable's context. Their sum over variables ranks orders. It is no bound;
-for what it is worth as a forecast see :func:`forecast`. Work is counted in steps, so runs repeat.
+at most the cells of the variable's context. Their sum over variables ranks orders. It is no bound:
+what it is worth as a forecast is at :data:`minfer.engine.circuits.driver.UNSEEN`. Work is counted
+in steps, so runs repeat.
 """
 
 from __future__ import annotations
