@@ -16,6 +16,7 @@ from minfer.engine.decomposition import causes_apart
 from minfer.solvers import circuit as circuits
 from minfer.solvers import exact
 from minfer.solvers.clique_passes import check_tree
+from minfer.solvers.loose_ends import loose_ends
 
 GIB = 2.0**30
 
@@ -203,6 +204,49 @@ def test_other_tables_stay_as_they_are():
         graph = FactorGraph.empty(shape).add_tables([list(range(len(shape)))] * 3, tables)
         model = condition(graph)
         assert causes_apart(model) is model
+
+
+def with_loose_ends(seed: int) -> FactorGraph:
+    """Findings of 4 or 5 causes: noisy-or, or of three states; one is seen, one is likely."""
+    rng = np.random.default_rng(seed)
+    causes, findings = 6, 4
+    sizes = rng.integers(2, 4, causes).tolist()
+    scopes = [[v, (v + 1) % causes] for v in range(causes)]
+    tables = [rng.normal(size=(sizes[v], sizes[w])) for v, w in scopes]
+    for _ in range(findings):
+        scope = rng.choice(causes, 5, replace=False).tolist()
+        none = np.array(rng.uniform(0.5, 1.0))
+        for v in scope:
+            b = rng.random(sizes[v])
+            b[rng.integers(sizes[v])] = rng.choice([0.0, 1.0])
+            none = np.multiply.outer(none, b)
+        own = [none, 1.0 - none]
+        if rng.random() < 0.3:
+            own = [none, np.full_like(none, 0.1) * 0.5, 0.95 - none]
+        own = [own[a] for a in rng.permutation(len(own))]
+        t = np.stack(own, axis=0) * rng.choice([1.0, 3.0])
+        scopes.append([len(sizes), *scope])
+        sizes.append(len(own))
+        with np.errstate(divide="ignore"):
+            tables.append(np.log(np.maximum(t, 0.0)))
+    graph = FactorGraph.from_tables(sizes, scopes, tables)
+    graph = graph.with_evidence({causes: 0})
+    return graph.with_soft_evidence({causes + 1: rng.random(sizes[causes + 1])})
+
+
+def test_loose_ends_are_answered_from_the_others():
+    for seed in range(12):
+        graph = with_loose_ends(seed)
+        assert len(loose_ends(condition(graph))) == 2
+        truth, found = Exact(method="enumerate")(graph), Exact(method="circuit")(graph)
+        assert type(found.state).__name__ == "LooseState"
+        assert found.log_z == pytest.approx(truth.log_z, abs=1e-10)
+        np.testing.assert_allclose(found.probs, truth.probs, atol=1e-10)
+        for scope in [[8, 0], [9, 8], [1, 9, 8, 3], [0, 2]]:
+            joint, true = found.joint(*scope).table, truth.joint(*scope).table
+            np.testing.assert_allclose(joint, true, atol=1e-10)
+        for f in range(graph.n_factors):
+            np.testing.assert_allclose(found.factor(f), truth.factor(f), atol=1e-10)
 
 
 def test_compile_counts_what_it_takes():

@@ -21,6 +21,7 @@ from minfer.basics.checks import by_name, check_choice, check_graph, check_numbe
 from minfer.basics.limits import clock, deadline_of, start_clock
 from minfer.basics.words import power
 from minfer.engine.conditioning import condition
+from minfer.engine.decomposition import causes_apart
 from minfer.engine.elimination import CliqueTree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.solvers.base import LogZ, Marginals, Status
@@ -165,20 +166,32 @@ def compiled_answer(solver: Exact, graph: FactorGraph) -> Marginals | None:
 def by_circuit(solver: Exact, graph: FactorGraph, most_steps: float = math.inf) -> Marginals:
     """The answer by a circuit, made for it or at hand."""
     from minfer.solvers.circuit import Circuit
+    from minfer.solvers.loose_ends import LooseState, loose_ends, without
 
     began = clock()
     known = compiled_answer(solver, graph)
     if known is not None:
         return known
-    answer = Circuit(solver, graph, (), most_steps=most_steps).answer(graph)
-    return replace(answer, timings={"search": clock() - began - answer.seconds, **answer.timings})
+    ends = loose_ends(condition(graph))
+    rest = without(graph, ends) if ends else graph
+    answer = Circuit(solver, rest, (), most_steps=most_steps).answer(rest)
+    timings = {"search": clock() - began - answer.seconds, **answer.timings}
+    if ends:
+        state = LooseState.of(graph, answer.state, ends)
+        answer = replace(answer, graph=graph, probs=state.probs(), state=state)
+        timings["rows"] = clock() - began - sum(timings.values())
+    return replace(answer, timings=timings)
 
 
 def promising(model: Conditioned) -> bool:
-    """Whether a circuit may be much smaller than a tree: a model with zeros, not too large."""
+    """Whether a circuit may be much smaller than a tree: a model with zeros or independent causes,
+    not too large."""
     if int((model.fixed < 0).sum()) > 20_000 or any(g.form == "messages" for g in model.groups):
         return False
-    return any(bool(g.forbids().any()) for g in model.groups if len(g))
+    if any(bool(g.forbids().any()) for g in model.groups if len(g)):
+        return True
+    tables = replace(model, groups=tuple(g for g in model.groups if g.form == "table"))
+    return causes_apart(tables) is not tables
 
 
 def within_limits(
