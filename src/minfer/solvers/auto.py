@@ -20,6 +20,7 @@ from minfer.solvers.bp import BeliefPropagation, at_rest
 from minfer.solvers.clique_passes import cheap_cells, expected_seconds
 from minfer.solvers.exact import (
     CIRCUIT_GIB,
+    STEPS_A_SECOND,
     Exact,
     adds_up,
     by_circuit,
@@ -166,14 +167,16 @@ class Auto(Preparable):
         """The exact answer by a circuit, or none; and why."""
         if not promising(condition(graph)):
             return None, why
-        limit, gib = None, CIRCUIT_GIB
+        limit, gib, steps = None, CIRCUIT_GIB, math.inf
         if self.time_limit is not None:
             gib = Exact().max_gib
             limit = min(FOR_CIRCUIT * self.time_limit, self._left(began) or 0.0)
             if limit < LEAST_LEFT:
                 return None, why
+            steps = 4.0 * STEPS_A_SECOND * limit  # what has no chance is not begun
         try:
-            made = by_circuit(Exact(method="circuit", max_gib=gib, time_limit=limit), graph)
+            solver = Exact(method="circuit", max_gib=gib, time_limit=limit)
+            made = by_circuit(solver, graph, steps)
         except RefusedError as error:
             told = str(error).removeprefix("circuit: ").partition(";")[0]
             return None, f"{why}; no small circuit ({told})"

@@ -190,11 +190,11 @@ class Circuit(Prepared):
     def answer(self, graph: FactorGraph) -> Marginals:
         """The answer for a graph of the same factors with another field of free variables."""
         began = clock()
-        weighed = self._weighed(graph)
-        probs = weighed.probs
+        state = CircuitState(graph, self._weighed(graph))
+        probs = state.weighed.probs
         return Marginals(
             graph, probs, self.solver, Status.EXACT, LogZ.EXACT, note=self.note,
-            timings={"passes": clock() - began}, state=CircuitState(graph, weighed),
+            timings={"passes": clock() - began}, state=state,
         )  # fmt: skip
 
     def _weighed(self, graph: FactorGraph) -> Weighed:

@@ -165,7 +165,7 @@ def compiled_answer(solver: Exact, graph: FactorGraph) -> Marginals | None:
 
 def by_circuit(solver: Exact, graph: FactorGraph, most_steps: float = math.inf) -> Marginals:
     """The answer by a circuit, made for it or at hand."""
-    from minfer.solvers.circuit import Circuit
+    from minfer.solvers.circuit import Circuit, CircuitState
     from minfer.solvers.loose_ends import LooseState, loose_ends, without
 
     began = clock()
@@ -176,7 +176,7 @@ def by_circuit(solver: Exact, graph: FactorGraph, most_steps: float = math.inf) 
     rest = without(graph, ends) if ends else graph
     answer = Circuit(solver, rest, (), most_steps=most_steps).answer(rest)
     timings = {"search": clock() - began - answer.seconds, **answer.timings}
-    if ends:
+    if ends and isinstance(answer.state, CircuitState):
         state = LooseState.of(graph, answer.state, ends)
         answer = replace(answer, graph=graph, probs=state.probs(), state=state)
         timings["rows"] = clock() - began - sum(timings.values())

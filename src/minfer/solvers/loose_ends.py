@@ -95,11 +95,11 @@ def _loose(t: Floats, scope: NDArray, axis: int, factor: int) -> LooseEnd | None
 
 def _product(t: Floats) -> tuple[float, list[Floats]] | None:
     """A scale and one array of at most 1 for each axis, whose product the table is."""
-    at = np.unravel_index(int(t.argmax()), t.shape)
+    at = tuple(int(i) for i in np.unravel_index(int(t.argmax()), t.shape))
     top = float(t[at])
     if top == 0.0:
         return 0.0, [np.ones(s) for s in t.shape]
-    parts = [t[(*at[:k], slice(None), *at[k + 1 :])] / top for k in range(t.ndim)]
+    parts = [np.moveaxis(t, k, -1)[at[:k] + at[k + 1 :]] / top for k in range(t.ndim)]
     made = np.full((), top)
     for b in parts:
         made = np.multiply.outer(made, b)

@@ -71,10 +71,10 @@ def build(
     """
     lent = free is not None and bool(free.any())
     watch = _Watch(max_gib * 2.0**30, deadline, progress, most_steps, lent)
-    bottom, core, found = _begun(model, free, watch, small)
-    if found is not None and STEPS_A_NODE * found.nodes > most_steps:
+    bottom, core, guess = _begun(model, free, watch, small)
+    if guess is not None and STEPS_A_NODE * guess.nodes > most_steps:
         raise RefusedError(
-            f"circuit: some {found.nodes:.1e} nodes or more, by an estimate, which takes more "
+            f"circuit: some {guess.nodes:.1e} nodes or more, by an estimate, which takes more "
             f"than the {most_steps:.1e} steps allowed; {_TRY}"
         )
     watch.room -= _held(bottom.arrays, bottom.tables, core.arrays, core.folded, core.rules)

@@ -56,7 +56,7 @@ class SearchState(NamedTuple):
     now: NDArray[np.int64]  # see the constants below
     cur: NDArray[np.int32]  # (F,) state of each factor, by decisions
     saved: NDArray[np.int32]  # by place of ``at``
-    index: NDArray[np.int32]  # (G,) of factors that forbid, by what is known
+    indices: NDArray[np.int32]  # (G,) of factors that forbid, by what is known
     known: NDArray[np.bool_]  # (n,)
     value: NDArray[np.int32]  # (n,) where known
     left: NDArray[np.uint64]  # (n,) values left, as bits; of the first 62
@@ -220,7 +220,7 @@ def begin(c, s, r):
         if some != all_values or c.card[x] == 1:
             _narrow(now, known, value, left, queue, trail, x, some)
     for g in range(r.start.size):
-        i = np.int64(s.index[g])
+        i = np.int64(s.indices[g])
         says = r.what[r.factor[g, 0] + i]
         if says == 2 or (
             says == 1
@@ -228,7 +228,7 @@ def begin(c, s, r):
         ):
             return False
     return _propagate(
-        now, s.index, known, value, left, queue, trail, s.back, c.rule_ptr, c.rule, r.factor,
+        now, s.indices, known, value, left, queue, trail, s.back, c.rule_ptr, c.rule, r.factor,
         r.place, r.what, r.masks, r.after, 0,
     )  # fmt: skip
 
@@ -273,7 +273,7 @@ def search(c, s, f, r, d, budget, n_walks, seed, seen):
     drawn evenly among those that are not seen to be zero. The keys met go to ``seen`` (n, n_walks),
     0: none. Returns how many walks came to the end."""
     now, cur, saved, index, known, value, left = (
-        s.now, s.cur, s.saved, s.index, s.known, s.value, s.left,
+        s.now, s.cur, s.saved, s.indices, s.known, s.value, s.left,
     )  # fmt: skip
     queue, trail, back, frame, sums = s.queue, s.trail, s.back, s.frame, s.sums
     number, number_e, term, term_e, kids = s.number, s.number_e, s.term, s.term_e, s.kids
