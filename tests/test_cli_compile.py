@@ -195,9 +195,7 @@ def test_contradictions_name_what_contradicts():
     graph = graph.add_clauses([[0, 1], [2, 3]], signs=[[-1, 1], [1, 1]])
     seen = {"a": 1, "b": 0, "d": 1}
     whole = graph.with_evidence(seen)
-    told = (
-        r"a=1 and b=0 together have probability zero under this model: see clause 0 \(not a or b\)"
-    )
+    words = r"a=1 and b=0 together have probability zero .*: see clause 0 \(not a or b\)"
     circuit = keep_circuit(minfer.compile(graph))
     asks = [
         lambda: minfer.compile(whole),
@@ -211,7 +209,7 @@ def test_contradictions_name_what_contradicts():
         lambda: minfer.Auto()(whole),
     ]
     for ask in asks:
-        with pytest.raises(minfer.ContradictionError, match=told):
+        with pytest.raises(minfer.ContradictionError, match=words):
             ask()
     impossible = graph.add_clauses([[0], [1]], signs=[[1], [-1]])
     with pytest.raises(minfer.ContradictionError, match=r"clause 2 \(a\)"):

@@ -34,8 +34,8 @@ HOMES = {
     "intervals": "intervals", "mpe": "asking", "sample": "asking", "explore": "asking",
     "compile": "compiling", "plan": "asking", "tradeoff": "tradeoff", "denoise": "denoise",
     "paper": "paper", "convert": "asking", "example": "beginning", "demo": "beginning",
-    "warmup": "beginning", "doctor": "beginning", "parse": "parse", "batch": "batch", "rules": "rules",
-    "time": "through_time",
+    "warmup": "beginning", "doctor": "beginning", "parse": "parse", "batch": "batch",
+    "rules": "rules", "time": "through_time",
 }  # fmt: skip
 
 
