@@ -1145,6 +1145,7 @@ def test_hard_rules_reach_circuits():
         for r, c, s, d in itertools.product(range(8), repeat=4)
         if r < s and (c == d or abs(c - d) == s - r)
     ]
+    squares = list(itertools.product(range(8), repeat=2))
     program = (
         Rules()
         .closed("attacks", lines, types=("row", "column", "row", "column"))
