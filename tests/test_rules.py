@@ -1149,12 +1149,7 @@ def test_hard_rules_reach_circuits():
     program = (
         Rules()
         .closed("attacks", lines, types=("row", "column", "row", "column"))
-        .open(
-            "queen",
-            list(itertools.product(range(8), range(8))),
-            types=("row", "column"),
-            exactly_one="c1",
-        )
+        .open("queen", squares, types=("row", "column"), exactly_one="c1")
         .rule("attacks(r, c, s, d) ^ queen(r, c) => !queen(s, d).")
     )
     answer = program.infer()
