@@ -32,7 +32,7 @@ from minfer.io import read_mar, read_pr
 from minfer.io.bif import format_bif
 from minfer.io.circuits import format_circuit
 from minfer.io.fg import format_fg
-from minfer.io.native import _PREFIX, DYNAMIC, format_native, seal
+from minfer.io.native import _PREFIX, format_native, seal
 from minfer.io.net import format_net
 from minfer.io.uai import format_uai
 from minfer.io.xmlbif import format_xmlbif
@@ -55,6 +55,33 @@ def model() -> FactorGraph:
     graph = graph.add_tables(np.array([[0, 3], [3, 0]]), np.array([[[0.0, 1.0], [2.0, -np.inf]]]))
     graph = graph.add_features([[0, 3]], 1.25, "equal")
     return graph.with_evidence({3: 1})
+
+
+#: A network through time as SMILE saves one.
+XDSL_TIME = b"""<?xml version="1.0" encoding="UTF-8"?>
+<smile version="1.0" id="Net" numsamples="10000" discsamples="10000">
+	<nodes>
+		<cpt id="Place">
+			<state id="wet" /><state id="dry" /><probabilities>0.5 0.5</probabilities>
+		</cpt>
+		<cpt id="Rain" dynamic="plate">
+			<state id="true" /><state id="false" />
+			<parents>Place</parents><probabilities>0.7 0.3 0.01 0.99</probabilities>
+		</cpt>
+		<cpt id="Umbrella" dynamic="plate">
+			<state id="true" /><state id="false" />
+			<parents>Rain</parents><probabilities>0.9 0.1 0.2 0.8</probabilities>
+		</cpt>
+	</nodes>
+	<dynamic numslices="5">
+		<cpt id="Rain" order="1">
+			<parents>Rain</parents>
+			<probabilities>0.7 0.3 0.3 0.7 0.001 0.999 0.01 0.99</probabilities>
+		</cpt>
+	</dynamic>
+	<extensions><genie version="1.0" app="SMILE 2.0"><plate leftwidth="9" /></genie></extensions>
+</smile>
+"""
 
 
 def network() -> FactorGraph:
@@ -119,9 +146,6 @@ def seeds() -> list[tuple[str, str, bytes]]:
     net = network()
     bif, xmlbif, hugin = format_bif(net), format_xmlbif(net), format_net(net)
     circuit = format_circuit(minfer.compile(graph))
-    rain = minfer.Dynamic(
-        {"rain": [0.5, 0.5]}, {"rain": ("rain@-1", [[0.7, 0.3], [0.2, 0.8]])}, {"rain": 2}
-    )
     return [
         ("uai", "m.uai", uai),
         ("uai", "m.uai", uai.replace(b"MARKOV", b"BAYES").replace(b"\n", b"\r\n\t")),
@@ -133,7 +157,6 @@ def seeds() -> list[tuple[str, str, bytes]]:
         ("minfer", "m.minfer.gz", gzip.compress(native, mtime=0)),
         ("circuit", "m.circuit", circuit),
         ("circuit", "m.circuit.gz", gzip.compress(circuit, mtime=0)),
-        ("dynamic", "m.minfer", format_native(rain.unroll(2), DYNAMIC)),
         ("uai", "m.uai", format_uai(net)),
         ("uai", "m.uai", b"# comments // twice\n" + format_uai(net) + b"/* the\nend */"),
         ("bif", "m.bif", bif),
@@ -341,7 +364,6 @@ def _read_model(path: Path) -> FactorGraph:
 MODELS = ("uai", "fg", "minfer", "bif", "xmlbif", "net", "xdsl", "cnf", "circuit", "any")
 READERS: dict[str, Callable[[Path], Any]] = {
     **dict.fromkeys(MODELS, _read_model),
-    "dynamic": minfer.Dynamic.load,
     "evid": lambda path: minfer.read_evidence(path, model()), "mar": read_mar, "pr": read_pr,
 }  # fmt: skip
 

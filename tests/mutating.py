@@ -16,7 +16,7 @@ import re
 import sqlite3
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -27,7 +27,17 @@ import numpy as np
 
 import minfer
 from crafting import other_array
-from fuzzing import BYTES, TOKENS, Case, model, network, other_json, read_and_used
+from fuzzing import (
+    BYTES,
+    TOKENS,
+    XDSL_TIME,
+    Case,
+    model,
+    network,
+    other_json,
+    read_and_used,
+    resealed,
+)
 from minfer.learn import ChainCRF, Fitted, GridCRF, LogLinear, Template, fit
 
 MLN = b"""// a program
@@ -285,7 +295,20 @@ def other_lines(r: random.Random, data: bytes) -> bytes:
     return b"\n".join(lines)
 
 
+def _slices() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.minfer"
+        minfer.Dynamic.hmm([0.5, 0.5], [[0.9, 0.1], [0, 1]], np.full((2, 3), 1 / 3)).save(path)
+        return path.read_bytes()
+
+
+def _use_slices(model: minfer.Dynamic) -> None:
+    model.slice.n_variables, model.interface, model.unroll(3)
+
+
 KINDS: dict[str, Kind] = {
+    "slices": Kind("m.minfer", _slices, minfer.Dynamic.load, _use_slices, resealed),
+    "slices xdsl": Kind("m.xdsl", _fixed(XDSL_TIME), minfer.Dynamic.load, _use_slices),
     "mln": Kind("p.mln", _fixed(MLN), minfer.Rules.read),
     "mln.gz": Kind("p.mln.gz", _fixed(gzip.compress(MLN, mtime=0)), minfer.Rules.read),
     "db": Kind("p.db", _fixed(DB), _evidence),
@@ -368,10 +391,10 @@ def mutated(r: random.Random, kind: Kind) -> bytes:
     return gzip.compress(data, 1, mtime=0) if packed else data
 
 
-def case(rng: int, number: int) -> Case:
-    """The ``number``-th broken file of the stream ``rng``."""
+def case(rng: int, number: int, kinds: Sequence[str] = ()) -> Case:
+    """The ``number``-th broken file of the stream ``rng``, of one of some kinds or of any."""
     r = random.Random(f"mutated {rng}/{number}")
-    kind = r.choice(list(KINDS))
+    kind = r.choice(list(kinds or KINDS))
     return Case(number, kind, KINDS[kind].name, mutated(r, KINDS[kind]))
 
 

@@ -148,9 +148,9 @@ class Watched:
             return build(*args, **named, **more)
 
         def watched(*args: Any) -> Any:
-            core = chosen(*args)
-            self.searched = max(self.searched, len(core.arrays.card))
-            return core
+            found = chosen(*args)
+            self.searched = max(self.searched, len(found[0].arrays.card))
+            return found
 
         monkeypatch.setattr(driver, "build", with_small)
         monkeypatch.setattr(driver, "chosen", watched)

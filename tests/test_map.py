@@ -263,7 +263,12 @@ def test_proof_by_toulbar2(number):
 
 def test_a_pass_is_given_up_by_its_pace(monkeypatch):
     model = condition(FactorGraph.grid(np.zeros((2, 2)), np.ones(4)))
-    tree = cliques.with_tree(model, clique_tree(model), deadline=110.0)
+
+    def tables(deadline):
+        factors = cliques.factors_of(model)
+        return cliques.Cliques(model.graph._n_states, factors, clique_tree(model), deadline)
+
+    tree = tables(110.0)
     monkeypatch.setattr(cliques, "clock", lambda: 101.0)
     tree.check_pace(100.0, 0.2)  # it will take 5 s of 10,
     tree.check_pace(100.0, 0.09)  # or about 11
@@ -271,9 +276,7 @@ def test_a_pass_is_given_up_by_its_pace(monkeypatch):
         tree.check_pace(100.0, 0.05)  # or 20
     monkeypatch.setattr(cliques, "clock", lambda: 100.4)
     tree.check_pace(100.0, 0.0)  # too early to tell
-    with_limit, without = (
-        cliques.with_tree(model, clique_tree(model), d) for d in (200.0, math.inf)
-    )
+    with_limit, without = tables(200.0), tables(math.inf)
     everything = range(4)
     assert with_limit.collect(everything) == without.collect(everything)
 

@@ -462,7 +462,7 @@ def test_what_else_genie_saves_is_refused_by_name(tag, words):
     with pytest.raises(FormatError, match=rf"m.xdsl: line 25, column 1, <{tag}>: 'X' is {words}"):
         parse_xdsl("m.xdsl", text.encode("latin-1"))
     dynamic = GENIE.replace("\t<cases>", '\t<dynamic numslices="5"></dynamic><cases>')
-    with pytest.raises(FormatError, match=r"line 27.*a part of a dynamic network"):
+    with pytest.raises(FormatError, match=r"line 27.*a network through time: minfer.Dynamic.load"):
         parse_xdsl("m.xdsl", dynamic.encode("latin-1"))
 
 

@@ -539,7 +539,7 @@ READERS = {
     "io/cnf.read_cnf": "cnf",
     "io/fg.read_fg": "fg",
     "io/__init__.read": "any",
-    "io/native.read_dynamic": "dynamic",
+    "io/native.read_dynamic": "slices",
     "io/native.read_native": "minfer",
     "io/net.read_net": "net",
     "io/npz.read_npz": "npz",

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import math
+import sys
+import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
-from draws import draws
-from minfer import ContradictionError, Dynamic
+import fuzzing
+import minfer
+from draws import blocks, few
+from minfer import (
+    ContradictionError,
+    Dynamic,
+    EvidenceError,
+    FactorGraph,
+    FormatError,
+    ModelError,
+    SettingsError,
+)
+from minfer.through_time import passes
 from oracle import slices as oracle
 
 TOLERANCE = 1e-9
@@ -158,6 +173,9 @@ def check(case: Case, seen: list[Seen], rng: np.random.Generator) -> None:
             for v, (own, table) in enumerate(case.step if t else case.first)
         )
         assert close(score, best.log_score[c])
+    check_gaps(model, chain, alive, possible, rng)
+    check_stream(model, chain, alive[0], possible[0])
+    check_unrolled(case, alive[-1], possible[-1])
     counts = model._passes.counts(model._passes.read("", rows, {})[0])[0]
     for which, tables in enumerate((case.first, case.step)):
         for v, (own, table) in enumerate(tables):
@@ -166,6 +184,83 @@ def check(case: Case, seen: list[Seen], rng: np.random.Generator) -> None:
                 for x in possible:
                     _add_counts(chain, x, which, [*own, v], n, wanted)
                 assert close(counts[which][v], wanted)
+
+
+def check_gaps(
+    model: Dynamic,
+    chain: oracle.Chain,
+    alive: list[Seen],
+    possible: list[oracle.Answers],
+    rng: np.random.Generator,
+) -> None:
+    """Rows of several cases mixed, those of unobserved slices left out."""
+    begin = rng.integers(-5, 5, len(alive))
+    listed = []
+    for c, one in enumerate(alive):
+        for t, row in enumerate(one.rows):
+            if row or t in (0, len(one.rows) - 1):
+                listed.append((int(begin[c]) + t, c, t, row))
+    listed.sort(key=lambda x: x[:2])
+    rows = [{"case": f"c{c}", "time": time, **row} for time, c, _, row in listed]
+    v = int(rng.integers(model.n_variables))
+    name, size = model.names[v], int(model.slice.n_states[v])
+    found = model.smooth(rows, targets=name)
+    wanted = np.array([possible[c].smoothed[t] for _, c, t, _ in listed])
+    assert close(found[name], oracle.marginal(chain, wanted, v, size))
+    assert found.time.tolist() == [time for time, *_ in listed]
+
+
+def check_stream(model: Dynamic, chain: oracle.Chain, one: Seen, x: oracle.Answers) -> None:
+    stream = model.stream()
+    for t, row in enumerate(one.rows):
+        found = stream.observe(row)
+        for v, name in enumerate(model.names):
+            size = int(model.slice.n_states[v])
+            assert close(found[name], oracle.marginal(chain, x.filtered[t : t + 1], v, size)[0])
+    assert close(stream.log_likelihood, x.log_likelihood)
+
+
+def check_unrolled(case: Case, one: Seen, x: oracle.Answers) -> None:
+    """The oracle itself, and the graph of all slices, by every joint state of that."""
+    t, n = len(one.rows), len(case.card)
+    if math.prod(case.card) ** t > 5000:
+        return
+    graph, every = case.model.unroll(t), np.indices(case.card * t).reshape(n * t, -1)
+    assert graph.names == tuple(f"v{v}@{s}" for s in range(t) for v in range(n))
+    with np.errstate(divide="ignore"):
+        seen = [np.log(like) for own in one.likelihoods for like in own]
+    log_p = graph.log_score(every.T) + sum(like[k] for like, k in zip(seen, every))
+    top = log_p.max()
+    p = np.exp(log_p - top)
+    assert close(top + math.log(p.sum()), x.log_likelihood)
+    assert close(top, x.best)
+    for s in range(t):
+        for v, size in enumerate(case.card):
+            mine = np.bincount(every[s * n + v], p, size) / p.sum()
+            assert close(mine, oracle.marginal(case.chain, x.smoothed[s : s + 1], v, size)[0])
+
+
+def check_samples(case: Case, one: Seen, seed: int) -> None:
+    """Pairs of successive slices are as frequent as they are probable."""
+    chain = case.chain
+    x = oracle.solve(chain, one.likelihoods)
+    if x.dead >= 0:
+        return
+    n, t = 2000, len(one.rows)
+    found = case.model.sample(n, seed=seed, evidence=one.rows)
+    assert found.states.shape == (n * t, len(case.card))
+    assert close(found.log_score, x.log_likelihood)
+    joint = np.ravel_multi_index(tuple(found.states.T), case.card).reshape(n, t)
+    k, s = len(chain.states), seed % max(t - 1, 1)
+    expected, cells = x.smoothed[0], joint[:, 0]
+    if t > 1:
+        expected, cells = x.pairs[s].ravel(), joint[:, s] * k + joint[:, s + 1]
+    counts = np.bincount(cells, minlength=len(expected))
+    assert not counts[expected <= 1e-15].any()
+    large = n * expected >= 5
+    if large.sum() > 1:
+        pull = ((counts - n * expected)[large] ** 2 / (n * expected)[large]).sum()
+        assert chi2.sf(pull, large.sum()) > 1e-9
 
 
 def _is_leaf(case: Case, which: int, v: int) -> bool:
@@ -189,13 +284,324 @@ def _add_counts(
 
 
 @pytest.mark.drawn
-def test_drawn_models_against_all_joint_states() -> None:
-    for seed in range(draws(300)):
+@pytest.mark.parametrize("first", range(0, 100 * blocks(3), 100))
+def test_drawn_models_against_all_joint_states(first: int) -> None:
+    for seed in few(range(first, first + 100), 14):
         rng = np.random.default_rng([39, seed])
         case = drawn_model(rng)
         lengths = rng.integers(1, 31 if rng.random() < 0.3 else 8, rng.integers(1, 12))
         seen = [drawn_evidence(rng, case.card, int(length)) for length in lengths]
         try:
             check(case, seen, rng)
+            if seed % 10 == 0:
+                check_samples(case, seen[0], seed)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
+
+
+# ------------------------------------------------------------ small cases
+
+
+def weather(first: Any = None, step: Any = None, **states: Any) -> Dynamic:
+    return Dynamic(
+        first or {"rain": [0.5, 0.5], "wet": ("rain", [[0.8, 0.2], [0.1, 0.9]])},
+        step or {"rain": ("rain@-1", [[0.7, 0.3], [0.3, 0.7]])},
+        {"rain": ["no", "yes"], "wet": ["no", "yes"], **states},
+    )
+
+
+FAIR = [[0.5, 0.5], [0.5, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("first", "step", "message"),
+    [
+        ({"rain": ("wet", FAIR), "wet": ("rain", FAIR)}, None, "first slice: .*cycle.*rain"),
+        (None, {"rain": ("wet", FAIR), "wet": ("rain", FAIR)}, "step: .*cycle.*rain"),
+        (None, {"rain": ("rian@-1", FAIR)}, "step: rain has the parent 'rian@-1', no var"),
+        (None, {"snow": [0.5, 0.5]}, "step: it has a table of 'snow', no variable"),
+        (None, {"rain@-1": [0.5, 0.5]}, "step: .*'rain@-1', a variable of the slice before"),
+        (None, {"rain": ("rain@-1", [[0.7, 0.3]])}, "step: .*rain"),
+        (None, {"rain": ("rain@-1", [[0.7, 0.4], FAIR[0]])}, "step: .*rain"),
+        ({"rain": [0.5, 0.5]}, None, "first slice: .*wet"),
+        (None, 3, "step: it must be a FactorGraph or"),
+    ],
+)
+def test_what_is_no_network_through_time_is_refused(first: Any, step: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=f"Dynamic: {message}"):
+        weather(first, step)
+
+
+def test_states_that_differ_between_slices_are_refused() -> None:
+    first = FactorGraph.network({"a": ["x", "y"]}, {"a": [0.5, 0.5]})
+    other = {"a": ["x", "z"], "a@-1": ["x", "y"]}
+    step = FactorGraph.network(other, {"a": ("a@-1", FAIR), "a@-1": [0.5, 0.5]})
+    with pytest.raises(ModelError, match="step: a has x, z, but in the first slice x, y"):
+        Dynamic(first, step)
+    two = FactorGraph.network({"a0": 2, "at": 3}, {"a0": [0.5, 0.5], "at": [0.2, 0.3, 0.5]})
+    with pytest.raises(ModelError, match="the states of 'a' differ between slices"):
+        Dynamic.from_network(two)
+    with pytest.raises(ModelError, match="'a0' has no 'at' beside it"):
+        Dynamic.from_network(FactorGraph.network({"a0": 2}, {"a0": [0.5, 0.5]}))
+    with pytest.raises(ModelError, match="'a' ends neither in '0' nor in 't'"):
+        Dynamic.from_network(FactorGraph.network({"a": 2}, {"a": [0.5, 0.5]}))
+    with pytest.raises(ModelError, match="must be a Bayesian network"):
+        Dynamic(FactorGraph.empty([2], ["a"]), {})
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"time": [0, 2, 1], "wet": ["no"] * 3}, "row 2: time 1 comes after 2"),
+        ({"time": [0, 1, 1], "wet": ["no"] * 3}, "row 2: time 1 is there twice"),
+        (
+            {"case": ["a", "b", "a"], "time": [5, 1, 4], "wet": ["no"] * 3},
+            "row 2: case a: time 4 comes after 5",
+        ),
+        ({"time": [0, 1.5], "wet": ["no"] * 2}, "row 1, column time: a time must be a whole"),
+        ({"time": [0, None], "wet": ["no"] * 2}, "row 1, column time: .* not nothing"),
+        ({"time": [0, 10**9], "wet": ["no"] * 2}, "column time: 999,999,999 slices without a row"),
+        ({"case": ["a", None], "wet": ["no"] * 2}, "row 1, column case: the case is missing"),
+        ({"wet": ["no", "maybe"]}, "row 1, column wet: .*maybe"),
+        ({"wt": ["no", "no"]}, "column 'wt' is not a variable; did you mean wet"),
+        ({"x": [1.0]}, "no column is a variable"),
+    ],
+)
+def test_rows_that_make_no_sequences_are_refused(rows: Any, message: str) -> None:
+    with pytest.raises(EvidenceError, match=f"filter: {message}"):
+        weather().filter(rows)
+
+
+def test_settings_are_checked() -> None:
+    model, rows = weather(), {"wet": ["no", "yes"]}
+    for call, message in (
+        (lambda: model.filter(rows, "snow"), "targets: .*snow"),
+        (lambda: model.filter(rows, ["rain", "rain"]), "targets: rain is named twice"),
+        (lambda: model.filter(rows, case="id"), "there is no column 'id'"),
+        (lambda: model.filter(rows, speed=1), "there is no setting 'speed'"),
+        (lambda: model.filter({"wet": ["no"], "rain": ["no"]}), "every variable has a column"),
+        (lambda: model.predict(rows, 0), "predict: horizon"),
+        (lambda: model.sample(3), "sample: say how long"),
+        (lambda: model.unroll(0), "unroll: n"),
+        (lambda: model.smooth(rows).rows_of("x"), "there is no case 'x' among 1 sequence"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            call()
+    soft = {"rain": [[0.5, 0.5]]}
+    with pytest.raises(EvidenceError, match=r"must have shape \(2, 2\), not \(1, 2\)"):
+        model.filter(rows, soft=soft)
+    with pytest.raises(EvidenceError, match="row 0: wet is observed twice"):
+        model.filter(rows, soft={"wet": [[0.5, 0.5], [np.nan, np.nan]]})
+    with pytest.raises(EvidenceError, match="row 1 must be finite"):
+        model.filter(rows, soft={"rain": [[0.5, 0.5], [0.0, 0.0]]})
+
+
+def test_a_contradiction_has_its_time_and_case() -> None:
+    stuck = weather(step={"rain": ("rain@-1", np.eye(2))})
+    rows = {"case": ["a", "a", "b", "b", "b"], "time": [3, 4, 7, 8, 9],
+            "rain": ["no", "no", "yes", None, "no"]}  # fmt: skip
+    for ask in (stuck.filter, stuck.smooth, stuck.predict, stuck.best):
+        with pytest.raises(ContradictionError, match=r"case b, time 9: .* has probability zero"):
+            ask(rows)
+    assert stuck.log_likelihood(rows)[1] == -np.inf
+    stream = stuck.stream()
+    stream.observe({"rain": "yes"})
+    with pytest.raises(ContradictionError, match="observe: time 1: "):
+        stream.observe({"rain": "no"})
+    assert stream.time == 1
+    assert stream.observe({"wet": "no"})["rain"][1] == 1.0
+
+
+def test_tables_come_out_as_they_went_in(tmp_path: Path) -> None:
+    model = weather()
+    columns = {"id": ["x", "x", "y"], "when": [0, 2, 0], "wet": ["yes", "no", ""]}
+    wanted = model.smooth(columns, case="id", time="when")
+    assert list(wanted.columns()) == [
+        "id", "when", "rain", "P(rain)", "P(rain=no)", "P(rain=yes)",
+    ]  # fmt: skip
+    two = model.smooth([{"wet": "yes"}, {}, {"wet": "no"}])
+    np.testing.assert_allclose(wanted["rain"][:2], two["rain"][[0, 2]], atol=1e-15)
+    path = tmp_path / "rows.csv"
+    lines = ["id,when,wet", *(",".join(map(str, row)) for row in zip(*columns.values()))]
+    path.write_text("\n".join(lines) + "\n")
+    read = model.smooth(path, case="id", time="when")
+    assert read.to_dict() == {**wanted.to_dict(), "when": ["0", "2", "0"]}
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(columns, index=[4, 7, 9])
+    found = model.smooth(frame, case="id", time="when").table()
+    assert found.index.tolist() == [4, 7, 9]
+    assert found["rain"].tolist() == ["yes", "no", "no"]
+    ahead = model.predict(frame, 2, "rain", case="id", time="when").table()
+    assert ahead[["id", "when"]].values.tolist() == [["x", 3], ["x", 4], ["y", 1], ["y", 2]]
+
+
+def test_no_graph_of_all_slices_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in variables nor in memory: what a pass keeps grows as the root of T does."""
+    most, made = [0], FactorGraph.__init__
+
+    def counting(self: FactorGraph, *given: Any, **more: Any) -> None:
+        made(self, *given, **more)
+        most[0] = max(most[0], self.n_variables)
+
+    monkeypatch.setattr(FactorGraph, "__init__", counting)
+    model, rng = weather(), np.random.default_rng(0)
+    assert most[0] == 4  # a slice and the one before
+    rows = {"wet": rng.integers(2, size=100_000)}
+    began = time.perf_counter()
+    smoothed = model.smooth(rows)
+    model.filter(rows), model.best(rows), model.predict(rows, 5), model.log_likelihood(rows)
+    assert time.perf_counter() - began < 20.0
+    assert most[0] == 4
+    assert len(smoothed) == 100_000
+    assert model.unroll(3).n_variables == 6
+    short = model.smooth({"wet": rows["wet"][:60]})
+    np.testing.assert_allclose(smoothed["rain"][:30], short["rain"][:30], atol=1e-6)
+
+
+def grown(n: int) -> float:
+    """MiB by which the peak of the process grows in n more observations."""
+    stream = weather().stream()
+    for _ in range(1000):
+        stream.observe({"wet": 1})
+    before = peak_rss()
+    for k in range(n):
+        stream.observe({"wet": k & 1})
+    return peak_rss() - before
+
+
+def peak_rss() -> float:
+    resource = pytest.importorskip("resource")
+    unit = 1 << 20 if sys.platform == "darwin" else 1 << 10
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / unit
+
+
+def test_streams_do_not_grow() -> None:
+    assert grown(3000) <= 5.0
+
+
+@pytest.mark.slow
+def test_streams_do_not_grow_in_a_million_steps() -> None:
+    assert grown(999_000) <= 5.0
+
+
+def test_checkpoints_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = drawn_evidence(np.random.default_rng(1), [2, 2], 90).rows
+    rows = [{"rain" if k == "v0" else "wet": x for k, x in row.items()} for row in rows]
+    model = weather()
+    whole, best = model.smooth(rows, "rain"), model.best(rows)
+    drawn = model.sample(20, evidence=rows)
+    monkeypatch.setattr(passes, "_KEPT", 1)
+    np.testing.assert_array_equal(model.smooth(rows, "rain")["rain"], whole["rain"])
+    np.testing.assert_array_equal(model.best(rows).states, best.states)
+    np.testing.assert_array_equal(model.sample(20, evidence=rows).states, drawn.states)
+
+
+def test_threads_change_nothing() -> None:
+    rng = np.random.default_rng(5)
+    rows = {"case": np.repeat(np.arange(100), 9), "wet": rng.integers(2, size=900)}
+    one, two = (weather().smooth(rows, workers=k)["rain"] for k in (1, 2))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_a_hidden_markov_model_in_one_line() -> None:
+    pi, a, b = [0.6, 0.4], [[0.7, 0.3], [0.4, 0.6]], [[0.5, 0.4, 0.1], [0.1, 0.3, 0.6]]
+    model = Dynamic.hmm(pi, a, b, states={"state": ["healthy", "fever"]})
+    best = model.best({"symbol": [0, 1, 2]})
+    assert best.to_dict()["state"] == ["healthy", "healthy", "fever"]
+    assert close(best.log_score, math.log(0.01512))  # by hand
+    alpha = np.array(pi) * np.array(b)[:, 0]
+    for x in (1, 2):
+        alpha = alpha @ np.array(a) * np.array(b)[:, x]
+    assert close(model.log_likelihood({"symbol": [0, 1, 2]}), math.log(alpha.sum()))
+    with pytest.raises(ModelError, match=r"Dynamic.hmm: .*not \(2,\), \(2, 2\), \(3, 2\)"):
+        Dynamic.hmm(pi, a, np.full((3, 2), 0.5))
+
+
+# ------------------------------------------------------------ files and other libraries
+
+
+def same_tables(a: Dynamic, b: Dynamic) -> None:
+    assert a.names == b.names
+    assert a.slice._states == b.slice._states
+    for mine, other in zip([*a.first, *a.step], [*b.first, *b.step]):
+        assert mine.parents == other.parents
+        np.testing.assert_allclose(mine.table, other.table, rtol=0, atol=1e-15)  # files have logs
+
+
+def test_files(tmp_path: Path) -> None:
+    model = weather()
+    model.save(tmp_path / "m.minfer")
+    same_tables(Dynamic.load(tmp_path / "m.minfer"), model)
+    with pytest.raises(FormatError, match=r"network through time: minfer\.Dynamic"):
+        minfer.read(tmp_path / "m.minfer")
+    minfer.write(model.unroll(2), tmp_path / "plain.minfer")
+    with pytest.raises(FormatError, match=r"a model without time: minfer\.read"):
+        Dynamic.load(tmp_path / "plain.minfer")
+    for seed in range(10):
+        case = drawn_model(np.random.default_rng([2, seed]))
+        case.model.save(tmp_path / "d.minfer")
+        same_tables(Dynamic.load(tmp_path / "d.minfer"), case.model)
+
+
+def test_xdsl(tmp_path: Path) -> None:
+    path = tmp_path / "umbrella.xdsl"
+    path.write_bytes(fuzzing.XDSL_TIME)
+    model = Dynamic.load(path)
+    assert model.names == ("Place", "Rain", "Umbrella")
+    assert model.interface == ("Place", "Rain")
+    later = [[[0.7, 0.3], [0.3, 0.7]], [[0.001, 0.999], [0.01, 0.99]]]
+    tables: dict[str, Any] = {"Place": [0.5, 0.5]}
+    for t in range(4):
+        now, past = f"Rain{t}", f"Rain{t - 1}"
+        tables[now] = (["Place", past], later) if t else ("Place", [[0.7, 0.3], [0.01, 0.99]])
+        tables[f"Umbrella{t}"] = now, [[0.9, 0.1], [0.2, 0.8]]
+    plain = FactorGraph.network(dict.fromkeys(tables, 2), tables)
+    every, seen = np.indices([2] * 9).reshape(9, -1), [0, 0, None, 1]
+    p = np.exp(plain.log_score(every.T))
+    rows = [{} if x is None else {"Umbrella": x} for x in seen]
+    found = model.smooth(rows, ["Rain", "Place"])
+    for t, x in enumerate(seen):
+        p = p if x is None else p * (every[plain.index(f"Umbrella{t}")] == x)
+    for t in range(4):
+        for name, own in (("Rain", f"Rain{t}"), ("Place", "Place")):
+            wanted = np.bincount(every[plain.index(own)], p, 2) / p.sum()
+            assert close(found[name][t], wanted)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('order="1"', 'order="2"', "<cpt>: Rain: only tables of order 1 are read"),
+        ('dynamic="plate"', 'dynamic="terminal"', "Rain is a terminal node"),
+        ('<cpt id="Rain" order', '<equation id="Rain" order', "mismatched tag"),
+        ('<cpt id="Rain" order', '<cpt id="Place" order', "Place is not a node on the plate"),
+        ("0.001 0.999", "", "the table of Rain has 6 numbers, but needs 2 x 2 x 2"),
+        ("<parents>Rain</parents>\n", "", "the table of Rain has 8 numbers, but needs 2 x 2"),
+        ("0.7 0.3 0.3 0.7", "0.7 0.3 0.3 0.8", "sum"),
+        ('<dynamic numslices="5">', "<dynamic/><dynamic>", "it should hold one <dynamic>"),
+    ],
+)
+def test_bad_xdsl(old: str, new: str, message: str, tmp_path: Path) -> None:
+    text = fuzzing.XDSL_TIME.decode()
+    at = text.rindex(old) if old.startswith("<parents>") else text.index(old)
+    (tmp_path / "m.xdsl").write_text(text[:at] + new + text[at + len(old) :])
+    with pytest.raises(FormatError, match=rf"m\.xdsl: line \d+, column \d+.*{message}"):
+        Dynamic.load(tmp_path / "m.xdsl")
+
+
+def test_networks_of_pyagrum() -> None:
+    gum = pytest.importorskip("pyagrum")
+    bn = gum.fastBN("a0->at;a0->b0;at->bt", 2)
+    model = Dynamic.from_network(bn)
+    assert model.names == ("a", "b")
+    assert model.interface == ("a",)
+    step = [bn.cpt("at")[{"a0": k}] for k in range(2)]
+    np.testing.assert_allclose(model.step[0].table, step, atol=1e-15)
+    np.testing.assert_allclose(model.first[0].table, bn.cpt("a0").toarray(), atol=1e-15)
+    unrolled = minfer.interop.to_pyagrum(model.unroll(6))
+    engine = gum.LazyPropagation(unrolled)
+    engine.setEvidence({"b@1": 0, "b@4": 1})
+    engine.makeInference()
+    found = model.smooth([{}, {"b": 0}, {}, {}, {"b": 1}, {}], "a")
+    for t in range(6):
+        assert close(found["a"][t], engine.posterior(f"a@{t}").toarray())

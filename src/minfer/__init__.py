@@ -39,6 +39,7 @@ _LATE = {
     "queries.information": "influence information",
     "queries.query": "Query query",
     "queries.samples": "sample",
+    "queries.separation": "separated",
     "queries.sensitivity": "sensitivity",
     "reduction.calibrate": "calibrate",
     "reduction.compare": "tradeoff",
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from minfer.queries.query import Query, query
     from minfer.queries.samples import sample
     from minfer.queries.sensitivity import sensitivity
+    from minfer.queries.separation import separated
     from minfer.reduction.calibrate import calibrate
     from minfer.reduction.compare import tradeoff
     from minfer.reduction.explain import explain, explain_model
@@ -214,6 +216,7 @@ __all__ = [
     "relax",
     "sample",
     "sensitivity",
+    "separated",
     "tradeoff",
     "write",
     "write_fg",

@@ -39,7 +39,7 @@ from minfer.errors import ContradictionError, ModelError, visible
 from minfer.factors.features import feature_group
 from minfer.factors.group import MAX_LOG, FactorGroup, Floats, Ints, connected, read_only
 from minfer.model.build import Growing
-from minfer.model.directed import with_network, with_probabilities
+from minfer.model.directed import intervened, intervention, with_network, with_probabilities
 from minfer.model.evidence import Evidence, log_field, numbered, soft_evidence
 from minfer.model.states import StateNames, checked_state_names, declared_states
 
@@ -458,6 +458,21 @@ class FactorGraph(Growing):
         By state name too, as in ``{"CVP": {"LOW": 0.2, "NORMAL": 0.8}}``; states left out have 0.
         """
         return self.tilt(log_field(self, None, soft_evidence(self, likelihoods)))
+
+    def with_do(self, do: Mapping[int | str, int | str]) -> FactorGraph:
+        """A Bayesian network in which variables have been set: ``{variable or name: state}``.
+
+        Graph surgery: the table of each is replaced by certainty, and its parents are cut off.
+        ``minfer.query`` and others take ``do=``; for all else, this is the model to hand them.
+
+        Examples
+        --------
+        >>> from minfer.examples import sprinkler
+        >>> g = sprinkler().with_do({"sprinkler": 1})
+        >>> sprinkler().parents("sprinkler"), g.parents("sprinkler")
+        (('season',), ())
+        """
+        return intervened(self, intervention(self, do))
 
     def _observing(
         self, hard: Mapping[int, int], soft: Mapping[int, NDArray] | None = None

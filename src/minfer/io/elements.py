@@ -66,10 +66,12 @@ class Element:
 class ElementTree:
     """A parsed file: the root, and errors that know their place.
 
-    Elements called as in ``keep`` are wanted, and all that are directly in one called ``all_in``.
+    Elements called as in ``keep`` are wanted, and all that are directly in one of ``all_in``.
     """
 
-    def __init__(self, name: str, data: bytes, keep: Collection[str], all_in: str = "") -> None:
+    def __init__(
+        self, name: str, data: bytes, keep: Collection[str], all_in: Collection[str] = ()
+    ) -> None:
         self.name, self.n_bytes, self._keep, self._all_in = name, len(data), keep, all_in
         self.root: Element | None = None
         self._open: list[Element] = []
@@ -133,7 +135,7 @@ class ElementTree:
     def _start(self, tag: str, attributes: list[str]) -> None:
         if len(self._open) + self._passed >= _DEPTH:
             self._here(f"more than {_DEPTH} elements inside one another")
-        wanted = not self._open or tag in self._keep or self._open[-1].tag == self._all_in
+        wanted = not self._open or tag in self._keep or self._open[-1].tag in self._all_in
         if self._passed or not wanted:
             self._passed += 1
             return

@@ -108,11 +108,6 @@ def read_native(path: PathLike) -> FactorGraph:
     return parsed(path, parse_native)
 
 
-def read_dynamic(path: PathLike) -> FactorGraph:
-    """The first two slices of a network through time (:meth:`minfer.Dynamic.load`)."""
-    return parsed(path, lambda name, data: parse_native(name, data, DYNAMIC))
-
-
 def parse_native(name: str, data: bytes, version: int = VERSION) -> FactorGraph:
     """The model in ``data``; ``name`` is the file for messages."""
     try:

@@ -16,14 +16,26 @@ and becomes the table
     P(Y >= y | x) = P(leak >= y) * prod_i P(q_i(x_i) >= y)
 
 over the states' numbers. The state without effect must have q = (0, ..., 0, 1). Decision, utility,
-equation, noisy-adder and dynamic nodes are refused by name; and so are nodes with several parents
-in a file that names aGrUM as its author, since pyAgrum lists rows with the first parent fastest.
+equation and noisy-adder nodes are refused by name; and so are nodes with several parents in a file
+that names aGrUM as its author, since pyAgrum lists rows with the first parent fastest.
+
+A network through time has nodes on a plate, of which each slice has its own, and after the nodes
+the tables that they have in all slices but the first:
+
+    <cpt id="rain" dynamic="plate"> ... </cpt> ...
+    <dynamic numslices="5"><cpt id="rain" order="1"><parents>rain</parents> ... </cpt></dynamic>
+
+Such a table has the node's own parents first, then those in the slice before, which alone are
+listed. Nodes that are not on the plate are the same in all slices: every slice here has a copy of
+them. Of *anchors*, the parents in the first slice alone, the later tables have no axes. Terminal
+nodes, and orders beyond 1, are refused. :func:`parse_slices` reads such a file, for
+:meth:`minfer.Dynamic.load`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import NoReturn
 
 import numpy as np
 
@@ -45,7 +57,6 @@ _REFUSED = {
     "noisyadder": "a noisy-adder node",
     "truthtable": "a truth table",
     "demorgan": "a DeMorgan node",
-    "dynamic": "a part of a dynamic network (build it with minfer.Dynamic)",
 }
 _NUMBERS = ["probabilities", "resultingstates", "strengths", "parameters"]
 _TAGS = frozenset([*_NUMBERS, "nodes", "state", "parents", "dynamic", "extensions", "genie"])
@@ -60,18 +71,75 @@ def read_xdsl(path: PathLike) -> FactorGraph:
 
 def parse_xdsl(name: str, data: bytes) -> FactorGraph:
     """The network in the XML ``data``; ``name`` is the file for messages."""
-    tree = ElementTree(name, data, _TAGS, all_in="nodes")
+    tree, root, nodes, draft = _opened(name, data)
+    for dynamic in root.all("dynamic"):
+        tree.fail(dynamic, "a network through time: minfer.Dynamic.load and `minfer time` read it")
+    for node in nodes:
+        _table(tree, draft, node, _id(tree, node), _parents(tree, node))
+    return draft.graph()
+
+
+def parse_slices(
+    name: str, data: bytes, before: Callable[[str], str]
+) -> tuple[FactorGraph, FactorGraph]:
+    """The first slice and the step of a network through time; ``before`` gives the names that
+    variables of the slice before have in a step."""
+    tree, root, nodes, first = _opened(name, data)
+    dynamic = tree.one(root, "dynamic")
+    step = Draft(tree.n_bytes, tree.fail)
+    of = {_id(tree, node): node for node in nodes}
+    kind = {v: node.attributes.get("dynamic", "") for v, node in of.items()}
+    for v, node in of.items():
+        if kind[v] not in ("", "plate", "anchor"):
+            tree.fail(node, f"{visible(v)} is a {visible(kind[v])} node, which is not read")
+        step.variable(v, first.states[first.index(v, node)], node)
+    for v, node in of.items():
+        past = before(v)
+        states = first.states[first.index(v, node)]
+        step.variable(past, states, node)
+        step.table([step.index(past, node)], np.full(len(states), 1.0 / len(states)), node)
+    later: dict[str, Element] = {}
+    for node in dynamic.children:
+        v = _id(tree, node)
+        if kind.get(v) != "plate":
+            tree.fail(node, f"{visible(v)} is not a node on the plate")
+        if node.attributes.get("order") != "1":
+            tree.fail(node, f"{visible(v)}: only tables of order 1 are read: one slice before")
+        if v in later:
+            tree.fail(node, f"{visible(v)} has two tables of order 1")
+        later[v] = node
+    for v, node in of.items():
+        parents = _parents(tree, node)
+        _table(tree, first, node, v, parents)
+        mixed = next((p for p in parents if kind.get(p) == "plate"), None)
+        if kind[v] != "plate":
+            if mixed is not None:
+                tree.fail(
+                    node, f"{visible(v)} is in all slices, its parent {visible(mixed)} in one"
+                )
+            scope = step.scope(v, [before(v)], node, [node])
+            step.check_expanded(scope, node)
+            step.table(scope, np.eye(len(step.states[scope[-1]])), node)
+            continue
+        parents = [p for p in parents if kind[p] != "anchor"]
+        given = later.get(v, node)
+        if v in later:
+            parents += map(before, _parents(tree, given))
+        _table(tree, step, given, v, parents)
+    return first.graph(), step.graph()
+
+
+def _opened(name: str, data: bytes) -> tuple[ElementTree, Element, Sequence[Element], Draft]:
+    """The file, its root and nodes, and a draft of their variables."""
+    tree = ElementTree(name, data, _TAGS, all_in=("nodes", "dynamic"))
     root = tree.root
     assert root is not None  # expat refuses a file without one
     if root.tag != "smile":
         tree.fail(root, "the root of an XDSL file is <smile>")
     draft = Draft(tree.n_bytes, tree.fail)
     nodes = tree.one(root, "nodes").children
-    for dynamic in root.all("dynamic"):
-        _refuse(tree, dynamic)
     for node in nodes:
-        if node.tag not in _READ:
-            _refuse(tree, node)
+        _check_read(tree, node)
         states = [_id(tree, state) for state in node.all("state")]
         draft.variable(_id(tree, node), states, node)
     by_agrum = any(
@@ -79,30 +147,39 @@ def parse_xdsl(name: str, data: bytes) -> FactorGraph:
         for extensions in root.all("extensions")
         for genie in extensions.all("genie")
     )
-    for node in nodes:
-        listed = list(node.all("parents"))
-        parents = tree.one(node, "parents").text.split() if listed else []
-        scope = draft.scope(_id(tree, node), parents, node, listed * len(parents))
-        if by_agrum and len(parents) > 1:
+    for node in nodes if by_agrum else ():
+        if len(_parents(tree, node)) > 1:
             tree.fail(
                 node,
                 "aGrUM, which wrote this file, lists rows in another order than GeNIe does; save "
                 "the network as BIFXML instead",
             )
-        if node.tag == "cpt":
-            table = tree.one(node, "probabilities")
-            draft.table(scope, tree.numbers(table), table)
-        elif node.tag == "deterministic":
-            _deterministic(tree, draft, node, scope)
-        else:
-            _noisy_max(tree, draft, node, scope)
-    return draft.graph()
+    return tree, root, nodes, draft
 
 
-def _refuse(tree: ElementTree, node: Element) -> NoReturn:
-    name = node.attributes.get("id", "")
-    what = _REFUSED.get(node.tag, "of a kind that is not known")
-    tree.fail(node, f"{visible(name)!r} is {what}; only chance nodes with tables are read")
+def _parents(tree: ElementTree, node: Element) -> list[str]:
+    return tree.one(node, "parents").text.split() if any(node.all("parents")) else []
+
+
+def _table(tree: ElementTree, draft: Draft, node: Element, v: str, parents: list[str]) -> None:
+    """The table of v that a node states."""
+    _check_read(tree, node)
+    at = next(node.all("parents"), node)
+    scope = draft.scope(v, parents, node, [at] * len(parents))
+    if node.tag == "cpt":
+        table = tree.one(node, "probabilities")
+        draft.table(scope, tree.numbers(table), table)
+    elif node.tag == "deterministic":
+        _deterministic(tree, draft, node, scope)
+    else:
+        _noisy_max(tree, draft, node, scope)
+
+
+def _check_read(tree: ElementTree, node: Element) -> None:
+    if node.tag not in _READ:
+        name = node.attributes.get("id", "")
+        what = _REFUSED.get(node.tag, "of a kind that is not known")
+        tree.fail(node, f"{visible(name)!r} is {what}; only chance nodes with tables are read")
 
 
 def _id(tree: ElementTree, node: Element) -> str:

@@ -3,12 +3,17 @@
 A factor over (parents..., child) whose rows over the child sum to one is a conditional distribution
 P(child | parents); :attr:`FactorGraph.directed` says whether a model consists of one for each
 variable, without a cycle. Pruning, sampling, counting and sensitivity need to know.
+
+Such a model also says what follows where somebody sets variables, whatever their causes say
+(:func:`intervened`): the tables of these give way, all others stay (Pearl 2009, section 1.3),
+
+    p(x | do(A = a)) = [x_A = a] prod_{v not in A} p(x_v | parents of v).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -17,12 +22,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from minfer.basics.checks import concatenate, real_numbers, table_sizes, told
-from minfer.errors import ModelError, visible
+from minfer.errors import EvidenceError, ModelError, visible
 from minfer.factors.group import Floats, Ints, Mask
 from minfer.factors.tables import Tables, flat_table_groups, table_groups
+from minfer.model.evidence import numbered
 from minfer.model.states import Variables
 
 if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
     from minfer.model.build import Growing
 
 G = TypeVar("G", bound="Growing")
@@ -244,6 +251,50 @@ class FlatTables:
         else:
             what = f"the probabilities of {name}{given} sum to {total[at]:.6g}, not 1"
         return TableFault(table, row, what)
+
+
+def intervention(graph: FactorGraph, do: Any, observed: Iterable[int] = ()) -> dict[int, int]:
+    """States that are set, by variables' numbers; none of them may be ``observed`` as well."""
+    done = numbered(graph, do, likelihoods=False, what="do")[0]
+    if not done:
+        return done
+    if not graph.directed:
+        raise ModelError(
+            "do needs a Bayesian network, in which each variable has a conditional distribution "
+            "of its own to give way (FactorGraph.network, or a file); this model has no directions"
+        )
+    own = set() if graph._field is None else {
+        v for v in done if graph.field[graph._offsets[v] : graph._offsets[v + 1]].any()
+    }  # fmt: skip
+    if both := sorted((own | set(observed)) & done.keys()):
+        raise EvidenceError(
+            f"do: {visible(graph.name(both[0]))} is set and has evidence too; what is set is known "
+            "without being observed: leave one of them out"
+        )
+    return done
+
+
+def intervened(graph: FactorGraph, done: Mapping[int, int]) -> FactorGraph:
+    """Graph surgery: what :func:`intervention` found is certain, and has no parents.
+
+    Factors keep their numbers, but what is known of the old model does not go along.
+    """
+    assert graph._child is not None
+    cut = np.isin(graph._child, list(done))
+    groups = []
+    for g in graph.groups:
+        left = np.flatnonzero(~cut[g._ids])
+        if len(left):
+            groups.append(g if len(left) == len(g) else g.take(left, g._ids[left]))
+    factors = np.flatnonzero(cut)
+    size = graph._n_states[graph._child[factors]]
+    for n in np.unique(size).tolist():
+        ids = factors[size == n]
+        scope = graph._child[ids][:, None]
+        states = [done[v] for v in scope[:, 0].tolist()]
+        tables = np.where(np.eye(n, dtype=bool), 0.0, -np.inf)[states]
+        groups.append(Tables(ids, scope, (n,), tables))
+    return graph._regrouped(tuple(groups), graph._child)
 
 
 def child_last(graph: Any) -> Iterator[tuple[list[int], Floats]]:

@@ -47,20 +47,20 @@ _MOST_NUMBERS = 1 << 16  # integers of a smaller range are their own places
 
 
 def numbered(
-    graph: Variables, evidence: Any, *, likelihoods: bool = True
+    graph: Variables, evidence: Any, *, likelihoods: bool = True, what: str = "evidence"
 ) -> tuple[dict[int, int], dict[int, Floats]]:
     """Observed states, and likelihoods (S,) where they are allowed, by variables' numbers."""
     if not isinstance(evidence, Mapping):
-        raise EvidenceError("evidence must be a mapping {variable: state}, as in {'x3': 1}")
+        raise EvidenceError(f"{what} must be a mapping {{variable: state}}, as in {{'x3': 1}}")
     hard: dict[int, int] = {}
     soft: dict[int, Floats] = {}
     for variable, state in evidence.items():
-        v = _said("evidence", graph.index, variable)
+        v = _said(what, graph.index, variable)
         if v in hard or v in soft:
-            raise EvidenceError(f"evidence: {graph.name(v)} is given twice")
+            raise EvidenceError(f"{what}: {graph.name(v)} is given twice")
         one = isinstance(state, (str, int, np.bool_)) or integer(state) is not None
         if one or not likelihoods:
-            hard[v] = _said("evidence", graph.state, variable, state)
+            hard[v] = _said(what, graph.state, variable, state)
         elif isinstance(state, (Mapping, Sequence, np.ndarray)):
             soft[v] = _likelihoods(graph, variable, state)
         else:

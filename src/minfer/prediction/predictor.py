@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,7 +30,7 @@ from minfer.model.states import is_slip, near_names
 from minfer.prediction import files
 from minfer.solvers.circuit import Circuit, kept_circuit
 from minfer.solvers.exact import CIRCUIT_GIB, Exact, within_limits
-from minfer.solvers.plans import Network, RowAnswers
+from minfer.solvers.plans import Network, RowAnswers, acted_on
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -94,6 +94,7 @@ class Predictor:
         targets: str | int | Iterable[str | int] | None = None,
         *,
         evidence: Iterable[str] | None = None,
+        do: Mapping[int | str, int | str] | None = None,
         keep: Iterable[str] = (),
         on_unknown: str = "raise",
         probabilities: bool = True,
@@ -106,7 +107,8 @@ class Predictor:
         check_choice("on_unknown", on_unknown, ON_UNKNOWN)
         check_flag("probabilities", probabilities)
         check_whole("workers", 1 if workers is None else workers, 1)
-        self.graph = model
+        self.graph = acted_on(model, do)
+        self._set = {model.name(v) for v in do or ()}
         self.targets = None if targets is None else self._targets(targets)
         self.evidence = None if evidence is None else _texts("evidence", evidence)
         self.keep = _texts("keep", keep)
@@ -161,12 +163,18 @@ class Predictor:
             asked = set(self.targets or ())
             evidence = [name for name in variables if self._number[name] not in asked]
             self.check_strangers(names, where)
+        if seen := [name for name in evidence if name in self._set]:
+            raise EvidenceError(
+                f"predict: {where}{visible(seen[0])} is set by do, and has a column of what was "
+                "seen too: leave the column out, or name the columns to read by evidence="
+            )
         for name in self.keep:
             if name not in names:
                 raise SettingsError(f"predict: keep: {where}there is no column {visible(name)!r}")
         targets = self.targets
         if targets is None:
-            targets = [v for name, v in self._number.items() if name not in set(variables)]
+            there = {*variables, *self._set}
+            targets = [v for name, v in self._number.items() if name not in there]
             if not targets:
                 raise SettingsError(
                     f"predict: {where}every variable of the model has a column; name the targets"
@@ -358,6 +366,7 @@ def predict(
     *,
     out: str | os.PathLike[str] | None = None,
     evidence: Iterable[str] | None = None,
+    do: Mapping[int | str, int | str] | None = None,
     keep: Iterable[str] = (),
     on_unknown: str = "raise",
     probabilities: bool = True,
@@ -389,6 +398,8 @@ def predict(
     evidence : names of columns, optional
         By default all that are variables but not targets. If named here, a target's own column is
         evidence too: its known cells stay as they are and count for the other targets.
+    do : {variable: state}, optional
+        What is set in every row, as in :func:`minfer.query`; it may have no column of evidence.
     keep : names of columns
         Copied to the answer, such as a case number.
     on_unknown : "raise", "skip" or "mark"
@@ -433,7 +444,7 @@ def predict(
     (['yes', 'no', 'no'], [0.667, 0.053, 0.2])
     """
     asked = Predictor(
-        model, targets, evidence=evidence, keep=keep, on_unknown=on_unknown,
+        model, targets, evidence=evidence, do=do, keep=keep, on_unknown=on_unknown,
         probabilities=probabilities, missing=missing, workers=workers, check=check,
     )  # fmt: skip
     if out is None:

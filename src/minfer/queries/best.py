@@ -16,7 +16,7 @@ best of all variables is searched for, with a bound (:mod:`.map`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from heapq import heappop, heappush
@@ -44,7 +44,7 @@ from minfer.model.ranked import Best as Best
 from minfer.queries.cliques import Cliques, circuit_for, constant_of, planned
 from minfer.queries.map.search import search
 from minfer.solvers.conflicts import locates
-from minfer.solvers.plans import part_for
+from minfer.solvers.plans import acted_on, part_for
 
 #: The share of a time limit in which an elimination order is looked for.
 FOR_ORDER = 0.2
@@ -67,6 +67,7 @@ def mpe(
     model: FactorGraph,
     evidence: Evidence | None = None,
     *,
+    do: Mapping[int | str, int | str] | None = None,
     k: int = 1,
     variables: Sequence[int | str] | None = None,
     time_limit: float | None = None,
@@ -86,6 +87,8 @@ def mpe(
     model : FactorGraph
     evidence : {variable: state, or likelihoods}, optional
         As in :func:`minfer.query`.
+    do : {variable: state}, optional
+        What is set, as in :func:`minfer.query`.
     k : int
         How many, best first. Ties come in an order that depends on the model alone.
     variables : list, optional
@@ -119,6 +122,7 @@ def mpe(
     began = start_clock(time_limit)
     deadline = deadline_of(time_limit, began)
     hard, soft = numbered(model, {} if evidence is None else evidence)
+    model = acted_on(model, do, evidence)
     wanted = list(range(model.n_variables))
     if variables is not None:
         wanted = _wanted(model, variables)

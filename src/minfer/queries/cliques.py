@@ -89,10 +89,12 @@ def circuit_for(
     """A circuit in place of a tree that was refused: at hand, or made within limits of work."""
     from minfer.solvers.circuit import Circuit, kept_circuit
 
-    solver = Exact(max_gib=max_gib, time_limit=time_limit)
     known = kept_circuit(graph)
     if known is not None:
         return known
+    if time_limit is not None and time_limit <= 0.0:
+        raise refusal
+    solver = Exact(max_gib=max_gib, time_limit=time_limit)
     return within_limits(solver, graph, refusal, lambda s: Circuit(s, graph, ()))
 
 

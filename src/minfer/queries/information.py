@@ -12,7 +12,7 @@ one row for each state of the target, all posteriors of each.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from minfer.model.evidence import Evidence, log_field, numbered
 from minfer.model.joint import mutual_information
 from minfer.queries.query import Posterior, query
 from minfer.solvers.conflicts import locates
-from minfer.solvers.plans import IMPOSSIBLE, plan_for
+from minfer.solvers.plans import IMPOSSIBLE, acted_on, plan_for
 
 _SHOWN = 10  # variables in a table
 
@@ -85,6 +85,7 @@ def influence(
     target: int | str,
     evidence: Evidence,
     *,
+    do: Mapping[int | str, int | str] | None = None,
     state: int | str | None = None,
 ) -> Influence:
     """Which observation moved the target, and how much.
@@ -94,6 +95,8 @@ def influence(
     model : FactorGraph
     target : by name or number
     evidence : as in :func:`minfer.query`
+    do : {variable: state}, optional
+        What is set, as in :func:`minfer.query`; it stays so throughout.
     state : by name or number, optional
         Whose probability is looked at; by default the most probable one given the evidence.
 
@@ -113,6 +116,7 @@ def influence(
     check_graph(model, "influence")
     t = model.index(target)
     hard, soft = numbered(model, evidence)
+    model = acted_on(model, do, evidence)
     if t in hard or t in soft:
         raise ModelError(f"influence: {told(target)} is the target and has evidence itself")
     known: dict[int, Any] = {**hard, **soft}

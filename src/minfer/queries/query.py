@@ -23,6 +23,7 @@ from minfer.errors import ContradictionError, EvidenceError, ModelError, Refused
 from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, log_field, numbered
 from minfer.model.states import Probabilities, is_plain_number
+from minfer.say.answers import set_text
 from minfer.solvers.base import LogZ, Marginals, Solver, Status, in_parts
 from minfer.solvers.conflicts import located
 from minfer.solvers.plans import (
@@ -30,6 +31,7 @@ from minfer.solvers.plans import (
     KEPT,
     MOST_PLANS,
     MOST_ROW_CELLS,
+    acted_on,
     check_size,
     in_order,
     kept_of,
@@ -59,6 +61,7 @@ class Posterior(Probabilities):
 
     variable: str = ""
     states: tuple[str, ...] | None = None
+    _set: str = ""  # what do= has set, in words
     #: The question, its model, the evidence, and log Z of what it was answered by.
     _asked: tuple[_Question, FactorGraph, Given, float] | None = None
 
@@ -77,8 +80,8 @@ class Posterior(Probabilities):
         _, graph, (hard, soft), _ = self._asked
         known = dict(list({**hard, **soft}.items())[:_SHOWN])
         more = ", ..." * (len(hard) + len(soft) > _SHOWN)
-        given = f" | {visible(evidence_text(graph, known))}{more}" if known else ""
-        return f"{title[:-1]}{given})"
+        given = ", ".join(filter(None, (self._set, evidence_text(graph, known))))
+        return f"{title[:-1]}{f' | {visible(given)}{more}' if given else ''})"
 
     @property
     def log_evidence(self) -> float:
@@ -111,10 +114,11 @@ def query(
     targets: int | str | Sequence[int | str] | None = None,
     evidence: Evidence | None = None,
     *,
+    do: Mapping[int | str, int | str] | None = None,
     solver: Solver | None = None,
     check: bool = True,
 ) -> Posterior | Joint | Marginals:
-    """P(targets | evidence), exactly.
+    """P(targets | evidence), or P(targets | do(what is set), evidence), exactly.
 
     Parameters
     ----------
@@ -124,6 +128,9 @@ def query(
     evidence : {variable: state, or likelihoods}
         States by name or number. Soft (virtual) evidence is a likelihood for each state, a list or
         ``{"LOW": 0.2, "HIGH": 0.8}``; states left out have 0.
+    do : {variable: state}, optional
+        Of a Bayesian network: variables that are set, whatever their parents say
+        (:meth:`FactorGraph.with_do`). Evidence is what is seen after that, on other variables.
     solver : Solver, optional
         To run, on what is left after pruning, instead of exact inference.
     check : bool
@@ -137,7 +144,8 @@ def query(
     Joint, a list of targets
         Their joint table.
     Posteriors, None
-        Marginals of every variable. All three have ``log_evidence`` and ``to_pandas()``.
+        Marginals of every variable. All three have ``log_evidence`` (under ``do``, if anything is
+        set) and ``to_pandas()``.
 
     Examples
     --------
@@ -151,7 +159,17 @@ def query(
     (0.6667, -1.4271)
     >>> float(minfer.query(g, ["rain", "wet"])["yes", "yes"].round(4))
     0.16
+
+    Wet grass is a sign of rain, but a hose does not make it rain:
+
+    >>> float(minfer.query(g, "rain", do={"wet": "yes"})["yes"].round(4))
+    0.2
     """
+    if do is not None:
+        check_graph(model, "query")
+        acted = acted_on(model, do, evidence)
+        answer = query(acted, targets, evidence, solver=solver, check=check)
+        return _naming(answer, model, do)
     key = asked = hard = None
     if solver is None and check is True and targets.__class__ in (str, int, NoneType):
         given = {} if evidence is None else evidence
@@ -185,12 +203,14 @@ def prepare(
     observed: Iterable[int | str] = (),
     *,
     soft: Iterable[int | str] = (),
+    do: Mapping[int | str, int | str] | None = None,
     solver: Solver | None = None,
     check: bool = True,
 ) -> Query:
     """A question planned for evidence on the variables ``observed``, to be called with it.
 
-    For each of the variables ``soft``, calls give likelihoods; others as in :func:`query`.
+    For each of the variables ``soft``, calls give likelihoods; what ``do`` sets is the same in all.
+    Others as in :func:`query`.
 
     Examples
     --------
@@ -200,7 +220,7 @@ def prepare(
     >>> [rain({"wet_grass": s}).round(3).tolist() for s in (0, 1)]
     [[0.954, 0.046], [0.346, 0.654]]
     """
-    return Query(model, targets, observed, soft=soft, solver=solver, check=check)
+    return Query(model, targets, observed, soft=soft, do=do, solver=solver, check=check)
 
 
 class Query:
@@ -213,6 +233,7 @@ class Query:
         observed: Iterable[int | str] = (),
         *,
         soft: Iterable[int | str] = (),
+        do: Mapping[int | str, int | str] | None = None,
         solver: Solver | None = None,
         check: bool = True,
     ) -> None:
@@ -225,8 +246,9 @@ class Query:
                 f"{model.name(min(set(hard) & set(softly)))} cannot be observed and have soft "
                 "evidence; give it one likelihood for each state"
             )
-        self.model = model
-        self._asked = _Question(model, targets, hard, softly, solver, check)
+        self._before, self._do = model, do
+        self.model = acted_on(model, do, dict.fromkeys((*hard, *softly), 0))
+        self._asked = _Question(self.model, targets, hard, softly, solver, check)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -247,7 +269,7 @@ class Query:
         """The answer for evidence on the variables that were prepared for."""
         found = self._asked.states({} if evidence is None else evidence)
         if found is not None:
-            return self._asked.answer((found, _NOTHING))
+            return _naming(self._asked.answer((found, _NOTHING)), self._before, self._do)
         hard, soft = numbered(self.model, {} if evidence is None else evidence)
         for what, given, wanted in (
             ("observed", hard, self._asked.hard),
@@ -259,12 +281,22 @@ class Query:
                     f"this question was prepared with these {what} variables: {names}; prepare "
                     "another for other evidence, or call minfer.query"
                 )
-        return self._asked.answer((hard, soft))
+        return _naming(self._asked.answer((hard, soft)), self._before, self._do)
 
     def __repr__(self) -> str:
         what = ", ".join(self.targets) if len(self.targets) < 6 else f"{len(self.targets)} targets"
-        given = f" | {', '.join(self.observed)}" if self.observed else ""
+        shown = ", ".join(filter(None, (set_text(self._before, self._do), *self.observed)))
+        given = f" | {shown}" if shown else ""
         return f"Query(P({what}{given}), {self.n_variables} variables left)"
+
+
+def _naming(
+    answer: Posterior | Joint | Marginals, model: FactorGraph, do: Evidence | None
+) -> Posterior | Joint | Marginals:
+    """An answer that says what was set, where it shows what it was asked."""
+    if do and isinstance(answer, Posterior):
+        answer._set = set_text(model, do)
+    return answer
 
 
 class _Question:

@@ -8,6 +8,7 @@ of probability zero is never drawn.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from minfer.model.drawn import Samples as Samples
 from minfer.model.evidence import Evidence
 from minfer.queries.cliques import Cliques, check_fits, circuit_for, factors_of, planned
 from minfer.solvers.conflicts import locates
+from minfer.solvers.plans import acted_on
 from minfer.solvers.simplified import solvable
 
 _BLOCK = 1 << 22  # cells of separate tables at a time
@@ -32,6 +34,7 @@ def sample(
     n: int,
     evidence: Evidence | None = None,
     *,
+    do: Mapping[int | str, int | str] | None = None,
     seed: int = 0,
     max_gib: float = 4.0,
 ) -> Samples:
@@ -46,6 +49,8 @@ def sample(
     n : int
     evidence : {variable: state, or likelihoods}, optional
         As in :func:`minfer.query`.
+    do : {variable: state}, optional
+        What is set, as in :func:`minfer.query`.
     seed : int
         The same model, evidence, seed and n give the same samples.
     max_gib : float
@@ -67,6 +72,7 @@ def sample(
     check_graph(model, "sample")
     check_whole("n", n, 0)
     check_whole("seed", seed, 0)
+    model = acted_on(model, do, evidence)
     graph = with_any_evidence(model, evidence)
     conditioned = condition(graph)
     problem, simplified = only_tables(conditioned), None

@@ -90,6 +90,12 @@ def told_evidence(graph: FactorGraph, seen: Mapping[int, Any]) -> dict[str, Any]
     }
 
 
+def set_text(graph: FactorGraph, do: Mapping[Any, Any] | None) -> str:
+    """Interventions as people read them: do(CVP=LOW, HR=HIGH)."""
+    told = [f"{graph.name(v)}={graph.states(v)[graph.state(v, s)]}" for v, s in (do or {}).items()]
+    return f"do({', '.join(told)})" if told else ""
+
+
 def evidence_text(graph: FactorGraph, seen: Mapping[int, Any]) -> str:
     """Evidence as people read it: CVP=LOW, HR~LOW:0.2,HIGH:0.8."""
     return ", ".join(

@@ -39,6 +39,7 @@ from minfer.solvers.prepared import Call, Evidence, Prepared
 
 if TYPE_CHECKING:
     from minfer.engine.circuits.arrays import CircuitArrays
+    from minfer.engine.circuits.driver import Progress
     from minfer.graph import FactorGraph
     from minfer.model.drawn import Samples
     from minfer.model.joint import Joint
@@ -109,7 +110,7 @@ class Circuit(Prepared):
         graph: FactorGraph,
         free: Any = None,
         *,
-        progress: Callable[..., None] | None = None,
+        progress: Callable[[Progress], object] | None = None,
         made: Searched | None = None,
     ) -> None:
         super().__init__(solver, graph)
@@ -119,9 +120,9 @@ class Circuit(Prepared):
             lent = free_mask(graph, free)
             with _locating(graph):
                 made = searched(condition(graph), lent, solver.max_gib, deadline, progress)
-        self._made, self._free, self._own = made, made.free, made.logs
+        self._wires, arrays = Wires.of(made.arrays, made.leaves)
+        self._made, self._free, self._own = made._replace(arrays=arrays), made.free, made.logs
         self.note = made.note
-        self._wires = Wires.of(made.arrays, made.leaves)
         self._open = made.free | (made.leaves.each <= 1)  # what is certain may be said again
         self.seconds = clock() - began
 
@@ -455,7 +456,7 @@ def searched(
     free: NDArray[np.bool_],
     max_gib: float,
     deadline: float,
-    progress: Callable[..., None] | None = None,
+    progress: Callable[[Progress], object] | None = None,
 ) -> Searched:
     """The circuit of a model."""
     from minfer.engine.circuits.driver import build
@@ -477,7 +478,18 @@ def searched(
     leaves = Leaves(graph._offsets, first, leaf, np.where(kept, simple.share, 0.0))
     logs = np.where(lent, model.field, 0.0)
     logs[kept] += own[leaf[kept]]
-    return Searched(arrays, leaves, free, logs, simple.note)
+    note = f"{simple.note}; {_told_apart(arrays.keyed)}".removeprefix("; ")
+    return Searched(arrays, leaves, free, logs, note if arrays.keyed else simple.note)
+
+
+def _told_apart(contents: int) -> str:
+    """That keys could collide, and how probable it is."""
+    from minfer.engine.circuits.driver import collision_bound
+
+    return (
+        "equal rests of the model were known by keys of 128 bits, of which two that differ are "
+        f"alike with a probability of at most {collision_bound(contents):.0e}"
+    )
 
 
 def circuit_of(graph: FactorGraph) -> Circuit | None:

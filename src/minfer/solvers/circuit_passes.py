@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.parallel import in_threads
+from minfer.engine.circuits.arrays import grown
 from minfer.engine.layout import normalised, ranges
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from minfer.kernels.circuits.passes import CircuitFrame
 
 Floats = NDArray[np.float64]
+_NODES = 1 << 18  # whose edges' leaves are looked up together
 _BLOCK = 64  # rows whose likelihoods are written out together
 
 
@@ -109,29 +111,42 @@ class Wires:
     leaves: Leaves
 
     @classmethod
-    def of(cls, arrays: CircuitArrays, leaves: Leaves) -> Wires:
-        """Variables that no node is about get one, a root: they are independent of all others."""
+    def of(cls, arrays: CircuitArrays, leaves: Leaves) -> tuple[Wires, CircuitArrays]:
+        """Variables that no node is about get one, a root: they are independent of all others. The
+        arrays are used up, and come back as views."""
         from minfer.kernels.circuits.passes import CircuitFrame
 
-        n, owner = len(leaves.offsets) - 1, np.repeat(arrays.variable, np.diff(arrays.eptr))
-        leaf = np.full(len(owner), leaves.n, dtype=np.int32)
-        own = owner < n
-        leaf[own] = leaves.first[owner[own]] + arrays.state[own]
+        n, n_nodes, n_edges = len(leaves.offsets) - 1, len(arrays.variable), len(arrays.state)
         there = np.zeros(max(n, int(arrays.variable.max(initial=-1)) + 1), dtype=bool)
         there[arrays.variable] = True
         absent = np.flatnonzero(~there[:n])
         sizes = np.diff(leaves.first)[absent]
-        more = ranges(leaves.first[absent], sizes)
-        frame = CircuitFrame(
-            np.append(arrays.variable, absent).astype(np.int32),
-            np.append(arrays.eptr, arrays.eptr[-1] + np.cumsum(sizes)),
-            np.append(leaf, more).astype(np.int32),
-            np.append(arrays.cptr, np.full(len(more), arrays.cptr[-1])),
-            arrays.child,
-        )
-        roots = np.append(arrays.roots, len(arrays.variable) + np.arange(len(absent)))
-        weight = np.append(arrays.weight, np.ones(len(more)))
-        return cls(frame, weight, roots.astype(np.int32), float(arrays.log_scale), leaves)
+        more = int(sizes.sum())
+        leaf = np.full(n_edges + more, leaves.n, dtype=np.int32)
+        for lo in range(0, n_nodes, _NODES):
+            hi = min(lo + _NODES, n_nodes)
+            begin, end = int(arrays.eptr[lo]), int(arrays.eptr[hi])
+            owner = np.repeat(arrays.variable[lo:hi], np.diff(arrays.eptr[lo : hi + 1]))
+            own = owner < n
+            leaf[begin:end][own] = leaves.first[owner[own]] + arrays.state[begin:end][own]
+        leaf[n_edges:] = ranges(leaves.first[absent], sizes)
+        variable, eptr, cptr, weight = arrays.variable, arrays.eptr, arrays.cptr, arrays.weight
+        if len(absent):
+            variable = grown(variable, n_nodes + len(absent))
+            variable[n_nodes:] = absent
+            eptr = grown(eptr, len(variable) + 1)
+            eptr[n_nodes + 1 :] = n_edges + np.cumsum(sizes)
+            cptr, weight = grown(cptr, n_edges + more + 1), grown(weight, n_edges + more)
+            cptr[n_edges + 1 :] = cptr[n_edges]
+            weight[n_edges:] = 1.0
+        frame = CircuitFrame(variable, eptr, leaf, cptr, arrays.child)
+        roots = np.append(arrays.roots, n_nodes + np.arange(len(absent)))
+        own_arrays = arrays._replace(
+            variable=variable[:n_nodes], eptr=eptr[: n_nodes + 1], cptr=cptr[: n_edges + 1],
+            weight=weight[:n_edges],
+        )  # fmt: skip
+        made = cls(frame, weight, roots.astype(np.int32), float(arrays.log_scale), leaves)
+        return made, own_arrays
 
     @cached_property
     def width(self) -> int:

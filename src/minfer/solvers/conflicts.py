@@ -65,18 +65,21 @@ def locates(function: Callable[P, T]) -> Callable[P, T]:
     @wraps(function)
     def located_function(*args: P.args, **kwargs: P.kwargs) -> T:
         given = signature(function).bind(*args, **kwargs).arguments
-        with locating(given["model"], given.get("evidence")):
+        with locating(given["model"], given.get("evidence"), given.get("do")):
             return function(*args, **kwargs)
 
     return located_function
 
 
 @contextmanager
-def locating(model: FactorGraph, evidence: Evidence | None) -> Iterator[None]:
+def locating(
+    model: FactorGraph, evidence: Evidence | None, do: Evidence | None = None
+) -> Iterator[None]:
     """Contradictions in the block name the observations among ``evidence``."""
     try:
         yield
     except ContradictionError as error:
+        model = model if do is None else model.with_do(do)
         found = numbered(model, {} if evidence is None else evidence)
         raise located(error, model, *found) from None
 

@@ -140,14 +140,15 @@ def tabulated(solver: Exact, graph: FactorGraph) -> Marginals | None:
 
 # ---------------------------------------------------------------- circuits
 
-#: Memory for the search of a circuit that nobody asked for, which bounds its work: about ten
-#: seconds.
+#: Memory for the search of a circuit that nobody asked for, which bounds its work where no time
+#: limit does: about ten seconds.
 CIRCUIT_GIB = 0.5
 
 
 def compiled_answer(solver: Exact, graph: FactorGraph) -> Marginals | None:
     """The answer by the circuit that was compiled of a model's factors, if there is one that knows
     its field."""
+    check_graph(graph)
     if "circuit" not in graph._conditioning:  # most models
         return None
     from minfer.solvers.circuit import kept_circuit
@@ -161,7 +162,6 @@ def by_circuit(solver: Exact, graph: FactorGraph) -> Marginals:
     from minfer.solvers.circuit import Circuit
 
     began = clock()
-
     known = compiled_answer(solver, graph)
     if known is not None:
         return known
@@ -184,7 +184,8 @@ def within_limits(
     if not promising(condition(graph)):
         raise refusal
     try:
-        return make(replace(solver, method="circuit", max_gib=min(solver.max_gib, CIRCUIT_GIB)))
+        gib = solver.max_gib if solver.time_limit is not None else min(solver.max_gib, CIRCUIT_GIB)
+        return make(replace(solver, method="circuit", max_gib=gib))
     except RefusedError as second:
         raise RefusedError(f"{refusal}. No small circuit either ({second})") from None
 

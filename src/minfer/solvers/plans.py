@@ -21,7 +21,8 @@ samples, derivatives), needs a tree of what its evidence leaves, and so does a r
 numbers cannot hold. These are kept by the links between the variables that are left: other states
 find the same tree, and evidence that decides more, by zeros, has one of its own.
 
-Plans and trees are kept as long as their model, the last ones of each.
+Plans and trees are kept as long as their model, the last ones of each; and so are its copies in
+which variables have been set (:func:`acted_on`), each with plans and trees of its own.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ from minfer.engine.layout import flatten, ranges
 from minfer.errors import ContradictionError, RefusedError
 from minfer.factors.group import MAX_TABLE_CELLS
 from minfer.graph import FactorGraph
+from minfer.model.directed import intervened, intervention
+from minfer.model.evidence import numbered
 from minfer.solvers.pruning import PrunedPart, prune
 
 #: Variables of a question up to which a whole table may answer it.
@@ -341,6 +344,28 @@ class _KeptTree(NamedTuple):
     @property
     def cells(self) -> int:  # numbers that are kept
         return len(self.tree.variables)
+
+
+class _Acted(NamedTuple):
+    graph: FactorGraph
+
+    @property
+    def cells(self) -> float:  # of its own plans
+        known = KEPT.get(self.graph)
+        sizes = [plan.cells for plan in [*known.plans.values()]] if known is not None else []
+        return sum(size for size in sizes if size < math.inf)
+
+
+def acted_on(graph: FactorGraph, do: Any, evidence: Any = None) -> FactorGraph:
+    """The model with what ``do`` sets (:meth:`FactorGraph.with_do`), beside evidence on others;
+    made once. Itself where that is nothing."""
+    if do is None:
+        return graph
+    hard, soft = numbered(graph, {} if evidence is None else evidence)
+    if not (done := intervention(graph, do, (*hard, *soft))):
+        return graph
+    key = "do", *sorted(done.items())
+    return _made_once(graph, key, lambda: _Acted(intervened(graph, done))).graph
 
 
 def _made_once(graph: FactorGraph, key: Any, make: Callable[[], Any], keep: bool = True) -> Any:

@@ -85,8 +85,11 @@ class Timeline:
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Columns as lists."""
-        plain = {k: files.plain(x) for k, x in self.columns().items()}
-        return {k: x.tolist() if hasattr(x, "tolist") else list(x) for k, x in plain.items()}
+        out = {}
+        for name, column in self.columns().items():
+            x = files.plain(column)
+            out[name] = x.to_pylist() if hasattr(x, "to_pylist") else np.asarray(x).tolist()
+        return out
 
     def to_pandas(self) -> Any:
         """A data frame, a line for each row."""

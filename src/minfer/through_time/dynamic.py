@@ -330,15 +330,27 @@ class Dynamic:
 
     @classmethod
     def load(cls, path: PathLike) -> Dynamic:
-        """Read a ``.minfer`` file that :meth:`save` wrote."""
-        from minfer.io.native import read_dynamic
-        from minfer.io.text import shown
+        """Read a ``.minfer`` file that :meth:`save` wrote, or GeNIe's ``.xdsl``.
 
-        two = read_dynamic(path)
-        try:
-            return cls.from_network(two, "@0", "@1")
-        except MinferError as error:
-            raise FormatError(f"{shown(path)}: {error}") from None
+        A node of a GeNIe network that is not on the plate is the same at all times: here each slice
+        has its copy.
+        """
+        from minfer.io.formats import format_by_content
+        from minfer.io.native import DYNAMIC, parse_native
+        from minfer.io.opening import parsed
+        from minfer.io.xdsl import parse_slices
+
+        def read(name: str, data: bytes) -> Dynamic:
+            xdsl = format_by_content(name, data).name == "xdsl"
+            slices = (
+                parse_slices(name, data, before) if xdsl else [parse_native(name, data, DYNAMIC)]
+            )
+            try:
+                return cls(*slices) if xdsl else cls.from_network(slices[0], "@0", "@1")
+            except MinferError as error:
+                raise FormatError(f"{name}: {error}") from None
+
+        return parsed(path, read)
 
     def __repr__(self) -> str:
         return (

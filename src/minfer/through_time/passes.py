@@ -275,6 +275,7 @@ class Passes:
         draws = rng.random((n * t, max(plan.n_draws for plan in self.plans)))
         found = self.run(DECODE, many, [], draws=draws, workers=workers)
         self.check_possible("sample", given, found)
+        found.scores[:] += one.scale.sum()
         return Histories(self.model, "sample", found.path, found.scores, given, n)
 
 

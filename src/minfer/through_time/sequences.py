@@ -270,7 +270,8 @@ def _times(column: Factorised, name: str, who: str, row_from: int) -> Ints:
     if bad.any():
         row = int(np.argmax(bad))
         place = int(column.places[row])
-        said = "nothing" if place < 0 else repr(column.values[place])
+        value = None if place < 0 else column.values[place]
+        said = "nothing" if is_missing(value) or value == "" else repr(value)
         raise EvidenceError(
             f"{who}: row {row + row_from}, column {visible(name)}: a time must be a whole number "
             f"of steps, not {visible(said)}"

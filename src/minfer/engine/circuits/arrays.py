@@ -28,3 +28,15 @@ class CircuitArrays(NamedTuple):
     child: NDArray[np.int32]  # (C,)
     roots: NDArray[np.int32]  # (R,)
     log_scale: float
+    keyed: int = 0  # rests that were told apart by keys, while it was made
+
+
+def grown(array: NDArray, size: int) -> NDArray:
+    """The same numbers with room behind. An array that owns its memory grows in place, which costs
+    no second copy of it where the system can move pages; nobody else may be reading it."""
+    if array.flags.owndata and array.flags.writeable:
+        array.resize((size, *array.shape[1:]), refcheck=False)
+        return array
+    out = np.empty((size, *array.shape[1:]), dtype=array.dtype)
+    out[: len(array)] = array
+    return out

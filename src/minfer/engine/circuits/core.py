@@ -40,6 +40,8 @@ LONG = 40
 #: Edges of all folded factors, beyond which a model is refused; entries of supports of one table
 #: and of all, beyond which zeros are only seen when they are met.
 MAX_EDGES, MAX_SUPPORT, MAX_SUPPORTS = 1 << 26, 1 << 15, 1 << 24
+#: What an edge and an entry take while they are made, about.
+EDGE_BYTES, SUPPORT_BYTES = 100.0, 50.0
 _RANGE = 256.0 * math.log(2.0)
 _FARTHEST = 1e8  # of a logarithm
 
@@ -97,15 +99,15 @@ def ranged(
 
 def ready(model: Conditioned, free: NDArray[np.bool_] | None = None) -> Ready:
     """The model in ranged tables and machines; the field of ``free`` (V,) variables left out."""
-    tables, machines = [], []
+    tables: list[FactorGroup] = []
+    machines: list[_Group] = []
     for g in model.groups:
-        if g.form != "machine":
-            tables.append(g)
-        elif g.n_cells <= WRITTEN:
+        if g.form == "machine" and g.n_cells <= WRITTEN:
             tables.append(g.as_tables())
+        elif g.form != "machine" or (found := _commuting(g)) is None:
+            tables.append(g)
         else:
-            found = _commuting(g)
-            (tables if found is None else machines).append(g if found is None else found)  # type: ignore[arg-type]
+            machines.append(found)
     whole = only_tables(replace(model, groups=tuple(tables)), "circuit")
     flat = flatten(whole)
     n, extra = len(flat.card), len(flat.card) - model.graph.n_variables
@@ -126,7 +128,7 @@ def ready(model: Conditioned, free: NDArray[np.bool_] | None = None) -> Ready:
         flat.card.astype(np.int64), flat.off.astype(np.int64), own, own_e, flat.fptr,
         flat.scope.astype(np.int32), flat.toff, value, value_e,
     )  # fmt: skip
-    return Ready(arrays, machines, known < 0, constant)  # type: ignore[arg-type]
+    return Ready(arrays, machines, known < 0, constant)
 
 
 def _commuting(group: FactorGroup) -> _Group | None:
@@ -273,8 +275,9 @@ class Core:
     depth: int
 
 
-def core_of(start: Ready, bottom: Bottom, rank: NDArray[np.int64]) -> Core:
-    """The core with variables in the order of ``rank`` (V,), the first one the root's."""
+def core_of(start: Ready, bottom: Bottom, rank: NDArray[np.int64], room: float) -> Core:
+    """The core with variables in the order of ``rank`` (V,), the first one the root's; ``room``:
+    bytes that it may take, about."""
     b, tables = bottom.arrays, bottom.tables
     scopes = [g.scope for g in start.machines]
     left = b.left & start.free
@@ -300,21 +303,22 @@ def core_of(start: Ready, bottom: Bottom, rank: NDArray[np.int64]) -> Core:
         bits[some] = np.add.reduceat(links.log_card[local[near]], begin)
     card = tables.card[variables]
     machines, tops = machine_arrays(start.machines, position)
+    most = int(min(MAX_EDGES, room / EDGE_BYTES))
     folded, too_many = fold(
         position, tables.fptr, tables.scope, tables.toff, tables.value, tables.value_e, b.node,
-        card, machines, MAX_EDGES,
+        card, machines, most,
     )  # fmt: skip
     if too_many:
         raise RefusedError(
-            f"circuit: its factors have more than {MAX_EDGES:,} states in between; use "
-            "BeliefPropagation"
+            f"circuit: its factors have more than {most:,} states in between; raise max_gib, or "
+            "use BeliefPropagation"
         )
     if (folded.scale == 0.0).any():
         raise ContradictionError(NOTHING_POSSIBLE)
     scale = np.log(folded.scale) + _RANGE * folded.scale_e
     rules = supports(
         position, tables.fptr, tables.scope, tables.toff, tables.value, card, machines,
-        MAX_SUPPORT, MAX_SUPPORTS,
+        MAX_SUPPORT, int(min(MAX_SUPPORTS, room / SUPPORT_BYTES)),
     )  # fmt: skip
     # factors of a variable, over it, that end at it
     fptr = np.append(tables.fptr[:-1], tables.fptr[-1] + machines.fptr)

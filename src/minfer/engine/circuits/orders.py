@@ -14,13 +14,14 @@ for what it is worth as a forecast see :func:`forecast`. Work is counted in step
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.engine.circuits.core import Bottom, Core, Ready, core_of, links_of
-from minfer.engine.elimination import Adjacency, Order, eliminate_by
+from minfer.engine.elimination import Adjacency, eliminate_by
 from minfer.kernels.circuits import search as k
 from minfer.kernels.circuits.search import NodeArrays, SearchState
 
@@ -32,6 +33,9 @@ MOST_ORDERS, ORDER_STEPS = 150, 60_000_000
 WALKED, WALKS, FINALISTS, MORE_WALKS = 16, 250, 3, 2000
 #: Steps of walks (a variable decided) for one order, about.
 WALK_STEPS = 300_000
+
+
+Look = Callable[[int], object]
 
 
 class Estimate(NamedTuple):
@@ -61,16 +65,16 @@ def begun(bottom: Bottom, core: Core) -> tuple[NodeArrays, SearchState, bool]:
     kids = int((c.card * c.n_kids).max(initial=0))
     key = np.empty((more, 4), np.uint64)
     nodes = NodeArrays(
-        longer(b.variable, nb + more), longer(b.n_edges, nb + more), key, key.view(np.float64),
-        longer(b.state, eb + more * 2 + widest), longer(b.weight, eb + more * 2 + widest),
-        longer(b.child, cb + more * 2 + kids), np.full(4 * more or 1, -1, np.int32),
+        _longer(b.variable, nb + more), _longer(b.n_edges, nb + more), key, key.view(np.float64),
+        _longer(b.state, eb + more * 2 + widest), _longer(b.weight, eb + more * 2 + widest),
+        _longer(b.child, cb + more * 2 + kids), np.full(4 * more or 1, -1, np.int32),
     )  # fmt: skip
     return nodes, state, bool(k.begin(c, state, r))
 
 
-def longer(array: NDArray, size: int) -> NDArray:
-    """The same with room behind."""
-    out = np.empty((size, *array.shape[1:]), dtype=array.dtype)
+def _longer(array: NDArray, size: int) -> NDArray:
+    """A copy with room behind."""
+    out = np.empty(size, dtype=array.dtype)
     out[: len(array)] = array
     return out
 
@@ -106,41 +110,50 @@ def _different(seen: NDArray[np.uint64]) -> NDArray[np.float64]:
     return all_ + once * (once - 1.0) / (2.0 * (twice + 1.0))
 
 
-def candidates(links: Adjacency) -> list[Order]:
-    """Greedy eliminations, different ones, the fewest cells first."""
+def candidates(links: Adjacency, look: Look) -> list[tuple[float, NDArray]]:
+    """Greedy eliminations, different ones, as cells and the order; the fewest cells first."""
     n = len(links.variables)
-    found: dict[bytes, Order] = {}
+    found: list[tuple[float, NDArray]] = []
+    known: set[bytes] = set()
     spent = 0.0
     for trial in range(MOST_ORDERS):
         kind, seed = (0, 3, 1)[trial % 3], trial // 3
         order = eliminate_by(links, kind, seed, math.inf, "greedy", None, math.inf, 1e300)
-        found.setdefault(order.order.tobytes(), order)
         spent += order.work + 20.0 * n
-        best = min(o.cells for o in found.values())
-        if spent > ORDER_STEPS or spent > best / 8.0 + 1000.0:
+        key = order.order.tobytes()
+        if key not in known:
+            known.add(key)
+            found = sorted([*found, (order.cells, order.order)], key=lambda o: o[0])[:WALKED]
+        look(trial + 1)
+        if spent > ORDER_STEPS or spent > found[0][0] / 8.0 + 1000.0:
             break
-    return sorted(found.values(), key=lambda o: o.cells)
+    return found
 
 
-def chosen(start: Ready, bottom: Bottom) -> tuple[Core, Estimate | None]:
-    """The core in the order that walks say is best; and what they said, None where none were."""
+def chosen(start: Ready, bottom: Bottom, room: float, look: Look) -> tuple[Core, Estimate | None]:
+    """The core in the order that walks say is best; and what they said, None where none were.
+    ``room``: bytes that a core may take, about. ``look`` is told how many orders were tried."""
     left = bottom.arrays.left & start.free
     links = links_of(bottom.tables, [g.scope for g in start.machines], left)
-    orders = candidates(links)
+    orders = candidates(links, look)
 
-    def core(order: Order) -> Core:
+    def core(order: NDArray) -> Core:
         rank = np.zeros(len(left), dtype=np.int64)
-        rank[links.variables[order.order[::-1]]] = np.arange(len(links.variables))
-        return core_of(start, bottom, rank)
+        rank[links.variables[order[::-1]]] = np.arange(len(links.variables))
+        return core_of(start, bottom, rank, room)
 
-    best = core(orders[0])
-    if orders[0].cells < EASY or len(orders) == 1:
+    best = core(orders[0][1])
+    if orders[0][0] < EASY or len(orders) == 1:
         return best, None
     ranked = []
-    for i, order in enumerate(orders[:WALKED]):
+    for i, (_, order) in enumerate(orders):
         c = core(order) if i else best
         ranked.append((walked(bottom, c, WALKS).nodes, i, c))
         ranked = sorted(ranked)[:FINALISTS]
-    final = [(walked(bottom, c, MORE_WALKS, 2), i, c) for _, i, c in ranked]
+        look(i + 1)
+    final = []
+    for _, i, c in ranked:
+        final.append((walked(bottom, c, MORE_WALKS, 2), i, c))
+        look(len(orders))
     estimate, _, best = min(final)
     return best, estimate

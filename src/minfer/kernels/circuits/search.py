@@ -266,8 +266,8 @@ def _over(over_ptr, over, cur, content, sums, x):
 
 @jit
 def search(c, s, f, r, d, budget, n_walks, seed, seen):
-    """Search on, for so many visits of variables; the state is in ``s``, nodes go to ``d``. Returns
-    why the slice ended.
+    """Search on, for so many steps: visits of variables, and what they force. The state is in
+    ``s``, nodes go to ``d``. Returns why the slice ended.
 
     ``n_walks`` > 0: instead walk down so often, each time deciding all variables in order, values
     drawn evenly among those that are not seen to be zero. The keys met go to ``seen`` (n, n_walks),
@@ -370,6 +370,8 @@ def search(c, s, f, r, d, budget, n_walks, seed, seen):
                             now, index, known, value, left, queue, trail, back, rule_ptr, rule,
                             factor, place, what, masks, after, k,
                         )  # fmt: skip
+                        if walks == 0:
+                            spare -= now[N_QUEUE] - k
                         if not fine:
                             for k in range(lo, hi):
                                 cur[at[k]] = saved[k]
