@@ -355,6 +355,12 @@ def networks(folder: Path) -> None:
         minfer.write(graph, folder / name)
 
 
+def circuits(folder: Path) -> None:
+    for name in ("alarm.minfer", "sprinkler.minfer"):
+        minfer.compile(minfer.read(folder / name)).save(folder / f"{name[:-7]}.circuit")
+    (folder / "model.cnf").write_text("p cnf 4 3\n1 2 -3 0\n-1 4 0\n3 4 0\n")
+
+
 def tables(folder: Path, columns: dict[str, list[str]]) -> None:
     """cases.csv, cases.parquet and a folder of such files."""
     from pyarrow import csv, parquet, table
@@ -430,6 +436,8 @@ def made(line: str, folder: Path) -> None:
             make(folder)
     grids(folder)
     networks(folder)
+    if words[1] == "compile" or ".circuit" in line or ".cnf" in line:
+        circuits(folder)
     if {"learn", "predict", "batch"} & {*words}:
         pytest.importorskip("pyarrow")
         columns = {"lung": ["no", "yes"], "smoke": ["yes", ""], "id": ["1", "2"]}

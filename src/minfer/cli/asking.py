@@ -7,6 +7,7 @@ from typing import Any
 
 from minfer.basics.words import counted
 from minfer.cli import render
+from minfer.cli.failures import note
 from minfer.cli.files import HTML, NET, File, written, wrote
 from minfer.cli.generate import Words, argument, command, option
 from minfer.cli.options import JSON, Input, rows_option
@@ -187,8 +188,9 @@ def convert(
 ) -> None:
     """Convert a model to another format, including its evidence if there is any.
 
-    Reads .uai, .fg, .cnf, .minfer and, for Bayesian networks, .bif, .xmlbif (.bifxml, .xml), .net
-    and .xdsl, each also as .gz; writes all but .xdsl. Bayesian network files cannot hold evidence.
+    Reads .uai, .fg, .cnf, .minfer, .circuit (its model alone) and, for Bayesian networks, .bif,
+    .xmlbif (.bifxml, .xml), .net and .xdsl, each also as .gz; writes all but .xdsl and .circuit.
+    Bayesian network files cannot hold evidence.
 
     \b
     Examples:
@@ -197,7 +199,10 @@ def convert(
       minfer convert grid.uai.gz observed.uai --evidence grid.uai.evid
     """
     import minfer
+    from minfer.solvers.circuit import circuit_of
 
     graph = source.graph
+    if circuit_of(graph) is not None:
+        note(f"{target} holds the model of {source.model}, not its circuit")
     minfer.write(graph, target)  # in this thread, where an interrupt removes a half-written file
     wrote(target)

@@ -25,6 +25,7 @@ from minfer.cli.generate import Options, Words, argument, option, output, settin
 from minfer.errors import SettingsError
 from minfer.io.typed import evidence_beside, evidence_of, is_number
 from minfer.say.answers import describe, sizes
+from minfer.solvers.circuit import circuit_of
 from minfer.solvers.named import SOLVERS, plain_settings, solver_named
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ class Input(Options):
         seen = evidence_of(graph, self.evidence, self.soft)
         if not self.evidence and (beside := evidence_beside(self.model)):
             note(f"{beside} was not read; add --evidence {beside} to use it")
+        if (circuit := circuit_of(graph)) is not None and not circuit._opens(list(seen)):
+            closed = next(graph.name(v) for v in seen if not circuit._opens([v]))
+            note(f"{closed} is not free in the circuit of {self.model}, so it is not used")
         return graph, seen, clock() - began
 
     @property

@@ -295,7 +295,7 @@ class Predictor:
         circuit, observed = self._circuit, [self._number[name] for name in evidence]
         if circuit is None and "circuit" in self.graph._conditioning:
             circuit = kept_circuit(self.graph)
-        if circuit is not None and not circuit.opens(observed):
+        if circuit is not None and not circuit._opens(observed):
             circuit = None
         if circuit is None or self.network.fits(known, targets, self.check):
             try:
@@ -307,7 +307,7 @@ class Predictor:
                         solver, self.graph, refusal, lambda s: Circuit(s, self.graph, observed)
                     )
         self._circuit = circuit
-        probs, log_z = circuit.lines(known, targets, self.workers)
+        probs, log_z = circuit._lines(known, targets, self.workers)
         if not self.check:
             return RowAnswers(probs, np.where(log_z > -np.inf, np.nan, -np.inf))
         log_pe = np.minimum(log_z - circuit.log_z, 0.0)

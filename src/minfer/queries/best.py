@@ -151,7 +151,7 @@ def mpe(
                 limit = None if time_limit is None else FOR_CIRCUIT * (deadline - clock())
                 gib = min(max_gib, _FEW_GIB) if may_search else max_gib
                 circuit = circuit_for(graph, refusal, gib, limit)
-                return replace(circuit.ranked(graph, k), seconds=clock() - began)
+                return replace(circuit._ranked(graph, k), seconds=clock() - began)
         if not may_search:
             raise
         answer = search(condition(graph), deadline, gap)

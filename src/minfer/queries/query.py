@@ -421,7 +421,7 @@ class _Question:
         circuit = kept_circuit(whole)
         if circuit is None:
             return None
-        answer = circuit.answer(whole)
+        answer = circuit._at(whole)
         return self._told(answer, self.targets, circuit.solver, given)
 
     def _without_a_tree(self, given: Given) -> Posterior | Joint | Marginals:

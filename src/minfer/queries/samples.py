@@ -85,7 +85,7 @@ def sample(
             check_fits(tree, "sample", advice, max_gib, None)
         except RefusedError as refusal:
             circuit = circuit_for(graph, refusal, max_gib)
-            return Samples.of(circuit.drawn(graph, n, seed), model)
+            return Samples.of(circuit._drawn(graph, n, seed), model)
         cliques = Cliques(problem.graph._n_states, factors_of(problem), tree)
     cliques.collect()
     x = np.repeat(np.maximum(problem.fixed, 0).astype(np.int32)[None], n, axis=0)

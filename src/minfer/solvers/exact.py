@@ -154,7 +154,7 @@ def compiled_answer(solver: Exact, graph: FactorGraph) -> Marginals | None:
     from minfer.solvers.circuit import kept_circuit
 
     found = kept_circuit(graph)
-    return None if found is None else replace(found.answer(graph), solver=solver)
+    return None if found is None else replace(found._at(graph), solver=solver)
 
 
 def by_circuit(solver: Exact, graph: FactorGraph) -> Marginals:
@@ -165,7 +165,7 @@ def by_circuit(solver: Exact, graph: FactorGraph) -> Marginals:
     known = compiled_answer(solver, graph)
     if known is not None:
         return known
-    answer = Circuit(solver, graph, ()).answer(graph)
+    answer = Circuit(solver, graph, ())._at(graph)
     return replace(answer, timings={"search": clock() - began - answer.seconds, **answer.timings})
 
 
