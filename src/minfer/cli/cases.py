@@ -12,7 +12,7 @@ from minfer.cli.generate import Given, Words, command, option, output, taken
 from minfer.cli.options import CASES, JSON, MISSING, MODEL, PROBABILITIES, SUMMARY
 from minfer.cli.progress import Meter
 from minfer.errors import ModelError
-from minfer.io.typed import listed
+from minfer.io.typed import do_of, listed
 
 
 @command()
@@ -24,6 +24,7 @@ def predict(
     evidence: Words = option(
         "-e A,B  Columns to read. Default: all that are variables but not targets."
     ),
+    do: Words = option("x4=1  Set variables in every row, whatever their parents say."),
     keep: Words = output("ID,...  Columns to copy to the answers."),
     missing: Words = MISSING,
     answers: Given = PROBABILITIES,
@@ -41,14 +42,15 @@ def predict(
       minfer predict asia.minfer cases.csv -o answers.csv --targets lung,bronc
       minfer predict asia.minfer cases.parquet -o answers.parquet --keep id --unknown mark
       minfer predict asia.minfer cases.csv -t lung --no-probabilities
+      minfer predict asia.minfer cases.csv -t bronc -e lung --do smoke=no
     """
     from minfer.prediction import Predictor
 
     graph = read_model(model)
     ask = Predictor(
         graph, None if targets is None else listed(targets), keep=listed(keep),
-        evidence=None if evidence is None else listed(evidence), missing=("", *(missing or ())),
-        **answers, **how,
+        evidence=None if evidence is None else listed(evidence), do=do_of(graph, do),
+        missing=("", *(missing or ())), **answers, **how,
     )  # fmt: skip
     with Meter() as meter:  # in this thread, where an interrupt removes a half-written file
         told = "{:,} rows; {} a second"
