@@ -30,8 +30,9 @@ from minfer import (
 )
 from minfer.io import read_mar, read_pr
 from minfer.io.bif import format_bif
+from minfer.io.circuits import format_circuit
 from minfer.io.fg import format_fg
-from minfer.io.native import _PREFIX, VERSION, format_native, seal
+from minfer.io.native import _PREFIX, format_native, seal
 from minfer.io.net import format_net
 from minfer.io.uai import format_uai
 from minfer.io.xmlbif import format_xmlbif
@@ -41,7 +42,7 @@ LIMIT_SECONDS = 2.0
 
 class Case(NamedTuple):
     number: int
-    kind: str  # the reader: uai, fg, minfer, bif, xmlbif, net, cnf, xdsl, any, evid, mar, pr
+    kind: str  # the reader: one of READERS
     name: str  # the file name it is read under
     data: bytes
 
@@ -144,6 +145,7 @@ def seeds() -> list[tuple[str, str, bytes]]:
     uai, fg, native = format_uai(graph), format_fg(graph), format_native(graph)
     net = network()
     bif, xmlbif, hugin = format_bif(net), format_xmlbif(net), format_net(net)
+    circuit = format_circuit(minfer.compile(graph))
     return [
         ("uai", "m.uai", uai),
         ("uai", "m.uai", uai.replace(b"MARKOV", b"BAYES").replace(b"\n", b"\r\n\t")),
@@ -153,6 +155,8 @@ def seeds() -> list[tuple[str, str, bytes]]:
         ("fg", "m.fg.gz", gzip.compress(fg, mtime=0)),
         ("minfer", "m.minfer", native),
         ("minfer", "m.minfer.gz", gzip.compress(native, mtime=0)),
+        ("circuit", "m.circuit", circuit),
+        ("circuit", "m.circuit.gz", gzip.compress(circuit, mtime=0)),
         ("uai", "m.uai", format_uai(net)),
         ("uai", "m.uai", b"# comments // twice\n" + format_uai(net) + b"/* the\nend */"),
         ("bif", "m.bif", bif),
@@ -276,9 +280,9 @@ def inside_gzip(r: random.Random, data: bytes) -> bytes:
     return gzip.compress(r.choice(TOKENS + BYTES)(r, gzip.decompress(data)), 1, mtime=0)
 
 
-def resealed(r: random.Random, data: bytes, version: int = VERSION) -> bytes:
+def resealed(r: random.Random, data: bytes) -> bytes:
     """Break the header or the arrays of a native file, and make the checksum right again."""
-    length = _PREFIX.unpack_from(data)[2]
+    magic, version, length, _ = _PREFIX.unpack_from(data)
     header, arrays = data[_PREFIX.size :][:length], data[_PREFIX.size + length :]
     how = r.randrange(3)
     if how == 0:
@@ -287,7 +291,7 @@ def resealed(r: random.Random, data: bytes, version: int = VERSION) -> bytes:
         arrays = flip(r, arrays) if r.random() < 0.8 else r.choice(BYTES)(r, arrays)
     else:
         header = json.dumps(other_json(r, json.loads(header))).encode()
-    return seal(version, header, arrays)
+    return seal(version, header, arrays, magic)
 
 
 def other_json(r: random.Random, value: Any) -> Any:
@@ -320,7 +324,7 @@ def case(rng: int, number: int) -> Case:
                 data = inside_gzip(r, data) if r.random() < 0.5 else r.choice(BYTES)(r, data)
             except (OSError, EOFError, ValueError, ArithmeticError, zlib.error):
                 break  # already broken: not to be unpacked again
-        elif data[:8] == b"MINFER\r\n" and len(data) > 60 and r.random() < 0.8:
+        elif data[:8] in (b"MINFER\r\n", b"MINFERC\n") and len(data) > 60 and r.random() < 0.8:
             data = resealed(r, data) if _well_sealed(data) else flip(r, data)
         else:
             data = r.choice(TOKENS + TOKENS + BYTES)(r, data)
@@ -357,7 +361,7 @@ def _read_model(path: Path) -> FactorGraph:
     return minfer.read(path).validate()
 
 
-MODELS = ("uai", "fg", "minfer", "bif", "xmlbif", "net", "xdsl", "cnf", "any")
+MODELS = ("uai", "fg", "minfer", "bif", "xmlbif", "net", "xdsl", "cnf", "circuit", "any")
 READERS: dict[str, Callable[[Path], Any]] = {
     **dict.fromkeys(MODELS, _read_model),
     "evid": lambda path: minfer.read_evidence(path, model()), "mar": read_mar, "pr": read_pr,

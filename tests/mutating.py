@@ -38,7 +38,6 @@ from fuzzing import (
     read_and_used,
     resealed,
 )
-from minfer.io.native import DYNAMIC
 from minfer.learn import ChainCRF, Fitted, GridCRF, LogLinear, Template, fit
 
 MLN = b"""// a program
@@ -308,9 +307,7 @@ def _use_slices(model: minfer.Dynamic) -> None:
 
 
 KINDS: dict[str, Kind] = {
-    "slices": Kind(
-        "m.minfer", _slices, minfer.Dynamic.load, _use_slices, lambda r, x: resealed(r, x, DYNAMIC)
-    ),
+    "slices": Kind("m.minfer", _slices, minfer.Dynamic.load, _use_slices, resealed),
     "slices xdsl": Kind("m.xdsl", _fixed(XDSL_TIME), minfer.Dynamic.load, _use_slices),
     "mln": Kind("p.mln", _fixed(MLN), minfer.Rules.read),
     "mln.gz": Kind("p.mln.gz", _fixed(gzip.compress(MLN, mtime=0)), minfer.Rules.read),

@@ -350,9 +350,16 @@ def networks(folder: Path) -> None:
     files = {"alarm.bif": alarm, "alarm.minfer": alarm, "asia.minfer": asia}
     files["net.minfer"] = network(["SMOKE", "LUNG", "BRONC"], ["no", "yes"])
     files["large.bif"] = network(["A", "B", "C", "D"], ["no", "yes"])
+    files["health.bif"] = network(["age", "ill"], ["no", "yes"])
     files["sprinkler.minfer"] = minfer.examples.sprinkler()
     for name, graph in files.items():
         minfer.write(graph, folder / name)
+
+
+def circuits(folder: Path) -> None:
+    for name in ("alarm.minfer", "sprinkler.minfer"):
+        minfer.compile(minfer.read(folder / name)).save(folder / f"{name[:-7]}.circuit")
+    (folder / "model.cnf").write_text("p cnf 4 3\n1 2 -3 0\n-1 4 0\n3 4 0\n")
 
 
 def tables(folder: Path, columns: dict[str, list[str]]) -> None:
@@ -430,11 +437,15 @@ def made(line: str, folder: Path) -> None:
             make(folder)
     grids(folder)
     networks(folder)
+    if words[1] == "compile" or ".circuit" in line or ".cnf" in line:
+        circuits(folder)
     if {"learn", "predict", "batch"} & {*words}:
         pytest.importorskip("pyarrow")
         columns = {"lung": ["no", "yes"], "smoke": ["yes", ""], "id": ["1", "2"]}
         if "learn" in words:
             columns = {v: ["LOW", "HIGH", "NORMAL"] for v in ("CVP", "PCWP", "HR", "PAP")}
+            rows = "".join(f"{18.5 + k},{('no', 'yes')[k > 20]}\n" for k in range(40))
+            (folder / "health.csv").write_text(f"age,ill\n{rows}")
         elif "batch" in words:
             columns = {"SMOKE": ["no", "yes"]}
         tables(folder, columns)

@@ -38,6 +38,7 @@ from minfer import (
     RefusedError,
     Rules,
     SettingsError,
+    Status,
 )
 from minfer.batch.rules import gathered, infer_rules
 from minfer.reduction.recipes import Compensated
@@ -1135,3 +1136,25 @@ def test_ray_gives_the_same(tmp_path, cluster):
     whole = program.infer(solver=BP, grounding="full")
     answer = infer_rules(program, solver=BP, engine="ray", workers=2, folder=tmp_path)
     assert np.abs(answer.probabilities - whole.probabilities).max() < 1e-7
+
+
+def test_hard_rules_reach_circuits():
+    """Eight queens as a rule program: its clique tree does not fit, and 92 boards are counted."""
+    lines = [
+        (r, c, s, d)
+        for r, c, s, d in itertools.product(range(8), repeat=4)
+        if r < s and (c == d or abs(c - d) == s - r)
+    ]
+    squares = list(itertools.product(range(8), repeat=2))
+    program = (
+        Rules()
+        .closed("attacks", lines, types=("row", "column", "row", "column"))
+        .open("queen", squares, types=("row", "column"), exactly_one="c1")
+        .rule("attacks(r, c, s, d) ^ queen(r, c) => !queen(s, d).")
+    )
+    answer = program.infer()
+    assert answer.marginals.status is Status.EXACT
+    assert "circuit" in answer.marginals.note
+    table = answer["queen"]["probability"].reshape(8, 8)
+    np.testing.assert_allclose(table[0] * 92, [4, 8, 16, 18, 18, 16, 8, 4], atol=1e-8)
+    np.testing.assert_allclose(table, table[::-1, ::-1], atol=1e-10)

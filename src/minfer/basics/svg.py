@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 
-def opened(width: float, height: float, title: str, about: str, style: str) -> list[str]:
+def begun(width: float, height: float, title: str, about: str, style: str) -> list[str]:
     """The first lines of a picture that needs no other file, with words for who cannot see it."""
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '

@@ -32,10 +32,10 @@ __all__ = ["app", "main"]
 HOMES = {
     "run": "run", "query": "asking", "predict": "cases", "learn": "cases",
     "intervals": "intervals", "mpe": "asking", "sample": "asking", "explore": "asking",
-    "plan": "asking", "tradeoff": "tradeoff", "denoise": "denoise", "paper": "paper",
-    "convert": "asking", "example": "beginning", "demo": "beginning", "warmup": "beginning",
-    "doctor": "beginning", "parse": "parse", "batch": "batch", "rules": "rules",
-    "time": "through_time",
+    "compile": "compiling", "plan": "asking", "tradeoff": "tradeoff", "denoise": "denoise",
+    "paper": "paper", "convert": "asking", "example": "beginning", "demo": "beginning",
+    "warmup": "beginning", "doctor": "beginning", "parse": "parse", "batch": "batch",
+    "rules": "rules", "time": "through_time",
 }  # fmt: skip
 
 

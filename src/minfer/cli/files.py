@@ -30,6 +30,8 @@ class File(NamedTuple):
 IN, THERE, OUT = File("in"), File("there"), File("out")
 NET = File("out", model=True)
 HTML = File("out", (".html", ".htm"))
+CIRCUIT = File("out", (".circuit", ".circuit.gz"))
+SVG = File("out", (".svg",))
 PAGE = HTML._replace(dash=False)
 PICTURE = File("out", (".png", ".svg"), dash=False, draws=True)
 

@@ -23,8 +23,9 @@ _STEP = 0.1
 _workers: list[threading.Thread] = []
 
 
-def wait_for(text: str, work: Callable[[], T]) -> T:
-    """``work()``, with a spinner on stderr if that is a terminal and it takes long."""
+def wait_for(text: str, work: Callable[[], T], more: Callable[[], str] = str) -> T:
+    """``work()``, with a spinner on stderr if that is a terminal and it takes long; ``more`` says
+    how far it is."""
     answer: list[T] = []
     failure: list[BaseException] = [MemoryError()]  # of a thread that could not even say so
 
@@ -40,7 +41,7 @@ def wait_for(text: str, work: Callable[[], T]) -> T:
     except RuntimeError:  # there is no room for a thread: do it here
         return work()
     _workers.append(thread)
-    _join(thread, text)
+    _join(thread, text, more)
     if not answer:
         raise failure.pop()
     return answer[0]
@@ -55,7 +56,7 @@ def leave(code: Any) -> NoReturn:
     sys.exit(code)
 
 
-def _join(thread: threading.Thread, text: str) -> None:
+def _join(thread: threading.Thread, text: str, more: Callable[[], str]) -> None:
     began = time.perf_counter()
     thread.join(PATIENCE)
     while thread.is_alive() and not sys.stderr.isatty():
@@ -67,7 +68,7 @@ def _join(thread: threading.Thread, text: str) -> None:
     with console(stderr=True).status(line(text)) as spinner:
         while thread.is_alive():
             thread.join(_STEP)
-            spinner.update(line(f"{text} {time.perf_counter() - began:.0f} s"))
+            spinner.update(line(f"{text} {time.perf_counter() - began:.0f} s{more()}"))
 
 
 class Meter:

@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.words import counted
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.layout import ends
 from minfer.engine.support import possible
@@ -80,12 +81,12 @@ class Simplified:
     def note(self) -> str:
         """What was done, in a few words; empty if nothing."""
         parts = [
-            (self.excluded, "states excluded by zeros"),
-            (self.merged, "states merged"),
-            (self.fixed, "variables fixed"),
-            (self.split, "tables split"),
+            (self.excluded, "state", " excluded by zeros"),
+            (self.merged, "state", " merged"),
+            (self.fixed, "variable", " fixed"),
+            (self.split, "table", " split"),
         ]
-        told = [f"{n:,} {what}" for n, what in parts if n]
+        told = [f"{counted(n, noun)}{how}" for n, noun, how in parts if n]
         return f"simplified: {', '.join(told)}" if told else ""
 
     def marginals(self, probs: Floats) -> Floats:

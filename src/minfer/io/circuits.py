@@ -107,7 +107,7 @@ class _CircuitReader(ArrayReader):
         found = Circuit(Exact(method="circuit"), graph, made=made)
         _check_scopes(found)  # before any pass
         _check(abs(found.log_z - log_z) <= _NEAR * max(1.0, abs(log_z)), "log Z is another")
-        x = found.drawn(graph, 1, 0)
+        x = found._drawn(graph, 1, 0)
         score = float(np.asarray(graph.log_score(x))[0])
         seen = np.full(len(logs), -np.inf)
         places = graph._offsets[:-1] + x[0]

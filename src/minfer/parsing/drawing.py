@@ -12,7 +12,7 @@ from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
 from minfer.basics.notebook import Face, Right
-from minfer.basics.svg import opened, safe, written
+from minfer.basics.svg import begun, safe, written
 from minfer.basics.words import probability
 from minfer.errors import visible
 
@@ -197,7 +197,7 @@ def svg(parse: Drawn) -> str:
         for k, (h, p) in enumerate(zip(parse.heads, parse.probs))
     )
     about = f"Dependency tree, probability {parse.tree_prob:.2f}: {said}"
-    lines = opened(width, height, sentence, about, _STYLE)
+    lines = begun(width, height, sentence, about, _STYLE)
     offsets = _ends(arcs, centres)
     order = sorted(range(len(arcs)), key=lambda k: arcs[k].kind != "second")  # runner-ups below
     lines += [_svg_arc(arcs[k], *offsets[k], base, base - _LEVEL * levels[k], parse) for k in order]

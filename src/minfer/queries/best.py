@@ -16,7 +16,7 @@ best of all variables is searched for, with a bound (:mod:`.map`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from heapq import heappop, heappush
@@ -67,7 +67,7 @@ def mpe(
     model: FactorGraph,
     evidence: Evidence | None = None,
     *,
-    do: Mapping[int | str, int | str] | None = None,
+    do: Evidence | None = None,
     k: int = 1,
     variables: Sequence[int | str] | None = None,
     time_limit: float | None = None,
@@ -151,7 +151,7 @@ def mpe(
                 limit = None if time_limit is None else FOR_CIRCUIT * (deadline - clock())
                 gib = min(max_gib, _FEW_GIB) if may_search else max_gib
                 circuit = circuit_for(graph, refusal, gib, limit)
-                return replace(circuit.ranked(graph, k), seconds=clock() - began)
+                return replace(circuit._ranked(graph, k), seconds=clock() - began)
         if not may_search:
             raise
         answer = search(condition(graph), deadline, gap)

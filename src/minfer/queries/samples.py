@@ -8,7 +8,6 @@ of probability zero is never drawn.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +33,7 @@ def sample(
     n: int,
     evidence: Evidence | None = None,
     *,
-    do: Mapping[int | str, int | str] | None = None,
+    do: Evidence | None = None,
     seed: int = 0,
     max_gib: float = 4.0,
 ) -> Samples:
@@ -85,7 +84,7 @@ def sample(
             check_fits(tree, "sample", advice, max_gib, None)
         except RefusedError as refusal:
             circuit = circuit_for(graph, refusal, max_gib)
-            return Samples.of(circuit.drawn(graph, n, seed), model)
+            return Samples.of(circuit._drawn(graph, n, seed), model)
         cliques = Cliques(problem.graph._n_states, factors_of(problem), tree)
     cliques.collect()
     x = np.repeat(np.maximum(problem.fixed, 0).astype(np.int32)[None], n, axis=0)

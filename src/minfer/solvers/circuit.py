@@ -13,7 +13,8 @@ variables that are *free* is not in it: likelihoods of their states are the inpu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -25,10 +26,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from minfer.basics.checks import as_list, check_whole, first_twice
 from minfer.basics.limits import clock, deadline_of, start_clock
-from minfer.basics.words import counted, size
+from minfer.basics.notebook import Face
+from minfer.basics.words import counted, duration, size
 from minfer.engine.conditioning import MAX_JOINT_CELLS, Conditioned, condition
 from minfer.engine.layout import ranges
-from minfer.errors import EvidenceError, ModelError, RefusedError
+from minfer.errors import ContradictionError, EvidenceError, ModelError, RefusedError, visible
 from minfer.factors.group import n_entries
 from minfer.model.evidence import numbered, observed_states
 from minfer.solvers.base import LogZ, Marginals, Status, check_start
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 #: Bytes of a circuit's nodes beyond which rows are answered one by one, not eight abreast.
 MOST_ABREAST = 1 << 31
+_FEW = 6  # names of free variables that are shown
 _LINES = 1 << 10  # rows whose marginals are written out together
 #: The format of files, of a layer above, is looked up when it is asked for.
 _FILES = "minfer.io.circuits"
@@ -95,7 +98,7 @@ class Circuit(Prepared):
     >>> circuit({"wet_grass": 1})["rain"].round(3).tolist()
     [0.346, 0.654]
     >>> circuit.best({"wet_grass": 1})["rain"]
-    '1'
+    '0'
     """
 
     solver: Exact
@@ -116,8 +119,13 @@ class Circuit(Prepared):
         deadline = deadline_of(solver.time_limit, began)
         if made is None:
             lent = free_mask(graph, free)
+<<<<<<< HEAD
             limits = solver.max_gib, deadline, most_steps
             made = searched(condition(graph), lent, limits, progress)
+=======
+            with _locating(graph):
+                made = searched(condition(graph), lent, solver.max_gib, deadline, progress)
+>>>>>>> main
         self._wires, arrays = Wires.of(made.arrays, made.leaves)
         self._made, self._free, self._own = made._replace(arrays=arrays), made.free, made.logs
         self.note = made.note
@@ -185,9 +193,9 @@ class Circuit(Prepared):
         return graph._observing({}, soft) if soft else graph, hard
 
     def _answer(self, call: Call) -> Marginals | None:
-        return None if call.weighted else self.answer(call.whole)
+        return None if call.weighted else self._at(call.whole)
 
-    def answer(self, graph: FactorGraph) -> Marginals:
+    def _at(self, graph: FactorGraph) -> Marginals:
         """The answer for a graph of the same factors with another field of free variables."""
         began = clock()
         state = CircuitState(graph, self._weighed(graph))
@@ -200,7 +208,9 @@ class Circuit(Prepared):
     def _weighed(self, graph: FactorGraph) -> Weighed:
         if graph is self.graph:
             return self._base
-        return Weighed(self._wires, self._logs(graph))
+        logs = self._logs(graph)
+        with _locating(graph):
+            return Weighed(self._wires, logs)
 
     def _logs(self, graph: FactorGraph) -> Floats:
         """Log-likelihoods of all states under a graph's field."""
@@ -212,18 +222,18 @@ class Circuit(Prepared):
         base, now = zero if base is None else base, zero if now is None else now
         with np.errstate(invalid="ignore"):
             delta = np.where(base == now, 0.0, now - base)
-        self.check_free(delta != 0.0)
+        self._check_free(delta != 0.0)
         if np.isnan(delta).any() or (delta == np.inf).any():
             raise EvidenceError(
                 "this circuit was compiled with evidence that is gone here: compile it without"
             )
         return logs + delta
 
-    def opens(self, variables: list[int]) -> bool:
+    def _opens(self, variables: list[int]) -> bool:
         """Whether evidence may be about all of these."""
         return bool(self._open[variables].all())
 
-    def check_free(self, changed: NDArray[np.bool_]) -> None:
+    def _check_free(self, changed: NDArray[np.bool_]) -> None:
         """Raise EvidenceError if any of these states (sum S,) is of a variable that is not free."""
         if changed.any():
             owner = np.repeat(np.arange(self.graph.n_variables), self.graph._n_states)
@@ -248,7 +258,7 @@ class Circuit(Prepared):
             return None
         if 2 * 64 * len(self._wires.frame.variable) * workers > MOST_ABREAST:
             return None
-        found = self.answer_rows(rows.evidence, rows.field, rows.n, workers)
+        found = self._answer_rows(rows.evidence, rows.field, rows.n, workers)
         values, probs, impossible, unsafe = found
         codes = np.where(impossible, code(None), code(Status.EXACT)).astype(np.int8)
         batch = Batch(
@@ -258,7 +268,7 @@ class Circuit(Prepared):
         batch = with_singles(batch, self, rows, np.flatnonzero(unsafe & ~impossible))
         return replace(batch, seconds=clock() - began)
 
-    def answer_rows(
+    def _answer_rows(
         self,
         evidence: NDArray[np.int32] | None,
         field: Floats | None,
@@ -271,7 +281,7 @@ class Circuit(Prepared):
         like, tops = np.ones((n, n_states)), np.zeros(n)
         able = (self._made.leaves.leaf >= 0) & (self._own > -np.inf)
         if field is not None:
-            self.check_free((field != 0.0).any(axis=0))
+            self._check_free((field != 0.0).any(axis=0))
             values = np.broadcast_to(np.where(able, field, -np.inf), (n, n_states))
             most = np.maximum.reduceat(values, offsets[:-1], axis=1)
             most = np.where(most == -np.inf, 0.0, most)
@@ -281,7 +291,7 @@ class Circuit(Prepared):
         impossible = np.zeros(n, dtype=bool)
         if evidence is not None:
             seen = (evidence >= 0).any(axis=0)
-            self.check_free(np.repeat(seen, graph._n_states))
+            self._check_free(np.repeat(seen, graph._n_states))
             for v in np.flatnonzero(seen).tolist():
                 lo, hi = int(offsets[v]), int(offsets[v + 1])
                 own = evidence[:, v]
@@ -294,7 +304,7 @@ class Circuit(Prepared):
         values[impossible], probs[impossible] = -np.inf, np.nan
         return values, probs, impossible, found.unsafe
 
-    def lines(
+    def _lines(
         self, evidence: NDArray[np.int32], targets: list[int], workers: int = 1
     ) -> tuple[Floats, Floats]:
         """Rows of states (N, V), -1 where nothing is known: probabilities of the targets end to
@@ -324,9 +334,9 @@ class Circuit(Prepared):
 
         check_whole("n", n, 0)
         check_whole("seed", seed, 0)
-        return Samples.of(self.drawn(self._about(evidence), n, seed), self.graph)
+        return Samples.of(self._drawn(self._about(evidence), n, seed), self.graph)
 
-    def drawn(self, graph: FactorGraph, n: int, seed: int) -> NDArray[np.int32]:
+    def _drawn(self, graph: FactorGraph, n: int, seed: int) -> NDArray[np.int32]:
         """Samples (n, V) of a graph of the same factors."""
         return self._weighed(graph).draw(n, np.random.default_rng(seed))
 
@@ -337,9 +347,9 @@ class Circuit(Prepared):
     def k_best(self, k: int, evidence: Any = None) -> Best:
         """The k best, best first; ties in the order of their states."""
         check_whole("k", k, 1)
-        return self.ranked(self._about(evidence), k)
+        return self._ranked(self._about(evidence), k)
 
-    def ranked(self, graph: FactorGraph, k: int) -> Best:
+    def _ranked(self, graph: FactorGraph, k: int) -> Best:
         """The k best of a graph of the same factors."""
         from minfer.solvers.circuit_best import ranked
 
@@ -378,6 +388,29 @@ class Circuit(Prepared):
         found: Circuit = import_module(_FILES).read_circuit(path)
         return found
 
+    # ------------------------------------------------------------ what it is
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its size, free variables and log Z, ready for JSON."""
+        return {
+            **self.size._asdict(), "free": list(self.free), "log_z": self.log_z,
+            "note": self.note, "seconds": self.seconds,
+        }  # fmt: skip
+
+    def face(self) -> Face:
+        """The same for people."""
+        n, free = self.graph.n_variables, len(self.free)
+        named = ", ".join([*map(visible, self.free[:_FEW]), *["..."] * (free > _FEW)])
+        rows = {
+            "evidence": "may be about any variable" if free == n else
+            f"may be about {free:,} of {n:,} variables{': ' * bool(named)}{named}",
+            "log Z": f"{self.log_z:.6g} (exact)",
+        }  # fmt: skip
+        if self.note:
+            rows["note"] = self.note
+        rows["time"] = duration(self.seconds)
+        return Face(repr(self), (), (), rows)
+
     def __repr__(self) -> str:
         found = self.size
         return (
@@ -385,6 +418,17 @@ class Circuit(Prepared):
             f"{int(self._free.sum()):,} free; {counted(found.nodes, 'node')}, "
             f"{counted(found.edges, 'edge')}, {size(found.bytes)})"
         )
+
+
+@contextmanager
+def _locating(graph: FactorGraph) -> Iterator[None]:
+    """Contradictions in the block name the observations that a graph has."""
+    try:
+        yield
+    except ContradictionError as error:
+        from minfer.solvers.conflicts import located
+
+        raise located(error, graph) from None
 
 
 # ---------------------------------------------------------------- making one
@@ -454,9 +498,15 @@ def _told_apart(contents: int) -> str:
     return f"equal rests known by 128-bit keys (that some two collide: below {chance:.0e})"
 
 
-def kept_circuit(graph: FactorGraph) -> Circuit | None:
-    """The circuit that was compiled of a graph's factors, if it answers for the graph's field."""
+def circuit_of(graph: FactorGraph) -> Circuit | None:
+    """The circuit that was compiled of a graph's factors."""
     found: Circuit | None = graph._conditioning.get(_KEY)
+    return found
+
+
+def kept_circuit(graph: FactorGraph) -> Circuit | None:
+    """The same, if it answers for the graph's field."""
+    found = circuit_of(graph)
     if found is None:
         return None
     try:

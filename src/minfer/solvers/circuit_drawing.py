@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from minfer.basics.cards import layered
-from minfer.basics.svg import opened, safe, written
+from minfer.basics.svg import begun, safe, written
 from minfer.basics.words import counted
 from minfer.errors import RefusedError, visible
 
@@ -121,7 +121,7 @@ def drawing(circuit: Circuit) -> str:
     width, height = (s + 2 * _EDGE for s in placed.size)
     title = f"A circuit of {counted(n, 'node')} and {counted(len(share), 'edge')}"
     about = f"{title}, of {counted(circuit.graph.n_variables, 'variable')}"
-    return "\n".join([*opened(width, height, title, about, _STYLE), *lines, *marks, "</svg>", ""])
+    return "\n".join([*begun(width, height, title, about, _STYLE), *lines, *marks, "</svg>", ""])
 
 
 def _short(share: float) -> str:

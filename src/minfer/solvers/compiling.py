@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from minfer.basics.checks import check_graph
@@ -18,13 +19,14 @@ def compile(
     *,
     max_gib: float = 4.0,
     time_limit: float | None = None,
+    progress: Callable[[Any], None] | None = None,
 ) -> Circuit:
     """Compile a model into a circuit, which answers exactly for any evidence on free variables.
 
     Worth it where a clique tree is too large and the model has many zeros or repeated numbers
     (diagnosis networks, pedigrees, rules, clauses), or where many questions follow. The model
-    remembers its circuit: ``query``, ``predict``, ``mpe``, ``sample``, ``Exact`` and ``Auto`` use
-    it from then on.
+    remembers its circuit: ``query``, ``Exact`` and ``Auto`` use it from then on, ``predict``,
+    ``mpe`` and ``sample`` where no clique tree fits.
 
     Parameters
     ----------
@@ -37,6 +39,9 @@ def compile(
         Refuse a model whose circuit, or the search for it, takes more memory.
     time_limit : float, optional
         Seconds; refuse a model that takes longer.
+    progress : callable, optional
+        Called now and then with how far the search is: ``nodes`` so far, and about what ``share``
+        of it is done, up to 1.
 
     Examples
     --------
@@ -48,4 +53,4 @@ def compile(
     """
     check_graph(graph, "compile")
     solver = Exact(method="circuit", max_gib=max_gib, time_limit=time_limit)
-    return keep_circuit(Circuit(solver, graph, free))
+    return keep_circuit(Circuit(solver, graph, free, progress=progress))
