@@ -180,7 +180,10 @@ class Rows:
         return Rows(len(rows), part(self.evidence), part(self.weights), part(self.field))
 
 
-_LIKELIHOODS = (Mapping, list, tuple, np.ndarray)
+def _of_states(said: Any) -> bool:
+    """Whether it is likelihoods of all states, and no state."""
+    many = isinstance(said, np.ndarray) and said.ndim > 0
+    return many or isinstance(said, (Mapping, list, tuple))
 
 
 def _without_likelihoods(graph: FactorGraph, evidence: Any, field: Any) -> tuple[Any, Any]:
@@ -189,7 +192,7 @@ def _without_likelihoods(graph: FactorGraph, evidence: Any, field: Any) -> tuple
     size, some = int(graph._offsets[-1]), {}
     for k, row in enumerate(rows):
         if isinstance(row, Mapping):
-            like = {v: x for v, x in row.items() if isinstance(x, _LIKELIHOODS)}
+            like = {v: x for v, x in row.items() if _of_states(x)}
             if like:
                 rows[k] = {v: x for v, x in row.items() if v not in like}
                 try:
