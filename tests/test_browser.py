@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -76,8 +76,10 @@ SPRINKLER = FactorGraph.network(
 )
 
 
+NONE: frozenset[int] = frozenset()
 STATE = """({
   p: minfer.posteriors(), evidence: minfer.evidence(), possible: minfer.possible(),
+  done: minfer.done(),
   log: minfer.possible() ? minfer.logProbability() : null,
   alarm: !document.getElementById("alarm").hidden,
 })"""
@@ -92,19 +94,26 @@ def click(browser: Browser, v: int, s: int) -> None:
     )
 
 
-def exact(graph: FactorGraph, evidence: dict[int, int]) -> tuple[list[list[float]], float] | None:
-    """Marginals by variable and log P(evidence), or None where it is impossible."""
+def exact(
+    graph: FactorGraph, evidence: dict[int, int], done: Set[int] = NONE
+) -> tuple[list[list[float]], float] | None:
+    """Marginals by variable and log P(evidence), or None where it is impossible; what is ``done``
+    of the evidence is set."""
+    graph = graph.with_do({v: evidence[v] for v in done}) if done else graph
     try:
-        m = Exact()(graph.with_evidence(dict[int | str, int | str](evidence.items())))
+        m = Exact()(graph._observing(evidence))
     except ContradictionError:
         return None
     bare = Exact()(graph._renumbered(_field=None))
     return [m[v].tolist() for v in range(graph.n_variables)], m.log_z - bare.log_z
 
 
-def check(browser: Browser, graph: FactorGraph, evidence: dict[int, int]) -> bool:
+def check(
+    browser: Browser, graph: FactorGraph, evidence: dict[int, int], done: Set[int] = NONE
+) -> bool:
     """The page's answer is the exact one; whether the evidence is possible."""
-    page, truth = browser.do(STATE), exact(graph, evidence)
+    page, truth = browser.do(STATE), exact(graph, evidence, done)
+    assert page["done"] == sorted(done)
     assert page["evidence"] == [evidence.get(v, -1) for v in range(graph.n_variables)]
     assert page["possible"] == (truth is not None)
     assert page["alarm"] == (truth is None)
@@ -118,6 +127,7 @@ def check(browser: Browser, graph: FactorGraph, evidence: dict[int, int]) -> boo
 def play(browser: Browser, graph: FactorGraph, rng: np.random.Generator, clicks: int) -> int:
     """Clicks, checked each; impossible ones are undone. How many were impossible."""
     evidence: dict[int, int] = {}
+    done: set[int] = set()
     impossible = 0
     check(browser, graph, evidence)
     for _ in range(clicks):
@@ -125,17 +135,21 @@ def play(browser: Browser, graph: FactorGraph, rng: np.random.Generator, clicks:
         if graph.n_states[v] < 2:
             continue
         s = int(rng.integers(graph.n_states[v]))
-        before = dict(evidence)
-        if evidence.get(v) == s:
-            del evidence[v]
-        else:
-            evidence[v] = s
-        click(browser, v, s)
-        if not check(browser, graph, evidence):
-            impossible += 1
-            browser.do("document.querySelector('#alarm button').click()")
-            evidence = before
-            assert check(browser, graph, evidence)
+        for _ in range(int(rng.integers(1, 4))):  # seen; set in a network; taken back
+            before = dict(evidence), set(done)
+            if evidence.get(v) != s:
+                evidence[v] = s
+            elif graph.directed and v not in done:
+                done.add(v)
+            else:
+                del evidence[v]
+                done.discard(v)
+            click(browser, v, s)
+            if not check(browser, graph, evidence, done):
+                impossible += 1
+                browser.do("document.querySelector('#alarm button').click()")
+                evidence, done = before
+                assert check(browser, graph, evidence, done)
     return impossible
 
 
@@ -361,6 +375,85 @@ def test_soft_evidence_gives_way_and_is_taken_back(browser: Browser, opened: Ope
     ):
         browser.open(path, fragment)
         assert why in browser.do(UNUSED)["lines"][0]
+
+
+def test_a_second_click_sets_and_a_third_takes_back(browser: Browser, opened: Opened) -> None:
+    path = opened(SPRINKLER)
+    for done in (set[int](), {2}):
+        click(browser, 2, 1)
+        assert check(browser, SPRINKLER, {2: 1}, done)
+    assert browser.do("location.hash") == "#wet:=yes"
+    assert browser.do("document.querySelector('.chip').textContent") == "do(wet = yes)×"
+    assert browser.do("document.querySelectorAll('.node')[2].ariaLabel") == "wet: set to yes"
+    assert browser.do("document.getElementById('told').textContent").startswith("wet yes set")
+    assert browser.do("document.querySelectorAll('.edge.cut').length") == 2  # its parents'
+    click(browser, 2, 0)  # set to another state
+    assert check(browser, SPRINKLER, {2: 0}, {2})
+    click(browser, 0, 1)
+    assert check(browser, SPRINKLER, {0: 1, 2: 0}, {2})
+    assert "P(evidence | do(…))" in browser.do("document.getElementById('likelihood').textContent")
+    click(browser, 3, 1)  # which a wet street alone can be
+    assert not check(browser, SPRINKLER, {0: 1, 2: 0, 3: 1}, {2})
+    assert "do(wet = no)" in browser.do("document.getElementById('alarm').textContent")
+    browser.do("document.querySelector('#alarm button').click()")
+    assert check(browser, SPRINKLER, {0: 1, 2: 0}, {2})
+    fragment = browser.do("location.hash")
+    browser.open(path, fragment)
+    assert check(browser, SPRINKLER, {0: 1, 2: 0}, {2})
+    click(browser, 2, 0)
+    assert check(browser, SPRINKLER, {0: 1})
+    browser.press("u")
+    assert check(browser, SPRINKLER, {0: 1, 2: 0}, {2})
+    soften(browser, 2, 0.3, 0.9)  # in its place
+    assert browser.do("minfer.done()") == []
+    browser.do("document.getElementById('clear').click()")
+    assert check(browser, SPRINKLER, {})
+    for fragment, evidence, done, lines in (
+        ("#rain:=yes,wet=yes", {0: 1, 2: 1}, {0}, []),
+        ("#rain:=yes,rain=yes", {0: 1}, {0}, ["rain=yes: rain is yes already"]),
+        ("#rain:=maybe", {}, set(), ["rain:=maybe: the states of rain are no, yes"]),
+        ("#snow:=yes", {}, set(), ["snow:=yes: there is no variable snow: here"]),
+    ):
+        browser.open(path, fragment)
+        assert check(browser, SPRINKLER, evidence, done)
+        assert browser.do(UNUSED)["lines"] == lines
+
+
+def test_a_page_that_opens_with_what_is_set(browser: Browser, opened: Opened) -> None:
+    path = opened(SPRINKLER, do={"sprinkler": "on"}, evidence={"wet": "yes"})
+    assert check(browser, SPRINKLER, {1: 1, 2: 1}, {1})
+    browser.do("document.getElementById('clear').click()")
+    browser.reload()
+    assert browser.do("location.hash") == "#none"
+    assert check(browser, SPRINKLER, {})
+    set_ = SPRINKLER.with_do({"sprinkler": "on"})
+    opened(SPRINKLER, do={"sprinkler": "on"}, fix=True)
+    assert "do(sprinkler=on)" in browser.do("document.getElementById('chips').textContent")
+    click(browser, 2, 1)
+    assert check(browser, set_, {2: 1})
+    sure = FactorGraph.network(
+        {"a": 2, "b": 2, "c": 2},
+        {"a": [1, 0], "b": ("a", np.eye(2)), "c": (["a", "b"], [[[0.2, 0.8]] * 2] * 2)},
+    )  # what is certain can be set otherwise
+    opened(sure)
+    click(browser, 0, 1)
+    assert not check(browser, sure, {0: 1})
+    click(browser, 0, 1)
+    assert check(browser, sure, {0: 1}, {0})
+    opened(FactorGraph.grid(np.zeros((2, 2)), 1.0), "#x0:=1")  # here a second click takes back
+    assert browser.do(UNUSED)["lines"] == ["x0:=1: x0 cannot be set here"]
+    click(browser, 0, 1)
+    click(browser, 0, 1)
+    assert browser.do("minfer.evidence()") == [-1] * 4
+    soft = {"sprinkler": [0.2, 0.8]}
+    opened(SPRINKLER, evidence=soft)  # nor what has soft evidence built in
+    for _ in range(2):
+        click(browser, 1, 1)
+    assert browser.do("minfer.done()") == []
+    for _ in range(2):
+        click(browser, 0, 1)
+    assert check(browser, SPRINKLER.with_soft_evidence(soft), {0: 1}, {0})
+    assert path.exists()
 
 
 TABLE = """[...document.querySelectorAll("#chosen-table tr")].map(row =>

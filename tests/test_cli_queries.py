@@ -268,3 +268,38 @@ def test_predict_writes_in_the_main_thread_where_an_interrupt_cleans_up(
     assert threads == [threading.main_thread()]
     assert "wrote" not in out.stderr
     assert "read wet" in out.stderr
+
+
+def test_do(garden, tmp_path):
+    graph = sprinkler()
+    p = minfer.query(graph, "rain", {"wet": "yes"}, do={"sprinkler": "on"})
+    out = run("query", garden, "rain", "-e", "wet=yes", "--do", "sprinkler=on").stdout
+    assert f"yes         {p['yes']:.4f}" in out
+    assert "do(sprinkler=on)" in out
+    found = told(run("query", garden, "rain", "-e", "wet=yes", "--do", "sprinkler=on", "--json"))
+    assert found["marginals"]["rain"] == pytest.approx(p.to_dict())
+    assert found["do"] == {"sprinkler": "on"}
+    assert found["log_evidence"] == pytest.approx(p.log_evidence)
+    found = told(run("mpe", garden, "-e", "wet=yes", "--do", "sprinkler=on", "--json"))
+    best = minfer.mpe(graph, {"wet": "yes"}, do={"sprinkler": "on"})
+    assert found["assignments"][0]["states"] == best.states
+    found = told(run("run", garden, "-e", "wet=yes", "--do", "sprinkler=on", "--json"))
+    assert found["do"] == {"sprinkler": "on"}
+    assert "do(sprinkler=on)" in run("run", garden, "--do", "sprinkler=on").stdout
+    drawn = run("sample", garden, "-n", 5, "--do", "sprinkler=on").stdout
+    assert {row["sprinkler"] for row in csv.DictReader(io.StringIO(drawn))} == {"on"}
+    cases = tmp_path / "cases.csv"
+    cases.write_text("wet\nyes\n")
+    out = run("predict", garden, cases, "-t", "rain", "--do", "sprinkler=on").stdout
+    row = next(csv.DictReader(io.StringIO(out)))
+    assert float(row["P(rain=yes)"]) == pytest.approx(p["yes"])
+    other = tmp_path / "other.minfer"
+    run("convert", garden, other, "--do", "sprinkler=on")
+    assert minfer.read(other).parents("sprinkler") == ()
+    for words, text in (
+        (["--do", "sprinkler"], "--do: 'sprinkler' is not variable=state"),
+        (["--do", "sprinkler=wet"], "do: sprinkler has the states"),
+        (["--do", "sprinkler=on", "--do", "sprinkler=off"], "contradictory do"),
+        (["--do", "sprinkler=on", "-e", "sprinkler=on"], "is set and has evidence too"),
+    ):
+        assert text in call("query", garden, "rain", *words).stderr

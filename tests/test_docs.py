@@ -350,6 +350,7 @@ def networks(folder: Path) -> None:
     files = {"alarm.bif": alarm, "alarm.minfer": alarm, "asia.minfer": asia}
     files["net.minfer"] = network(["SMOKE", "LUNG", "BRONC"], ["no", "yes"])
     files["large.bif"] = network(["A", "B", "C", "D"], ["no", "yes"])
+    files["health.bif"] = network(["age", "ill"], ["no", "yes"])
     files["sprinkler.minfer"] = minfer.examples.sprinkler()
     for name, graph in files.items():
         minfer.write(graph, folder / name)
@@ -443,6 +444,8 @@ def made(line: str, folder: Path) -> None:
         columns = {"lung": ["no", "yes"], "smoke": ["yes", ""], "id": ["1", "2"]}
         if "learn" in words:
             columns = {v: ["LOW", "HIGH", "NORMAL"] for v in ("CVP", "PCWP", "HR", "PAP")}
+            rows = "".join(f"{18.5 + k},{('no', 'yes')[k > 20]}\n" for k in range(40))
+            (folder / "health.csv").write_text(f"age,ill\n{rows}")
         elif "batch" in words:
             columns = {"SMOKE": ["no", "yes"]}
         tables(folder, columns)

@@ -22,6 +22,7 @@ STATES = {
     "numbers": 2,
     "numerals": ["1", "2"],
     "truth": ["false", "True"],
+    "bins": ["< 2", ">= 2"],
 }
 P = {0: 0.1, 1: 0.7, None: 0.4}  # of m = 1, by the state of n; None: not known
 NAT, MASKED = np.datetime64("NaT"), np.ma.masked
@@ -140,13 +141,33 @@ RULES: list[tuple[str, Any, Any, Any, Any]] = [
     ("truth", "TRUE", NO, NO, 1),
     ("truth", True, 1, 1, 1),
     ("truth", np.False_, 0, 0, 0),
+    ("bins", ">= 2", 1, 1, 1),
+    ("bins", 1, 0, 0, 0),  # values, not numbers of states
+    ("bins", 2, 1, 1, 1),
+    ("bins", -1, 0, 0, 0),
+    ("bins", 2.0, 1, 1, 1),
+    ("bins", 1.999, 0, 0, 0),
+    ("bins", np.float32(5.123), 1, 1, 1),
+    ("bins", np.int8(7), 1, 1, 1),
+    ("bins", "5.123", 1, 1, 1),
+    ("bins", "-1e9", 0, 0, 0),
+    ("bins", b"7", NO, NO, 1),
+    ("bins", math.inf, NO, NO, NO),
+    ("bins", "inf", NO, NO, NO),
+    ("bins", 10**400, NO, NO, NO),
+    ("bins", "old", NO, NO, NO),
+    ("bins", np.True_, NO, NO, NO),
+    ("bins", math.nan, NO, None, None),
+    ("bins", MASKED, NO, None, None),
+    ("bins", "", NO, NO, None),
 ]
+BY_NUMBER = ("prepared states", "batch of states", "batch of an array")
 #: Where a door takes a value in a way of its own.
 EXCEPT: dict[tuple[str, str, Any], Any] = {
     ("json", "names", None): None,  # null says nothing
     # a variable without a name leaves no doubt that a number is a state's
     **{(door, "numerals", x): x if x < 2 else NO for x in (0, 1, 2)
-       for door in ("prepared states", "batch of states", "batch of an array")},
+       for door in BY_NUMBER},
 }  # fmt: skip
 
 
@@ -159,6 +180,8 @@ def test_every_door_obeys_the_rules(door, rule):
     for (other, kind, x), found in EXCEPT.items():
         if (other, kind) == (door, states) and x is value:
             want = found
+    if states == "bins" and door in BY_NUMBER and isinstance(value, int | float | np.number):
+        want = {0: 0, 1: 1, -1: None}.get(value, NO) if value == value else None
     graph = model(states)
     if want == NO:
         refused(EvidenceError, r"\bn\b", DOORS[door], graph, value)

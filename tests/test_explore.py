@@ -235,3 +235,27 @@ def test_evidence_that_is_built_in_is_told_and_counts() -> None:
     assert data["given_log"] == pytest.approx(wanted, abs=1e-12)
     plain = data_of(minfer.explore(graph, {"sprinkler": 1}).html)
     assert (plain["given"], plain["given_log"]) == ([], 0.0)
+
+
+def test_pages_open_with_what_is_set(tmp_path: Path) -> None:
+    graph = sprinkler()
+    data = data_of(minfer.explore(graph, {"rain": 1}, do={"sprinkler": 1}).html)
+    assert (data["evidence"], data["done"]) == ([[1, 1]], [[2, 1]])
+    assert sorted(data["engine"]["own"]) == list(range(7))
+    part = data_of(minfer.explore(graph, do={"sprinkler": 1}, targets=["rain"]).html)
+    assert part["names"] == ["season", "rain", "sprinkler"]
+    assert part["done"] == [[2, 1]]
+    fixed = data_of(minfer.explore(graph, do={"sprinkler": 1}, fix=True).html)
+    assert (fixed["done"], fixed["given"]) == ([], [{"text": "do(sprinkler=1)"}])
+    assert len(fixed["edges"]) == len(data["edges"]) - 1
+    grid = FactorGraph.grid(np.zeros((2, 2)), 1.0)
+    assert data_of(minfer.explore(grid).html)["engine"]["own"] is None
+    refused(ModelError, "no directions", minfer.explore, grid, do={0: 1})
+    refused(EvidenceError, "set and has", minfer.explore, graph, {"rain": 1}, do={"rain": 1})
+    sure = FactorGraph.network({"a": 2, "b": 2}, {"a": [0.5, 0.5], "b": ("a", np.eye(2))})
+    refused(ContradictionError, "b=1", minfer.explore, sure, {"b": 1}, do={"a": 0})
+    model, page = tmp_path / "sprinkler.minfer", tmp_path / "page.html"
+    minfer.write(graph, model)
+    call("explore", model, "-o", page, "-e", "rain=1", "--do", "sprinkler=1")
+    data = data_of(page.read_text("utf-8"))
+    assert (data["evidence"], data["done"]) == ([[1, 1]], [[2, 1]])

@@ -33,6 +33,7 @@ def query(
       minfer query alarm.minfer CVP -e HR=LOW,PAP=HIGH
       minfer query alarm.minfer CVP PCWP -e HR=LOW
       minfer query alarm.minfer CVP PCWP --separate --json
+      minfer query alarm.minfer PCWP -e HR=LOW --do CVP=HIGH
     """
     from minfer.queries.asked import ask
     from minfer.say.tables import marginal_table
@@ -131,18 +132,18 @@ def explore(
         "-t A,B  Only these variables, the observed ones, and what they depend on."
     ),
     fix: bool = option(
-        "Make the evidence permanent: it cannot be removed in the page, which gets smaller."
+        "Make evidence and --do permanent: it cannot be removed in the page, which gets smaller."
     ),
     title: str | None = option("TEXT  Name of the network. Default: the file name."),
 ) -> None:
     """A page to play with: one HTML file that draws the network and runs inference in the browser.
 
     Every variable is a card with a bar for each state. Click on a state to
-    observe it, and all posteriors are updated: the page computes them itself,
-    exactly, and loads nothing from elsewhere. Evidence given here is set when the
-    page opens; the page keeps its evidence in its address, for sharing. A model
-    whose clique tree has more than a million cells is refused: --targets and
-    --fix make it smaller.
+    observe it (in a Bayesian network: again, to set it), and all posteriors are
+    updated: the page computes them itself, exactly, and loads nothing from
+    elsewhere. Evidence given here is set when the page opens; the page keeps its
+    evidence in its address, for sharing. A model whose clique tree has more than
+    a million cells is refused: --targets and --fix make it smaller.
 
     \b
     Examples:
@@ -152,13 +153,13 @@ def explore(
     """
     import minfer
 
-    graph = source.graph
     file = source.model
+    graph, seen, done = source.untouched, source.seen, source.done
     name = Path(file).name if title is None and file != "-" else title or ""
     chosen = parse_query(targets, graph, "--targets")
     page = wait_for(
         "planning and drawing",
-        lambda: minfer.explore(graph, targets=chosen, fix=fix, title=name),
+        lambda: minfer.explore(graph, seen, do=done, targets=chosen, fix=fix, title=name),
     )
     written(out, page.write)
 

@@ -23,8 +23,8 @@ from minfer.cli.failures import PlainHelp, UsageProblem, in_flags, note
 from minfer.cli.files import IN, OUT, read_model
 from minfer.cli.generate import Options, Words, argument, option, output, setting, taken
 from minfer.errors import SettingsError
-from minfer.io.typed import evidence_beside, evidence_of, is_number
-from minfer.say.answers import describe, sizes
+from minfer.io.typed import do_of, evidence_beside, evidence_of, is_number
+from minfer.say.answers import describe, set_text, sizes, told_evidence
 from minfer.solvers.circuit import circuit_of
 from minfer.solvers.named import SOLVERS, plain_settings, solver_named
 
@@ -46,10 +46,13 @@ class Input(Options):
     model: str = MODEL
     evidence: Words = setting("-e FILE|x3=1,x7=0", file=IN)
     soft: Words = setting("x3=a:0.2,b:0.8")
+    do: Words = option(
+        "x4=1  Set variables of a Bayesian network, whatever their parents say (repeatable)."
+    )
 
     @cached_property
     def _read(self) -> tuple[FactorGraph, dict[int, Any], float]:
-        """The model, the evidence beside it, and the seconds that reading took."""
+        """The model of the file, the evidence beside it, and the seconds that reading took."""
         began = clock()
         graph = read_model(self.model)
         seen = evidence_of(graph, self.evidence, self.soft)
@@ -61,9 +64,23 @@ class Input(Options):
         return graph, seen, clock() - began
 
     @property
-    def bare(self) -> FactorGraph:
-        """The model without its evidence."""
+    def untouched(self) -> FactorGraph:
+        """The model of the file."""
         return self._read[0]
+
+    @cached_property
+    def done(self) -> dict[int, int]:
+        """What is set."""
+        return do_of(self.untouched, self.do)
+
+    @cached_property
+    def bare(self) -> FactorGraph:
+        """The model with what is set, but without its evidence."""
+        if not self.done:
+            return self.untouched
+        from minfer.solvers.plans import acted_on
+
+        return acted_on(self.untouched, self.done, self.seen)
 
     @property
     def seen(self) -> dict[int, Any]:
@@ -80,11 +97,13 @@ class Input(Options):
         """As JSON: an answer, and what it is the answer to."""
         model = {"file": self.model, **sizes(graph)}
         times = {"read_seconds": self._read[2], "compile_seconds": compiled()}
-        return {"model": model, **answer, **times}
+        done = {"do": told_evidence(graph, self.done)} if self.done else {}
+        return {"model": model, **done, **answer, **times}
 
     def summary(self, graph: FactorGraph, told: Mapping[str, str]) -> dict[str, str]:
         """What the library says of an answer, in the words of the command line, and the model."""
-        lines = {"model": f"{self.model}: {describe(graph)}", **told}
+        done = {"set": set_text(graph, self.done)} if self.done else {}
+        lines = {"model": f"{self.model}: {describe(graph)}", **done, **told}
         if "time" in lines:
             lines["time"] += f"; reading the model {duration(self._read[2])}"
         return lines
@@ -93,6 +112,7 @@ class Input(Options):
     def words(self) -> list[str]:
         pairs = [("--evidence", text) for text in self.evidence or ()]
         pairs += [("--soft", text) for text in self.soft or ()]
+        pairs += [("--do", text) for text in self.do or ()]
         return ["minfer", "run", self.model, *(word for pair in pairs for word in pair)]
 
 

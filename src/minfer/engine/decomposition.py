@@ -169,3 +169,139 @@ def _useful(step: NDArray, start: NDArray, final: NDArray[np.float64]) -> NDArra
             keep[start] = True  # every factor has its start, be it a dead end
         out[a] = keep
     return out[:, :n]
+
+
+# ---------------------------------------------------------------- independent causes
+
+#: Tables of so many variables are looked at.
+CAUSES = range(4, 21)
+#: How far a cell may be from what the chain says, relatively.
+_CLOSE = 1e-12
+
+
+def causes_apart(model: Conditioned) -> Conditioned:
+    """The same model with chains in place of tables of independent causes (noisy-or; Heckerman &
+    Breese 1996). A table 1 - d prod_i b_i(x_i) with 0 <= b_i, d <= 1 is
+
+        sum_s w(s_0) prod_i ([s_i = 0] b_i + [s_{i-1} < s_i] (1 - b_i) + [s_{i-1} = s_i = 1]),
+
+    with w = (d, 1 - d) and the last s = 1: an effect that is there once some cause was. So is a
+    table with one variable more, of two states, of d prod b and 1 - d prod b: that variable is the
+    last s. Auxiliary variables come behind the model's, and the tables are numbered -1. Causes come
+    in the order of variables, so that chains of many effects fit together.
+    """
+    found = [_Causes.of(g) if g.form == "table" else None for g in model.groups]
+    if not any(c is not None and c.which.any() for c in found):
+        return model
+    groups: list[FactorGroup] = []
+    n_aux = 0
+    for g, c in zip(model.groups, found):
+        if c is None or not c.which.any():
+            groups.append(g)
+            continue
+        rows = np.flatnonzero(~c.which)
+        if len(rows):
+            logs = np.broadcast_to(g.log_tables(), (len(g), g.n_cells))[rows]
+            groups.append(Tables(g._ids[rows], g._scope[rows], tuple(g.shape), logs))
+        more, n_new = c.chains(model.graph.n_variables + n_aux)
+        groups += more
+        n_aux += n_new
+    new = np.full(n_aux, 2, dtype=np.int32)
+    states = np.concatenate([model.graph._n_states, new])
+    return Conditioned(
+        replace(model.graph, _n_states=states, names=None, _field=None),
+        model.constant,
+        np.concatenate([model.field, np.zeros(2 * n_aux)]),
+        np.concatenate([model.fixed, np.full(n_aux, -1, dtype=np.int32)]),
+        tuple(groups),
+    )
+
+
+class _Causes:
+    """Tables of a group that have independent causes."""
+
+    def __init__(self, n: int) -> None:
+        self.which = np.zeros(n, dtype=bool)
+        #: Variables, the effect last (-1: known) (n, A+1); b (n, states) of each; w; "there".
+        self.kinds: list[tuple[NDArray, list[NDArray], NDArray, int]] = []
+
+    @classmethod
+    def of(cls, group: FactorGroup) -> _Causes | None:
+        arity, n = len(group.shape), len(group)
+        if arity not in CAUSES or group.n_cells > 1 << 20:
+            return None
+        out, scope, every = cls(n), group._scope, np.arange(n)
+        logs = np.broadcast_to(group.log_tables(), (n, group.n_cells))
+        t = np.exp(np.minimum(logs, 1.0)).reshape(-1, *group.shape)
+        out._look(t, np.column_stack([scope, np.full(n, -1)]), every, 1)
+        for axis in [a for a in range(arity) if group.shape[a] == 2]:
+            pair = np.moveaxis(t, 1 + axis, 1)
+            sums = (pair[:, 0] + pair[:, 1]).reshape(n, -1)
+            fits = (np.abs(sums - 1.0) <= 1e-14).all(axis=1)
+            order = [a for a in range(arity) if a != axis] + [axis]
+            for there in range(2):  # the effect's state
+                rows = np.flatnonzero(fits & ~out.which)
+                out._look(pair[rows, there], scope[rows][:, order], rows, there)
+        return out
+
+    def _look(self, t: NDArray, scope: NDArray, rows: NDArray, there: int) -> None:
+        """Note those of tables t (n, *shape) that are 1 - d prod b."""
+        n, arity = len(t), t.ndim - 1
+        if not n:
+            return
+        rest = 1.0 - t
+        d = rest.reshape(n, -1).max(axis=1)
+        base = np.unravel_index(rest.reshape(n, -1).argmax(axis=1), t.shape[1:])
+        b, product = [], d.reshape(-1, *[1] * arity)
+        safe = np.where(d > 0.0, d, 1.0)[:, None]
+        for a in range(arity):
+            at = [np.arange(t.shape[1 + a])[None] if j == a else base[j][:, None]
+                  for j in range(arity)]  # fmt: skip
+            b.append(rest[(np.arange(n)[:, None], *at)] / safe)
+            product = product * b[-1].reshape(n, *[-1 if j == a else 1 for j in range(arity)])
+        off = (np.abs(1.0 - product - t) <= _CLOSE * t).reshape(n, -1).all(axis=1)
+        good = np.flatnonzero(off & (t >= 0.0).reshape(n, -1).all(axis=1) & (d > 0.0) & (d <= 1.0))
+        good = good[[all((own[f] >= 0.0).all() for own in b) for f in good]]
+        if len(good):
+            self.which[rows[good]] = True
+            start = np.stack([d, 1.0 - d], axis=1)[good]
+            self.kinds.append((scope[good], [own[good] for own in b], start, there))
+
+    def chains(self, first: int) -> tuple[list[FactorGroup], int]:
+        """Tables of the chains, with auxiliary variables from ``first`` on; how many of those."""
+        tables: list[tuple[list[int], NDArray]] = []
+        n = 0
+        for scope, b, start, there in self.kinds:
+            for f in range(len(scope)):
+                effect = int(scope[f, -1])
+                order = np.argsort(scope[f, :-1], kind="stable")
+                before, weight = -1, start[f]
+                for i, a in enumerate(order.tolist()):
+                    own = b[a][f]
+                    last = i == len(order) - 1
+                    move = np.zeros((2, len(own), 2))  # before, cause, after
+                    move[0, :, 0], move[0, :, 1], move[1, :, 1] = own, 1.0 - own, 1.0
+                    variables = [int(scope[f, a])]
+                    if before < 0:
+                        move = np.tensordot(weight, move, 1)
+                    else:
+                        variables = [before, *variables]
+                    if last and effect < 0:
+                        move = move[..., 1]
+                    elif last:
+                        move = move[..., :: 1 if there else -1]
+                        variables.append(effect)
+                    else:
+                        before = first + n
+                        n += 1
+                        variables.append(before)
+                    tables.append((variables, move))
+        by_shape: dict[tuple[int, ...], list[tuple[list[int], NDArray]]] = {}
+        for scope_, table in tables:
+            by_shape.setdefault(table.shape, []).append((scope_, table.ravel()))
+        with np.errstate(divide="ignore"):
+            return [
+                Tables(np.full(len(some), -1), np.array([s for s, _ in some], np.int32), shape,
+                       np.log([t for _, t in some]))
+                for shape, some in by_shape.items()
+            ], n  # fmt: skip

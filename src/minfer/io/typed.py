@@ -64,6 +64,16 @@ def evidence_of(
     return out
 
 
+def do_of(graph: FactorGraph, texts: list[str] | None) -> dict[int, int]:
+    """What ``--do`` sets, as variable=state pairs, by variables' and states' numbers."""
+    out: dict[int, int] = {}
+    for text in texts or ():
+        for v, state in parse_pairs(text, graph, "do").items():
+            if out.setdefault(v, state) != state:
+                raise _two_states(graph, v, out[v], state, "do")
+    return out
+
+
 def _pieces(
     graph: FactorGraph, given: list[str] | None, soft: list[str] | None
 ) -> Iterator[dict[int, Any]]:
@@ -84,10 +94,12 @@ def _pieces(
         yield parse_soft(text, graph)
 
 
-def _two_states(graph: FactorGraph, v: int, one: int, other: int) -> ContradictionError:
+def _two_states(
+    graph: FactorGraph, v: int, one: int, other: int, what: str = "evidence"
+) -> ContradictionError:
     names = graph.states(v)
     return ContradictionError(
-        f"contradictory evidence: {graph.name(v)} is given two states, {names[one]} and "
+        f"contradictory {what}: {graph.name(v)} is given two states, {names[one]} and "
         f"{names[other]}"
     )
 
@@ -123,22 +135,22 @@ def _likelihoods(text: str, graph: FactorGraph, v: int) -> list[float] | dict[st
     return out
 
 
-def parse_pairs(text: str, graph: FactorGraph) -> dict[int, int]:
+def parse_pairs(text: str, graph: FactorGraph, what: str = "evidence") -> dict[int, int]:
     """``x3=1,CVP=LOW`` as states' numbers by variables' numbers.
 
     What has a comma in it goes in quotes, or alone, as one ``--evidence``.
     """
-    whole = _pair(text, graph)
+    whole = _pair(text, graph, what)
     if not isinstance(whole, Exception):
         return dict([whole])
     evidence: dict[int, int] = {}
     for pair in split_list(text):
-        found = _pair(pair, graph)
+        found = _pair(pair, graph, what)
         if isinstance(found, Exception):
             raise found
         v, state = found
         if evidence.setdefault(v, state) != state:
-            raise _two_states(graph, v, evidence[v], state)
+            raise _two_states(graph, v, evidence[v], state, what)
     return evidence
 
 
@@ -150,7 +162,9 @@ def _cuts(pair: str) -> Iterator[tuple[str, str]]:
         at = pair.find("=", at + 1)
 
 
-def _pair(pair: str, graph: FactorGraph) -> tuple[int, int] | SettingsError | EvidenceError:
+def _pair(
+    pair: str, graph: FactorGraph, what: str
+) -> tuple[int, int] | SettingsError | EvidenceError:
     """Variable and state, or what is wrong with it: a state, before a variable."""
     no_variable = no_state = None
     for name, state in _cuts(pair):
@@ -164,8 +178,8 @@ def _pair(pair: str, graph: FactorGraph) -> tuple[int, int] | SettingsError | Ev
         except ModelError as error:
             no_state = no_state or (error if name and state else None)
     if no_variable is no_state is None:
-        return SettingsError(f"--evidence: {pair!r} is not variable=state")
-    return EvidenceError(f"evidence: {no_state or no_variable}")
+        return SettingsError(f"--{what}: {pair!r} is not variable=state")
+    return EvidenceError(f"{what}: {no_state or no_variable}")
 
 
 def split_list(text: str) -> list[str]:

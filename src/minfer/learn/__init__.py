@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
+    "bins_compared": ["BinsCompared", "compare_bins"],
     "chain": ["ChainCRF"],
     "dynamic": ["DynamicNetwork"],
     "estimator": ["Estimator"],
@@ -22,6 +23,7 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
+    from minfer.learn.bins_compared import BinsCompared, compare_bins
     from minfer.learn.chain import ChainCRF
     from minfer.learn.dynamic import DynamicNetwork
     from minfer.learn.estimator import Estimator
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BayesianNetwork",
     "BetheLikelihood",
+    "BinsCompared",
     "ChainCRF",
     "DynamicNetwork",
     "Estimator",
@@ -66,6 +69,7 @@ __all__ = [
     "Pseudolikelihood",
     "TRWLikelihood",
     "Template",
+    "compare_bins",
     "fit",
     "grow",
     "read_instances",

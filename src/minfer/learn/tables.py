@@ -43,6 +43,7 @@ from minfer.errors import (
 )
 from minfer.graph import FactorGraph
 from minfer.io import read, write
+from minfer.learn.bins import FEW_NUMBERS, edges_of_columns
 from minfer.learn.estimator import Estimator, alike
 from minfer.model.directed import FlatTables, network_of, order_or_cycle, with_flat_conditionals
 from minfer.model.evidence import (
@@ -53,7 +54,14 @@ from minfer.model.evidence import (
     is_missing,
     table_of,
 )
-from minfer.model.states import declared_states, did_you_mean, is_slip, near_names, number_of
+from minfer.model.states import (
+    bin_names,
+    declared_states,
+    did_you_mean,
+    is_slip,
+    near_names,
+    number_of,
+)
 from minfer.prediction import files
 
 if TYPE_CHECKING:
@@ -64,7 +72,7 @@ States = NDArray[np.int32]  # -1 where nothing is known
 
 PRIORS = ("none", "uniform", "bdeu")
 STARTS = ("counts", "random", "structure")
-MANY_STATES = 100  # a column with more, most of them in one row only, looks like measurements
+MANY_STATES = 100  # a column with more, most of them in one row only, is noticed
 _MOST_CELLS = 1 << 26  # of a table
 _BLOCK = 1 << 19  # numbers of posteriors held at a time
 _ALL_ROWS = 1 << 31  # of a file
@@ -140,6 +148,11 @@ class BayesianNetwork(Estimator):
         Strength of the prior.
     states : {variable: names, or how many}, optional
         Those left out are the values in the data, sorted. Hidden variables need them.
+    bins : int, text, list of edges, or {variable: one of these}, optional
+        Columns of numbers are put into bins, whose edges are the states' names ("< 4.5", "4.5 to
+        6", ">= 6"): 5 or "quantiles:5" for bins of as many rows each, "width:5", "edges:18,65" or
+        [18, 65], "supervised:CLASS" for edges that tell most about that column. One for all: for
+        columns of numbers that are not all whole, or more than 20. Evidence may be any number.
     missing : strings that mean not observed, besides empty cells, None and NaN
     start : "counts", "random" or "structure"
         Where EM begins: counts of the rows that know a family, random tables, or the tables of the
@@ -160,6 +173,7 @@ class BayesianNetwork(Estimator):
     model_ : FactorGraph, for `minfer.query` and `minfer.predict`, written by `save`
     tables_ : {variable: array (parents..., variable)}
     parents_, states_ : {variable: list of names}
+    bins_ : {variable: edges}, of columns that were put into bins
     counts_ : {variable: array}, the counts, or expected counts, that the tables were made from
     objective_ : log P(data) + sum of alpha log theta
     log_likelihood_ : the first part of it
@@ -189,6 +203,7 @@ class BayesianNetwork(Estimator):
     prior: Any = "uniform"
     strength: float = 1.0
     states: Mapping[str, Any] | None = None
+    bins: Any = None
     missing: Sequence[str] = ("",)
     start: str = "counts"
     restarts: int = 1
@@ -223,6 +238,7 @@ class BayesianNetwork(Estimator):
             variables, parents, given = self._structure(names)
             _check_names(variables, names)
             columns = read_columns([v for v in variables if v in names])
+        self.bins_ = self._edges(columns, given)
         families = self._families(variables, parents, given, columns, names)
         known = self._known(families.graph, columns, "raise")
         n = known.shape[1]
@@ -313,11 +329,14 @@ class BayesianNetwork(Estimator):
 
     def score_samples(self, X: Any) -> Floats:
         """log P of what each row knows, (N,); minus infinity where it is impossible."""
-        from minfer.solvers.plans import Network
-
         self._check_fitted("score_samples")
         with _source(self, X, False) as (names, read_columns):
             columns = read_columns([v for v in self.tables_ if v in names])
+        return self._log_likelihoods(columns)
+
+    def _log_likelihoods(self, columns: dict[str, Factorised]) -> Floats:
+        from minfer.solvers.plans import Network
+
         known = self._known(self.model_, columns, "impossible")
         rows = np.ascontiguousarray(known.T)
         strange = (rows == UNKNOWN).any(axis=1)
@@ -374,6 +393,23 @@ class BayesianNetwork(Estimator):
             raise ModelError(f"BayesianNetwork: the parents form a cycle: {shown}")
         return order, parents, None
 
+    def _edges(
+        self, columns: dict[str, Factorised], given: FactorGraph | None
+    ) -> dict[str, list[float]]:
+        """Where columns of numbers are cut."""
+        own, bins = self.states or {}, self.bins
+        if bins is not None and given is not None and self.start == "structure":
+            raise SettingsError(
+                'BayesianNetwork: start="structure" begins with tables of a model, and bins= would '
+                "change the states that they are over"
+            )
+        if isinstance(bins, Mapping) and (twice := [name for name in bins if name in own]):
+            raise SettingsError(
+                f"BayesianNetwork: {visible(twice[0])} has states= and bins=: give one of them"
+            )
+        free = {k: x for k, x in columns.items() if isinstance(bins, Mapping) or k not in own}
+        return edges_of_columns(bins, free, frozenset(self.missing), "BayesianNetwork")
+
     def _families(
         self,
         variables: list[str],
@@ -391,7 +427,9 @@ class BayesianNetwork(Estimator):
                 )
         said: dict[str, Any] = {}
         for name in variables:
-            if given is not None:
+            if name in self.bins_:
+                said[name] = list(bin_names(self.bins_[name]))
+            elif given is not None:
                 said[name] = list(given.states(name)) if given.has_state_names else (
                     int(given._n_states[given.index(name)]))  # fmt: skip
             elif name in own:
@@ -428,13 +466,15 @@ class BayesianNetwork(Estimator):
                 f"BayesianNetwork: column {visible(name)!r} has no value at all: give its states, "
                 f"as states={{{name!r}: 2}}"
             )
-        if len(texts) > max(MANY_STATES, len(column.places) // 2):
+        numbers = [number_of(x) for x in texts]
+        measured = len(texts) > FEW_NUMBERS and any(x is not None and x % 1.0 for x in numbers)
+        if len(texts) > max(MANY_STATES, len(column.places) // 2) or measured:
+            into = f"bins={{{name!r}: 5}} puts them into five" if None not in numbers else (
+                "leave the column out, or give it fewer values")  # fmt: skip
             warn(
                 f"BayesianNetwork: column {visible(name)!r} has {len(texts):,} different values in "
-                f"{len(column.places):,} rows, and each becomes a state: put them into bins first, "
-                "as numpy.digitize does, or leave the column out"
+                f"{len(column.places):,} rows, and each becomes a state: {into}"
             )
-        numbers = [number_of(x) for x in texts]
         if None in numbers:
             return sorted(texts)
         listed = sorted(texts, key=lambda x: number_of(x) or 0.0)

@@ -23,6 +23,7 @@ at the different values, of which there are few.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,7 +33,15 @@ from numpy.typing import NDArray
 from minfer.basics.checks import integer, real_numbers, told
 from minfer.errors import EvidenceError, MinferError, ModelError, SettingsError, visible
 from minfer.factors.group import Floats
-from minfer.model.states import Variables, number_of, numerals, state_number, state_of_truth
+from minfer.model.states import (
+    Variables,
+    bin_edges,
+    finite,
+    number_of,
+    numerals,
+    state_number,
+    state_of_truth,
+)
 
 T = TypeVar("T")
 
@@ -43,6 +52,7 @@ UNKNOWN = -2  # among states: a value that is none
 _PERHAPS_MISSING = frozenset(
     ("na", "n/a", "#n/a", "nan", "null", "none", "nil", "?", "-", ".", "*", "missing", "unknown")
 )
+_TRUTHS = (bool, np.bool_)
 _MOST_NUMBERS = 1 << 16  # integers of a smaller range are their own places
 
 
@@ -58,7 +68,8 @@ def numbered(
         v = _said(what, graph.index, variable)
         if v in hard or v in soft:
             raise EvidenceError(f"{what}: {graph.name(v)} is given twice")
-        one = isinstance(state, (str, int, np.bool_)) or integer(state) is not None
+        one = isinstance(state, (str, int, float, np.bool_, np.floating))
+        one = one or integer(state) is not None
         if one or not likelihoods:
             hard[v] = _said(what, graph.state, variable, state)
         elif isinstance(state, (Mapping, Sequence, np.ndarray)):
@@ -487,11 +498,21 @@ class StateReader:
         self.names, self.n_states = graph._own_states(variable), int(graph._n_states[variable])
         self.missing, self.said, self.by_name = frozenset(missing), said, by_name
         self.numbers = numerals(self.names)
+        self.edges = bin_edges(self.names) if self.names and by_name else None
 
     def __call__(self, column: Factorised) -> NDArray[np.int32]:
         """States (N,), -1 where nothing is known and UNKNOWN where the value is none."""
         states = np.empty(len(column.values) + 1, dtype=np.int32)
         states[-1] = -1
+        given: Sequence[Any] = column.values if self.edges is not None else ()
+        truths = not isinstance(given, range) and any(isinstance(x, _TRUTHS) for x in given)
+        values = np.array([]) if truths else np.asarray(given)
+        if values.dtype.kind in "iuf" and len(values):
+            number = values.astype(np.float64)
+            states[:-1] = np.searchsorted(np.array(self.edges), number, side="right")
+            states[:-1][~np.isfinite(number)] = UNKNOWN
+            states[:-1][np.isnan(number)] = -1
+            return states.take(column.places.astype(np.intp, copy=False), mode="wrap")
         for k, value in enumerate(column.values):
             states[k] = self.state(value)
         return states.take(column.places.astype(np.intp, copy=False), mode="wrap")  # -1: the last
@@ -510,7 +531,7 @@ class StateReader:
             return -1
         if self.said:
             value = _whole(value)
-            if integer(value) == -1:
+            if integer(value) == -1 and self.edges is None:
                 return -1
             try:
                 by = self.by_name
@@ -548,6 +569,8 @@ class StateReader:
         return UNKNOWN if found is None else found
 
     def _of_number(self, number: float) -> int:
+        if self.edges is not None:
+            return bisect_right(self.edges, number) if finite(number) is not None else UNKNOWN
         if self.numbers is not None:
             return self.numbers.get(number, UNKNOWN)
         whole = math.isfinite(number) and number == math.floor(number)

@@ -9,15 +9,22 @@ given by number as well, and in arrays of states; with a variable's name it is r
 readings are the same. Cells of tables of cases are names first (:mod:`minfer.model.evidence`),
 whatever their type.
 
+**Bins.** Where the states are called "< 4.5", "4.5 to 5.2", ">= 5.2" (:func:`bin_edges`), a number
+given with the variable's name, and any numeral, is a *value*: its bin is the number of edges that
+are at most that value, as `numpy.digitize` counts. Infinity is none. The names say it all, so that
+every file that keeps names keeps bins. A variable given by number takes states' numbers as ever.
+
 **Truth.** True and False are the states that are called so, in any case of letters, and no others.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,6 +38,7 @@ from minfer.factors.group import FactorGroup, Ints, read_only
 
 #: The names of each variable's states; None for a variable whose states have numbers only.
 StateNames = tuple[tuple[str, ...] | None, ...]
+ANY_NUMBER = "any number"  # the one bin where there are no edges
 _SHOWN = 12
 _IN_WORDS, _IN_TABLE = 6, 20  # states of a distribution that are shown
 _LONGEST = 200  # characters of names that may be alike
@@ -146,6 +154,14 @@ def state_number(
 
     ``by_name``: its variable was given by name, so that a number that may be a name is refused.
     """
+    if names is not None and (by_name or isinstance(state, str)):
+        edges = bin_edges(names)
+        if edges is not None and not (isinstance(state, str) and state in names):
+            value = number_of(state) if isinstance(state, str) else finite(state)
+            if value is not None:
+                return bisect_right(edges, value)
+            said = f"{variable} has {_listed(n_states, names)}, or a finite number"
+            raise error(f"{said}, not {told(state)}")
     number = None if isinstance(state, str) else integer(state)
     if number is not None:
         if by_name and names is not None and not is_plain_number(names, number):
@@ -178,8 +194,52 @@ def number_of(text: str) -> float | None:
     return value if math.isfinite(value) and "_" not in text else None
 
 
+def finite(value: Any) -> float | None:
+    """A number of any kind as a float; None of what is none, of truths, infinity and NaN."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def bin_names(edges: Sequence[float]) -> tuple[str, ...]:
+    """The states of a column of numbers cut at increasing edges.
+
+    >>> bin_names([4.5, 6.0])
+    ('< 4.5', '4.5 to 6', '>= 6')
+    """
+    return _bins_between([repr(float(x)).removesuffix(".0") for x in edges])
+
+
+def _bins_between(ends: Sequence[str]) -> tuple[str, ...]:
+    if not ends:
+        return (ANY_NUMBER,)
+    return (f"< {ends[0]}", *(f"{a} to {b}" for a, b in pairwise(ends)), f">= {ends[-1]}")
+
+
+@lru_cache(maxsize=1 << 12)
+def bin_edges(names: tuple[str, ...]) -> tuple[float, ...] | None:
+    """The edges of bins, from the states' names; None where these are no bins.
+
+    >>> bin_edges(("< 4.5", "4.5 to 6", ">= 6")), bin_edges(("low", "high"))
+    ((4.5, 6.0), None)
+    """
+    if names != (ANY_NUMBER,) and (len(names) < 2 or not names[0].startswith("< ")):
+        return None
+    ends = [names[0][2:], *(name.rpartition(" to ")[2] for name in names[1:-1])]
+    ends = ends if len(names) > 1 else []
+    edges = tuple(x for x in map(number_of, ends) if x is not None)
+    same = len(edges) == len(ends) and names == _bins_between(ends)
+    return edges if same and all(a < b for a, b in pairwise(edges)) else None
+
+
 def is_plain_number(names: tuple[str, ...], number: int) -> bool:
     """Whether a number can only be a state's number, or is its name as well."""
+    if bin_edges(names) is not None:
+        return False
     if 0 <= number < len(names) and number_of(names[number]) not in (None, number):
         return False
     return all(number_of(s) != number for k, s in enumerate(names) if k != number)

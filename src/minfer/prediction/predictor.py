@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +25,7 @@ from minfer.basics.words import counted
 from minfer.errors import EvidenceError, ModelError, RefusedError, SettingsError, visible
 from minfer.factors.group import Ints
 from minfer.io.text import check_writable
-from minfer.model.evidence import UNKNOWN, StateReader, Table, table_of
+from minfer.model.evidence import UNKNOWN, Evidence, StateReader, Table, table_of
 from minfer.model.states import is_slip, near_names
 from minfer.prediction import files
 from minfer.solvers.circuit import Circuit, kept_circuit
@@ -94,7 +94,7 @@ class Predictor:
         targets: str | int | Iterable[str | int] | None = None,
         *,
         evidence: Iterable[str] | None = None,
-        do: Mapping[int | str, int | str] | None = None,
+        do: Evidence | None = None,
         keep: Iterable[str] = (),
         on_unknown: str = "raise",
         probabilities: bool = True,
@@ -366,7 +366,7 @@ def predict(
     *,
     out: str | os.PathLike[str] | None = None,
     evidence: Iterable[str] | None = None,
-    do: Mapping[int | str, int | str] | None = None,
+    do: Evidence | None = None,
     keep: Iterable[str] = (),
     on_unknown: str = "raise",
     probabilities: bool = True,

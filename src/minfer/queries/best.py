@@ -16,7 +16,7 @@ best of all variables is searched for, with a bound (:mod:`.map`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from heapq import heappop, heappush
@@ -67,7 +67,7 @@ def mpe(
     model: FactorGraph,
     evidence: Evidence | None = None,
     *,
-    do: Mapping[int | str, int | str] | None = None,
+    do: Evidence | None = None,
     k: int = 1,
     variables: Sequence[int | str] | None = None,
     time_limit: float | None = None,

@@ -12,7 +12,7 @@ one row for each state of the target, all posteriors of each.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -85,7 +85,7 @@ def influence(
     target: int | str,
     evidence: Evidence,
     *,
-    do: Mapping[int | str, int | str] | None = None,
+    do: Evidence | None = None,
     state: int | str | None = None,
 ) -> Influence:
     """Which observation moved the target, and how much.

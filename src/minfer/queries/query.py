@@ -114,7 +114,7 @@ def query(
     targets: int | str | Sequence[int | str] | None = None,
     evidence: Evidence | None = None,
     *,
-    do: Mapping[int | str, int | str] | None = None,
+    do: Evidence | None = None,
     solver: Solver | None = None,
     check: bool = True,
 ) -> Posterior | Joint | Marginals:
@@ -203,7 +203,7 @@ def prepare(
     observed: Iterable[int | str] = (),
     *,
     soft: Iterable[int | str] = (),
-    do: Mapping[int | str, int | str] | None = None,
+    do: Evidence | None = None,
     solver: Solver | None = None,
     check: bool = True,
 ) -> Query:
@@ -233,7 +233,7 @@ class Query:
         observed: Iterable[int | str] = (),
         *,
         soft: Iterable[int | str] = (),
-        do: Mapping[int | str, int | str] | None = None,
+        do: Evidence | None = None,
         solver: Solver | None = None,
         check: bool = True,
     ) -> None:

@@ -8,7 +8,6 @@ of probability zero is never drawn.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +33,7 @@ def sample(
     n: int,
     evidence: Evidence | None = None,
     *,
-    do: Mapping[int | str, int | str] | None = None,
+    do: Evidence | None = None,
     seed: int = 0,
     max_gib: float = 4.0,
 ) -> Samples:

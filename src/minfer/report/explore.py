@@ -3,6 +3,8 @@
 What depends on the structure is done here: the clique tree (:mod:`minfer.engine.elimination`) and
 the drawing (:mod:`minfer.basics.cards`). The page has the tables, and its script passes messages in
 that tree, in logarithms as :class:`minfer.Exact` does: every click is answered exactly, at once.
+Where a variable can be set in the page, its own table is apart from all others, whose tree serves
+without it too.
 """
 
 from __future__ import annotations
@@ -21,18 +23,21 @@ from minfer.basics.checks import check_flag, check_graph, check_type, told
 from minfer.basics.words import counted
 from minfer.engine.conditioning import condition
 from minfer.engine.decomposition import only_tables
-from minfer.engine.elimination import clique_tree
+from minfer.engine.elimination import CliqueTree, clique_tree, links, tree_over
+from minfer.engine.layout import Flat, flatten
 from minfer.errors import ContradictionError, ModelError, RefusedError, SettingsError
 from minfer.graph import FactorGraph, with_any_evidence
 from minfer.io.text import PathLike, write_bytes
+from minfer.model.directed import intervention
 from minfer.model.evidence import Evidence
 from minfer.model.joint import Joint
 from minfer.queries.query import query
 from minfer.report.page import page
+from minfer.say.answers import set_text
 from minfer.solvers.clique_passes import pass_messages
 from minfer.solvers.conflicts import located
-from minfer.solvers.plans import plan_for
-from minfer.solvers.pruning import prune
+from minfer.solvers.plans import acted_on, plan_for
+from minfer.solvers.pruning import prune, structure_of
 
 __all__ = ["Explorer", "explore"]
 
@@ -70,6 +75,7 @@ def explore(
     model: FactorGraph,
     evidence: Evidence | None = None,
     *,
+    do: Evidence | None = None,
     targets: Sequence[int | str] | None = None,
     fix: bool = False,
     title: str = "",
@@ -83,11 +89,14 @@ def explore(
         it is set when the page opens and can be taken back there; soft evidence is built in.
     evidence : {variable: state, or likelihoods}, optional
         More of it, as in :func:`minfer.query`.
+    do : {variable: state}, optional
+        What is set when the page opens. In the page of a Bayesian network, a second click on a
+        state sets the variable, a third one takes that back.
     targets : names or numbers of variables, optional
         Show these, what is observed, and what they depend on; all others are summed out before.
     fix : bool
-        Build evidence in: it cannot be taken back in the page, and makes a smaller one, without
-        what it cuts off from the targets.
+        Build evidence and what is set in: it cannot be taken back in the page, and makes a smaller
+        one, without what it cuts off from the targets.
     title : str
         What the network is called.
 
@@ -112,7 +121,9 @@ def explore(
     check_graph(model, "explore")
     check_type(title, str, "explore: title must be a string")
     check_flag("fix", fix)
-    graph = with_any_evidence(model, evidence)
+    acted = acted_on(model, do, evidence)
+    done = {} if do is None else intervention(model, do)
+    graph = with_any_evidence(acted if fix else model, evidence)
     before, seen = _without_evidence(graph)
     if not fix:
         graph = before
@@ -120,8 +131,11 @@ def explore(
         given, given_log = _built_in(graph)
     except ContradictionError as error:
         raise located(error, before, seen, {}) from None
+    if fix and done:
+        given.insert(0, {"text": set_text(model, done)})
+        done = {}
     if targets is not None:
-        graph, seen = _part(graph, targets, seen, fix)
+        graph, seen, done = _part(graph, targets, seen, done, fix)
     if graph.n_variables > MAX_VARIABLES:
         raise RefusedError(
             f"explore: {counted(graph.n_variables, 'variable')} are too many to look at (up to "
@@ -129,13 +143,18 @@ def explore(
             "use `minfer run`, which answers without a drawing"
         )
     engine = _engine(graph, fix, targets is not None)
-    if seen and not fix:
+    if done and engine["own"] is None:
+        raise RefusedError(
+            "explore: no variable can be set in the page of this model, whose own tables make its "
+            f"clique tree too large; {_smaller(fix, targets is not None)}"
+        )
+    if (seen or done) and not fix:
+        begun = acted_on(graph, done)
         try:  # or the page would begin with what cannot be
-            known = graph.with_evidence(dict[int | str, int | str](seen.items()))
-            possible = only_tables(condition(known))
+            possible = only_tables(condition(begun._observing(seen)))
             pass_messages(possible, clique_tree(possible))
         except ContradictionError as error:
-            raise located(error, graph, seen, {}) from None
+            raise located(error, begun, seen, {}) from None
     parents = _parents(graph)
     heights = [ROW * s if s <= MAX_ROWS else HISTOGRAM for s in graph.n_states.tolist()]
     sizes = np.array([(WIDTH, HEAD + FOOT + h) for h in heights], dtype=float).reshape(-1, 2)
@@ -153,6 +172,7 @@ def explore(
         "names": [graph.name(v) for v in range(graph.n_variables)],
         "states": [list(graph.states(v)) for v in range(graph.n_variables)],
         "evidence": [] if fix else [[v, s] for v, s in seen.items()],
+        "done": [[v, s] for v, s in done.items()],
         "given": given,
         "given_log": given_log,
         "card": {"width": WIDTH, "head": HEAD, "row": ROW, "rows": MAX_ROWS},
@@ -214,9 +234,13 @@ def _built_in(graph: FactorGraph) -> tuple[list[dict[str, str]], float | None]:
 
 
 def _part(
-    graph: FactorGraph, targets: Sequence[int | str], seen: dict[int, int], fix: bool
-) -> tuple[FactorGraph, dict[int, int]]:
-    """What some variables depend on, and what is observed of it, numbered anew."""
+    graph: FactorGraph,
+    targets: Sequence[int | str],
+    seen: dict[int, int],
+    done: dict[int, int],
+    fix: bool,
+) -> tuple[FactorGraph, dict[int, int], dict[int, int]]:
+    """What some variables depend on, and what is observed and set of it, numbered anew."""
     if isinstance(targets, (str, bytes)) or not np.iterable(targets):
         raise SettingsError(f"explore: targets must be a list of variables, not {told(targets)}")
     wanted = [graph.index(v) for v in targets]
@@ -225,9 +249,10 @@ def _part(
     if fix:  # known for good: they part what lies behind them from the targets
         part = prune(graph, wanted, seen, check=False)
     else:
-        part = prune(graph, [*wanted, *seen], (), check=False)
+        part = prune(graph, [*wanted, *seen, *done], (), check=False)
     number = {v: k for k, v in enumerate(part.variables.tolist())}
-    return part.graph, {number[v]: s for v, s in seen.items() if v in number}
+    seen, done = ({number[v]: s for v, s in x.items() if v in number} for x in (seen, done))
+    return part.graph, seen, done
 
 
 def _parents(graph: FactorGraph) -> list[list[int]] | None:
@@ -257,6 +282,17 @@ def _table(graph: FactorGraph, v: int) -> dict[str, Any] | None:
 
 
 def _engine(graph: FactorGraph, fixed: bool = False, part: bool = False) -> dict[str, Any]:
+    """The plan, and the numbers of variables' own tables in it, where these may give way."""
+    flat = structure_of(graph).flat
+    if flat is not None and graph.directed and not np.isneginf(flat.field).any():
+        every = np.ones(graph.n_variables, dtype=bool)
+        tree = tree_over(links(flat, every, flat.card), graph.n_variables, float(MAX_CELLS))
+        if tree.complete and tree.cells <= MAX_CELLS:
+            assert graph._child is not None
+            own = np.full(graph.n_variables, -1)
+            own[graph._child[flat.ids]] = np.arange(len(flat.ids))
+            own[np.add.reduceat(flat.field != 0.0, flat.off[:-1]) > 0] = -1  # known of already
+            return _planned(flat, np.full(graph.n_variables, -1), tree, own.tolist())
     model = only_tables(condition(graph))
     tree = clique_tree(model, float(MAX_CELLS))
     if not tree.complete or tree.cells > MAX_CELLS:
@@ -266,18 +302,24 @@ def _engine(graph: FactorGraph, fixed: bool = False, part: bool = False) -> dict
             f"{_smaller(fixed, part)}"
         )
     pass_messages(model, tree)  # a model that contradicts itself is told here, not in the page
-    flat, (at, log_psi) = model.arrays.scopes, model.arrays.cells
+    return _planned(flatten(model), model.fixed, tree)
+
+
+def _planned(
+    flat: Flat, fixed: NDArray, tree: CliqueTree, own: list[int] | None = None
+) -> dict[str, Any]:
     return {
-        "card": model.graph._n_states.tolist(),
-        "fixed": model.fixed.tolist(),
-        "field": _numbers(model.field),
+        "card": flat.card.tolist(),
+        "fixed": fixed.tolist(),
+        "field": _numbers(flat.field),
         "cliques": _lists(tree.variables, tree.ptr),
         "eliminated": tree.n_eliminated.tolist(),
         "parent": tree.parent.tolist(),
         "scopes": _lists(flat.scope, flat.fptr),
         "clique_of": tree.homes(flat.fptr, flat.scope).tolist(),
-        "at": at.tolist(),
-        "tables": _numbers(log_psi),
+        "at": flat.toff.tolist(),
+        "tables": _numbers(flat.log_psi),
+        "own": own,
     }
 
 

@@ -125,22 +125,23 @@ def sequences_of(
         row_case = _cases(table.column(case), case, who, row_from)
     times = None if time is None else _times(table.column(time), time, who, row_from)
     n_cases = int(row_case.max(initial=-1)) + 1
-    order = np.argsort(row_case, kind="stable")
+    mixed = bool((row_case[1:] < row_case[:-1]).any())
+    order = np.argsort(row_case, kind="stable") if mixed else np.arange(n)
     ends = np.cumsum(np.bincount(row_case, minlength=n_cases))
     starts = np.append(0, ends[:-1])[:n_cases]
-    place = np.arange(n) - np.repeat(starts, ends - starts)  # of a row within its case
     if times is None:
         times = np.empty(n, dtype=np.int64)
-        times[order] = place
-    step = times[order] - np.repeat(times[order][starts], ends - starts)
-    same = np.append(False, row_case[order][1:] == row_case[order][:-1])[:n]
-    wrong = same & (np.diff(step, prepend=0) <= 0)
-    if wrong.any():
-        k = int(np.flatnonzero(wrong)[0])
-        now, past = int(times[order[k]]), int(times[order[k - 1]])
-        label = "" if case is None else f"case {visible(str(_label(table, case, order[k])))}: "
-        what = f"time {now} is there twice" if now == past else f"time {now} comes after {past}"
-        raise EvidenceError(f"{who}: row {int(order[k]) + row_from}: {label}{what}")
+        times[order] = step = np.arange(n) - np.repeat(starts, ends - starts)
+    else:
+        step = times[order] - np.repeat(times[order][starts], ends - starts)
+        same = np.append(False, row_case[order][1:] == row_case[order][:-1])[:n]
+        wrong = same & (np.diff(step, prepend=0) <= 0)
+        if wrong.any():
+            k = int(np.flatnonzero(wrong)[0])
+            now, past = int(times[order[k]]), int(times[order[k - 1]])
+            label = "" if case is None else f"case {visible(str(_label(table, case, order[k])))}: "
+            what = f"time {now} is there twice" if now == past else f"time {now} comes after {past}"
+            raise EvidenceError(f"{who}: row {int(order[k]) + row_from}: {label}{what}")
     length = step[ends - 1] + 1 if n else np.zeros(0, dtype=np.int64)
     total = int(length.sum())
     if total - n > max(MOST_GAPS, GAPS_EACH * n):
@@ -149,8 +150,9 @@ def sequences_of(
             f"these {n:,}: times must be numbers of steps"
         )
     first = np.cumsum(length) - length
-    where = np.empty(n, dtype=np.int64)
-    where[order] = np.repeat(first, ends - starts) + step
+    where = np.arange(n)
+    if mixed or total > n:
+        where[order] = np.repeat(first, ends - starts) + step
     codes = np.full((total, graph.n_variables), -1, dtype=np.int32)
     for name in evidence:
         v = graph.index(name)
@@ -160,7 +162,7 @@ def sequences_of(
             raise EvidenceError(
                 f"{who}: row {fault[0] + row_from}, column {visible(name)}: {fault[1]}"
             )
-        codes[where, v] = states
+        codes[where if mixed or total > n else slice(None), v] = states
     likelihoods, scale = _likelihoods(graph, codes, where, pairs, soft, n, who)
     begin = times[order][starts] if n else np.zeros(0, dtype=np.int64)
     evidence += [graph.name(v) for v in {v for _, v, _ in pairs} if graph.name(v) not in evidence]
@@ -245,14 +247,17 @@ def _label(table: Table, case: str, row: int) -> Any:
 
 def _cases(column: Factorised, name: str, who: str, row_from: int) -> Ints:
     """Cases (N,) in the order of their first rows."""
-    empty = np.array([is_missing(x) or x == "" for x in column.values] + [True])
-    bad = empty[column.places]
-    if bad.any():
-        row = int(np.argmax(bad)) + row_from
-        raise EvidenceError(f"{who}: row {row}, column {visible(name)}: the case is missing")
-    _, begin, places = np.unique(column.places, return_index=True, return_inverse=True)
-    rank = np.empty(len(begin), dtype=np.int64)
-    rank[np.argsort(begin, kind="stable")] = np.arange(len(begin))
+    places, values = column.places, column.values
+    if not isinstance(values, range):
+        empty = np.array([is_missing(x) or x == "" for x in values] + [True])
+        bad = empty[places]
+        if bad.any():
+            row = int(np.argmax(bad)) + row_from
+            raise EvidenceError(f"{who}: row {row}, column {visible(name)}: the case is missing")
+    begin = np.full(len(values), len(places))
+    begin[places[::-1]] = np.arange(len(places))[::-1]  # of several, the last is kept
+    rank = np.empty(len(values), dtype=np.int64)
+    rank[np.argsort(begin, kind="stable")] = np.arange(len(values))
     return rank[places]
 
 

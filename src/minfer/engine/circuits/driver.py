@@ -64,7 +64,8 @@ def build(
     likelihood at each call. ``deadline`` by :func:`minfer.basics.limits.clock`. Arrays, those of
     a first pass over the result included, take at most ``max_gib``. ``most_steps`` of the search:
     visits of variables, and what they force. ``small``: cells up to which cliques are eliminated
-    densely. ``progress`` may raise, KeyboardInterrupt for instance. ContradictionError where Z = 0; RefusedError beyond a limit.
+    densely. ``progress`` may raise, KeyboardInterrupt for instance. ContradictionError where Z =
+    0; RefusedError beyond a limit.
     """
     start = ready(model, free)
     room = max_gib * 2.0**30 - _held(start.tables)

@@ -86,7 +86,7 @@ function buildCards() {
   });
 }
 
-function showCard(v, now, prior, evidence, best, soft) {
+function showCard(v, now, prior, evidence, best, soft, done) {
   const card = cards[v],
     first = engine.start[v],
     size = states[v].length;
@@ -95,8 +95,10 @@ function showCard(v, now, prior, evidence, best, soft) {
   card.host.classList.toggle("seen", evidence[v] >= 0);
   const seen = evidence[v] >= 0;
   card.host.classList.toggle("soft", soft.has(v));
+  card.host.classList.toggle("set", done.has(v));
   const likely = `${states[v][top]} ${percent(p[top])}${soft.has(v) ? ", soft evidence" : ""}`;
-  const text = seen ? `observed ${states[v][evidence[v]]}` : likely;
+  const verb = done.has(v) ? "set to" : "observed";
+  const text = seen ? `${verb} ${states[v][evidence[v]]}` : likely;
   card.host.setAttribute("aria-label", `${names[v]}: ${text}`);
   if (card.rows) {
     card.rows.forEach((button, s) => {

@@ -23,6 +23,7 @@ function makeEngine(plan) {
       children: [],
     };
     clique.n = size(clique.separator);
+    clique.factors = [];
     clique.own = new Float64Array(clique.cells);
     clique.work = new Float64Array(clique.cells);
     clique.up = new Float64Array(clique.n);
@@ -50,17 +51,24 @@ function makeEngine(plan) {
     return at;
   }
 
-  plan.scopes.forEach((scope, f) => {
-    const clique = cliques[plan.clique_of[f]],
-      at = places(clique, scope),
-      first = plan.at[f];
-    for (let i = 0; i < clique.cells; i += 1) clique.own[i] += tables[first + at[i]];
-  });
-  cliques.forEach((clique, c) => {
+  plan.scopes.forEach((_, f) => cliques[plan.clique_of[f]].factors.push(f));
+  // all tables of a clique, but those that gave way
+  function fill(clique, gone) {
+    const { own, cells } = clique;
+    own.fill(0);
+    for (const f of clique.factors) {
+      if (gone.has(f)) continue;
+      const at = places(clique, plan.scopes[f]),
+        first = plan.at[f];
+      for (let i = 0; i < cells; i += 1) own[i] += tables[first + at[i]];
+    }
     for (const v of clique.out) {
       const at = places(clique, [v]);
-      for (let i = 0; i < clique.cells; i += 1) clique.own[i] += field[start[v] + at[i]];
+      for (let i = 0; i < cells; i += 1) own[i] += field[start[v] + at[i]];
     }
+  }
+  cliques.forEach((clique, c) => {
+    fill(clique, new Set());
     if (plan.parent[c] >= 0) {
       const parent = cliques[plan.parent[c]];
       parent.children.push({ clique, at: places(parent, clique.separator) });
@@ -80,6 +88,17 @@ function makeEngine(plan) {
   let soft = new Map();
   function soften(likelihoods) {
     soft = new Map([...likelihoods].map(([v, each]) => [v, Float64Array.from(each, Math.log)]));
+  }
+
+  // Variables that are set, a Set: their own tables, P(v | parents), give way in all that follows.
+  // What they are set to is evidence.
+  let acted = new Set();
+  const settable = (v) => (plan.own?.[v] ?? -1) >= 0;
+  function act(done) {
+    const gone = new Set([...done].map((v) => plan.own[v]));
+    const touched = [...acted, ...done].filter((v) => acted.has(v) !== done.has(v));
+    for (const c of new Set(touched.map((v) => plan.clique_of[plan.own[v]]))) fill(cliques[c], gone);
+    acted = new Set(done);
   }
 
   // Towards the roots. The log of the sum (or maximum) over everything, or null if that is zero.
@@ -203,11 +222,12 @@ function makeEngine(plan) {
     return bits.map((b) => Math.max(b, 0));
   }
 
-  // Some of the observations that are impossible together, none of which can be left out.
+  // Some of the observations that are impossible together, none of which can be left out; what is
+  // set stays.
   function conflict(evidence) {
     const left = evidence.slice();
     for (let v = 0; v < left.length; v += 1) {
-      if (left[v] < 0) continue;
+      if (left[v] < 0 || acted.has(v)) continue;
       const state = left[v];
       left[v] = -1;
       if (collect(left, true) !== null) left[v] = state;
@@ -215,5 +235,5 @@ function makeEngine(plan) {
     return left;
   }
 
-  return { card, start, soften, posteriors, explanation, information, conflict };
+  return { card, start, soften, act, settable, posteriors, explanation, information, conflict };
 }

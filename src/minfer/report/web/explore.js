@@ -4,12 +4,14 @@ const n = names.length;
 let evidence = new Int32Array(engine.card.length).fill(-1); // auxiliary variables behind
 const nothing = evidence.slice();
 let soft = new Map(); // likelihoods of the states of variables with soft evidence; never changed
+let done = new Set(); // variables that are set to what they have in the evidence; never changed
 const prior = engine.posteriors(nothing);
+let base = prior.logZ; // what is built into the page, under what is set
 let answer = prior; // the last that was possible
 let possible = true;
 let chosen = null;
 // of what was observed here and of what is built into the page
-const logEvidence = () => answer.logZ - prior.logZ + (data.given_log ?? 0);
+const logEvidence = () => answer.logZ - base + (data.given_log ?? 0);
 let question = null; // "explanation", "information"
 let target = null;
 const past = [];
@@ -17,7 +19,8 @@ const past = [];
 // ------------------------------------------------------------------ the address
 
 // Parts of the address are name=state, with & or a comma between them; what cannot be written so
-// goes by numbers, after a ~. Of soft evidence there are likelihoods instead, name=:0.2:0.8.
+// goes by numbers, after a ~. Of soft evidence there are likelihoods instead, name=:0.2:0.8, and
+// what is set has a colon before the sign, name:=state.
 const encoded = (text, number) => {
   try {
     return text.startsWith("~") ? `~${number}` : encodeURIComponent(text);
@@ -30,11 +33,13 @@ function toHash() {
   const parts = [];
   for (let v = 0; v < n; v += 1) {
     if (evidence[v] >= 0)
-      parts.push(`${encoded(names[v], v)}=${encoded(states[v][evidence[v]], evidence[v])}`);
+      parts.push(
+        `${encoded(names[v], v)}${done.has(v) ? ":" : ""}=${encoded(states[v][evidence[v]], evidence[v])}`,
+      );
     if (soft.has(v)) parts.push(`${encoded(names[v], v)}=:${soft.get(v).join(":")}`);
   }
   if (parts.length) return `#${parts.join("&")}`;
-  return data.evidence.length ? "#none" : "";
+  return data.evidence.length + data.done.length ? "#none" : "";
 }
 
 const decoded = (part) => {
@@ -54,13 +59,15 @@ const numbered = (part, list) => {
 function observation(part) {
   const at = part.indexOf("=");
   if (at < 0) return { why: "it is not name=state" };
-  const name = part.slice(0, at),
+  const set = part[at - 1] === ":" && numbered(part.slice(0, at - 1), names) >= 0;
+  const name = part.slice(0, set ? at - 1 : at),
     v = numbered(name, names);
+  if (set && !engine.settable(v)) return { why: `${brief(names[v])} cannot be set here` };
   if (v < 0) return { why: `there is no variable ${brief(decoded(name))} here` };
   const s = numbered(part.slice(at + 1), states[v]);
-  if (s >= 0) return { v, s };
+  if (s >= 0) return { v, s, set };
   const value = decoded(part.slice(at + 1));
-  if (value.startsWith(":")) {
+  if (value.startsWith(":") && !set) {
     const likelihoods = value.slice(1).split(":").map(Number);
     if (!areLikelihoods(v, likelihoods))
       return { why: `${brief(names[v])} takes ${states[v].length} likelihoods, 0 or more, not all 0` };
@@ -77,20 +84,28 @@ const areLikelihoods = (v, numbers) =>
 function fromHash() {
   const found = nothing.slice(),
     softly = new Map(),
+    acted = new Set(),
     unused = [];
   const text = location.hash.slice(1);
-  if (!text) for (const [v, s] of data.evidence) found[v] = s;
+  if (!text) {
+    for (const [v, s] of [...data.evidence, ...data.done]) found[v] = s;
+    for (const [v] of data.done) acted.add(v);
+  }
   for (const part of text === "none" ? [] : text.split(/[&,]/)) {
     if (!part) continue;
-    const { v, s, likelihoods, why } = observation(part);
-    const twice = why === undefined && found[v] >= 0 && found[v] !== s;
+    const { v, s, set, likelihoods, why } = observation(part);
+    const other = found[v] !== s || acted.has(v) !== set;
+    const twice = why === undefined && found[v] >= 0 && other;
     if (twice) unused.push([part, `${brief(names[v])} is ${brief(states[v][found[v]])} already`]);
     else if (why !== undefined) unused.push([part, why]);
     else if (softly.has(v)) unused.push([part, `${brief(names[v])} has soft evidence already`]);
     else if (likelihoods) softly.set(v, likelihoods);
-    else found[v] = s;
+    else {
+      found[v] = s;
+      if (set) acted.add(v);
+    }
   }
-  return { found, softly, unused };
+  return { found, softly, acted, unused };
 }
 
 const MOST_UNUSED = 5;
@@ -113,7 +128,8 @@ function showUnused(unused) {
   }
   const more = unused.length - MOST_UNUSED;
   if (more > 0) add(list, "li", {}, `and ${count(more)} more`);
-  const how = "Evidence is written as #name=state&name=state, likelihoods as #name=:0.2:0.8.";
+  const how =
+    "Evidence is written as #name=state&name=state, likelihoods as #name=:0.2:0.8, what is set as #name:=state.";
   add(box, "p", { class: "muted" }, how);
 }
 
@@ -129,10 +145,18 @@ function remember() {
 
 // ------------------------------------------------------------------ changes
 
-function set(next, softly, { keep = true } = {}) {
-  if (keep) past.push([evidence, soft]);
-  [evidence, soft] = [next, softly];
+function set(next, softly, acted, { keep = true } = {}) {
+  if (keep) past.push([evidence, soft, done]);
+  [evidence, soft, done] = [next, softly, acted];
   if (keep) remember();
+  engine.soften(new Map());
+  engine.act(done);
+  base = prior.logZ;
+  if (done.size && data.given_log === null) {
+    const alone = nothing.slice();
+    for (const v of done) alone[v] = evidence[v];
+    base = engine.posteriors(alone)?.logZ ?? prior.logZ;
+  }
   engine.soften(soft);
   const found = engine.posteriors(evidence);
   possible = found !== null;
@@ -140,8 +164,8 @@ function set(next, softly, { keep = true } = {}) {
   refresh();
 }
 
-function without(v) {
-  const left = new Map(soft);
+function without(v, from = soft) {
+  const left = new from.constructor(from);
   left.delete(v);
   return left;
 }
@@ -151,7 +175,7 @@ function soften(v, likelihoods) {
   const next = evidence.slice();
   next[v] = -1;
   const told = likelihoods !== null && likelihoods.some((x) => x !== likelihoods[0]);
-  set(next, told ? new Map([...without(v), [v, likelihoods]]) : without(v));
+  set(next, told ? new Map([...without(v), [v, likelihoods]]) : without(v), without(v, done));
   const log = possible ? `P(evidence) ${fromLog(logEvidence())}` : "impossible";
   $("told").textContent = `${told ? softly(v, likelihoods) : `${names[v]} taken back`}; ${log}`;
 }
@@ -165,24 +189,35 @@ function readSoft() {
   $("soft-wrong").hidden = fine;
 }
 
-function observe(v, s) {
-  const next = evidence.slice();
-  next[v] = evidence[v] === s ? -1 : s;
-  set(next, without(v));
-  const verb = evidence[v] === s ? "observed" : "taken back";
+// On a state: observed, then set where that is possible, then taken back. What is set stays so in
+// another state.
+function press(v, s) {
+  if (evidence[v] !== s) put(v, s, done.has(v));
+  else if (!done.has(v) && engine.settable(v)) put(v, s, true);
+  else takeBack(v);
+}
+
+const takeBack = (v) => put(v, -1, false);
+
+function put(v, state, acted) {
+  const next = evidence.slice(),
+    s = state < 0 ? evidence[v] : state;
+  next[v] = state;
+  set(next, without(v), acted ? new Set([...done, v]) : without(v, done));
+  const verb = state < 0 ? "taken back" : acted ? "set" : "observed";
   const log = possible ? `P(evidence) ${fromLog(logEvidence())}` : "impossible";
   $("told").textContent = `${names[v]} ${states[v][s]} ${verb}; ${log}`;
 }
 
 function undo() {
   if (!past.length) return;
-  [evidence, soft] = past.pop();
+  [evidence, soft, done] = past.pop();
   remember();
-  set(evidence, soft, { keep: false });
+  set(evidence, soft, done, { keep: false });
 }
 
 const clear = () => {
-  if (soft.size || evidence.some((s) => s >= 0)) set(nothing.slice(), new Map());
+  if (soft.size || evidence.some((s) => s >= 0)) set(nothing.slice(), new Map(), new Set());
 };
 
 function choose(v) {
@@ -197,7 +232,7 @@ function choose(v) {
       if (lit) part.parentNode.append(part);
     }
   }
-  showChosen(chosen, answer, prior, evidence, best(), soft);
+  showChosen(chosen, answer, prior, evidence, best(), soft, done);
   if (question === "information" && evidence[target] >= 0 && evidence[v] < 0) {
     target = v; // the old one is known by now
     reply();
@@ -212,9 +247,11 @@ function refresh() {
   document.body.classList.toggle("stale", !possible);
   const any = soft.size > 0 || evidence.some((s) => s >= 0);
   for (const host of [world, $("chosen-states")]) host.classList.toggle("moved", any);
-  for (let v = 0; v < n; v += 1) showCard(v, answer, prior, evidence, best(), soft);
-  showEvidence(evidence, possible ? logEvidence() : null, soft);
-  showChosen(chosen, answer, prior, evidence, best(), soft);
+  for (let v = 0; v < n; v += 1) showCard(v, answer, prior, evidence, best(), soft, done);
+  for (const { ends, parts } of lines)
+    for (const part of parts) part.classList.toggle("cut", done.has(ends[1]));
+  showEvidence(evidence, possible ? logEvidence() : null, soft, done);
+  showChosen(chosen, answer, prior, evidence, best(), soft, done);
   alarm();
   reply();
 }
@@ -226,7 +263,7 @@ function alarm() {
   if (possible) return;
   const clash = engine.conflict(evidence);
   const named = names.map((_, v) => v).filter((v) => clash[v] >= 0);
-  const told = named.map((v) => `${names[v]} = ${states[v][clash[v]]}`);
+  const told = named.map((v) => fact(v, evidence, done));
   for (const [v, each] of soft) if (each.includes(0)) told.push(softly(v, each));
   const all =
     told.length === 1 ? told[0] : `${told.slice(0, -1).join(", ")} and ${told.at(-1)} together`;
@@ -240,7 +277,7 @@ function alarm() {
   }
   for (const v of named.slice(0, 4)) {
     const button = add(choices, "button", { type: "button" }, `Take back ${names[v]}`);
-    button.addEventListener("click", () => observe(v, evidence[v]));
+    button.addEventListener("click", () => takeBack(v));
   }
 }
 
@@ -329,10 +366,10 @@ function onKey(event) {
   else if (key === "-") zoom(1 / 1.2);
   else if (key === "Escape") {
     if (state && node) node.focus({ preventScroll: true });
-    else if (v !== null && evidence[v] >= 0) observe(v, evidence[v]);
+    else if (v !== null && evidence[v] >= 0) takeBack(v);
     else clear();
   } else if (node && /^[1-9]$/.test(key)) {
-    if (Number(key) <= states[v].length) observe(v, Number(key) - 1);
+    if (Number(key) <= states[v].length) press(v, Number(key) - 1);
   } else if (state && (key === "ArrowUp" || key === "ArrowDown")) {
     const next = key === "ArrowUp" ? state.previousElementSibling : state.nextElementSibling;
     if (next?.matches(".state")) next.focus({ preventScroll: true });
@@ -358,11 +395,11 @@ function listen() {
     const state = on(".state"),
       node = on(".node");
     if (node) choose(Number(node.dataset.v));
-    if (state) observe(Number(state.dataset.v), Number(state.dataset.s));
+    if (state) press(Number(state.dataset.v), Number(state.dataset.s));
     else if (on(".chip[data-v]")) {
       const v = Number(on(".chip").dataset.v);
       if (soft.has(v)) soften(v, null);
-      else observe(v, evidence[v]);
+      else takeBack(v);
     }
     else if (on("[data-go]")) go(Number(on("[data-go]").dataset.go));
   });
@@ -392,9 +429,9 @@ function listen() {
 }
 
 function open() {
-  const { found, softly, unused } = fromHash();
+  const { found, softly, acted, unused } = fromHash();
   past.length = 0;
-  set(found, softly, { keep: false });
+  set(found, softly, acted, { keep: false });
   showUnused(unused);
 }
 
@@ -403,6 +440,8 @@ const posterior = (v) => answer.p.subarray(engine.start[v], engine.start[v + 1])
 $("about").textContent = data.about;
 if (data.given.length)
   $("legend").textContent = "Ticks: the probabilities with the built-in evidence alone.";
+if (engine.card.some((_, v) => engine.settable(v)))
+  $("legend").textContent += " A second click on a state sets its variable, as by an experiment, whatever its causes: do(…); a third one takes that back.";
 $("version").textContent = `Computed in this page, exactly. minfer ${data.minfer}`;
 buildCards();
 listenToPointers();
@@ -416,6 +455,7 @@ window.minfer = Object.freeze({
   states,
   evidence: () => Array.from(evidence.subarray(0, n)),
   soft: () => Object.fromEntries(soft),
+  done: () => [...done].sort((a, b) => a - b),
   possible: () => possible,
   posteriors: () => states.map((_, v) => Array.from(posterior(v))),
   logProbability: () => (possible ? logEvidence() : -Infinity),

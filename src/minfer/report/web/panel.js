@@ -16,7 +16,13 @@ function fromLog(log) {
 const softly = (v, likelihoods) =>
   `${names[v]} ~ ${states[v].map((s, k) => `${s} ${short(likelihoods[k])}`).join(", ")}`;
 
-function showEvidence(evidence, log, soft) {
+// what is observed or set of a variable
+function fact(v, evidence, done) {
+  const text = `${names[v]} = ${states[v][evidence[v]]}`;
+  return done.has(v) ? `do(${text})` : text;
+}
+
+function showEvidence(evidence, log, soft, done) {
   const list = $("chips"),
     focused = list.contains(document.activeElement);
   list.replaceChildren();
@@ -25,12 +31,12 @@ function showEvidence(evidence, log, soft) {
     chip.title = `${text} (built into this page)`;
     add(chip, "span", {}, text);
   }
-  names.forEach((name, v) => {
+  names.forEach((_, v) => {
     if (evidence[v] < 0 && !soft.has(v)) return;
-    const text = soft.has(v) ? softly(v, soft.get(v)) : `${name} = ${states[v][evidence[v]]}`;
+    const text = soft.has(v) ? softly(v, soft.get(v)) : fact(v, evidence, done);
     const chip = add(add(list, "li"), "button", {
       type: "button",
-      class: "chip",
+      class: done.has(v) ? "chip set" : "chip",
       "aria-label": `Take back ${text}`,
     });
     chip.dataset.v = v;
@@ -45,7 +51,9 @@ function showEvidence(evidence, log, soft) {
   const facts = $("likelihood");
   facts.replaceChildren();
   if ($("clear").hidden && !data.given.length) return;
-  const what = data.given_log === null ? "P(observed | built in)" : "P(evidence)";
+  const under = [...(data.given_log === null ? ["built in"] : []), ...(done.size ? ["do(…)"] : [])];
+  const told = data.given_log === null ? "observed" : "evidence";
+  const what = `P(${[told, under.join(", ")].filter(Boolean).join(" | ")})`;
   const rows =
     log === null
       ? [[what, "0, impossible"]]
@@ -62,7 +70,7 @@ function showEvidence(evidence, log, soft) {
 
 let shown = null; // the variable whose states are in the panel
 
-function showChosen(v, now, prior, evidence, best, soft) {
+function showChosen(v, now, prior, evidence, best, soft, done) {
   $("chosen").hidden = v === null;
   if (v === null) return;
   const host = $("chosen-states");
@@ -81,12 +89,14 @@ function showChosen(v, now, prior, evidence, best, soft) {
       add(line, "input", { type: "number", min: 0, step: "any" });
     }
   }
+  host.classList.toggle("set", done.has(v));
+  $("chosen-table").classList.toggle("cut", done.has(v));
   const told = soft.get(v);
   [...$("soft-inputs").querySelectorAll("input")].forEach((input, s) => {
     if (input !== document.activeElement || told) input.value = told ? told[s] : 1;
   });
   $("soft-wrong").hidden = true;
-  markRow(v, evidence);
+  markRow(evidence, done.has(v));
   [...host.children].forEach((button, s) => {
     const k = engine.start[v] + s;
     showState(button, now.p[k], prior.p[k], evidence[v] === s);
@@ -163,10 +173,10 @@ function showTable(v) {
   if (n > MOST_ROWS) add(host, "p", { class: "muted" }, `and ${plural(n - MOST_ROWS, "more row")}`);
 }
 
-// the rows that the observed parents leave
-function markRow(v, evidence) {
+// the rows that the observed parents leave; none where the table has given way
+function markRow(evidence, gone) {
   const { parents, rows } = tabled;
-  const seen = parents.some((u) => evidence[u] >= 0);
+  const seen = !gone && parents.some((u) => evidence[u] >= 0);
   for (const { row, at } of rows) {
     const fits = parents.every((u, k) => evidence[u] < 0 || evidence[u] === at[k]);
     row.classList.toggle("holds", seen && fits);
