@@ -633,7 +633,7 @@ def _numbers(groups: list[FactorGroup], rho: NDArray | None, log: bool) -> Gener
     toff, tab = cells(tables, stored)
     if not log:
         tab, ends = np.exp(tab), [np.exp(e) for e in ends]
-    lowest = -np.inf if any(g.forbids().any() for g in tables) else lowest
+    lowest = -np.inf if any(g.has_zeros for g in tables) else lowest
     return GeneralNumbers(toff, tab, codes, ends, scale, log, lowest)
 
 

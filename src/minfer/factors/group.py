@@ -336,6 +336,11 @@ class FactorGroup:
         """Which factors have a zero somewhere, (F,)."""
         return np.broadcast_to(np.isneginf(self._values()).any(axis=1), (len(self),))
 
+    @property
+    def has_zeros(self) -> bool:
+        """Whether any factor forbids anything."""
+        return bool(self.forbids().any())
+
     def magnitude(self) -> Floats:
         """The size of each factor's largest finite number, (F,): for bounds on rounding."""
         values = self._values()
@@ -605,6 +610,10 @@ class Tables(FactorGroup):
         return True
 
     @property
+    def has_zeros(self) -> bool:
+        return bool(self._log_psi.min(initial=0.0) == -np.inf)
+
+    @property
     def n_weights(self) -> int:
         return self._log_psi.shape[1]
 
@@ -628,7 +637,7 @@ class Tables(FactorGroup):
         return Tables, self.shape
 
     def without_zeros(self, which: Mask) -> Tables:
-        if not np.isneginf(self._log_psi).any() or not which.any():
+        if not self.has_zeros or not which.any():
             return self
         zero = np.isneginf(self.log_psi) & which[:, None]
         return self.replace(_log_psi=np.where(zero, 0.0, self.log_psi))

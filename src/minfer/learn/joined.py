@@ -115,7 +115,7 @@ class JoinedBlock:
         """Find labels that a hard factor forbids, as far as conditioning on them shows it."""
         graph = self.graph
         soft = graph._field is None or np.isfinite(graph._field).all()
-        if (not soft or any(g.forbids().any() for g in graph.groups)) and self._forbidden():
+        if (not soft or any(g.has_zeros for g in graph.groups)) and self._forbidden():
             raise self.contradiction()
 
     def contradiction(self, error: ContradictionError | None = None) -> ContradictionError:

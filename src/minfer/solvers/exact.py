@@ -173,7 +173,7 @@ def promising(model: Conditioned) -> bool:
     """Whether a circuit may be much smaller than a tree: a model with zeros, not too large."""
     if int((model.fixed < 0).sum()) > 20_000 or any(g.form == "messages" for g in model.groups):
         return False
-    return any(bool(g.forbids().any()) for g in model.groups if len(g))
+    return any(g.has_zeros for g in model.groups)
 
 
 def within_limits(

@@ -118,7 +118,7 @@ def best_of(
     found += windows.until(min(intervals_at, clock() + FOR_WINDOWS * seconds))
     until = min(intervals_at, clock() + FOR_CLAMPING * seconds)
     found += _clamped(graph, until)
-    soft = not any(g.forbids().any() for g in model.groups)
+    soft = not any(g.has_zeros for g in model.groups)
     hope = not soft or any(c.is_join and c.answer.converged for c in found)
     sequences = (joins, windows) if hope else (windows,)
     samples, why_not, more = _sampled(graph, model, intervals_at, sequences, _best(found).answer)

@@ -113,7 +113,7 @@ def _looks_simple(model: Conditioned) -> tuple[float, bool]:
     if any(g.form == "messages" for g in model.groups):
         return math.inf, False
     cells = sum(float(n_entries(g.shape)) * len(g) for g in model.groups if g.form == "table")
-    zeros = any(bool(g.forbids().any()) for g in model.groups if len(g))
+    zeros = any(g.has_zeros for g in model.groups)
     return max(SMALL_TREE, cells * (WITH_ZEROS if zeros else WITHOUT)), zeros
 
 
