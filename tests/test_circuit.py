@@ -294,6 +294,35 @@ def test_what_a_circuit_says_of_itself():
     np.testing.assert_allclose(table.table, want.table, atol=1e-12)
 
 
+def test_likelihoods_of_calls_and_rows():
+    """Prepared runs of any solver take them like any question does, and add a field to them."""
+    soft, hard = {"rain": [0.2, 0.9], "season": {"0": 0.5, "3": 1.0}}, {"wet_grass": 1}
+    graph, field = network(), np.linspace(-1.0, 1.0, 16)
+    rows = [soft, hard, {**soft, **hard}, {**soft, "wet_grass": None}, {}]
+    clean = [{v: s for v, s in row.items() if s is not None} for row in rows]
+    for run in (
+        minfer.compile(network()),
+        Exact(method="clique-tree").prepare(network()),
+        minfer.BeliefPropagation(tol=1e-12).prepare(network()),
+    ):
+        for more in (None, field):
+            batch = run.batch(rows, field=more)
+            for k, row in enumerate(clean):
+                one = run(row, field=more)
+                other = graph if more is None else graph.tilt(field)
+                other = other.with_evidence({v: s for v, s in row.items() if v == "wet_grass"})
+                likes = {v: s for v, s in row.items() if v != "wet_grass"}
+                want = run.solver(other.with_soft_evidence(likes) if likes else other)
+                for found in (one.probs, batch.probs[k]):
+                    np.testing.assert_allclose(found, want.probs, atol=1e-7)
+                np.testing.assert_allclose([one.log_z, batch.log_z[k]], want.log_z, atol=1e-6)
+        for wrong in ({"rain": [0.2]}, {"rain": [0.0, 0.0]}, {"rain": {"wet": 1.0}}):
+            with pytest.raises(EvidenceError):
+                run(wrong)
+            with pytest.raises(EvidenceError, match="row 1"):
+                run.batch([{}, wrong])
+
+
 def test_other_weights_are_another_model():
     graph = network()
     circuit = minfer.compile(graph)

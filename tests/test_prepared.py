@@ -340,7 +340,7 @@ def test_states_of_a_batch_by_name(solver):
         ({"weights": np.zeros((2, 7))}, "shape"),
         ({"field": np.zeros((2, 5)), "weights": np.zeros((3, 6))}, "rows"),
         ({"evidence": 5}, "."),
-        ({"evidence": [{0: [1, 0]}]}, "."),
+        ({"evidence": [{0: [1, 0, 0]}]}, "row 0: .* one likelihood for each, not 3"),
         ({"evidence": {0: [[0, 1], [1, 0]]}}, "."),
         ({"field": np.full((2, 5), 1e301)}, "."),
         ({"weights": np.full((2, 6), 1e301)}, "."),

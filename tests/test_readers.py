@@ -539,7 +539,6 @@ READERS = {
     "io/cnf.read_cnf": "cnf",
     "io/fg.read_fg": "fg",
     "io/__init__.read": "any",
-    "io/native.read_dynamic": "slices",
     "io/native.read_native": "minfer",
     "io/net.read_net": "net",
     "io/npz.read_npz": "npz",
@@ -564,6 +563,7 @@ READERS = {
     "rules/mln.read_text": "db",
     "rules/tables._header": "facts csv",
     "rules/tables._of_database": "facts sqlite",
+    "through_time/dynamic.load": "slices",
 }
 #: Functions that open what we wrote ourselves, or write.
 OURS = {

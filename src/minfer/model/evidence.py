@@ -148,6 +148,20 @@ def log_field(
     return out
 
 
+def hard_and_field(
+    graph: Variables, evidence: Any, field: Any, what: str = "evidence"
+) -> tuple[Any, Any]:
+    """Evidence without the likelihoods in it, which go into a field (sum S,) or None."""
+    if not isinstance(evidence, Mapping):
+        return evidence, field
+    hard, soft = numbered(graph, evidence, what=what)
+    if soft:
+        more = log_field(graph, None, soft)
+        if field is None or np.shape(field) == more.shape:  # others are for who checks shapes
+            field = more if field is None else np.asarray(field, dtype=np.float64) + more
+    return hard, field
+
+
 def typed_variable(graph: Variables, text: str) -> int | str:
     """A variable as texts name it: a bare number is one, unless a variable is called so."""
     bare = text.isdecimal() and len(text) < 20 and text not in graph._index

@@ -19,9 +19,9 @@ from minfer.basics.checks import real_numbers
 from minfer.basics.limits import clock
 from minfer.basics.parallel import in_threads
 from minfer.basics.words import counted
-from minfer.errors import ContradictionError, ModelError
+from minfer.errors import ContradictionError, EvidenceError, ModelError
 from minfer.factors.group import MAX_LOG, FactorGroup, read_only
-from minfer.model.evidence import states_of
+from minfer.model.evidence import hard_and_field, states_of
 from minfer.solvers.base import LogZ, Status
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ class Rows:
         field: ArrayLike | None,
     ) -> Rows:
         """What a caller gave, as arrays with as many rows as the longest has."""
+        evidence, field = _without_likelihoods(graph, evidence, field)
         known = None if evidence is None else states_of(graph, evidence, "batch")
         theta = _numbers(weights, int(graph.weight_offsets[-1]), "weights")
         more = _numbers(field, int(graph._offsets[-1]), "field")
@@ -177,6 +178,35 @@ class Rows:
             return values if values is None or len(values) == 1 < self.n else values[rows]
 
         return Rows(len(rows), part(self.evidence), part(self.weights), part(self.field))
+
+
+def _of_states(said: Any) -> bool:
+    """Whether it is likelihoods of all states, and no state."""
+    many = isinstance(said, np.ndarray) and said.ndim > 0
+    return many or isinstance(said, (Mapping, list, tuple))
+
+
+def _without_likelihoods(graph: FactorGraph, evidence: Any, field: Any) -> tuple[Any, Any]:
+    """Rows {variable: state, or likelihoods} as rows of states, and a field that has the rest."""
+    rows = list(evidence) if isinstance(evidence, (list, tuple)) else []
+    size, some = int(graph._offsets[-1]), {}
+    for k, row in enumerate(rows):
+        if isinstance(row, Mapping):
+            like = {v: x for v, x in row.items() if _of_states(x)}
+            if like:
+                rows[k] = {v: x for v, x in row.items() if v not in like}
+                try:
+                    some[k] = hard_and_field(graph, like, None)[1]
+                except EvidenceError as error:
+                    raise EvidenceError(f"batch: row {k}: {error}") from None
+    if not some:
+        return evidence, field
+    more = np.zeros((len(rows), size))
+    more[list(some)] = list(some.values())
+    own = _numbers(field, size, "field")
+    if own is not None and len(own) not in (1, len(more)):
+        return rows, own  # which is refused
+    return rows, more if own is None else own + more
 
 
 @dataclass(frozen=True, eq=False)

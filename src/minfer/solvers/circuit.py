@@ -13,7 +13,7 @@ variables that are *free* is not in it: likelihoods of their states are the inpu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +22,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from minfer.basics.checks import as_list, check_whole, first_twice
 from minfer.basics.limits import clock, deadline_of, start_clock
@@ -32,10 +32,10 @@ from minfer.engine.conditioning import MAX_JOINT_CELLS, Conditioned, condition
 from minfer.engine.layout import ranges
 from minfer.errors import ContradictionError, EvidenceError, ModelError, RefusedError, visible
 from minfer.factors.group import n_entries
-from minfer.model.evidence import numbered, observed_states
-from minfer.solvers.base import LogZ, Marginals, Status, check_start
+from minfer.model.evidence import hard_and_field, observed_states
+from minfer.solvers.base import LogZ, Marginals, Status
 from minfer.solvers.circuit_passes import Leaves, Weighed, Wires
-from minfer.solvers.prepared import Call, Evidence, Prepared
+from minfer.solvers.prepared import Call, Prepared
 
 if TYPE_CHECKING:
     from minfer.engine.circuits.arrays import CircuitArrays
@@ -78,8 +78,8 @@ class Searched(NamedTuple):
 class Circuit(Prepared):
     """A compiled model: see :func:`minfer.compile`.
 
-    Calls and batches are those of :class:`Prepared`; evidence is of free variables, and may be
-    likelihoods. Calls may come from several threads.
+    Calls and batches are those of :class:`Prepared`; evidence is of free variables. Calls may come
+    from several threads.
 
     Attributes
     ----------
@@ -152,45 +152,6 @@ class Circuit(Prepared):
         return Weighed(self._wires, self._own)
 
     # ------------------------------------------------------------ one answer
-
-    def __call__(
-        self,
-        evidence: Evidence | Mapping[Any, Any] | None = None,
-        weights: ArrayLike | None = None,
-        field: ArrayLike | None = None,
-        start: Marginals | None = None,
-    ) -> Marginals:
-        """The answer for evidence on free variables.
-
-        Parameters
-        ----------
-        evidence : {variable: state, or likelihoods}, or states (V,), optional
-            Variables and states by number or name. In addition to the graph's own.
-        weights : float array (n_weights,), optional
-            Instead of ``graph.weights``: another model, which is compiled anew.
-        field : float array (sum of states,), optional
-            Log-weights to add to the states of free variables.
-        start : Marginals, optional
-            Ignored, as by all exact solvers.
-        """
-        began = clock()
-        check_start(start)
-        graph, hard = self._given(evidence, weights, field)
-        call = Call(graph, graph._observing(hard), hard, weights is not None, field, start, began)
-        answer = self._answer(call)
-        return self.solver(call.whole) if answer is None else answer
-
-    def _given(
-        self, evidence: Any, weights: ArrayLike | None = None, field: ArrayLike | None = None
-    ) -> tuple[FactorGraph, dict[int, int]]:
-        """The graph with a call's numbers and likelihoods, and the states that it observes."""
-        graph = self.instance(None, weights, field)
-        if evidence is None:
-            return graph, {}
-        if not isinstance(evidence, Mapping):
-            return graph, observed_states(self.graph, evidence)
-        hard, soft = numbered(self.graph, evidence)
-        return graph._observing({}, soft) if soft else graph, hard
 
     def _answer(self, call: Call) -> Marginals | None:
         return None if call.weighted else self._at(call.whole)
@@ -357,8 +318,9 @@ class Circuit(Prepared):
         return ranked(graph, self._weighed(graph), k, began)
 
     def _about(self, evidence: Any) -> FactorGraph:
-        graph, hard = self._given(evidence)
-        return graph._observing(hard)
+        hard, field = hard_and_field(self.graph, evidence, None)
+        graph = self.instance(None, None, field)
+        return graph if hard is None else graph._observing(observed_states(graph, hard))
 
     def draw(self) -> str:
         """The circuit as a picture, SVG; of up to 300 nodes, notebooks show it by itself.

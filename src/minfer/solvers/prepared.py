@@ -31,7 +31,7 @@ from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import CliqueTree, clique_tree
 from minfer.engine.wiring import Wired
 from minfer.errors import ContradictionError
-from minfer.model.evidence import observed_states
+from minfer.model.evidence import hard_and_field, observed_states
 from minfer.solvers.base import LogZ, Marginals, Solver, Status, check_start
 from minfer.solvers.clique_passes import CliqueTreeState, flatten, pass_messages
 
@@ -50,9 +50,9 @@ WORTH_PLANNING = 2.0**16
 MAX_PLANNED = 2.0**16
 #: Cells of all cliques up to which rows are answered abreast.
 MAX_CELLS = 2.0**21
-#: Evidence of one call: {variable: state}, or states (V,) with -1 where nothing is known; by
-#: number or name.
-Evidence = Mapping[Any, int | str] | ArrayLike
+#: Evidence of one call: {variable: state, or likelihoods}, or states (V,) with -1 where nothing is
+#: known; by number or name.
+Evidence = Mapping[Any, Any] | ArrayLike
 
 
 class Call(NamedTuple):
@@ -96,8 +96,9 @@ class Prepared:
 
         Parameters
         ----------
-        evidence : {variable: state}, or states (V,) with -1, NaN or None where nothing is known
-            Variables and states by number or name. In addition to the graph's own.
+        evidence : {variable: state, or likelihoods}, or states (V,), optional
+            Variables and states by number or name; -1, NaN or None in an array where nothing is
+            known. In addition to the graph's own.
         weights : float array (n_weights,), optional
             Instead of ``graph.weights``.
         field : float array (sum of states,), optional
@@ -107,6 +108,7 @@ class Prepared:
         """
         began = clock()
         check_start(start)
+        evidence, field = hard_and_field(self.graph, evidence, field)
         graph = self.instance(None, weights, field)
         known = None if evidence is None else observed_states(graph, evidence)
         whole = graph if known is None else graph._observing(known)
@@ -138,7 +140,8 @@ class Prepared:
 
         Parameters
         ----------
-        evidence : array (N, V), N mappings {variable: state}, or columns {variable: N states}
+        evidence : array (N, V), N mappings {variable: state, or likelihoods}, or columns \
+{variable: N states}
             States by number or name; -1 (or NaN, or None) where nothing is known. A data frame or
             an Arrow table is taken by the names of its columns.
         weights : float array (N, n_weights), or (n_weights,) for all rows
