@@ -395,13 +395,14 @@ def _answer(kind, h, work, likelihoods, codes, base, wanted, rows, beliefs, coun
 @jit
 def _pick(kind, weights, n, draw):
     """The largest of n weights, the first of equal ones; or one of them by chance."""
-    best = 0
-    for k in range(1, n):
-        if weights[k] > weights[best]:
-            best = k
+    best, top = 0, weights[0]
+    for k in range(1, n):  # without branches, which would be foretold wrongly
+        more = weights[k] > top
+        best = k if more else best
+        top = weights[k] if more else top
     if kind == BEST:
         return best
-    top, total = weights[best], 0.0
+    total = 0.0
     for k in range(n):
         if kind == LOGS:
             weights[k] = np.exp(weights[k] - top)
