@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import time
@@ -28,6 +29,7 @@ from minfer import (
 from minfer.learn import DynamicNetwork
 from minfer.through_time import passes
 from oracle import slices as oracle
+from test_cli import call, ok
 
 TOLERANCE = 1e-9
 
@@ -705,3 +707,54 @@ def test_learned_from_counts_and_saved(tmp_path: Path) -> None:
     stuck = weather(step={"rain": ("rain@-1", np.eye(2))})
     with pytest.raises(ContradictionError, match="time 1: the tables to begin with"):
         DynamicNetwork(stuck, start="structure").fit({"rain": ["no", "yes"], "wet": [None, None]})
+
+
+# ------------------------------------------------------------ the command line, plots
+
+
+def test_commands(tmp_path: Path) -> None:
+    model = weather()
+    model.save(tmp_path / "m.minfer")
+    (tmp_path / "u.xdsl").write_bytes(fuzzing.XDSL_TIME)
+    rows = tmp_path / "rows.csv"
+    rows.write_text("case,time,wet,Umbrella\na,0,yes,true\na,3,,false\nb,0,no,\n")
+    common = [str(tmp_path / "m.minfer"), str(rows), "-o", str(tmp_path / "out.csv")]
+    for question, columns, n in (
+        ("filter", "case,time,rain,P(rain),P(rain=no),P(rain=yes)", 3),
+        ("smooth", "case,time,rain,P(rain),P(rain=no),P(rain=yes)", 3),
+        ("predict", "case,time,rain,P(rain),", 2),
+        ("best", "case,time,rain,wet", 3),
+    ):
+        ok("time", question, *common)
+        head, *lines = (tmp_path / "out.csv").read_text().splitlines()
+        assert head.startswith(columns), question
+        assert len(lines) == n
+    said = json.loads(ok("time", "smooth", *common, "--json", "--workers", "1").stdout)
+    assert said["rows"] == 3
+    assert said["log_scores"] == model.log_likelihood(rows).tolist()
+    umbrella = ok("time", "smooth", str(tmp_path / "u.xdsl"), str(rows), "-t", "Rain").stdout
+    found = Dynamic.load(tmp_path / "u.xdsl").smooth(rows, "Rain")["Rain"]
+    assert [float(line.split(",")[-1]) for line in umbrella.splitlines()[1:]] == found[:, 1].tolist()
+    ok("time", "unroll", str(tmp_path / "m.minfer"), "3", "-o", str(tmp_path / "three.uai"))
+    assert minfer.read(tmp_path / "three.uai").n_variables == 6
+    page = tmp_path / "page.html"
+    ok("time", "unroll", str(tmp_path / "m.minfer"), "3", "-o", str(tmp_path / "three.minfer"))
+    ok("explore", str(tmp_path / "three.minfer"), "-o", str(page))
+    assert "rain@2" in page.read_text()
+    rows.write_text("case,time,wet\na,1,yes\na,0,no\n")
+    failed = call("time", "filter", *common)
+    assert failed.exit_code == 3
+    assert "row 2: case a: time 0 comes after 1" in failed.stderr
+
+
+def test_plot() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    rows = {"case": ["a", "a", "b"], "time": [4, 6, 0], "wet": ["yes", "no", "no"]}
+    found = weather().smooth(rows)
+    ax = found.plot("rain", case="a")
+    assert ax.get_title() == "rain"
+    assert ax.get_xlim() == (4, 6)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["no", "yes"]
+    with pytest.raises(ModelError, match="wet is not among the targets"):
+        found.plot("wet")
