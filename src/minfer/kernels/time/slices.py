@@ -236,7 +236,7 @@ def _up(kind, h, plan, numbers, active, slot, values, base, cells):
                     x = _plus(kind, x, splat(values, numbers[j]))
                 store(values, (message + s) * L, x)
         else:
-            several = _product(kind, plan, numbers, c, -1, last, active, slot, values, base, cells)
+            several = _product(kind, plan, numbers, c, last, last, active, slot, values, base, cells)
             at, places = base + plan[last + I_AT], plan[last + I_MAP]
             for s in range(entries):
                 x = splat(values, 0.0)
@@ -302,7 +302,7 @@ def _down(kind, h, work, slot, base, wanted, back, live, counted):
         if last < 0:
             last = _last(plan, c, active, slot)
             several = last >= 0 and _product(
-                kind, plan, numbers, c, -1, last, active, slot, values, base, cells
+                kind, plan, numbers, c, last, last, active, slot, values, base, cells
             )
             _with_top(kind, plan, numbers, c, several, cells, down)
         if last >= 0:
@@ -416,45 +416,54 @@ def _pick(kind, weights, n, draw):
 
 
 @jit
-def _decode(kind, h, work, slot, base, observed, codes, weights, chosen, lane, path, r):
-    """States of one sequence at one slice, row r, from that of its interface, which the slice after
-    it has left in ``chosen``, where that of the interface before is left in turn."""
+def _decode(kind, h, work, slot, base, observed, codes, weights, chosen, path, rows):
+    """States of all sequences at one slice, into rows (L,), -1 for none, from that of the
+    interface, which the slice after it has left in ``chosen``, where that of the interface before
+    is left in turn."""
     plan, numbers, active, values, _, _ = work
     likelihoods, draws = observed[1], observed[3]
-    mine, row = lane * (chosen.size // L), min(r, draws.shape[0] - 1)
+    size, most = chosen.size // L, draws.shape[0] - 1
     drawn, step = 0, 1 if draws.shape[1] > 1 else 0
     for k in range(plan[h + N_CLIQUES] - 1, -1, -1):
         c = plan[h + CLIQUES] + k * C_SIZE
         width, end = plan[c + C_WIDTH], plan[c + C_INPUTS_END]
-        cell = chosen[mine + plan[c + C_MESSAGE]] * width
-        if width > 1:
-            for j in range(width):
-                weights[j] = numbers[plan[c + C_FIRST] + cell + j]
+        for lane in range(L):
+            if rows[lane] < 0:
+                continue
+            mine = lane * size
+            cell = chosen[mine + plan[c + C_MESSAGE]] * width
+            if width > 1:
+                for j in range(width):
+                    weights[j] = numbers[plan[c + C_FIRST] + cell + j]
+                for i in range(plan[c + C_INPUTS], end, I_SIZE):
+                    if _matters(plan, i, active, slot):
+                        at, places = base + plan[i + I_AT], plan[i + I_MAP] + cell
+                        for j in range(width):
+                            y = values[(at + plan[places + j]) * L + lane]
+                            weights[j] = weights[j] * y if kind == LINEAR else weights[j] + y
+                cell += _pick(kind, weights, width, draws[min(rows[lane], most), drawn])
             for i in range(plan[c + C_INPUTS], end, I_SIZE):
-                if _matters(plan, i, active, slot):
-                    at, places = base + plan[i + I_AT], plan[i + I_MAP] + cell
-                    for j in range(width):
-                        y = values[(at + plan[places + j]) * L + lane]
-                        weights[j] = weights[j] * y if kind == LINEAR else weights[j] + y
-            cell += _pick(kind, weights, width, draws[row, drawn])
+                chosen[mine + plan[i + I_AT]] = plan[plan[i + I_MAP] + cell]
         drawn += step
-        for i in range(plan[c + C_INPUTS], end, I_SIZE):
-            chosen[mine + plan[i + I_AT]] = plan[plan[i + I_MAP] + cell]
     for j in range(plan[h + N_SOURCES]):
         s = plan[h + SOURCES] + j * S_SIZE
-        given, table, states = chosen[mine + plan[s + S_AT]], plan[s + S_TABLE], plan[s + S_STATES]
-        seen = codes[j * L + lane]
-        if table < 0:
-            path[r, j] = given
-        elif seen >= 0:
-            path[r, j] = seen
-        else:
-            for q in range(states):
-                weights[q] = numbers[table + given * states + q]
-                if seen < NOTHING:
-                    z = likelihoods[-2 - seen, q]
-                    weights[q] = weights[q] * z if kind == LINEAR else weights[q] + z
-            path[r, j] = _pick(kind, weights, states, draws[row, drawn])
+        table, states = plan[s + S_TABLE], plan[s + S_STATES]
+        for lane in range(L):
+            r, seen = rows[lane], codes[j * L + lane]
+            if r < 0:
+                continue
+            given = chosen[lane * size + plan[s + S_AT]]
+            if table < 0:
+                path[r, j] = given
+            elif seen >= 0:
+                path[r, j] = seen
+            else:
+                for q in range(states):
+                    weights[q] = numbers[table + given * states + q]
+                    if seen < NOTHING:
+                        z = likelihoods[-2 - seen, q]
+                        weights[q] = weights[q] * z if kind == LINEAR else weights[q] + z
+                path[r, j] = _pick(kind, weights, states, draws[min(r, most), drawn])
         drawn += step
 
 
@@ -529,7 +538,7 @@ def run_slices(plans, observed, answers, wanted, how):
             if task == FILTER and asked:
                 for k in range(n, 2 * n):
                     store(down, k * L, unit)
-                again = _down(kind, h, work, slot, base, wanted, False, unit, nothing)
+                again = _down(kind, h, work, slot, base, wanted, t < 0, unit, nothing)
                 low = smaller(low, again)
                 _answer(kind, h, work, likelihoods, codes, base, wanted, rows, beliefs, nothing)
             store(found, 0, score)
@@ -574,10 +583,9 @@ def run_slices(plans, observed, answers, wanted, how):
                                 weights[k] = values[(base + n + k) * L + lane]
                             draw = draws[min(r, draws.shape[0] - 1), draws.shape[1] - 1]
                             chosen[mine + n] = _pick(kind, weights, n, draw)
-                        _decode(
-                            kind, h, work, slot, base, observed, codes, weights, chosen, lane,
-                            path, r,
-                        )  # fmt: skip
+                    _decode(
+                        kind, h, work, slot, base, observed, codes, weights, chosen, path, rows
+                    )
                     continue
                 for lane in range(L):
                     if t >= sequences[g + lane, 1] - 1:
