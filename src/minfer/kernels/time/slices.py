@@ -116,10 +116,10 @@ def _plus(kind, a, b):
     return choose(top, splat(a, -np.inf), both, top)
 
 
-@jit
+@jit(forceinline=True)
 def _scaled(kind, x, first, entries, low):
-    """Scale a message to sum 1, or maximum 1; the log of what it was divided by, and the smaller of
-    ``low`` and its smallest positive linear entry."""
+    """Scale a message to sum 1, or maximum 1; what it was divided by, and the smaller of ``low`` and
+    its smallest positive linear entry."""
     zero = splat(x, 0.0)
     total = load(x, first * L)
     for k in range(first + 1, first + entries):
@@ -131,7 +131,7 @@ def _scaled(kind, x, first, entries, low):
             y = load(x, k * L) * inverse
             store(x, k * L, y)
             low = smaller(low, choose(y, zero, y, one))
-        return choose(total, zero, log(total), splat(x, -np.inf)), low
+        return total, low
     shift = choose(total, splat(x, -np.inf), total, zero)
     for k in range(first, first + entries):
         store(x, k * L, load(x, k * L) - shift)
@@ -188,7 +188,7 @@ def _matters(plan, i, active, slot):
     return plan[i + I_SOURCE] < 0 or active[slot, plan[i + I_SOURCE]]
 
 
-@jit
+@jit(forceinline=True)
 def _last(plan, c, active, slot):
     """The last input of a clique that matters; -1 if none does."""
     for i in range(plan[c + C_INPUTS_END] - I_SIZE, plan[c + C_INPUTS] - 1, -I_SIZE):
@@ -197,7 +197,7 @@ def _last(plan, c, active, slot):
     return -1
 
 
-@jit
+@jit(forceinline=True)
 def _product(kind, plan, numbers, c, skip, end, active, slot, values, base, cells):
     """The product of a clique's cells and its inputs but one, up to that before ``end``; whether
     there is any such input, without which nothing is done."""
@@ -246,11 +246,13 @@ def _up(kind, h, plan, numbers, active, slot, values, base, cells):
                     x = y if j == s * width else _plus(kind, x, y)
                 store(values, (message + s) * L, x)
         divided, low = _scaled(kind, values, message, entries, low)
+        if kind == LINEAR:
+            divided = choose(divided, splat(divided, 0.0), log(divided), splat(divided, -np.inf))
         score = score + divided
     return score, low
 
 
-@jit
+@jit(forceinline=True)
 def _gather(kind, plan, c, i, cells, into):
     """Sum a clique's cells by the entries of one of its inputs."""
     at, places = plan[i + I_AT], plan[i + I_MAP]
@@ -262,7 +264,7 @@ def _gather(kind, plan, c, i, cells, into):
         store(into, x, _plus(kind, load(into, x), load(cells, j * L)))
 
 
-@jit
+@jit(forceinline=True)
 def _with_top(kind, plan, numbers, c, several, cells, down):
     """Cells times what came down; they are the clique's own if no product was made of them."""
     entries, width, first = plan[c + C_ENTRIES], plan[c + C_WIDTH], plan[c + C_FIRST]
