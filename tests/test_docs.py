@@ -428,6 +428,18 @@ def jobs(folder: Path) -> None:
     parquet.write_table(table(rows), folder / "rows.parquet")
 
 
+def slices(folder: Path) -> None:
+    """A network through time, and a table of its rows."""
+    hot, broken = ("hot", [[0.9, 0.1], [0.2, 0.8]]), [[0.98, 0.02], [0.0, 1.0]]
+    minfer.Dynamic(
+        {"hot": [0.5, 0.5], "broken": [0.99, 0.01], "alarm": hot},
+        {"hot": ("hot@-1", [[0.9, 0.1], [0.1, 0.9]]), "broken": ("broken@-1", broken)},
+        dict.fromkeys(("hot", "broken", "alarm"), ["no", "yes"]),
+    ).save(folder / "sensor.minfer")
+    rows = "case,time,alarm\na,0,no\na,1,yes\na,2,\na,5,yes\nb,0,no\n"
+    (folder / "readings.csv").write_text(rows)
+
+
 def made(line: str, folder: Path) -> None:
     """The files that an example reads."""
     words = line.split()
@@ -439,7 +451,9 @@ def made(line: str, folder: Path) -> None:
     networks(folder)
     if words[1] == "compile" or ".circuit" in line or ".cnf" in line:
         circuits(folder)
-    if {"learn", "predict", "batch"} & {*words}:
+    if words[1:2] == ["time"]:
+        slices(folder)
+    elif {"learn", "predict", "batch"} & {*words}:
         pytest.importorskip("pyarrow")
         columns = {"lung": ["no", "yes"], "smoke": ["yes", ""], "id": ["1", "2"]}
         if "learn" in words:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +16,7 @@ from scipy.stats import chi2
 
 import fuzzing
 import minfer
-from draws import blocks, few
+from draws import blocks, draws, few
 from minfer import (
     ContradictionError,
     Dynamic,
@@ -24,8 +26,10 @@ from minfer import (
     ModelError,
     SettingsError,
 )
+from minfer.learn import DynamicNetwork
 from minfer.through_time import passes
 from oracle import slices as oracle
+from test_cli import call, ok
 
 TOLERANCE = 1e-9
 
@@ -605,3 +609,152 @@ def test_networks_of_pyagrum() -> None:
     found = model.smooth([{}, {"b": 0}, {}, {}, {"b": 1}, {}], "a")
     for t in range(6):
         assert close(found["a"][t], engine.posterior(f"a@{t}").toarray())
+
+
+# ------------------------------------------------------------ learning
+
+
+def em_step(case: Case, seen: list[Seen], theta: list[oracle.Tables]) -> tuple[Any, float]:
+    """Tied tables after a step of EM without a prior, and the log-likelihood before it."""
+    chain = oracle.chain(case.card, *theta)
+    counts = [[np.zeros(table.shape) for _, table in own] for own in theta]
+    total = 0.0
+    for one in seen:
+        x = oracle.solve(chain, one.likelihoods)
+        total += x.log_likelihood
+        for which, own in enumerate(theta):
+            for v, (parents, _) in enumerate(own):
+                known = [not (at[v] == 1.0).all() for at in one.likelihoods]
+                y = x  # a leaf that is not observed is summed out
+                if _is_leaf(case, which, v):
+                    pairs, first = np.array(known[1:])[:, None, None], x.smoothed[:1] * known[0]
+                    y = x._replace(pairs=x.pairs * pairs, smoothed=first)
+                _add_counts(chain, y, which, [*parents, v], len(case.card), counts[which][v])
+    for v in range(len(case.card)):
+        if theta[0][v][0] == theta[1][v][0]:
+            counts[0][v] = counts[1][v] = counts[0][v] + counts[1][v]
+    out = []
+    for own, found in zip(theta, counts):
+        rows = [x / np.where(x.sum(-1, keepdims=True) > 0, x.sum(-1, keepdims=True), 1) for x in found]
+        out.append([(parents, x) for (parents, _), x in zip(own, rows)])
+    return out, total
+
+
+@pytest.mark.drawn
+def test_em_against_all_joint_states() -> None:
+    for seed in range(draws(40)):
+        rng = np.random.default_rng([40, seed])
+        case = drawn_model(rng, 12)
+        tables = [[(p, drawn_table(rng, list(x.shape), "mild")) for p, x in own]
+                  for own in (case.first, case.step)]  # fmt: skip
+        for v in range(len(case.card)):
+            if tables[0][v][0] == tables[1][v][0]:
+                tables[1][v] = tables[0][v]
+        case = Case(case.card, *tables)
+        seen = []
+        for length in rng.integers(1, 9, 12):
+            one = drawn_evidence(rng, case.card, int(length))
+            rows = [{k: x for k, x in row.items() if isinstance(x, int)} for row in one.rows]
+            like = [[own if f"v{v}" in row else np.ones(len(own)) for v, own in enumerate(at)]
+                    for row, at in zip(rows, one.likelihoods)]  # fmt: skip
+            seen.append(Seen(rows, like))
+        rows = [{"case": c, **row} for c, one in enumerate(seen) for row in one.rows]
+        names = {f"v{v}" for v in range(len(case.card))}
+        rows[0] |= dict.fromkeys(names - set(rows[0]))  # all have columns
+        net = DynamicNetwork(case.model, start="structure", prior="none", max_iterations=3, tol=0.0)
+        net.fit(rows)
+        theta, trace = tables, []
+        for _ in range(len(net.trace_) - 1):
+            theta, score = em_step(case, seen, theta)
+            trace.append(score)
+        assert close(net.trace_[:-1], trace), f"seed {seed}"
+        for which, own in enumerate((net.model_.first, net.model_.step)):
+            for v, found in enumerate(own):
+                wanted = theta[which][v][1]
+                there = wanted.sum(axis=-1) > 1e-9  # rows without data are uniform
+                if not _is_leaf(case, which, v):
+                    assert close(found.table[there], wanted[there]), f"seed {seed}"
+
+
+def test_learned_from_counts_and_saved(tmp_path: Path) -> None:
+    true = weather()
+    drawn = true.sample(200, 20, seed=3)
+    structure = {"rain": "rain@-1", "wet": "rain"}
+    names = {"rain": ["no", "yes"], "wet": ["no", "yes"]}
+    net = DynamicNetwork(structure, names, prior="none").fit(drawn.to_dict())
+    assert net.status_ == "counted"
+    assert net.model_.first[1].table is not None
+    for mine, other in zip(net.model_.step, true.step):
+        np.testing.assert_allclose(mine.table, other.table, atol=0.05)
+    x = drawn["rain"].reshape(200, 20)
+    pairs = np.bincount(x[:, :-1].ravel() * 2 + x[:, 1:].ravel(), minlength=4).reshape(2, 2)
+    np.testing.assert_allclose(net.model_.step[0].table, pairs / pairs.sum(1, keepdims=True))
+    net.save(tmp_path / "m.minfer")
+    same_tables(Dynamic.load(tmp_path / "m.minfer"), net.model_)
+    hidden = DynamicNetwork(structure, names, start="random", progress=True, max_iterations=5)
+    hidden.fit({k: x for k, x in drawn.to_dict().items() if k != "rain"})
+    assert all(b >= a - 1e-9 for a, b in pairwise(hidden.trace_))
+    assert close(hidden.score({"wet": [0, 1]}), hidden.model_.log_likelihood({"wet": [0, 1]})[0])
+    for settings, message in (
+        ({"structure": 3}, "structure must be a Dynamic"),
+        ({"structure": {"x": ()}, "states": names}, "'x' has none"),
+        ({"structure": structure, "states": names, "start": "structure"}, "needs a Dynamic"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            DynamicNetwork(**settings).fit({"wet": [0]})
+    with pytest.raises(ModelError, match="there are no rows"):
+        DynamicNetwork(structure, names).fit({"wet": []})
+    stuck = weather(step={"rain": ("rain@-1", np.eye(2))})
+    with pytest.raises(ContradictionError, match="time 1: the tables to begin with"):
+        DynamicNetwork(stuck, start="structure").fit({"rain": ["no", "yes"], "wet": [None, None]})
+
+
+# ------------------------------------------------------------ the command line, plots
+
+
+def test_commands(tmp_path: Path) -> None:
+    model = weather()
+    model.save(tmp_path / "m.minfer")
+    (tmp_path / "u.xdsl").write_bytes(fuzzing.XDSL_TIME)
+    rows = tmp_path / "rows.csv"
+    rows.write_text("case,time,wet,Umbrella\na,0,yes,true\na,3,,false\nb,0,no,\n")
+    common = [str(tmp_path / "m.minfer"), str(rows), "-o", str(tmp_path / "out.csv")]
+    for question, columns, n in (
+        ("filter", "case,time,rain,P(rain),P(rain=no),P(rain=yes)", 3),
+        ("smooth", "case,time,rain,P(rain),P(rain=no),P(rain=yes)", 3),
+        ("predict", "case,time,rain,P(rain),", 2),
+        ("best", "case,time,rain,wet", 3),
+    ):
+        ok("time", question, *common)
+        head, *lines = (tmp_path / "out.csv").read_text().splitlines()
+        assert head.startswith(columns), question
+        assert len(lines) == n
+    said = json.loads(ok("time", "smooth", *common, "--json", "--workers", "1").stdout)
+    assert said["rows"] == 3
+    assert said["log_scores"] == model.log_likelihood(rows).tolist()
+    umbrella = ok("time", "smooth", str(tmp_path / "u.xdsl"), str(rows), "-t", "Rain").stdout
+    found = Dynamic.load(tmp_path / "u.xdsl").smooth(rows, "Rain")["Rain"]
+    assert [float(line.split(",")[-1]) for line in umbrella.splitlines()[1:]] == found[:, 1].tolist()
+    ok("time", "unroll", str(tmp_path / "m.minfer"), "3", "-o", str(tmp_path / "three.uai"))
+    assert minfer.read(tmp_path / "three.uai").n_variables == 6
+    page = tmp_path / "page.html"
+    ok("time", "unroll", str(tmp_path / "m.minfer"), "3", "-o", str(tmp_path / "three.minfer"))
+    ok("explore", str(tmp_path / "three.minfer"), "-o", str(page))
+    assert "rain@2" in page.read_text()
+    rows.write_text("case,time,wet\na,1,yes\na,0,no\n")
+    failed = call("time", "filter", *common)
+    assert failed.exit_code == 3
+    assert "row 2: case a: time 0 comes after 1" in failed.stderr
+
+
+def test_plot() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    rows = {"case": ["a", "a", "b"], "time": [4, 6, 0], "wet": ["yes", "no", "no"]}
+    found = weather().smooth(rows)
+    ax = found.plot("rain", case="a")
+    assert ax.get_title() == "rain"
+    assert ax.get_xlim() == (4, 6)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["no", "yes"]
+    with pytest.raises(ModelError, match="wet is not among the targets"):
+        found.plot("wet")

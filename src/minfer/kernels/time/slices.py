@@ -116,10 +116,10 @@ def _plus(kind, a, b):
     return choose(top, splat(a, -np.inf), both, top)
 
 
-@jit
+@jit(forceinline=True)
 def _scaled(kind, x, first, entries, low):
-    """Scale a message to sum 1, or maximum 1; the log of what it was divided by, and the smaller of
-    ``low`` and its smallest positive linear entry."""
+    """Scale a message to sum 1, or maximum 1; what it was divided by, and the smaller of ``low`` and
+    its smallest positive linear entry."""
     zero = splat(x, 0.0)
     total = load(x, first * L)
     for k in range(first + 1, first + entries):
@@ -131,7 +131,7 @@ def _scaled(kind, x, first, entries, low):
             y = load(x, k * L) * inverse
             store(x, k * L, y)
             low = smaller(low, choose(y, zero, y, one))
-        return choose(total, zero, log(total), splat(x, -np.inf)), low
+        return total, low
     shift = choose(total, splat(x, -np.inf), total, zero)
     for k in range(first, first + entries):
         store(x, k * L, load(x, k * L) - shift)
@@ -188,7 +188,7 @@ def _matters(plan, i, active, slot):
     return plan[i + I_SOURCE] < 0 or active[slot, plan[i + I_SOURCE]]
 
 
-@jit
+@jit(forceinline=True)
 def _last(plan, c, active, slot):
     """The last input of a clique that matters; -1 if none does."""
     for i in range(plan[c + C_INPUTS_END] - I_SIZE, plan[c + C_INPUTS] - 1, -I_SIZE):
@@ -197,7 +197,7 @@ def _last(plan, c, active, slot):
     return -1
 
 
-@jit
+@jit(forceinline=True)
 def _product(kind, plan, numbers, c, skip, end, active, slot, values, base, cells):
     """The product of a clique's cells and its inputs but one, up to that before ``end``; whether
     there is any such input, without which nothing is done."""
@@ -236,7 +236,7 @@ def _up(kind, h, plan, numbers, active, slot, values, base, cells):
                     x = _plus(kind, x, splat(values, numbers[j]))
                 store(values, (message + s) * L, x)
         else:
-            several = _product(kind, plan, numbers, c, -1, last, active, slot, values, base, cells)
+            several = _product(kind, plan, numbers, c, last, last, active, slot, values, base, cells)
             at, places = base + plan[last + I_AT], plan[last + I_MAP]
             for s in range(entries):
                 x = splat(values, 0.0)
@@ -246,11 +246,13 @@ def _up(kind, h, plan, numbers, active, slot, values, base, cells):
                     x = y if j == s * width else _plus(kind, x, y)
                 store(values, (message + s) * L, x)
         divided, low = _scaled(kind, values, message, entries, low)
+        if kind == LINEAR:
+            divided = choose(divided, splat(divided, 0.0), log(divided), splat(divided, -np.inf))
         score = score + divided
     return score, low
 
 
-@jit
+@jit(forceinline=True)
 def _gather(kind, plan, c, i, cells, into):
     """Sum a clique's cells by the entries of one of its inputs."""
     at, places = plan[i + I_AT], plan[i + I_MAP]
@@ -262,7 +264,7 @@ def _gather(kind, plan, c, i, cells, into):
         store(into, x, _plus(kind, load(into, x), load(cells, j * L)))
 
 
-@jit
+@jit(forceinline=True)
 def _with_top(kind, plan, numbers, c, several, cells, down):
     """Cells times what came down; they are the clique's own if no product was made of them."""
     entries, width, first = plan[c + C_ENTRIES], plan[c + C_WIDTH], plan[c + C_FIRST]
@@ -302,7 +304,7 @@ def _down(kind, h, work, slot, base, wanted, back, live, counted):
         if last < 0:
             last = _last(plan, c, active, slot)
             several = last >= 0 and _product(
-                kind, plan, numbers, c, -1, last, active, slot, values, base, cells
+                kind, plan, numbers, c, last, last, active, slot, values, base, cells
             )
             _with_top(kind, plan, numbers, c, several, cells, down)
         if last >= 0:
@@ -395,13 +397,14 @@ def _answer(kind, h, work, likelihoods, codes, base, wanted, rows, beliefs, coun
 @jit
 def _pick(kind, weights, n, draw):
     """The largest of n weights, the first of equal ones; or one of them by chance."""
-    best = 0
-    for k in range(1, n):
-        if weights[k] > weights[best]:
-            best = k
+    best, top = 0, weights[0]
+    for k in range(1, n):  # without branches, which would be foretold wrongly
+        more = weights[k] > top
+        best = k if more else best
+        top = weights[k] if more else top
     if kind == BEST:
         return best
-    top, total = weights[best], 0.0
+    total = 0.0
     for k in range(n):
         if kind == LOGS:
             weights[k] = np.exp(weights[k] - top)
@@ -415,45 +418,54 @@ def _pick(kind, weights, n, draw):
 
 
 @jit
-def _decode(kind, h, work, slot, base, observed, codes, weights, chosen, lane, path, r):
-    """States of one sequence at one slice, row r, from that of its interface, which the slice after
-    it has left in ``chosen``, where that of the interface before is left in turn."""
+def _decode(kind, h, work, slot, base, observed, codes, weights, chosen, path, rows):
+    """States of all sequences at one slice, into rows (L,), -1 for none, from that of the
+    interface, which the slice after it has left in ``chosen``, where that of the interface before
+    is left in turn."""
     plan, numbers, active, values, _, _ = work
     likelihoods, draws = observed[1], observed[3]
-    mine, row = lane * (chosen.size // L), min(r, draws.shape[0] - 1)
+    size, most = chosen.size // L, draws.shape[0] - 1
     drawn, step = 0, 1 if draws.shape[1] > 1 else 0
     for k in range(plan[h + N_CLIQUES] - 1, -1, -1):
         c = plan[h + CLIQUES] + k * C_SIZE
         width, end = plan[c + C_WIDTH], plan[c + C_INPUTS_END]
-        cell = chosen[mine + plan[c + C_MESSAGE]] * width
-        if width > 1:
-            for j in range(width):
-                weights[j] = numbers[plan[c + C_FIRST] + cell + j]
+        for lane in range(L):
+            if rows[lane] < 0:
+                continue
+            mine = lane * size
+            cell = chosen[mine + plan[c + C_MESSAGE]] * width
+            if width > 1:
+                for j in range(width):
+                    weights[j] = numbers[plan[c + C_FIRST] + cell + j]
+                for i in range(plan[c + C_INPUTS], end, I_SIZE):
+                    if _matters(plan, i, active, slot):
+                        at, places = base + plan[i + I_AT], plan[i + I_MAP] + cell
+                        for j in range(width):
+                            y = values[(at + plan[places + j]) * L + lane]
+                            weights[j] = weights[j] * y if kind == LINEAR else weights[j] + y
+                cell += _pick(kind, weights, width, draws[min(rows[lane], most), drawn])
             for i in range(plan[c + C_INPUTS], end, I_SIZE):
-                if _matters(plan, i, active, slot):
-                    at, places = base + plan[i + I_AT], plan[i + I_MAP] + cell
-                    for j in range(width):
-                        y = values[(at + plan[places + j]) * L + lane]
-                        weights[j] = weights[j] * y if kind == LINEAR else weights[j] + y
-            cell += _pick(kind, weights, width, draws[row, drawn])
+                chosen[mine + plan[i + I_AT]] = plan[plan[i + I_MAP] + cell]
         drawn += step
-        for i in range(plan[c + C_INPUTS], end, I_SIZE):
-            chosen[mine + plan[i + I_AT]] = plan[plan[i + I_MAP] + cell]
     for j in range(plan[h + N_SOURCES]):
         s = plan[h + SOURCES] + j * S_SIZE
-        given, table, states = chosen[mine + plan[s + S_AT]], plan[s + S_TABLE], plan[s + S_STATES]
-        seen = codes[j * L + lane]
-        if table < 0:
-            path[r, j] = given
-        elif seen >= 0:
-            path[r, j] = seen
-        else:
-            for q in range(states):
-                weights[q] = numbers[table + given * states + q]
-                if seen < NOTHING:
-                    z = likelihoods[-2 - seen, q]
-                    weights[q] = weights[q] * z if kind == LINEAR else weights[q] + z
-            path[r, j] = _pick(kind, weights, states, draws[row, drawn])
+        table, states = plan[s + S_TABLE], plan[s + S_STATES]
+        for lane in range(L):
+            r, seen = rows[lane], codes[j * L + lane]
+            if r < 0:
+                continue
+            given = chosen[lane * size + plan[s + S_AT]]
+            if table < 0:
+                path[r, j] = given
+            elif seen >= 0:
+                path[r, j] = seen
+            else:
+                for q in range(states):
+                    weights[q] = numbers[table + given * states + q]
+                    if seen < NOTHING:
+                        z = likelihoods[-2 - seen, q]
+                        weights[q] = weights[q] * z if kind == LINEAR else weights[q] + z
+                path[r, j] = _pick(kind, weights, states, draws[min(r, most), drawn])
         drawn += step
 
 
@@ -528,7 +540,7 @@ def run_slices(plans, observed, answers, wanted, how):
             if task == FILTER and asked:
                 for k in range(n, 2 * n):
                     store(down, k * L, unit)
-                again = _down(kind, h, work, slot, base, wanted, False, unit, nothing)
+                again = _down(kind, h, work, slot, base, wanted, t < 0, unit, nothing)
                 low = smaller(low, again)
                 _answer(kind, h, work, likelihoods, codes, base, wanted, rows, beliefs, nothing)
             store(found, 0, score)
@@ -573,10 +585,9 @@ def run_slices(plans, observed, answers, wanted, how):
                                 weights[k] = values[(base + n + k) * L + lane]
                             draw = draws[min(r, draws.shape[0] - 1), draws.shape[1] - 1]
                             chosen[mine + n] = _pick(kind, weights, n, draw)
-                        _decode(
-                            kind, h, work, slot, base, observed, codes, weights, chosen, lane,
-                            path, r,
-                        )  # fmt: skip
+                    _decode(
+                        kind, h, work, slot, base, observed, codes, weights, chosen, path, rows
+                    )
                     continue
                 for lane in range(L):
                     if t >= sequences[g + lane, 1] - 1:
