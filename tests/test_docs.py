@@ -431,7 +431,7 @@ def made(line: str, folder: Path) -> None:
             make(folder)
     grids(folder)
     networks(folder)
-    if {"learn", "predict", "batch"} & {*words}:
+    if {"learn", "predict", "evaluate", "batch"} & {*words}:
         pytest.importorskip("pyarrow")
         columns = {"lung": ["no", "yes"], "smoke": ["yes", ""], "id": ["1", "2"]}
         if "learn" in words:
