@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from minfer.errors import FormatError, ModelError, SettingsError
 from minfer.io import opening
 from minfer.parsing import Parser, Recipe, treebank
-from minfer.parsing.calibration import arc_probs, calibration
+from minfer.parsing.calibration import arc_probs
 from minfer.parsing.conllu import (
     BrokenSentence,
     Sentence,
@@ -34,6 +34,7 @@ from minfer.parsing.evaluation import Scores, bootstrap_difference, evaluate, is
 from minfer.parsing.graphs import count_pairs, list_pairs
 from minfer.parsing.projective import count_trees, is_projective, lift, non_projective_arcs
 from minfer.parsing.tiny import tiny_treebank
+from minfer.prediction.calibration import calibration
 from oracle import lists
 from refused import refused
 

@@ -453,7 +453,7 @@ def made(line: str, folder: Path) -> None:
         circuits(folder)
     if words[1:2] == ["time"]:
         slices(folder)
-    elif {"learn", "predict", "batch"} & {*words}:
+    elif {"learn", "predict", "evaluate", "batch"} & {*words}:
         pytest.importorskip("pyarrow")
         columns = {"lung": ["no", "yes"], "smoke": ["yes", ""], "id": ["1", "2"]}
         if "learn" in words:

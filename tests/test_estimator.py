@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from minfer.errors import ModelError, NotFittedError, SettingsError
-from minfer.learn import BayesianNetwork, ChainCRF, GridCRF, IsingModel, PottsModel
+from minfer.learn import (
+    BayesianNetwork,
+    ChainCRF,
+    GridCRF,
+    IsingModel,
+    NetworkClassifier,
+    PottsModel,
+)
 from minfer.learn.estimator import Estimator
 from refused import refused
 
@@ -158,7 +165,7 @@ class RowCRF(ChainCRF):
     [(GridCRF(), 1), (Halves(max_iters=20), 35), (Thirds(max_iters=20), 35),
      (Thirds(max_iters=20, pairs="table"), 35), (IsingModel(), 1), (PottsModel(), 1),
      pytest.param(Pixels("pseudolikelihood", max_iters=20), 50, marks=pytest.mark.slow),
-     (BayesianNetwork(), 31), (ChainCRF(c2=0.01), 31), (RowCRF(), 31)],
+     (BayesianNetwork(), 31), (NetworkClassifier(), 40), (ChainCRF(c2=0.01), 31), (RowCRF(), 31)],
     ids=repr,
 )  # fmt: skip
 def test_scikit_learns_own_checks(estimator, least):

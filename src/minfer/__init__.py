@@ -32,7 +32,7 @@ _LATE = {
     "io": "read read_evidence read_fg read_mar read_native read_pr read_uai write "
     "write_fg write_mar write_native write_pr write_uai",
     "model.joint": "Joint",
-    "prediction": "predict Predictor",
+    "prediction": "evaluate predict Predictor",
     "model.drawn": "Samples",
     "model.ranked": "Best",
     "queries.best": "mpe",
@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from minfer.model.drawn import Samples
     from minfer.model.joint import Joint
     from minfer.model.ranked import Best
-    from minfer.prediction import Predictor, predict
+    from minfer.prediction import Predictor, evaluate, predict
     from minfer.queries.best import mpe
     from minfer.queries.information import influence, information
     from minfer.queries.query import Query, query
@@ -193,6 +193,7 @@ __all__ = [
     "calibrate",
     "compile",
     "denoise",
+    "evaluate",
     "explain",
     "explain_model",
     "explore",

@@ -219,6 +219,24 @@ def narrowing(found: Intervals, ax: Any = None) -> Any:
 
 def reliability(probs: ArrayLike, truth: ArrayLike, bins: int = 10) -> Reliability:
     """Probabilities (N,) of anything that can come true, against whether it did (N,), in bins."""
+    _, _, count, confidence, frequency, error = binned(probs, truth, bins)
+    some = count > 0
+    return Reliability(confidence[some], frequency[some], count[some], error)
+
+
+class Binned(NamedTuple):
+    """Probabilities (N,), what came true (N,), and by bin (K,): cases, means, NaN where none is."""
+
+    probs: NDArray[np.float64]
+    came: NDArray[np.float64]
+    cases: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+    frequency: NDArray[np.float64]
+    error: float
+
+
+def binned(probs: ArrayLike, truth: ArrayLike, bins: int) -> Binned:
+    """Cases in bins of equal width, empty ones too."""
     p = real_numbers(probs, "probabilities").astype(np.float64).ravel()
     came = real_numbers(truth, "outcomes").ravel()
     if not len(p) or p.shape != came.shape:
@@ -230,11 +248,13 @@ def reliability(probs: ArrayLike, truth: ArrayLike, bins: int = 10) -> Reliabili
     check_whole("bins", bins, 1)
     which = np.minimum((p * bins).astype(np.int64), int(bins) - 1)
     count = np.bincount(which, minlength=int(bins))
+    true = came.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        confidence = np.bincount(which, p, int(bins)) / count
+        frequency = np.bincount(which, true, int(bins)) / count
     some = count > 0
-    confidence = np.bincount(which, p, int(bins))[some] / count[some]
-    frequency = np.bincount(which, came.astype(np.float64), int(bins))[some] / count[some]
-    error = float((np.abs(confidence - frequency) * count[some]).sum() / len(p))
-    return Reliability(confidence, frequency, count[some], error)
+    error = float((np.abs(confidence - frequency) * count)[some].sum() / len(p))
+    return Binned(p, true, count, confidence, frequency, error)
 
 
 def calibration(probs: ArrayLike, truth: ArrayLike, bins: int = 10, ax: Any = None) -> Any:

@@ -30,7 +30,8 @@ __all__ = ["app", "main"]
 
 #: In the order of the help, by file.
 HOMES = {
-    "run": "run", "query": "asking", "predict": "cases", "learn": "cases",
+    "run": "run", "query": "asking", "predict": "cases", "evaluate": "cases",
+    "learn": "cases",
     "intervals": "intervals", "mpe": "asking", "sample": "asking", "explore": "asking",
     "compile": "compiling", "plan": "asking", "tradeoff": "tradeoff", "denoise": "denoise",
     "paper": "paper", "convert": "asking", "example": "beginning", "demo": "beginning",

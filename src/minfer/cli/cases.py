@@ -8,8 +8,8 @@ from typing import Any
 
 from minfer.cli import render
 from minfer.cli.failures import note
-from minfer.cli.files import NET, OUT, read_model, wrote
-from minfer.cli.generate import Given, Words, command, option, output, taken
+from minfer.cli.files import NET, OUT, PICTURE, read_model, written, wrote
+from minfer.cli.generate import Given, Words, argument, command, option, output, taken
 from minfer.cli.options import CASES, JSON, MISSING, MODEL, PROBABILITIES, SUMMARY
 from minfer.cli.progress import Meter
 from minfer.errors import ModelError, SettingsError
@@ -63,6 +63,38 @@ def predict(
         render.write_json(about)
     else:
         sys.stderr.write(f"minfer: {summary}\n")
+
+
+@command()
+def evaluate(
+    model: str = MODEL,
+    cases: str = CASES,
+    target: str = argument("TARGET  Variable whose column says what is true."),
+    evidence: Words = option("-e A,B  Columns to read. Default: all other variables."),
+    missing: Words = MISSING,
+    plot: str | None = output("OUT.png  Share that is right against probability.", file=PICTURE),
+    json: bool = JSON,
+    how: Given = taken("minfer:evaluate", "workers bins"),
+) -> None:
+    """How good the posteriors of a variable are, over a table that has it.
+
+    Accuracy, log-loss and Brier score, beside those of the states' shares alone,
+    and how true the probability of the most probable state is.
+
+    \b
+    Examples:
+      minfer evaluate asia.minfer cases.csv lung
+      minfer evaluate asia.minfer cases.csv lung --plot calibration.png
+    """
+    from minfer import evaluate as asked
+
+    found = asked(
+        read_model(model), cases, target, missing=("", *(missing or ())),
+        evidence=None if evidence is None else listed(evidence), **how,
+    )  # fmt: skip
+    written(plot, found.draw)
+    table = found.calibration.face()._replace(conclusion="")
+    render.tell(json, found.to_dict(), found.face(), more=[table])
 
 
 @command()

@@ -13,6 +13,7 @@ Models without zeros, and answers without, cost nothing here.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,7 @@ from minfer.errors import ContradictionError
 if TYPE_CHECKING:
     from minfer.engine.conditioning import Conditioned
     from minfer.factors.group import FactorGroup
+    from minfer.kernels.messages.support import HardFactors
 
 #: What a state gets that nothing excludes and whose probability came out as zero.
 LEAST = float(np.finfo(np.float64).tiny)
@@ -33,7 +35,7 @@ _STAND_IN = 1e-290  # what answers have at most where this or a join graph's lea
 def possible(model: Conditioned, known: NDArray[np.int32] | None = None) -> NDArray[np.bool_]:
     """States that no chain of zeros excludes, (sum S,); ``known`` (V,): evidence beside the
     model's, else -1. ContradictionError if a variable has no state left."""
-    return _Support(model, known).settled()
+    return Support(model, known).settled()
 
 
 def lift(
@@ -68,7 +70,7 @@ def _allowed(model: Conditioned, known: NDArray[np.int32] | None) -> NDArray[np.
     return allowed
 
 
-class _Support:
+class Support:
     """The states still alive, and the factors that may exclude some."""
 
     def __init__(self, model: Conditioned, known: NDArray[np.int32] | None) -> None:
@@ -90,20 +92,51 @@ class _Support:
             self._by_kernel()
         return self.alive.view(np.bool_)
 
-    def _by_kernel(self) -> None:
-        """What tables and automata exclude."""
+    @property
+    def excludes(self) -> bool:
+        """Whether there are factors that may forbid something."""
+        return bool(self.tables or self.machines or self.python_factors)
+
+    def narrow(self, alive: NDArray[np.uint8], v: int) -> int:
+        """Put out, in ``alive``, what follows where states of v have gone; a variable without any
+        state left, or -1."""
+        self.alive = alive
+        if (hard := self._hard) is not None:
+            from minfer.kernels.messages.support import propagate
+
+            waits = np.zeros(len(hard.fptr) - 1, dtype=np.uint8)
+            waits[hard.vfac[hard.vptr[v] : hard.vptr[v + 1]]] = 1
+            if (bare := propagate(self.off, alive, hard, waits)) >= 0:
+                return int(bare)
+        try:
+            while any(self._by_messages(g) for g in self.python_factors):
+                self._by_kernel()
+        except ContradictionError:
+            return v
+        return -1
+
+    @cached_property
+    def _hard(self) -> HardFactors | None:
+        """Tables and automata, as the kernel takes them."""
         groups = [*self.tables, *self.machines]
         if not groups:
-            return
-        from minfer.kernels.messages.support import HardFactors, propagate
+            return None
+        from minfer.kernels.messages.support import HardFactors
 
         flat = scopes(groups)
         where = places(flat, self.graph.n_variables)
         toff, cells = _cells(self.tables)
         auto = automata([g.machine() for g in self.machines])
         ends = (auto.final > -np.inf).astype(np.uint8)
-        hard = HardFactors(*flat[1:], *where[1:3], toff, cells, *auto[:-1], ends)
-        v = propagate(self.off, self.alive, hard, np.ones(len(flat.ids), dtype=np.uint8))
+        return HardFactors(*flat[1:], *where[1:3], toff, cells, *auto[:-1], ends)
+
+    def _by_kernel(self) -> None:
+        """What tables and automata exclude."""
+        if (hard := self._hard) is None:
+            return
+        from minfer.kernels.messages.support import propagate
+
+        v = propagate(self.off, self.alive, hard, np.ones(len(hard.fptr) - 1, dtype=np.uint8))
         if v >= 0:
             raise self._empty(int(v))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 _HOMES = {
     "bins_compared": ["BinsCompared", "compare_bins"],
     "chain": ["ChainCRF"],
+    "classifier": ["NetworkClassifier"],
     "dynamic": ["DynamicNetwork"],
     "estimator": ["Estimator"],
     "fitting": ["Fitted", "fit"],
@@ -25,6 +26,7 @@ _HOMES = {
 if TYPE_CHECKING:
     from minfer.learn.bins_compared import BinsCompared, compare_bins
     from minfer.learn.chain import ChainCRF
+    from minfer.learn.classifier import NetworkClassifier
     from minfer.learn.dynamic import DynamicNetwork
     from minfer.learn.estimator import Estimator
     from minfer.learn.fitting import Fitted, fit
@@ -63,6 +65,7 @@ __all__ = [
     "LogLinear",
     "MarginalLoss",
     "MaxMargin",
+    "NetworkClassifier",
     "Objective",
     "Perceptron",
     "PottsModel",

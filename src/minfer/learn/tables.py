@@ -233,11 +233,16 @@ class BayesianNetwork(Estimator):
         {name: values}, lists of dicts, arrays (N, V) whose columns are x0, x1, ... ``y`` is
         ignored.
         """
+        return self._learn(X, {})
+
+    def _learn(self, X: Any, own: dict[str, Factorised]) -> Self:
+        """From cases, and some columns beside them."""
         self._check_settings()
         with _source(self, X, True) as (names, read_columns):
+            names = [*names, *own]
             variables, parents, given = self._structure(names)
             _check_names(variables, names)
-            columns = read_columns([v for v in variables if v in names])
+            columns = read_columns([v for v in variables if v in names and v not in own]) | own
         self.bins_ = self._edges(columns, given)
         families = self._families(variables, parents, given, columns, names)
         known = self._known(families.graph, columns, "raise")
@@ -373,7 +378,7 @@ class BayesianNetwork(Estimator):
         if self.start == "structure":
             raise SettingsError('BayesianNetwork: start="structure" needs a model as structure')
         if given is None:
-            given = dict.fromkeys([*names, *(self.states or {})], ())
+            given = self._structure_of_none([*names, *(self.states or {})])
         nodes, edges = _nodes_and_edges(given)
         parents: dict[str, list[str]] = {name: [] for name in nodes}
         for parent, child in edges:
@@ -393,11 +398,14 @@ class BayesianNetwork(Estimator):
             raise ModelError(f"BayesianNetwork: the parents form a cycle: {shown}")
         return order, parents, None
 
+    def _structure_of_none(self, names: list[str]) -> dict[str, Sequence[str]]:
+        return dict.fromkeys(names, ())
+
     def _edges(
         self, columns: dict[str, Factorised], given: FactorGraph | None
     ) -> dict[str, list[float]]:
         """Where columns of numbers are cut."""
-        own, bins = self.states or {}, self.bins
+        own, bins = self.states or {}, self._cuts()
         if bins is not None and given is not None and self.start == "structure":
             raise SettingsError(
                 'BayesianNetwork: start="structure" begins with tables of a model, and bins= would '
@@ -409,6 +417,9 @@ class BayesianNetwork(Estimator):
             )
         free = {k: x for k, x in columns.items() if isinstance(bins, Mapping) or k not in own}
         return edges_of_columns(bins, free, frozenset(self.missing), "BayesianNetwork")
+
+    def _cuts(self) -> Any:
+        return self.bins
 
     def _families(
         self,

@@ -29,9 +29,10 @@ from minfer.basics.checks import check_type
 from minfer.basics.notebook import Face, Right
 from minfer.basics.words import counted
 from minfer.errors import ModelError, SettingsError
-from minfer.parsing.calibration import Calibration, treebank_calibration
+from minfer.parsing.calibration import treebank_calibration
 from minfer.parsing.conllu import Sentence, read_conllu, read_treebank
 from minfer.parsing.inference import Inference
+from minfer.prediction.calibration import Calibration
 
 Punctuation = Literal["form", "upos"]
 Measure = Literal["uas", "las", "uas_no_punct", "las_no_punct", "exact", "exact_labelled"]

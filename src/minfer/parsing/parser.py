@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from minfer.basics.checks import as_list, check_choice, check_type, check_whole
 from minfer.basics.words import counted
 from minfer.errors import ModelError, RefusedError
-from minfer.parsing.calibration import calibration, tempered
+from minfer.parsing.calibration import tempered
 from minfer.parsing.conllu import DEPREL, HEAD, MISC, UPOS, XPOS, Sentence, with_misc
 from minfer.parsing.features import Encoded, Encoder, compiled_templates
 from minfer.parsing.graphs import ArcScores, list_pairs, to_graph
@@ -34,6 +34,7 @@ from minfer.parsing.learn import (
     with_heads,
 )
 from minfer.parsing.model import ParserModel, Settings
+from minfer.prediction.calibration import calibration
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from minfer.prediction.calibration import Calibration
+from minfer.prediction.evaluation import Evaluated, evaluate
 from minfer.prediction.predictor import Predictor, Summary, predict
 
-__all__ = ["Predictor", "Summary", "predict"]
+__all__ = ["Calibration", "Evaluated", "Predictor", "Summary", "evaluate", "predict"]

@@ -148,7 +148,9 @@ def mpe(
     except RefusedError as refusal:
         if variables is None:
             with suppress(RefusedError):
-                limit = None if time_limit is None else FOR_CIRCUIT * (deadline - clock())
+                limit = None
+                if time_limit is not None:
+                    limit = max(FOR_CIRCUIT * (deadline - clock()), 1e-3)
                 gib = min(max_gib, _FEW_GIB) if may_search else max_gib
                 circuit = circuit_for(graph, refusal, gib, limit)
                 return replace(circuit._ranked(graph, k), seconds=clock() - began)

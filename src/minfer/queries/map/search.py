@@ -1,6 +1,8 @@
 """The best assignment where no clique tree fits: what is run, in which order, and when it ends.
 
-1. States that a factor forbids whatever the others do leave the running.
+1. States that a factor forbids whatever the others do leave the running. Where there are hard
+   factors, a depth-first search looks for a first assignment that they allow, or proves that there
+   is none; it goes on between rounds until there is one.
 2. A binary pairwise model is a cut: the answer, where signs are balanced; else roof duality gives a
    bound and states that some best assignment has. Left out where it would outlast the limit.
 3. Dual block ascent lowers the bound; assignments are read off it, and bettered by moves on trees,
@@ -21,8 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
+from minfer.engine.support import possible
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.queries.map import toulbar
+from minfer.queries.map.backtracking import Backtracking
 from minfer.queries.map.dual import Dual
 from minfer.queries.map.flow import by_flow, ising, persistent
 from minfer.queries.map.moves import Moves
@@ -45,6 +49,7 @@ _BEFORE_DRAWS = 2  # walks that stood still: then every other begins at a drawn 
 _DRAWN = 0.5
 _FEW = 1 << 16  # assignments that are enumerated if none was found that is possible
 _SEED = 20
+_FIRST = 0.25  # seconds of the first go of the depth-first search; each next one is twice as long
 _SECONDS_A_PAIR = 4e-5  # of a maximum flow: 1.5e-5 to 5.5e-5 measured on grids
 _UPDATES = 4_000_000  # of variables between two draws: some hundredths of a second
 _LEAST, _MOST = 4, 500  # sweeps between two draws
@@ -92,6 +97,8 @@ class _Search:
         self.tried = False  # to enumerate
         self.draws: Draws | None = None  # made when they are first asked for
         self.stood = 0  # how often a walk stood still
+        self.depth: Backtracking | None = None  # where hard factors need one
+        self.patch = _FIRST  # seconds of its next go
 
     # ------------------------------------------------------------ what is known
 
@@ -142,6 +149,9 @@ class _Search:
             self.offer(self.x)
             self.exhausted()
             return self._found()
+        if (depth := Backtracking(self.model, self.rng)).needed:
+            self.depth = depth
+            self._descend()
         self._cuts(dual)
         if not self.done:
             self._rounds(dual, use_toulbar and toulbar.available() and self.deadline < math.inf)
@@ -153,9 +163,12 @@ class _Search:
 
     def _found(self) -> BestFound:
         if self.score == -math.inf:
+            extra = "" if toulbar.available() else (
+                ", or pip install 'minfer[toulbar2]' and give a time_limit: its branch and bound "
+                "then goes on")  # fmt: skip
             raise RefusedError(
                 "mpe: no assignment with a positive probability was found, though none was proven "
-                "to be impossible; allow more time (time_limit), or observe more variables"
+                f"to be impossible; allow more time (time_limit), or observe more variables{extra}"
             )
         self.upper = max(self.upper, self.score)
         if self.upper - self.score <= self.tolerance:
@@ -164,6 +177,23 @@ class _Search:
             status = "time limit" if self.late else "within gap"
         x = self.problem.whole(self.x)
         return BestFound(x, self.score, self.upper, status, tuple(self.steps))
+
+    def _descend(self) -> None:
+        """Go on with the depth-first search for some time, until there is an assignment."""
+        if self.depth is None or self.score > -math.inf:
+            return
+        now = clock()
+        x = self.depth.go(max(now + _FIRST, min(now + self.patch, self.deadline)))
+        self.patch *= 2.0
+        if self.depth.exhausted:
+            self.exhausted()
+        if x is not None:
+            known = np.full(self.problem.model.graph.n_variables, -1, dtype=np.int32)
+            known[: len(x)] = x  # then auxiliary variables have one state left
+            alive, off = possible(self.problem.model, known), self.problem.model.graph._offsets
+            first = [int(off[v] + np.argmax(alive[off[v] : off[v + 1]])) for v in self.problem.free]
+            self.offer((np.array(first) - off[self.problem.free]).astype(np.int32))
+            self.steps.append("backtracking")
 
     def _cuts(self, dual: Dual) -> None:
         """Binary pairwise models: all by a flow, or some states and a bound."""
@@ -199,6 +229,7 @@ class _Search:
         share = began + 0.3 * (self.deadline - began) if short else self.deadline
         while not self.done and (dual.sweeps == 0 or not self.late):  # one round at least
             before = (self.upper, self.score)
+            self._descend()
             start = clock()
             if sweeping:
                 for _ in range(batch):
