@@ -635,7 +635,9 @@ def em_step(case: Case, seen: list[Seen], theta: list[oracle.Tables]) -> tuple[A
             counts[0][v] = counts[1][v] = counts[0][v] + counts[1][v]
     out = []
     for own, found in zip(theta, counts):
-        rows = [x / np.where(x.sum(-1, keepdims=True) > 0, x.sum(-1, keepdims=True), 1) for x in found]
+        rows = [
+            x / np.where(x.sum(-1, keepdims=True) > 0, x.sum(-1, keepdims=True), 1) for x in found
+        ]
         out.append([(parents, x) for (parents, _), x in zip(own, rows)])
     return out, total
 
@@ -734,7 +736,9 @@ def test_commands(tmp_path: Path) -> None:
     assert said["log_scores"] == model.log_likelihood(rows).tolist()
     umbrella = ok("time", "smooth", str(tmp_path / "u.xdsl"), str(rows), "-t", "Rain").stdout
     found = Dynamic.load(tmp_path / "u.xdsl").smooth(rows, "Rain")["Rain"]
-    assert [float(line.split(",")[-1]) for line in umbrella.splitlines()[1:]] == found[:, 1].tolist()
+    assert [float(line.split(",")[-1]) for line in umbrella.splitlines()[1:]] == found[
+        :, 1
+    ].tolist()
     ok("time", "unroll", str(tmp_path / "m.minfer"), "3", "-o", str(tmp_path / "three.uai"))
     assert minfer.read(tmp_path / "three.uai").n_variables == 6
     page = tmp_path / "page.html"
