@@ -378,7 +378,7 @@ def test_rows_that_make_no_sequences_are_refused(rows: Any, message: str) -> Non
 
 def test_settings_are_checked() -> None:
     model, rows = weather(), {"wet": ["no", "yes"]}
-    for call, message in (
+    for ask, message in (
         (lambda: model.filter(rows, "snow"), "targets: .*snow"),
         (lambda: model.filter(rows, ["rain", "rain"]), "targets: rain is named twice"),
         (lambda: model.filter(rows, case="id"), "there is no column 'id'"),
@@ -390,7 +390,7 @@ def test_settings_are_checked() -> None:
         (lambda: model.smooth(rows).rows_of("x"), "there is no case 'x' among 1 sequence"),
     ):
         with pytest.raises(SettingsError, match=message):
-            call()
+            ask()
     soft = {"rain": [[0.5, 0.5]]}
     with pytest.raises(EvidenceError, match=r"must have shape \(2, 2\), not \(1, 2\)"):
         model.filter(rows, soft=soft)
@@ -635,7 +635,9 @@ def em_step(case: Case, seen: list[Seen], theta: list[oracle.Tables]) -> tuple[A
             counts[0][v] = counts[1][v] = counts[0][v] + counts[1][v]
     out = []
     for own, found in zip(theta, counts):
-        rows = [x / np.where(x.sum(-1, keepdims=True) > 0, x.sum(-1, keepdims=True), 1) for x in found]
+        rows = [
+            x / np.where(x.sum(-1, keepdims=True) > 0, x.sum(-1, keepdims=True), 1) for x in found
+        ]
         out.append([(parents, x) for (parents, _), x in zip(own, rows)])
     return out, total
 
@@ -734,7 +736,9 @@ def test_commands(tmp_path: Path) -> None:
     assert said["log_scores"] == model.log_likelihood(rows).tolist()
     umbrella = ok("time", "smooth", str(tmp_path / "u.xdsl"), str(rows), "-t", "Rain").stdout
     found = Dynamic.load(tmp_path / "u.xdsl").smooth(rows, "Rain")["Rain"]
-    assert [float(line.split(",")[-1]) for line in umbrella.splitlines()[1:]] == found[:, 1].tolist()
+    assert [float(line.split(",")[-1]) for line in umbrella.splitlines()[1:]] == found[
+        :, 1
+    ].tolist()
     ok("time", "unroll", str(tmp_path / "m.minfer"), "3", "-o", str(tmp_path / "three.uai"))
     assert minfer.read(tmp_path / "three.uai").n_variables == 6
     page = tmp_path / "page.html"

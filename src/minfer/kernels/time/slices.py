@@ -118,8 +118,8 @@ def _plus(kind, a, b):
 
 @jit(forceinline=True)
 def _scaled(kind, x, first, entries, low):
-    """Scale a message to sum 1, or maximum 1; what it was divided by, and the smaller of ``low`` and
-    its smallest positive linear entry."""
+    """Scale a message to sum 1, or maximum 1; what it was divided by, and the smaller of ``low``
+    and its smallest positive linear entry."""
     zero = splat(x, 0.0)
     total = load(x, first * L)
     for k in range(first + 1, first + entries):
@@ -236,7 +236,9 @@ def _up(kind, h, plan, numbers, active, slot, values, base, cells):
                     x = _plus(kind, x, splat(values, numbers[j]))
                 store(values, (message + s) * L, x)
         else:
-            several = _product(kind, plan, numbers, c, last, last, active, slot, values, base, cells)
+            several = _product(
+                kind, plan, numbers, c, last, last, active, slot, values, base, cells
+            )
             at, places = base + plan[last + I_AT], plan[last + I_MAP]
             for s in range(entries):
                 x = splat(values, 0.0)
@@ -585,9 +587,7 @@ def run_slices(plans, observed, answers, wanted, how):
                                 weights[k] = values[(base + n + k) * L + lane]
                             draw = draws[min(r, draws.shape[0] - 1), draws.shape[1] - 1]
                             chosen[mine + n] = _pick(kind, weights, n, draw)
-                    _decode(
-                        kind, h, work, slot, base, observed, codes, weights, chosen, path, rows
-                    )
+                    _decode(kind, h, work, slot, base, observed, codes, weights, chosen, path, rows)
                     continue
                 for lane in range(L):
                     if t >= sequences[g + lane, 1] - 1:
