@@ -119,13 +119,9 @@ class Circuit(Prepared):
         deadline = deadline_of(solver.time_limit, began)
         if made is None:
             lent = free_mask(graph, free)
-<<<<<<< HEAD
             limits = solver.max_gib, deadline, most_steps
-            made = searched(condition(graph), lent, limits, progress)
-=======
             with _locating(graph):
-                made = searched(condition(graph), lent, solver.max_gib, deadline, progress)
->>>>>>> main
+                made = searched(condition(graph), lent, limits, progress)
         self._wires, arrays = Wires.of(made.arrays, made.leaves)
         self._made, self._free, self._own = made._replace(arrays=arrays), made.free, made.logs
         self.note = made.note

@@ -172,20 +172,15 @@ def by_circuit(solver: Exact, graph: FactorGraph, most_steps: float = math.inf) 
     known = compiled_answer(solver, graph)
     if known is not None:
         return known
-<<<<<<< HEAD
     ends = loose_ends(condition(graph))
     rest = without(graph, ends) if ends else graph
-    answer = Circuit(solver, rest, (), most_steps=most_steps).answer(rest)
+    answer = Circuit(solver, rest, (), most_steps=most_steps)._at(rest)
     timings = {"search": clock() - began - answer.seconds, **answer.timings}
     if ends and isinstance(answer.state, CircuitState):
         state = LooseState.of(graph, answer.state, ends)
         answer = replace(answer, graph=graph, probs=state.probs(), state=state)
         timings["rows"] = clock() - began - sum(timings.values())
     return replace(answer, timings=timings)
-=======
-    answer = Circuit(solver, graph, ())._at(graph)
-    return replace(answer, timings={"search": clock() - began - answer.seconds, **answer.timings})
->>>>>>> main
 
 
 def promising(model: Conditioned) -> bool:
@@ -193,14 +188,10 @@ def promising(model: Conditioned) -> bool:
     not too large."""
     if int((model.fixed < 0).sum()) > 20_000 or any(g.form == "messages" for g in model.groups):
         return False
-<<<<<<< HEAD
-    if any(bool(g.forbids().any()) for g in model.groups if len(g)):
+    if any(g.has_zeros for g in model.groups):
         return True
     tables = replace(model, groups=tuple(g for g in model.groups if g.form == "table"))
     return causes_apart(tables) is not tables
-=======
-    return any(g.has_zeros for g in model.groups)
->>>>>>> main
 
 
 def within_limits(

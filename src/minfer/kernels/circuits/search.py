@@ -56,11 +56,7 @@ class SearchState(NamedTuple):
     now: NDArray[np.int64]  # see the constants below
     cur: NDArray[np.int32]  # (F,) state of each factor, by decisions
     saved: NDArray[np.int32]  # by place of ``at``
-<<<<<<< HEAD
     indices: NDArray[np.int32]  # (G,) of factors that forbid, by what is known
-=======
-    index: NDArray[np.int32]  # type: ignore[assignment]  # (G,) of those that forbid, by what is known
->>>>>>> main
     known: NDArray[np.bool_]  # (n,)
     value: NDArray[np.int32]  # (n,) where known
     left: NDArray[np.uint64]  # (n,) values left, as bits; of the first 62
