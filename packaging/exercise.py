@@ -121,14 +121,15 @@ def _use_time() -> None:
     ]
     for table in (fair, far):
         model = Dynamic(
-            {"a": [0.5, 0.5], "b": ("a", table), "x": ("b", leaf)},
+            {"a": [0.5, 0.5], "b": ("a", table), "c": ("a", table), "x": ("c", leaf)},
             {"a": (["a@-1", "b@-1"], [table, table])},
-            {"a": 2, "b": 2, "x": 3},
+            {"a": 2, "b": 2, "c": 2, "x": 3},
         )
         targets = ["x", "a"]
         with patch.object(passes, "_KEPT", 1):
             model.filter(rows, targets), model.smooth(rows, targets), model.best(rows)
-            model.sample(2, evidence=rows[0])
+            model.sample(2, evidence=rows[0]), model.filter([{}, {"x": 1}])
+            model.log_likelihood([{"c": 1, "x": 2}])  # which cannot be
             model._passes.counts(model._passes.read("", rows, {})[0])
         stream = model.stream()
         stream.observe({"x": 0}), stream.observe({"b": [0.5, 0.2]})
