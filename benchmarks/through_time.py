@@ -210,9 +210,10 @@ def long(n_stream: int) -> list[str]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = cpu_seconds(lambda: observe(n_stream - 1000))
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    each = 1e6 * seconds / (n_stream - 1000)
     out.append(
-        f"* A stream of {n_stream:,} observations: {1e6 * seconds / (n_stream - 1000):.0f} µs each; "
-        f"the peak of memory is {grown:.1f} MiB higher than after 1,000."
+        f"* A stream of {n_stream:,} observations: {each:.0f} µs each, "
+        f"and the peak of memory is {grown:.1f} MiB higher than after 1,000."
     )
     return out
 

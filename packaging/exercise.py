@@ -11,6 +11,7 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
@@ -49,6 +50,7 @@ from minfer.solvers.differentiable_batch import record
 from minfer.solvers.exact import Exact
 from minfer.solvers.gradients import pull_back
 from minfer.solvers.row_plans import RowPlan
+from minfer.through_time import Dynamic, passes
 
 #: Every solver with the settings that lead to kernels of their own.
 CASES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -92,6 +94,7 @@ def units() -> list[Unit]:
         Unit("search for the best", _use_search),
         Unit("bp lanes", _use_lanes),
         Unit("estimators", _use_estimators),
+        Unit("through time", _use_time),
     ]
     for name, settings in CASES:
         title = " ".join([name, *(v for v in settings.values() if isinstance(v, str))])
@@ -106,6 +109,30 @@ def _use_estimators() -> None:
     crf.predict(sentences)
     crf.log_likelihood(sentences, tags)
     BayesianNetwork([("a", "b")]).fit({"a": [0, 1, None], "b": [0, 1, 1]})
+
+
+def _use_time() -> None:
+    """Sequences in blocks: linear numbers, logarithms, maxima, samples, counts."""
+    fair, far = [[0.5, 0.5], [0.3, 0.7]], [[1e-250, 1.0 - 1e-250], [0.6, 0.4]]
+    leaf = [[0.2, 0.3, 0.5], [0.6, 0.4, 0.0]]
+    rows = [
+        [{"x": 0}, {}, {"x": [0.2, 0.3, 0.5]}, {"a": 1, "b": [0.2, 0.8]}, {}],
+        [{"b": 1}, {"x": 1}],
+    ]
+    for table in (fair, far):
+        model = Dynamic(
+            {"a": [0.5, 0.5], "b": ("a", table), "c": ("a", table), "x": ("c", leaf)},
+            {"a": (["a@-1", "b@-1"], [table, table])},
+            {"a": 2, "b": 2, "c": 2, "x": 3},
+        )
+        targets = ["x", "a"]
+        with patch.object(passes, "_KEPT", 1):
+            model.filter(rows, targets), model.smooth(rows, targets), model.best(rows)
+            model.sample(2, evidence=rows[0]), model.filter([{}, {"x": 1}])
+            model.log_likelihood([{"c": 1, "x": 2}])  # which cannot be
+            model._passes.counts(model._passes.read("", rows, {})[0])
+        stream = model.stream()
+        stream.observe({"x": 0}), stream.observe({"b": [0.5, 0.2]})
 
 
 def _use_rules() -> None:

@@ -16,6 +16,7 @@ import pytest
 from exercise import small_graphs
 from minfer import (
     BeliefPropagation,
+    Dynamic,
     Exact,
     FactorGraph,
     Gibbs,
@@ -45,6 +46,7 @@ from minfer.solvers.differentiable_batch import record
 from minfer.solvers.exact import assignments
 from minfer.solvers.gradients import pull_back
 from minfer.solvers.row_plans import RowPlan
+from oracle import slices
 from oracle import truth as naive
 from test_trees import total
 
@@ -401,3 +403,22 @@ def logic_of_automata_and_scopes_out_of_order():
     whole = np.array([0, 1]), np.array([1, 1]), np.array([0, 4]), np.array([0, 1, 1, 1] * 2)
     for x, end in (([0, 0], 0), ([0, 1], 1), ([1, 0], 1)):
         assert gibbs._walk(*whole, np.array(x), 0, 2, 0) == end  # whether one of two is true
+
+
+@check
+def through_time():
+    """Passes along sequences in linear numbers and in logarithms, against all joint states."""
+    fair, far = [[0.5, 0.5], [0.3, 0.7]], [[1e-250, 1.0 - 1e-250], [0.6, 0.4]]
+    for table in map(np.array, (fair, far)):
+        leaf = np.array([[0.2, 0.3, 0.5], [0.6, 0.4, 0.0]])
+        first = [([], np.array([0.5, 0.5])), ([0], leaf)]
+        step = [([2], table), ([0], leaf)]
+        model = Dynamic.hmm(first[0][1], table, leaf)
+        symbols = [np.eye(3)[0], np.ones(3), np.eye(3)[1]]
+        states = [np.ones(2), np.ones(2), np.array([1e-9, 1.0])]
+        chain = slices.chain([2, 3], first, step)
+        wanted = slices.solve(chain, [list(pair) for pair in zip(states, symbols)])
+        rows = [{"symbol": 0}, {}, {"symbol": 1, "state": [1e-9, 1.0]}]
+        found = model.smooth(rows, "state")["state"]
+        np.testing.assert_allclose(found, slices.marginal(chain, wanted.smoothed, 0, 2), atol=1e-12)
+        np.testing.assert_allclose(model.best(rows).log_score, wanted.best, rtol=1e-12)

@@ -434,7 +434,7 @@ def slices(folder: Path) -> None:
     minfer.Dynamic(
         {"hot": [0.5, 0.5], "broken": [0.99, 0.01], "alarm": hot},
         {"hot": ("hot@-1", [[0.9, 0.1], [0.1, 0.9]]), "broken": ("broken@-1", broken)},
-        dict.fromkeys(("hot", "broken", "alarm"), ["no", "yes"]),
+        {name: ["no", "yes"] for name in ("hot", "broken", "alarm")},
     ).save(folder / "sensor.minfer")
     rows = "case,time,alarm\na,0,no\na,1,yes\na,2,\na,5,yes\nb,0,no\n"
     (folder / "readings.csv").write_text(rows)

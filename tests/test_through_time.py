@@ -378,7 +378,7 @@ def test_rows_that_make_no_sequences_are_refused(rows: Any, message: str) -> Non
 
 def test_settings_are_checked() -> None:
     model, rows = weather(), {"wet": ["no", "yes"]}
-    for call, message in (
+    for ask, message in (
         (lambda: model.filter(rows, "snow"), "targets: .*snow"),
         (lambda: model.filter(rows, ["rain", "rain"]), "targets: rain is named twice"),
         (lambda: model.filter(rows, case="id"), "there is no column 'id'"),
@@ -390,7 +390,7 @@ def test_settings_are_checked() -> None:
         (lambda: model.smooth(rows).rows_of("x"), "there is no case 'x' among 1 sequence"),
     ):
         with pytest.raises(SettingsError, match=message):
-            call()
+            ask()
     soft = {"rain": [[0.5, 0.5]]}
     with pytest.raises(EvidenceError, match=r"must have shape \(2, 2\), not \(1, 2\)"):
         model.filter(rows, soft=soft)

@@ -118,8 +118,8 @@ def _plus(kind, a, b):
 
 @jit(forceinline=True)
 def _scaled(kind, x, first, entries, low):
-    """Scale a message to sum 1, or maximum 1; what it was divided by, and the smaller of ``low`` and
-    its smallest positive linear entry."""
+    """Scale a message to sum 1, or maximum 1; what it was divided by, and the smaller of ``low``
+    and its smallest positive linear entry."""
     zero = splat(x, 0.0)
     total = load(x, first * L)
     for k in range(first + 1, first + entries):
