@@ -56,18 +56,18 @@ def compile(
     chosen = parse_query(free, graph, "--free")
 
     def watch(far: Any) -> None:
-        told[0] = f", {far.nodes:,} nodes, about {100 * far.share:.2g} %"
+        told[0] = f"{far.nodes:,} nodes, about {100 * far.share:.2g} %"
         if not meter.live:
-            meter(f"compiling{told[0]}")
+            meter(f"compiling: {told[0]}")
 
     work = partial(
         minfer.compile, graph, chosen, max_gib=max_gib, time_limit=time_limit, progress=watch
     )
     with locating(source.bare, source.seen):
-        circuit = wait_for("compiling", work, lambda: told[0])
-    written(draw, lambda path: write_bytes(path, circuit.draw().encode()))
+        circuit = wait_for("compiling", work, lambda: told[0] and f", {told[0]}")
     circuit.save(out)
     wrote(out)
+    written(draw, lambda path: write_bytes(path, circuit.draw().encode()))  # may be refused
     lines = source.summary(graph, {})
     console = render.console(stderr="-" in (out, draw))
     render.tell(json, source.content(graph, circuit.to_dict()), circuit.face(), lines, console)
