@@ -152,15 +152,16 @@ def flipped(clean: NDArray[np.bool_], share: float, rng: np.random.Generator) ->
 class LoadedPicture(NamedTuple):
     """A picture file as grey values, and what was done to get them."""
 
-    values: NDArray[np.float64]  # (H, W), 0 black to 1 white
+    values: NDArray[np.float64]  # (H, W), 0 black to 1 white; or (H, W, 3)
     notes: tuple[str, ...]
 
 
-def read_picture(path: str | Path) -> LoadedPicture:
+def read_picture(path: str | Path, colour: bool = False) -> LoadedPicture:
     """Read a picture file as grey values between 0 (black) and 1 (white).
 
-    Colours become their luminance, transparent pixels are laid over white, with a note; a file of
-    several frames is refused. Needs the extra ``image`` (Pillow).
+    Colours become their luminance or, if asked for, red, green and blue (H, W, 3); transparent
+    pixels are laid over white, with a note; a file of several frames is refused. Needs the extra
+    ``image`` (Pillow).
     """
     image_module = _pillow()
     path_text(path)
@@ -171,7 +172,7 @@ def read_picture(path: str | Path) -> LoadedPicture:
             if frames != 1:
                 raise RefusedError(f"{path}: it has {frames} frames; save one of them as a file")
             _check_size(image, path)
-            return _grey(image, image_module)
+            return _values(image, image_module, colour)
     except image_module.UnidentifiedImageError:
         raise FormatError(f"{path}: this is not a picture file that Pillow can read") from None
     except image_module.DecompressionBombError:
@@ -198,7 +199,7 @@ def _check_size(image: Any, path: str | Path) -> None:
         )
 
 
-def _grey(image: Any, pillow: Any) -> LoadedPicture:
+def _values(image: Any, pillow: Any, colour: bool) -> LoadedPicture:
     notes, mode = [], image.mode
     if image.mode in ("PA", "La") or "transparency" in image.info:
         image = image.convert("RGBA")
@@ -217,6 +218,10 @@ def _grey(image: Any, pillow: Any) -> LoadedPicture:
         else:
             values = _stretch(values)
             notes.append("the values were stretched to 0 to 1")
+    elif colour and mode not in ("1", "L", "LA", "La"):
+        values = np.asarray(image.convert("RGB")).astype(np.float64) / 255
+        if (values == values[..., :1]).all():
+            values = values[..., 0]
     else:
         if mode not in ("1", "L", "LA", "La", "P", "PA"):
             notes.append(f"colours ({mode}) became their luminance")
@@ -232,9 +237,11 @@ def _stretch(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def write_picture(path: str | Path, values: NDArray, bits: int = 16) -> None:
-    """Write grey values between 0 and 1, or bools, (H, W); the suffix sets the format.
+    """Write grey values between 0 and 1, or bools, (H, W), or colours (H, W, 3); the suffix sets
+    the format.
 
-    16 bits a pixel if ``bits`` says so and the suffix is ``.png`` or ``.tif``, or else 8.
+    Grey values have 16 bits a pixel if ``bits`` says so and the suffix is ``.png`` or ``.tif``, or
+    else 8.
     """
     path_text(path)
     kind = check_suffix(path)
@@ -244,11 +251,11 @@ def write_picture(path: str | Path, values: NDArray, bits: int = 16) -> None:
 
 
 def write_marked(path: str | Path, values: NDArray, marked: NDArray) -> None:
-    """Write bools or grey values of 0 to 1, (H, W), with some pixels (H, W) marked in colour."""
+    """Write bools, grey values (H, W) or colours (H, W, 3) of 0 to 1, some pixels (H, W) marked."""
     path_text(path)
     kind = check_suffix(path)
     grey = np.round(np.clip(np.asarray(values, dtype=np.float64), 0, 1) * 255)
-    pixels = grey[..., None] * np.ones(3)
+    pixels = grey[..., None] * np.ones(3) if grey.ndim == 2 else grey
     pixels[np.asarray(marked, dtype=bool)] = MARK
     with atomic_write(str(path)) as file:
         _pillow().fromarray(pixels.astype(np.uint8)).save(file, format=kind)
@@ -307,8 +314,12 @@ def encode_picture(values: NDArray) -> bytes:
 def _image(values: NDArray, suffix: str, bits: int) -> Any:
     image_module = _pillow()
     v = real_numbers(values, "pixels")
-    if v.ndim != 2 or not v.size or np.isnan(v).any():
-        raise ModelError(f"a picture has shape (H, W), no side 0, and no NaN; not {v.shape}")
+    if (v.ndim != 2 and v.shape[2:] != (3,)) or not v.size or np.isnan(v).any():
+        raise ModelError(
+            f"a picture has shape (H, W), or (H, W, 3), no side 0, and no NaN; not {v.shape}"
+        )
+    if v.ndim == 3:
+        return image_module.fromarray(np.round(np.clip(v, 0, 1) * 255).astype(np.uint8))
     if v.dtype == bool:
         image = image_module.fromarray(np.where(v, 255, 0).astype(np.uint8))
         return image.convert("1") if suffix in (".png", ".tif", ".tiff") else image

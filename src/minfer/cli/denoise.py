@@ -71,7 +71,8 @@ def denoise(
     the paper. With --intervals, the most probable colour of most pixels is
     proven, whatever the solver. With --reduce, or another option under Reduction,
     most pairs of neighbours are ignored, and the report says what that may have
-    cost. Colours are read as their luminance, transparent pixels as white.
+    cost. Colours are read as their luminance, but for --labels (without a report,
+    which is in grey), transparent pixels as white.
     Needs Pillow, the extra `image`.
 
     \b
@@ -108,7 +109,8 @@ def denoise(
         reducing = {"objective": request.objective, "recipe": request.recipe}
     load_compiler()
     began = clock()
-    loaded = read_picture(noisy)
+    in_colour = picture["labels"] is not None and picture["smooth"] == "equal"
+    loaded = read_picture(noisy, in_colour and reduction.report is None)
     for text in loaded.notes:
         note(f"{noisy}: {text}")
     clean = partial(minfer.denoise, loaded.values, solver=solver, **reducing, **how)

@@ -46,12 +46,14 @@ class Denoised:
     result : Result
         Marginals, kept factors, timings and error estimates.
     shape : (H, W)
-    means : float array (K,) or None
+    means : float array (K,), (K, 3) in colour, or None
         The class means; None for black and white.
     shades : Shades or None
         For black and white: ``alpha`` and ``level``, and how ``dark`` and ``light`` the two look.
     ordered : bool
         Whether the classes are ordered grey values, alike in neighbours rather than equal.
+    alpha : float or None
+        Of classes: one over the variance of the noise, as given or estimated.
     """
 
     result: Result
@@ -59,6 +61,7 @@ class Denoised:
     means: NDArray[np.float64] | None = None
     shades: Shades | None = None
     ordered: bool = False
+    alpha: float | None = None
 
     @cached_property
     def clean(self) -> NDArray:
@@ -137,7 +140,7 @@ class Denoised:
                 "height": height,
                 "width": width,
                 "means": None if self.means is None else self.means.tolist(),
-                "alpha": None if self.shades is None else self.shades.alpha,
+                "alpha": self.alpha if self.shades is None else self.shades.alpha,
                 "level": None if self.shades is None else self.shades.level,
             },
             "solver": repr(result.marginals.solver),
@@ -204,9 +207,10 @@ class Denoised:
         if self.means is None:
             doubt = float((abs(self.marginals - 0.5) < 0.45).mean())
             return f"{float(self.clean.mean()):.1%} white, {doubt:.1%} of the pixels in doubt"
-        ends = [f"{m:.3g}" for m in self.means]
+        ends = [" ".join(f"{m:.3g}" for m in np.atleast_1d(own)) for own in self.means]
         means = ", ".join(ends if len(ends) <= 12 else [*ends[:3], "...", ends[-1]])
-        return f"{len(ends)} classes with means {means}"
+        noise = f"; noise {self.alpha**-0.5:.3g}" if self.alpha else ""
+        return f"{len(ends)} classes with means {means}{noise}"
 
     def write(self, path: str | Path, what: str = "clean") -> None:
         """One of the arrays as a picture file, or as .npy: ``clean``, ``kept``, ``expected``, ...
@@ -222,7 +226,7 @@ class Denoised:
         elif what == "certain":
             shown = values == 1 if self.means is None else self.means[values]
             write_marked(path, shown, values < 0)
-        elif what in ("clean", "kept"):
+        elif what in ("clean", "kept") or (what == "expected" and values.ndim == 3):
             write_picture(path, values, bits=8)
         elif what == "entropy":
             write_picture(path, values / np.log(self.n_classes))

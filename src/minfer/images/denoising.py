@@ -10,13 +10,15 @@ which suits pictures that are half black; here level and alpha are those that
 are K labels instead, by squared distance:
 
     p(y | x)  proportional to  exp( coupling * sum_(i,j) [y_i = y_j]
-                                    - alpha/2 * sum_i (x_i - m_{y_i})^2 ).
+                                    - alpha/2 * sum_i (x_i - m_{y_i})^2 ),
 
-Many grey values are ordered, and neighbours are alike rather than equal. With ``smooth`` linear or
-quadratic the means are evenly spread, and a step of d = |m_{y_i} - m_{y_j}| sqrt(alpha), that is in
-standard deviations of the noise, costs coupling * min(d, truncation), or the square of the minimum
-(:mod:`minfer.factors.distances`). The seed of the reduction is the unary part. Without an objective
-all factors count: on a grid, ignoring some saves no time (docs/denoising.md).
+in grey or, by squared distance of red, green and blue, in colour. ``images/class_estimate.py``
+finds means and alpha. Many grey values are ordered, and neighbours are alike rather than equal.
+With ``smooth`` linear or quadratic the means are evenly spread, and a step of d = |m_{y_i} -
+m_{y_j}| sqrt(alpha), that is in standard deviations of the noise, costs coupling * min(d,
+truncation), or the square of the minimum (:mod:`minfer.factors.distances`). The seed of the
+reduction is the unary part. Without an objective all factors count: on a grid, ignoring some saves
+no time (docs/denoising.md).
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from minfer.basics.checks import check_choice, check_number, check_whole, real_numbers
 from minfer.errors import ModelError, SettingsError
 from minfer.graph import FactorGraph, grid_edges
+from minfer.images.class_estimate import estimate_classes
 from minfer.images.denoise_result import Denoised
 from minfer.images.noise_estimate import STRENGTH, Shades, estimate
 from minfer.reduction import seeds
@@ -51,12 +54,9 @@ TOL = 1e-4
 #: Steps between neighbours, in deviations of the noise, from which on more cost nothing.
 TRUNCATION = 3.0
 SMOOTH = ("equal", "linear", "quadratic")
-#: From so many classes on, alpha comes from the noise, not from the distance of the means.
-MANY = 16
 
 #: What is asked of intervals: no more of a pixel than its colour, but that for certain.
 COLOURS: dict[str, Any] = {"tol": 0.0, "undecided": True}
-_LLOYD = 100  # rounds in which class means settle
 
 
 @takes_recipe
@@ -76,16 +76,16 @@ def denoise(
     certify: float | None = None,
     **options: Any,
 ) -> Denoised:
-    """Clean a noisy black-and-white picture, or segment a grey one.
+    """Clean a noisy black-and-white picture, or segment a grey one or one in colour.
 
     Parameters
     ----------
-    image : numbers or bools (H, W)
+    image : numbers or bools (H, W), or (H, W, 3) in colour, for classes
         Unsigned integers are divided by the largest value of their type, unless they are all 0
         and 1; other numbers are taken as they are, best on a scale from 0 to 1.
     alpha : float, optional
         Trust in single pixels, one over the variance of the noise. By default it is estimated
-        from the picture; with up to 15 classes it is 5 over the square of their least distance.
+        from the picture, with classes together with their means.
         Linear and quadratic smoothness are in its units, so they refuse 0.
     coupling : float
         Weight of two neighbours being equal, or of a step between them.
@@ -98,8 +98,8 @@ def denoise(
         the picture, together with ``alpha`` unless that is given; the paper's is the mean.
     labels : int, optional
         Segment into so many classes, found in the picture; if ``smooth``, into grey values.
-    means : floats (K,), optional
-        Segment into classes with these grey values, 0 to 1.
+    means : floats (K,), or (K, 3) in colour, optional
+        Segment into classes with these grey values, 0 to 1, or colours.
     smooth : "equal", "linear" or "quadratic"
         Whether neighbours tend to have the same class, or similar grey values, as in photographs.
         Then the classes are spread evenly over the picture's values (as ``means`` must be, if
@@ -133,7 +133,7 @@ def denoise(
     ((64, 64), True)
     """
     check_certify(certify)
-    shades, model, class_means = shaded_model(
+    shades, model, class_means, own_alpha = shaded_model(
         image, alpha=alpha, coupling=coupling, level=level, labels=labels, means=means,
         smooth=smooth, truncation=truncation,
     )  # fmt: skip
@@ -148,8 +148,9 @@ def denoise(
         result = infer(model, objective, solver, recipe=recipe, **options)
     if certify is not None:
         result = result.certified(certify, **COLOURS)
-    height, width = np.shape(image)
-    return Denoised(result, (height, width), class_means, shades, smooth != "equal")
+    height, width = np.shape(image)[:2]
+    trust = None if class_means is None else own_alpha
+    return Denoised(result, (height, width), class_means, shades, smooth != "equal", trust)
 
 
 def reducing(reduce: bool = False, factor_cost: float | None = None) -> MinJoint | None:
@@ -210,29 +211,42 @@ def _shades(
 
 
 def _classes(
-    x: NDArray[np.float64], labels: int | None, means: ArrayLike | None, smooth: str
-) -> NDArray[np.float64]:
+    x: NDArray[np.float64],
+    labels: int | None,
+    means: ArrayLike | None,
+    smooth: str,
+    coupling: float,
+) -> tuple[NDArray[np.float64], float]:
+    """Class means (K,), or (K, 3) in colour, and one over the variance of the noise."""
     if means is None:
         check_whole("denoise: labels", labels, 2)
         k = int(labels or 0)
-        found = class_means(x, k) if smooth == "equal" else _spread(x, k)
+        if smooth == "equal":
+            estimated = estimate_classes(x.reshape(*x.shape[:2], -1), k, coupling)
+            grey = estimated.means[:, 0]
+            return (grey if x.ndim == 2 else estimated.means), estimated.alpha
+        found = _spread(x, k)
     elif labels is not None:
         raise SettingsError("denoise: means cannot be combined with labels=... or level=...")
     else:
-        found = _checked_means(means)
+        found = _checked_means(means, x)
+        if smooth == "equal":
+            channels = x.reshape(*x.shape[:2], -1)
+            given = found.reshape(len(found), -1)
+            return found, estimate_classes(channels, len(found), coupling, given).alpha
     steps = np.diff(found)
-    if smooth != "equal" and (steps.max() > 1.000001 * steps.min() or steps.min() <= 0):
+    if steps.max() > 1.000001 * steps.min() or steps.min() <= 0:
         raise SettingsError(
             f"denoise: {smooth} smoothness needs means that are evenly spread, in rising order"
         )
-    return found
+    return found, 1.0 / noise_deviation(x) ** 2
 
 
 def picture_model(
     image: ArrayLike, alpha: float | None = None, coupling: float = COUPLING, **settings: Any
 ) -> tuple[FactorGraph, NDArray[np.float64] | None]:
     """The model of a picture and its class means, if any; arguments as for :func:`denoise`."""
-    return shaded_model(image, alpha=alpha, coupling=coupling, **settings)[1:]
+    return shaded_model(image, alpha=alpha, coupling=coupling, **settings)[1:3]
 
 
 def shaded_model(
@@ -245,13 +259,14 @@ def shaded_model(
     means: ArrayLike | None = None,
     smooth: str = "equal",
     truncation: float | None = None,
-) -> tuple[Shades | None, FactorGraph, NDArray[np.float64] | None]:
-    """The shades of a picture, its model and its class means; arguments as for :func:`denoise`.
+) -> tuple[Shades | None, FactorGraph, NDArray[np.float64] | None, float | None]:
+    """Shades of a picture, its model, class means and their alpha; as for :func:`denoise`.
 
     Variable ``r * W + c`` is a pixel; factors are one per pixel, then the pairs, those in a row
     before those in a column.
     """
-    x = grey_values(image)
+    in_classes = (labels is not None or means is not None) and smooth == "equal"
+    x = grey_values(image, colour=in_classes)
     shades = _shades(x, alpha, coupling, level, labels is not None or means is not None)
     check_choice("denoise: smooth", smooth, SMOOTH)
     if truncation is not None and smooth == "equal":
@@ -267,17 +282,16 @@ def shaded_model(
                 f"denoise: {smooth} smoothness is for ordered grey values; say how many, as in "
                 "labels=64"
             )
-        return shades, FactorGraph.grid(shades.alpha * (x - shades.level), coupling), None
-    found = _classes(x, labels, means, smooth)
-    if alpha is None and (smooth == "equal" and len(found) < MANY):
-        alpha = STRENGTH / float(np.diff(np.sort(found)).min()) ** 2
-    elif alpha is None:
-        alpha = 1.0 / noise_deviation(x) ** 2
-    graph = FactorGraph.empty(np.full(x.size, len(found)))
-    pixels, edges = np.arange(x.size)[:, None], grid_edges(*x.shape)
-    graph = graph.add_tables(pixels, -alpha / 2 * (x.reshape(-1, 1) - found) ** 2)
+        return shades, FactorGraph.grid(shades.alpha * (x - shades.level), coupling), None, None
+    found, estimated = _classes(x, labels, means, smooth, coupling)
+    alpha = estimated if alpha is None else alpha
+    colours = x.reshape(*x.shape[:2], 1, -1)
+    away = ((colours - found.reshape(len(found), -1)) ** 2).sum(axis=3)
+    graph = FactorGraph.empty(np.full(x.shape[0] * x.shape[1], len(found)))
+    pixels, edges = np.arange(graph.n_variables)[:, None], grid_edges(*x.shape[:2])
+    graph = graph.add_tables(pixels, -alpha / 2 * away.reshape(len(pixels), -1))
     if smooth == "equal":
-        return None, graph.add_potts(edges, coupling), found
+        return None, graph.add_potts(edges, coupling), found, alpha
     step = float(np.diff(found).min()) * math.sqrt(alpha)  # in deviations of the noise
     if step == 0.0:
         raise SettingsError(
@@ -287,8 +301,8 @@ def shaded_model(
         )
     far = truncation / step
     if smooth == "linear":
-        return None, graph.add_truncated_linear(edges, coupling * step, far), found
-    return None, graph.add_truncated_quadratic(edges, coupling * step**2, far), found
+        return None, graph.add_truncated_linear(edges, coupling * step, far), found, alpha
+    return None, graph.add_truncated_quadratic(edges, coupling * step**2, far), found, alpha
 
 
 def noise_deviation(x: NDArray[np.float64]) -> float:
@@ -312,8 +326,11 @@ def _spread(x: NDArray[np.float64], k: int) -> NDArray[np.float64]:
     return np.linspace(low, high, k)
 
 
-def grey_values(image: ArrayLike, who: str = "denoise") -> NDArray[np.float64]:
-    """A picture as floats (H, W); what cannot be one is refused, in the name of ``who``."""
+def grey_values(
+    image: ArrayLike, who: str = "denoise", colour: bool = False
+) -> NDArray[np.float64]:
+    """A picture as floats (H, W), or (H, W, 3) if it may be in ``colour``; what cannot be one is
+    refused, in the name of ``who``."""
     try:
         raw = np.asarray(image)
     except ValueError as error:
@@ -325,55 +342,33 @@ def grey_values(image: ArrayLike, who: str = "denoise") -> NDArray[np.float64]:
         )
     if raw.dtype.kind not in "buif":
         raise ModelError(f"{who}: pixels must be numbers or bools, not {raw.dtype}")
-    if raw.ndim == 3 and raw.shape[2] in (2, 3, 4):
+    colour = colour and raw.ndim == 3 and raw.shape[2] == 3
+    if not colour and raw.ndim == 3 and raw.shape[2] in (2, 3, 4):
         raise ModelError(
             f"{who}: an array of shape {raw.shape} has {raw.shape[2]} channels; make it grey "
             "first, for example image[..., :3].mean(axis=2)"
         )
-    if raw.ndim != 2:
+    if raw.ndim != 2 and not colour:
         raise ModelError(f"{who}: a picture must have shape (H, W), not {raw.shape}")
     if not raw.size:
         raise ModelError(f"{who}: the picture is empty, its shape is {raw.shape}")
     x = raw.astype(np.float64)
     if raw.dtype.kind == "f" and not np.isfinite(x).all():
-        row, column = np.argwhere(~np.isfinite(x))[0]
-        raise ModelError(f"{who}: pixel ({row}, {column}) is {x[row, column]}, not finite")
+        place = tuple(np.argwhere(~np.isfinite(x))[0].tolist())
+        raise ModelError(f"{who}: pixel {place} is {x[place]}, not finite")
     if raw.dtype.kind == "u" and raw.max() > 1:
         x /= np.iinfo(raw.dtype).max
     return x
 
 
-def class_means(x: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """Means (K,) of k classes of grey values, increasing: k-means, started from quantiles."""
-    values, counts = np.unique(x, return_counts=True)
-    if not 2 <= k <= len(values):
-        raise SettingsError(
-            f"denoise: labels must be from 2 to the {len(values)} different values of the picture, "
-            f"not {k}"
-        )
-    total, mass = np.cumsum(counts), np.cumsum(counts * values)
-    places = np.searchsorted(total, (np.arange(k) + 0.5) / k * total[-1])
-    means = np.unique(values[places])
-    if len(means) < k:  # some values are very common: spread evenly instead
-        means = values[np.linspace(0, len(values) - 1, k).round().astype(int)]
-    for _ in range(_LLOYD):
-        ends = np.searchsorted(values, (means[:-1] + means[1:]) / 2)
-        cuts = np.concatenate([[0], ends, [len(values)]])
-        n, s = (
-            np.diff(np.concatenate([[0], total])[cuts]),
-            np.diff(np.concatenate([[0], mass])[cuts]),
-        )
-        new = np.where(n > 0, s / np.maximum(n, 1), means)
-        if np.array_equal(new, means):
-            break
-        means = new
-    return means
-
-
-def _checked_means(means: ArrayLike) -> NDArray[np.float64]:
+def _checked_means(means: ArrayLike, x: NDArray[np.float64]) -> NDArray[np.float64]:
     found = real_numbers(means, "denoise: means", SettingsError).astype(np.float64)
-    if found.ndim != 1 or len(found) < 2 or not np.isfinite(found).all():
+    if x.ndim == 3 and found.shape[1:] != (3,):
+        raise SettingsError(
+            f"denoise: means of a picture in colour have shape (K, 3), not {found.shape}"
+        )
+    if found.ndim != x.ndim - 1 or len(found) < 2 or not np.isfinite(found).all():
         raise SettingsError("denoise: means are at least two finite numbers")
-    if len(np.unique(found)) < len(found):
+    if len(np.unique(found, axis=0)) < len(found):
         raise SettingsError("denoise: two class means are equal")
     return found

@@ -123,11 +123,11 @@ def estimate(
     level: float | None = None,
 ) -> Shades:
     """Alpha and level of a picture (H, W) of at least two grey values; what is given stays."""
-    sample, counted = _sample(x)
-    low, span = float(sample.min()), float(np.ptp(sample))
+    seen, counted = sample(x)
+    low, span = float(seen.min()), float(np.ptp(seen))
     if coupling == 0 or span == 0:
         return _guess(x, alpha, level)
-    judge = _Judge((sample - low) / span, counted, coupling)
+    judge = _Judge((seen - low) / span, counted, coupling)
     scaled = None if level is None else (level - low) / span
     noise, middle = judge.begin(scaled)
     if not noise.clear:
@@ -271,11 +271,12 @@ class _Judge:
         return v * missed + (1 - v) * invented
 
 
-def _sample(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The picture, or evenly spread tiles of a large one; and which pixels are on no seam."""
-    if x.size <= _PIXELS:
-        return x, np.ones(x.shape, dtype=bool)
-    height, width = (min(_TILE, side) for side in x.shape)
+def sample(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """A picture (H, W) or (H, W, C), or evenly spread tiles of a large one; and which
+    pixels are on no seam."""
+    if x.shape[0] * x.shape[1] <= _PIXELS:
+        return x, np.ones(x.shape[:2], dtype=bool)
+    height, width = (min(_TILE, side) for side in x.shape[:2])
     down = min(x.shape[0] // height, int(np.sqrt(_PIXELS / (height * width))))
     across = min(x.shape[1] // width, _PIXELS // (down * height * width))
     down = min(x.shape[0] // height, _PIXELS // (across * height * width))

@@ -133,13 +133,14 @@ def denoise_report(
     **options: Any,
 ) -> str:
     """The report of a noisy picture, as :func:`report`; parameters of ``denoise`` come first."""
-    shades, model, class_means = shaded_model(
+    seen = grey_values(image)
+    shades, model, class_means, own_alpha = shaded_model(
         image, alpha=alpha, coupling=coupling, level=level, labels=labels, means=means,
         smooth=smooth, truncation=truncation,
     )  # fmt: skip
     if shades is not None:
         alpha, level = shades.alpha, shades.level
-    seen = grey_values(image)
+    alpha = own_alpha if alpha is None else alpha
     objective = MinJoint(FACTOR_COST) if objective is None else objective
     if run is None and solver is None:
         solver = BeliefPropagation(tol=TOL)
