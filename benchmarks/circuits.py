@@ -159,7 +159,7 @@ def one_row_set(path: Path, limit: float, gib: float) -> Row:
     graph, seen = minfer.read_uai(path), UaiModel(path).graph
     observed = [v for v in range(graph.n_variables) if np.isneginf(_field_of(seen, v)).any()]
     begin = time.process_time()
-    circuit = minfer.compile(graph, free=observed, max_gib=gib, time_limit=limit)
+    circuit = minfer.compile(graph, free=observed, max_gib=gib)
     out: Row = {"cpu": time.process_time() - begin, "nodes": circuit.size.nodes}
     rows = np.full((1000, graph.n_variables), -1)
     rows[:, observed] = np.asarray(circuit.sample(1000))[:, observed]

@@ -50,7 +50,7 @@ def test_the_same_run_twice_is_the_same_circuit(monkeypatch):
 
 def test_progress_is_told_while_orders_are_compared_and_then_of_nodes(monkeypatch):
     monkeypatch.setattr(driver, "SLICE", 1000)
-    heard: list[driver.Progress] = []
+    heard: list[driver.SearchProgress] = []
     build(parities(), progress=heard.append)
     orders = [p.orders for p in heard if not p.nodes]
     nodes = [p.nodes for p in heard if p.nodes]
@@ -65,7 +65,7 @@ def test_ctrl_c_ends_it_and_leaves_nothing_behind(monkeypatch, when):
     monkeypatch.setattr(driver, "SLICE", 1000)
     graph = parities(30, 60)
 
-    def stop(p: driver.Progress) -> None:
+    def stop(p: driver.SearchProgress) -> None:
         if p.orders if when == "orders" else p.nodes:
             raise KeyboardInterrupt
 
@@ -79,7 +79,7 @@ def test_ctrl_c_ends_it_and_leaves_nothing_behind(monkeypatch, when):
 def test_a_refusal_for_time_says_how_far_it_came(monkeypatch):
     """While orders are compared, and in the search."""
     monkeypatch.setattr(driver, "SLICE", 1000)
-    looks: list[driver.Progress] = []
+    looks: list[driver.SearchProgress] = []
     graph = parities()
     build(graph, progress=looks.append)
     orders = sum(p.nodes == 0 for p in looks)
