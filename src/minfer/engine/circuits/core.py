@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.engine.conditioning import Conditioned
-from minfer.engine.decomposition import causes_apart, only_tables
+from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import Adjacency, Order, eliminate_by, find_order
 from minfer.engine.layout import ends, flatten, ranges, table_sizes
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
@@ -108,7 +108,7 @@ def ready(model: Conditioned, free: NDArray[np.bool_] | None = None) -> Ready:
             tables.append(g)
         else:
             machines.append(found)
-    whole = causes_apart(only_tables(replace(model, groups=tuple(tables)), "circuit"))
+    whole = only_tables(replace(model, groups=tuple(tables)), "circuit")
     flat = flatten(whole)
     n, extra = len(flat.card), len(flat.card) - model.graph.n_variables
     known, open_ = whole.fixed, np.zeros(len(flat.card), dtype=bool)
