@@ -149,7 +149,7 @@ class Watched:
 
         def watched(*args: Any) -> Any:
             found = chosen(*args)
-            self.searched = max(self.searched, len(found[0].arrays.card))
+            self.searched = max(self.searched, len(found[0][0].arrays.card))
             return found
 
         monkeypatch.setattr(driver, "build", with_small)

@@ -12,7 +12,6 @@ import minfer
 from minfer import Exact, FactorGraph, RefusedError
 from minfer.engine.circuits import driver
 from minfer.engine.conditioning import condition
-from minfer.engine.decomposition import causes_apart
 from minfer.solvers import circuit as circuits
 from minfer.solvers import exact
 from minfer.solvers.clique_passes import check_tree
@@ -50,7 +49,7 @@ def test_the_same_run_twice_is_the_same_circuit(monkeypatch):
 
 def test_progress_is_told_while_orders_are_compared_and_then_of_nodes(monkeypatch):
     monkeypatch.setattr(driver, "SLICE", 1000)
-    heard: list[driver.Progress] = []
+    heard: list[driver.SearchProgress] = []
     build(parities(), progress=heard.append)
     orders = [p.orders for p in heard if not p.nodes]
     nodes = [p.nodes for p in heard if p.nodes]
@@ -65,7 +64,7 @@ def test_ctrl_c_ends_it_and_leaves_nothing_behind(monkeypatch, when):
     monkeypatch.setattr(driver, "SLICE", 1000)
     graph = parities(30, 60)
 
-    def stop(p: driver.Progress) -> None:
+    def stop(p: driver.SearchProgress) -> None:
         if p.orders if when == "orders" else p.nodes:
             raise KeyboardInterrupt
 
@@ -79,7 +78,7 @@ def test_ctrl_c_ends_it_and_leaves_nothing_behind(monkeypatch, when):
 def test_a_refusal_for_time_says_how_far_it_came(monkeypatch):
     """While orders are compared, and in the search."""
     monkeypatch.setattr(driver, "SLICE", 1000)
-    looks: list[driver.Progress] = []
+    looks: list[driver.SearchProgress] = []
     graph = parities()
     build(graph, progress=looks.append)
     orders = sum(p.nodes == 0 for p in looks)
@@ -161,49 +160,7 @@ def test_a_tree_that_takes_long_gives_way_to_a_circuit(monkeypatch):
     np.testing.assert_allclose(answer.probs, truth.probs, atol=1e-9)
 
 
-# ---------------------------------------------------------------- independent causes
-
-
-def noisy_or(seed: int) -> tuple[FactorGraph, int]:
-    """A table of independent causes among others, sometimes with its effect; its variables."""
-    rng = np.random.default_rng(seed)
-    k = int(rng.integers(3, 6))
-    none = np.array(1.0 - (0.2 * rng.random() if rng.random() < 0.7 else 0.0))
-    for s in rng.integers(2, 4, k):
-        b = rng.random(s)
-        b[0] = 1.0
-        none = np.multiply.outer(none, rng.permutation(b))
-    t = 1.0 - none
-    if k == 3 or rng.random() < 0.5:
-        t = np.stack([none, t][:: rng.choice([-1, 1])], axis=-1)
-    t = t.transpose(rng.permutation(t.ndim))
-    n = t.ndim + 2
-    scope = rng.permutation(n)[: t.ndim]
-    sizes = np.full(n, 2)
-    sizes[scope] = t.shape
-    with np.errstate(divide="ignore"):
-        tables = [np.log(t), *(rng.normal(size=s) for s in sizes)]
-    scopes = [scope.tolist(), *([v] for v in range(n))]
-    return FactorGraph.from_tables(sizes.tolist(), scopes, tables), t.ndim
-
-
-def test_tables_of_independent_causes_become_chains():
-    for seed in range(30):
-        graph, arity = noisy_or(seed)
-        apart = causes_apart(condition(graph))
-        assert max(g.arity for g in apart.groups if len(g)) == 3 < arity
-        truth, found = Exact(method="enumerate")(graph), Exact(method="circuit")(graph)
-        assert found.log_z == pytest.approx(truth.log_z, abs=1e-11)
-        np.testing.assert_allclose(found.probs, truth.probs, atol=1e-11)
-
-
-def test_other_tables_stay_as_they_are():
-    rng = np.random.default_rng(0)
-    for shape in [(2, 2, 2, 2), (3, 2, 2, 2, 2)]:
-        tables = [rng.normal(size=shape), np.log(rng.random(shape)), np.zeros(shape)]
-        graph = FactorGraph.empty(shape).add_tables([list(range(len(shape)))] * 3, tables)
-        model = condition(graph)
-        assert causes_apart(model) is model
+# ---------------------------------------------------------------- loose ends, forecasts
 
 
 def with_loose_ends(seed: int) -> FactorGraph:

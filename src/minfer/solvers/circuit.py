@@ -39,7 +39,7 @@ from minfer.solvers.prepared import Call, Prepared
 
 if TYPE_CHECKING:
     from minfer.engine.circuits.arrays import CircuitArrays
-    from minfer.engine.circuits.driver import Progress
+    from minfer.engine.circuits.driver import SearchProgress
     from minfer.graph import FactorGraph
     from minfer.model.drawn import Samples
     from minfer.model.joint import Joint
@@ -110,7 +110,7 @@ class Circuit(Prepared):
         graph: FactorGraph,
         free: Any = None,
         *,
-        progress: Callable[[Progress], object] | None = None,
+        progress: Callable[[SearchProgress], object] | None = None,
         most_steps: float = math.inf,
         made: Searched | None = None,
     ) -> None:
@@ -419,7 +419,7 @@ def searched(
     model: Conditioned,
     free: NDArray[np.bool_],
     limits: tuple[float, float, float],
-    progress: Callable[[Progress], object] | None = None,
+    progress: Callable[[SearchProgress], object] | None = None,
 ) -> Searched:
     """The circuit of a model; ``limits``: GiB, a deadline, steps."""
     from minfer.engine.circuits.driver import build

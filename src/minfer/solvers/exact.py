@@ -21,7 +21,6 @@ from minfer.basics.checks import by_name, check_choice, check_graph, check_numbe
 from minfer.basics.limits import clock, deadline_of, start_clock
 from minfer.basics.words import power
 from minfer.engine.conditioning import condition
-from minfer.engine.decomposition import causes_apart
 from minfer.engine.elimination import CliqueTree
 from minfer.errors import ContradictionError, RefusedError
 from minfer.solvers.base import LogZ, Marginals, Status
@@ -184,14 +183,15 @@ def by_circuit(solver: Exact, graph: FactorGraph, most_steps: float = math.inf) 
 
 
 def promising(model: Conditioned) -> bool:
-    """Whether a circuit may be much smaller than a tree: a model with zeros or independent causes,
+    """Whether a circuit may be much smaller than a tree: a model with zeros or wide loose ends,
     not too large."""
     if int((model.fixed < 0).sum()) > 20_000 or any(g.form == "messages" for g in model.groups):
         return False
     if any(g.has_zeros for g in model.groups):
         return True
-    tables = replace(model, groups=tuple(g for g in model.groups if g.form == "table"))
-    return causes_apart(tables) is not tables
+    from minfer.solvers.loose_ends import loose_ends
+
+    return bool(loose_ends(model))
 
 
 def within_limits(

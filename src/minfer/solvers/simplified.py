@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
 from minfer.engine.conditioning import Conditioned
-from minfer.engine.decomposition import causes_apart, only_tables
+from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import CliqueTree, clique_tree
 from minfer.engine.layout import ends
 from minfer.engine.simplify import Simplified, simplify
@@ -100,11 +100,6 @@ def solvable(
     elif not zeros:
         return Solvable(tables, tree, None)
     tree = clique_tree(tables, max_cells, until - clock())
-    apart = causes_apart(tables)
-    if apart is not tables and not (tree.complete and tree.cells <= few):
-        other = clique_tree(apart, max_cells, until - clock())
-        if other.complete and not (tree.complete and tree.cells <= other.cells):
-            return Solvable(apart, other, found)
     return Solvable(tables, tree, found if found.changed else None)
 
 

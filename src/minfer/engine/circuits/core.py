@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.engine.conditioning import Conditioned
-from minfer.engine.decomposition import causes_apart, only_tables
+from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import Adjacency, Order, eliminate_by, find_order
 from minfer.engine.layout import ends, flatten, ranges, table_sizes
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.factors.group import FactorGroup
 from minfer.kernels.circuits.bottom import BottomArrays, TableArrays, eliminate_small
 from minfer.kernels.circuits.residuals import (
+    FoldableMachines,
     FoldedArrays,
-    MachineArrays,
     SupportArrays,
     fold,
     supports,
@@ -60,7 +60,7 @@ class _Group(NamedTuple):
     """Machines of one kind and arity, in commuting form."""
 
     scope: NDArray[np.int32]  # (F, A)
-    literal: NDArray[np.int32]  # (F, A) as in MachineArrays
+    literal: NDArray[np.int32]  # (F, A) as in FoldableMachines
     last: NDArray[np.bool_]  # (A,)
     step: NDArray[np.int32]  # (K, 4)
     start: NDArray[np.int32]  # (F,)
@@ -108,7 +108,7 @@ def ready(model: Conditioned, free: NDArray[np.bool_] | None = None) -> Ready:
             tables.append(g)
         else:
             machines.append(found)
-    whole = causes_apart(only_tables(replace(model, groups=tuple(tables)), "circuit"))
+    whole = only_tables(replace(model, groups=tuple(tables)), "circuit")
     flat = flatten(whole)
     n, extra = len(flat.card), len(flat.card) - model.graph.n_variables
     known, open_ = whole.fixed, np.zeros(len(flat.card), dtype=bool)
@@ -167,7 +167,7 @@ def _commuting(group: FactorGroup) -> _Group | None:
 
 def machine_arrays(
     groups: Sequence[_Group], position: NDArray[np.int32]
-) -> tuple[MachineArrays, NDArray[np.float64]]:
+) -> tuple[FoldableMachines, NDArray[np.float64]]:
     """All machines end to end, variables by their place in the order; and the logarithms of the
     numbers that their weights were divided by."""
     parts: list[tuple[NDArray, ...]] = []
@@ -191,7 +191,7 @@ def machine_arrays(
     foff = ends(cols[6].astype(np.int64))
     final, final_e, top = ranged(cols[7], foff[:-1])
     step = np.concatenate(steps) if steps else np.zeros((0, 4))
-    arrays = MachineArrays(
+    arrays = FoldableMachines(
         ends(cols[0].astype(np.int64)), cols[1].astype(np.int32), cols[2].astype(np.int32),
         cols[3].astype(np.bool_), cols[4].astype(np.int32), cols[5].astype(np.int32), foff[:-1],
         final, final_e, ends([len(s) for s in steps]), step.astype(np.int32),
@@ -366,7 +366,7 @@ def _by(owner: NDArray, item: NDArray[np.int32], n: int) -> tuple[NDArray[np.int
 
 def _crossing(
     fptr: NDArray[np.int64], scope: NDArray[np.int32], parent: NDArray[np.int32],
-    machines: MachineArrays, n_tables: int,
+    machines: FoldableMachines, n_tables: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:  # fmt: skip
     """Factors over variables both above x and in its subtree, by x; and for each x the log2 of the
     states of the long machines among them."""

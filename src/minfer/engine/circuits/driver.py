@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from minfer.basics.limits import clock
 from minfer.engine.circuits.arrays import CircuitArrays, grown
 from minfer.engine.circuits.core import SMALL, Bottom, Core, eliminate_bottom, ready
-from minfer.engine.circuits.orders import Estimate, begun, chosen
+from minfer.engine.circuits.orders import WalkEstimate, begun, chosen
 from minfer.engine.conditioning import Conditioned
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.kernels.circuits import search as k
@@ -30,13 +30,17 @@ from minfer.kernels.circuits.search import NodeArrays, SearchState
 SLICE = 100_000
 #: Steps beyond which a search is not begun: so many for each node of its forecast.
 STEPS_A_NODE = 4.0
+#: Circuits to be compiled whose forecast has no more nodes are searched in the best few orders, and
+#: the smallest is taken; without a time limit, or the circuit would depend on the clock.
+TRIED = 300_000
+_NODE_BYTES = 150.0  # of a search, about
 _RANGE = 256.0 * math.log(2.0)
 _BOTTOM_BYTES = 150.0  # a node of the dense stage, while it is made and copied
 _TRY = "allow more time, observe more variables, or use Auto()"
 _NONE = np.zeros((0, 0), np.uint64)
 
 
-class Progress(NamedTuple):
+class SearchProgress(NamedTuple):
     """How far a search has come."""
 
     nodes: int
@@ -56,7 +60,7 @@ def build(
     max_gib: float,
     deadline: float = math.inf,
     free: NDArray[np.bool_] | None = None,
-    progress: Callable[[Progress], object] | None = None,
+    progress: Callable[[SearchProgress], object] | None = None,
     most_steps: float = math.inf,
     small: int = SMALL,
 ) -> CircuitArrays:
@@ -71,13 +75,47 @@ def build(
     """
     lent = free is not None and bool(free.any())
     watch = _Watch(max_gib * 2.0**30, deadline, progress, most_steps, lent)
-    bottom, core, guess = _begun(model, free, watch, small)
+    bottom, cores, guess = _begun(model, free, watch, small)
     if guess is not None and STEPS_A_NODE * guess.nodes > most_steps:
         raise RefusedError(
             f"circuit: some {guess.nodes:.1e} nodes or more, by an estimate, which takes more "
             f"than the {most_steps:.1e} steps allowed; {_TRY}"
         )
-    watch.room -= _held(bottom.arrays, bottom.tables, core.arrays, core.folded, core.rules)
+    watch.room -= _held(bottom.arrays, bottom.tables)
+    for core in cores:
+        watch.room -= _held(core.arrays, core.folded, core.rules)
+    several = lent and deadline == math.inf and guess is not None and guess.nodes <= TRIED
+    best: _Finished | None = None
+    for core in cores if several else cores[:1]:
+        if best is not None and 3.0 * _NODE_BYTES * best.n_nodes > watch.room:
+            break
+        found = _searched(core, bottom, watch, math.inf if best is None else best.n_nodes)
+        best = best if found is None else found
+    assert best is not None
+    if watch.free and (best.state.now[k.RAISED] or bottom.raised):
+        raise RefusedError(
+            "circuit: some states have conditional probabilities below 1e-300, which evidence that "
+            'comes later could bring up again; use Exact(method="clique-tree")'
+        )
+    return _laid_out(best, bottom)
+
+
+class _Finished(NamedTuple):
+    """The end of a search."""
+
+    core: Core
+    nodes: NodeArrays
+    state: SearchState
+    roots: NDArray[np.int32]
+    log_scale: float
+
+    @property
+    def n_nodes(self) -> float:
+        return float(self.state.now[k.NODES])
+
+
+def _searched(core: Core, bottom: Bottom, watch: _Watch, most: float) -> _Finished | None:
+    """All of a core; None where it takes more than so many nodes."""
     log_scale = bottom.log_scale + core.log_scale
     nodes, state, possible = begun(bottom, core)
     if not possible:
@@ -87,29 +125,26 @@ def build(
     for done, root in enumerate(tops):
         state.now[k.X], state.now[k.MODE] = root, 0
         state.sums[root, :2] = 0
-        nodes = _search(core, state, nodes, watch, done / len(tops), 1.0 / len(tops))
+        nodes = _search(core, state, nodes, watch, done / len(tops), 1.0 / len(tops), most)
+        if int(state.now[k.NODES]) > most:
+            return None
         found = int(state.now[k.FOUND])
         if nodes.total[found, 2] == 0.0:
             raise ContradictionError(NOTHING_POSSIBLE)
         log_scale += math.log(nodes.total[found, 2]) + _RANGE * int(nodes.total[found, 3])
         roots.append(found + int(state.now[k.BOTTOM]))
-    if watch.free and (state.now[k.RAISED] or bottom.raised):
-        raise RefusedError(
-            "circuit: some states have conditional probabilities below 1e-300, which evidence that "
-            'comes later could bring up again; use Exact(method="clique-tree")'
-        )
-    return _laid_out(core, bottom, nodes, state, np.array(roots, dtype=np.int32), log_scale)
+    return _Finished(core, nodes, state, np.array(roots, dtype=np.int32), log_scale)
 
 
 def _begun(
     model: Conditioned, free: NDArray[np.bool_] | None, watch: _Watch, small: int
-) -> tuple[Bottom, Core, Estimate | None]:
+) -> tuple[Bottom, list[Core], WalkEstimate | None]:
     """What comes before the search."""
     start = ready(model, free)
     watch.room -= _held(start.tables)
     bottom = eliminate_bottom(start, small, int(max(watch.room, 0.0) / _BOTTOM_BYTES))
-    core, found = chosen(start, bottom, watch.room / 4.0, watch.ordered)
-    return bottom, core, found
+    cores, found = chosen(start, bottom, watch.room / 4.0, watch.ordered)
+    return bottom, cores, found
 
 
 class Forecast(NamedTuple):
@@ -146,7 +181,7 @@ UNSEEN = 10.0
 def forecast(model: Conditioned, max_gib: float = 1.0) -> Forecast:
     """How many nodes a model's circuit may have, after a second or so."""
     watch = _Watch(max_gib * 2.0**30, math.inf, None, math.inf, False)
-    bottom, core, found = _begun(model, None, watch, SMALL)
+    bottom, (core, *_), found = _begun(model, None, watch, SMALL)
     dense = float(len(bottom.arrays.variable))
     most = float(np.logaddexp2.reduce(np.append(core.contexts, np.log2(dense + 1.0))))
     likely = 2.0**most if found is None else dense + found.nodes
@@ -164,14 +199,14 @@ class _Watch:
 
     room: float  # bytes
     deadline: float
-    progress: Callable[[Progress], object] | None
+    progress: Callable[[SearchProgress], object] | None
     most_steps: float
     free: bool
 
     def ordered(self, orders: int) -> None:
         """While orders are compared."""
         if self.progress is not None:
-            self.progress(Progress(0, 0.0, orders))
+            self.progress(SearchProgress(0, 0.0, orders))
         if clock() > self.deadline:
             raise RefusedError(
                 f"circuit: the time limit is over after {orders} orders were compared, before the "
@@ -181,7 +216,7 @@ class _Watch:
     def searched(self, nodes: int, share: float, steps: int) -> None:
         """Between slices."""
         if self.progress is not None:
-            self.progress(Progress(nodes, share))
+            self.progress(SearchProgress(nodes, share))
         over = "the time limit is over" if clock() > self.deadline else ""
         if steps > self.most_steps:
             over = f"it takes more than the {self.most_steps:.1e} steps allowed"
@@ -193,12 +228,13 @@ class _Watch:
 
 
 def _search(
-    core: Core, state: SearchState, nodes: NodeArrays, watch: _Watch, before: float, part: float
-) -> NodeArrays:
-    """Search below the root that the state stands at."""
+    core: Core, state: SearchState, nodes: NodeArrays, watch: _Watch, before: float, part: float,
+    most: float,
+) -> NodeArrays:  # fmt: skip
+    """Search below the root that the state stands at, up to so many nodes."""
     while True:
         why = k.search(core.arrays, state, core.folded, core.rules, nodes, SLICE, 0, 0, _NONE)
-        if why == k.SOLVED:
+        if why == k.SOLVED or int(state.now[k.NODES]) > most:
             return nodes
         share = before + part * _share(core, state)
         if why == k.NO_ROOM or why == k.NO_SLOTS:
@@ -263,10 +299,8 @@ def _grown(
     )  # fmt: skip
 
 
-def _laid_out(
-    core: Core, bottom: Bottom, nodes: NodeArrays, state: SearchState, roots: NDArray[np.int32],
-    log_scale: float,
-) -> CircuitArrays:  # fmt: skip
+def _laid_out(best: _Finished, bottom: Bottom) -> CircuitArrays:
+    core, nodes, state, roots, log_scale = best
     now = state.now
     n = int(now[k.NODES])
     nodes.slots.resize(0, refcheck=False)  # keys and totals have served

@@ -39,7 +39,7 @@ WALK_STEPS = 300_000
 Look = Callable[[int], object]
 
 
-class Estimate(NamedTuple):
+class WalkEstimate(NamedTuple):
     """What random walks say of a search."""
 
     nodes: float  # keys there are, estimated from those seen; a lower estimate as a rule
@@ -80,19 +80,19 @@ def _longer(array: NDArray, size: int) -> NDArray:
     return out
 
 
-def walked(bottom: Bottom, core: Core, walks: int, seed: int = 1) -> Estimate:
+def walked(bottom: Bottom, core: Core, walks: int, seed: int = 1) -> WalkEstimate:
     """An estimate of the nodes of a search from so many walks."""
     n = len(core.arrays.card)
     nodes, state, possible = begun(bottom, core)
     walks = min(walks, max(WALK_STEPS // max(n, 1), 20))
     if not n or not possible:
-        return Estimate(0.0, 1.0)
+        return WalkEstimate(0.0, 1.0)
     seen = np.zeros((n, walks), dtype=np.uint64)
     done = k.search(
         core.arrays, state, core.folded, core.rules, nodes, 1, walks, seed, seen
     )  # fmt: skip
     seen.sort(axis=1)
-    return Estimate(float(np.minimum(_different(seen), 2.0**core.contexts).sum()), done / walks)
+    return WalkEstimate(float(np.minimum(_different(seen), 2.0**core.contexts).sum()), done / walks)
 
 
 def _different(seen: NDArray[np.uint64]) -> NDArray[np.float64]:
@@ -131,9 +131,12 @@ def candidates(links: Adjacency, look: Look) -> list[tuple[float, NDArray]]:
     return found
 
 
-def chosen(start: Ready, bottom: Bottom, room: float, look: Look) -> tuple[Core, Estimate | None]:
-    """The core in the order that walks say is best; and what they said, None where none were.
-    ``room``: bytes that a core may take, about. ``look`` is told how many orders were tried."""
+def chosen(
+    start: Ready, bottom: Bottom, room: float, look: Look
+) -> tuple[list[Core], WalkEstimate | None]:
+    """Cores in the orders that walks say are best, the best first; and what they said of it, None
+    where none were. ``room``: bytes that a core may take, about. ``look`` is told how many orders
+    were tried."""
     left = bottom.arrays.left & start.free
     links = links_of(bottom.tables, [g.scope for g in start.machines], left)
     orders = candidates(links, look)
@@ -145,7 +148,7 @@ def chosen(start: Ready, bottom: Bottom, room: float, look: Look) -> tuple[Core,
 
     best = core(orders[0][1])
     if orders[0][0] < EASY or len(orders) == 1:
-        return best, None
+        return [best], None
     ranked = []
     for i, (_, order) in enumerate(orders):
         c = core(order) if i else best
@@ -156,5 +159,5 @@ def chosen(start: Ready, bottom: Bottom, room: float, look: Look) -> tuple[Core,
     for _, i, c in ranked:
         final.append((walked(bottom, c, MORE_WALKS, 2), i, c))
         look(len(orders))
-    estimate, _, best = min(final)
-    return best, estimate
+    final.sort()
+    return [c for _, _, c in final], final[0][0]

@@ -24,7 +24,7 @@ from minfer.kernels.circuits.keys import ONE, fill_slots, find, mix, rounded, ti
 from minfer.kernels.compiling.jit import jit
 
 
-class MachineArrays(NamedTuple):
+class FoldableMachines(NamedTuple):
     """M machines whose literals may be read in any order, over P places in all."""
 
     fptr: NDArray[np.int64]  # (M+1,)

@@ -168,12 +168,22 @@ def _prune(now, known, value, left, queue, trail, factor, place, masks, g, i):
     return True
 
 
+class _Known(NamedTuple):
+    """Those arrays of a SearchState."""
+
+    known: NDArray[np.bool_]
+    value: NDArray[np.int32]
+    left: NDArray[np.uint64]
+    queue: NDArray[np.int32]
+    trail: NDArray[np.uint64]
+
+
 @jit
 def _propagate(
-    now, index, known, value, left, queue, trail, back, rule_ptr, rule, factor, place, what, masks,
-    after, start,
+    now, index, mine, back, rule_ptr, rule, factor, place, what, masks, after, start
 ):  # fmt: skip
     """What follows from the variables known from place ``start`` of the queue on; False: zero."""
+    known, value, left, queue, trail = mine.known, mine.value, mine.left, mine.queue, mine.trail
     at = start
     while at < now[N_QUEUE]:
         y = queue[at]
@@ -228,8 +238,8 @@ def begin(c, s, r):
         ):
             return False
     return _propagate(
-        now, s.indices, known, value, left, queue, trail, s.back, c.rule_ptr, c.rule, r.factor,
-        r.place, r.what, r.masks, r.after, 0,
+        now, s.indices, _Known(known, value, left, queue, trail), s.back, c.rule_ptr, c.rule,
+        r.factor, r.place, r.what, r.masks, r.after, 0,
     )  # fmt: skip
 
 
@@ -295,6 +305,7 @@ def search(c, s, f, r, d, budget, n_walks, seed, seen):
     d_variable, d_edges, d_state, d_weight, d_child = (
         d.variable, d.n_edges, d.state, d.weight, d.child,
     )  # fmt: skip
+    mine = _Known(known, value, left, queue, trail)
     x, mode, nn, ne, nc, found = now[X], now[MODE], now[NODES], now[EDGES], now[KIDS], now[FOUND]
     bottom, n = now[BOTTOM], card.size
     spare, reason, a, tried = budget, PAUSED, 0, 0
@@ -367,8 +378,8 @@ def search(c, s, f, r, d, budget, n_walks, seed, seen):
                         queue[k] = x
                         now[N_QUEUE] = k + 1
                         fine = _propagate(
-                            now, index, known, value, left, queue, trail, back, rule_ptr, rule,
-                            factor, place, what, masks, after, k,
+                            now, index, mine, back, rule_ptr, rule, factor, place, what, masks,
+                            after, k,
                         )  # fmt: skip
                         if walks == 0:
                             spare -= now[N_QUEUE] - k
