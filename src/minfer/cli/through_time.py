@@ -2,7 +2,8 @@
 
 A row of a table is a slice. Its columns are variables, and `case` and `time`,
 which say what sequence a row belongs to and when. Models are .minfer files
-that minfer.Dynamic or minfer.learn.DynamicNetwork has written.
+that minfer.Dynamic or minfer.learn.DynamicNetwork has written, or GeNIe's
+.xdsl with a dynamic part.
 
 \b
 Examples:
