@@ -24,7 +24,7 @@ from minfer.parsing.conllu import Sentence, parse_sentence
 Tokenizer = Callable[[str], Any]
 
 
-class Token(NamedTuple):
+class TextToken(NamedTuple):
     """Where a token begins and ends, and its words: more than one in a multi-word token."""
 
     begin: int
@@ -49,7 +49,7 @@ def tokenized(text: str, tokenize: Tokenizer, line: int = 1) -> Iterator[Sentenc
             yield _sentence(text, tokens, line)
 
 
-def _sentence(text: str, tokens: list[Token], line: int) -> Sentence:
+def _sentence(text: str, tokens: list[TextToken], line: int) -> Sentence:
     rows, number = [], 0
     for token in tokens:
         place = f"TokenRange={token.begin}:{token.end}"
@@ -74,7 +74,7 @@ def _cell(word: str) -> str:
     return " ".join(word.split())
 
 
-def _of_any(text: str, found: Any) -> Iterator[list[Token]]:
+def _of_any(text: str, found: Any) -> Iterator[list[TextToken]]:
     """What a tokenizer returned, sentence by sentence."""
     if hasattr(found, "sents"):
         if not found.has_annotation("SENT_START"):
@@ -82,12 +82,14 @@ def _of_any(text: str, found: Any) -> Iterator[list[Token]]:
                 "the tokenizer does not know where sentences end: nlp.add_pipe('sentencizer')"
             )
         for sentence in found.sents:
-            yield [Token(t.idx, t.idx + len(t.text), (t.text,)) for t in sentence if not t.is_space]
+            yield [
+                TextToken(t.idx, t.idx + len(t.text), (t.text,)) for t in sentence if not t.is_space
+            ]
         return
     if hasattr(found, "sentences"):
         for sentence in found.sentences:
             yield [
-                Token(t.start_char, t.end_char, tuple(w.text for w in t.words))
+                TextToken(t.start_char, t.end_char, tuple(w.text for w in t.words))
                 for t in sentence.tokens
             ]
         return
@@ -121,7 +123,7 @@ def _of_any(text: str, found: Any) -> Iterator[list[Token]]:
                         f"text of {len(text)} characters"
                     )
             at = end
-            tokens.append(Token(begin, end, (text[begin:end],)))
+            tokens.append(TextToken(begin, end, (text[begin:end],)))
         yield tokens
 
 
