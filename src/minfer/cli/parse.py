@@ -125,7 +125,12 @@ def run(
         "-o OUT.conllu  File to write; - is standard output; .gz compresses.", "-", file=OUT
     ),
     workers: int | None = setting(min=1),
-    reading: Given = taken("minfer.parsing.stream:parse_file", "on_error", layout="--format"),
+    reading: Given = taken(
+        "minfer.parsing.stream:parse_file",
+        "on_error",
+        layout="--format",
+        tokenizer="spacy:MODEL|stanza:LANGUAGE|MODULE:FUNCTION",
+    ),
     parsing: Given = PARSING,
     json: bool = SUMMARY,
     *,

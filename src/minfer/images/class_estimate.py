@@ -66,7 +66,7 @@ def estimate_classes(x: Floats, k: int, coupling: float, means: Floats | None = 
         starts = [k_means(flat, k), k_means(smoothed, k)]
     else:
         starts = [means]
-    runs = [_Climb(pixels, start, coupling, means is None) for start in starts]
+    runs = [ClassClimb(pixels, start, coupling, means is None) for start in starts]
     if len(runs) > 1:
         for run in runs:
             run.go(_FIRST)
@@ -78,7 +78,7 @@ def estimate_classes(x: Floats, k: int, coupling: float, means: Floats | None = 
     return Classes(found[order], runs[0].alpha)
 
 
-class _Climb:
+class ClassClimb:
     """EM from some means."""
 
     def __init__(self, x: Floats, means: Floats, coupling: float, moves: bool) -> None:

@@ -536,10 +536,26 @@ def sentence_meant(text: str, number: int = 1, *, heads: bool = True) -> Sentenc
     if not text.strip():
         raise SettingsError("the sentence has no words")
     sentence = Sentence.from_text(text)
-    last = sentence.forms[-1]
-    if len(last) > 1 and last[-1] in ".?!" and last[-2].isalnum():
-        warn(f"{last!r} is taken as one word: separate punctuation by spaces")
+    if words := unsplit(sentence.forms):
+        warn(f"{words[0]!r} is taken as one word: separate punctuation by spaces")
     return sentence
+
+
+def unsplit(words: Iterable[str], last: bool = True) -> list[str]:
+    """Words with punctuation that is not split off: "works," and, as the ``last`` one, "book.".
+
+    >>> unsplit("It works, Mr. Smith said: (yes) e.g. U.S. 3,000 book.".split())
+    ['works,', 'said:', '(yes)', 'book.']
+    """
+    listed = list(words)
+    found = []
+    for k, word in enumerate(listed):
+        ends = ',;:?!)]"»”' + "." * (last and k == len(listed) - 1)
+        core = word.strip('.,;:?!()[]"«»“”')
+        is_word = len(word) > 1 and core and core[0].isalnum()
+        if is_word and ((word[-1] in ends and core[-1].isalnum()) or word[0] in '(["«“'):
+            found.append(word)
+    return found
 
 
 def parse_block(block: SentenceLines, source: str, **settings: Any) -> Sentence:
@@ -551,7 +567,12 @@ def parse_block(block: SentenceLines, source: str, **settings: Any) -> Sentence:
 
 def parse_line(block: SentenceLines, source: str) -> Sentence:
     """The sentence of a line of text."""
-    return Sentence.from_text(_decoded(block.data, block.line, source), block.line)
+    return Sentence.from_text(text_of_line(block, source), block.line)
+
+
+def text_of_line(block: SentenceLines, source: str) -> str:
+    """A line of text."""
+    return _decoded(block.data, block.line, source)
 
 
 def _warn(broken: BrokenSentence) -> None:

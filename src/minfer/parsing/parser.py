@@ -34,6 +34,7 @@ from minfer.parsing.learn import (
     with_heads,
 )
 from minfer.parsing.model import ParserModel, Settings
+from minfer.parsing.tokens import Tokenizer, tokenized
 from minfer.prediction.calibration import calibration
 
 if TYPE_CHECKING:
@@ -240,6 +241,31 @@ class Parser:
             yield from self.sentences(
                 part, self.parse_batch(part, tags, inference=inference), marginals=marginals
             )
+
+    def parse_text(
+        self,
+        text: str,
+        tokenize: Tokenizer,
+        tags: str | None = None,
+        *,
+        inference: Inference | None = None,
+        marginals: bool = False,
+    ) -> Iterator[Sentence]:
+        """Parses of the sentences that a tokenizer finds in a text.
+
+        Parameters
+        ----------
+        text : any text, of any number of sentences
+        tokenize : called with the text: a pipeline of spaCy or Stanza, or a function that returns
+            sentences as lists of words, or of places (begin, end) in the text
+        tags, inference, marginals : as in :meth:`parse`
+
+        Words have ``TokenRange=begin:end`` in MISC, in characters of the text, and
+        ``SpaceAfter=No`` where none follows.
+        """
+        check_type(text, str, "parse_text takes a text", ModelError)
+        found = tokenized(text, tokenize)
+        return self.parse(found, tags, inference=inference, marginals=marginals)
 
     def parse_batch(
         self,

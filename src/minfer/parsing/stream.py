@@ -19,12 +19,20 @@ import numpy as np
 from minfer.basics.checks import check_choice
 from minfer.basics.parallel import cores, ordered_map
 from minfer.basics.words import counted
-from minfer.errors import FormatError, MinferError
+from minfer.errors import FormatError, MinferError, SettingsError
 from minfer.io.text import PathLike, atomic_write, check_writable
-from minfer.parsing.conllu import Dialect, Sentence, parse_block, parse_line
+from minfer.parsing.conllu import (
+    Dialect,
+    Sentence,
+    parse_block,
+    parse_line,
+    text_of_line,
+    unsplit,
+)
 from minfer.parsing.graphs import count_pairs
 from minfer.parsing.inference import Inference
 from minfer.parsing.parser import Parser, SentenceBatch, in_batches
+from minfer.parsing.tokens import tokenized, tokenizer_named
 from minfer.parsing.treebank import Layout, SentenceLines, Source, read_units, source_name
 
 PART = 1 << 18  # bytes of input parsed at a time, with some bytes more for each sentence
@@ -41,6 +49,7 @@ class Totals:
     kept: int = 0  # pairs of arcs in the graphs
     pairs: int = 0  # all that trees may contain
     unconverged: int = 0  # sentences whose belief propagation stopped before it had converged
+    unsplit: int = 0  # words of text with punctuation that is not split off
 
     def __str__(self) -> str:
         return f"{counted(self.sentences, 'sentence')}, {counted(self.words, 'word')}"
@@ -51,7 +60,13 @@ class Totals:
         if self.pairs:
             text += f"; {self.kept / self.pairs:.1%} of the pairs kept"
             text += f"; {counted(self.unconverged, 'sentence')} not converged"
-        return text + (f"; {counted(self.skipped, 'sentence')} not parsed" * (self.skipped > 0))
+        text += f"; {counted(self.skipped, 'sentence')} not parsed" * (self.skipped > 0)
+        if self.unsplit:
+            text += (
+                f"; {counted(self.unsplit, 'word')} with punctuation that is not split off, as in "
+                "'works,', was parsed as it is: separate it by spaces, or give a tokenizer"
+            )
+        return text
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -66,6 +81,7 @@ def parse_file(
     inference: Inference | None = None,
     marginals: bool = False,
     layout: Layout | None = None,
+    tokenizer: str | None = None,
     on_error: str = "skip",
     workers: int | None = None,
     report: Callable[[str], object] | None = None,
@@ -82,6 +98,8 @@ def parse_file(
     layout : "conll" or "text", optional
         Input format; text has one sentence per line, blanks between words. By default it is told
         by the suffix (.txt is text), or else by the first line.
+    tokenizer : "spacy:MODEL", "stanza:LANGUAGE" or "module:function", optional
+        What finds sentences and words in each line of a text; their places in it are added to MISC.
     on_error : "skip" or "fail"
         What to do with a bad sentence: pass it through unchanged (a line of text is left out), or
         stop.
@@ -96,7 +114,12 @@ def parse_file(
     """
     check_choice("on_error", on_error, ("skip", "fail"))
     check_writable(target, [model, *([source] if isinstance(source, str | os.PathLike) else [])])
+    if tokenizer is not None:
+        tokenizer_named(tokenizer)  # or says what is wrong with it
+        layout = layout or "text"
     layout, blocks = read_units(source, layout)
+    if tokenizer is not None and layout != "text":
+        raise SettingsError("a tokenizer is for text, and this file has its words")
     name = source_name(source)
     seen: list[SentenceLines] = []
     dialect: Dialect | None = None
@@ -108,7 +131,7 @@ def parse_file(
     blocks = chain(seen, blocks)
     setup = partial(
         StreamWorker, str(model), name, layout, dialect, tags, inference or Inference(), marginals,
-        on_error,
+        on_error, tokenizer,
     )  # fmt: skip
     parts = in_batches(blocks, lambda block: len(block.data), PART)
     if workers is None:
@@ -139,33 +162,43 @@ class StreamWorker:
 
     def __init__(
         self, model: str, source: str, layout: Layout, dialect: Dialect | None, tags: str | None,
-        inference: Inference, marginals: bool, on_error: str,
+        inference: Inference, marginals: bool, on_error: str, tokenizer: str | None = None,
     ) -> None:  # fmt: skip
         self.parser = Parser.load(model)
         self.source, self.layout, self.dialect, self.tags = source, layout, dialect, tags
         self.inference, self.marginals, self.on_error = inference, marginals, on_error
+        self.tokenize = None if tokenizer is None else tokenizer_named(tokenizer)
 
-    def sentence(self, block: SentenceLines) -> Sentence:
-        """A sentence that the parser will take; MinferError if it is none."""
-        if self.layout == "text":
-            sentence = parse_line(block, self.source)
-        else:
-            sentence = parse_block(block, self.source, dialect=self.dialect, heads=False)
+    def sentences(self, block: SentenceLines) -> list[Sentence]:
+        """Sentences that the parser will take, one unless there is a tokenizer; or MinferError."""
         try:
-            self.parser.check(sentence, self.tags, inference=self.inference)
-            if self.marginals:
-                sentence.check_room()
+            if self.layout != "text":
+                found = [parse_block(block, self.source, dialect=self.dialect, heads=False)]
+            elif self.tokenize is None:
+                found = [parse_line(block, self.source)]
+            else:
+                text = text_of_line(block, self.source)
+                found = list(tokenized(text, self.tokenize, block.line))
+        except FormatError:
+            raise
         except MinferError as error:
             raise type(error)(f"{self.source}: line {block.line}: {error}") from None
-        return sentence
+        try:
+            for sentence in found:
+                self.parser.check(sentence, self.tags, inference=self.inference)
+                if self.marginals:
+                    sentence.check_room()
+        except MinferError as error:
+            raise type(error)(f"{self.source}: line {block.line}: {error}") from None
+        return found
 
-    def totals(self, batch: SentenceBatch, skipped: int) -> Totals:
+    def totals(self, batch: SentenceBatch, skipped: int, unsplit: int) -> Totals:
         s = self.parser.model.settings
         pairs = count_pairs(np.diff(batch.data.start), s.gp, s.sib, s.projective, s.single_root)
         waiting = ~(batch.residuals[:, 0] <= self.inference.tol)
         return Totals(
             len(batch.data), len(batch.heads), skipped, int(batch.counts[:, 2].sum()),
-            int(pairs.sum()), int(waiting.sum()),
+            int(pairs.sum()), int(waiting.sum()), unsplit,
         )  # fmt: skip
 
 
@@ -177,11 +210,15 @@ def parse_part(
     texts: list[bytes] = []  # in order; those of sentences come later
     places: list[int] = []
     problems = []
+    words = 0
     for block in blocks:
         try:
-            sentences.append(worker.sentence(block))
-            places.append(len(texts))
-            texts.append(b"")
+            found = worker.sentences(block)
+            sentences += found
+            places += range(len(texts), len(texts) + len(found))
+            texts += [b""] * len(found)
+            if worker.layout == "text" and worker.tokenize is None:
+                words += sum(len(unsplit(sentence.forms)) for sentence in found)
         except MinferError as error:
             if worker.on_error == "fail":
                 raise
@@ -191,4 +228,4 @@ def parse_part(
     parsed = worker.parser.sentences(sentences, batch, marginals=worker.marginals)
     for place, sentence in zip(places, parsed):
         texts[place] = f"{sentence}\n\n".encode()
-    return b"".join(texts), worker.totals(batch, len(problems)), problems
+    return b"".join(texts), worker.totals(batch, len(problems), words), problems
