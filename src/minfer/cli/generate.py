@@ -195,7 +195,7 @@ def documented(home: str) -> dict[str, tuple[str, str]]:
     >>> documented("minfer:BeliefPropagation")["damping"]
     ('', 'Share of the old message kept, 0 to <1; 0.3 to 0.5 helps where it oscillates.')
     >>> documented("minfer:BeliefPropagation")["schedule"][0]
-    'sequential|flooding|residual'
+    'sequential|flooding|residual|coloured'
     """
     if sys.flags.optimize > 1:  # python -OO keeps no docstrings: then there is no help
         return defaultdict(lambda: ("", ""))

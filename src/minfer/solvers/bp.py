@@ -7,7 +7,10 @@ Exact on trees, which are solved by one pass up and one down; on graphs with cyc
 is an approximation and log Z the Bethe estimate. Schedules for the cycles: ``sequential`` (one
 variable after the other, forward and backward in turn; half the sweeps of flooding on grids),
 ``flooding`` (all at once), ``residual`` (sequential, but only variables whose incoming messages
-still move). What converged means is :mod:`minfer.solvers.propagation`'s.
+still move), ``coloured`` (variables of one colour at once, colour after colour, where no two of a
+colour share a pair or a table: as many sweeps as in turn, and what parallel machines can do;
+logical and global factors take their turn after them). What converged means is
+:mod:`minfer.solvers.propagation`'s.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ class BeliefPropagation(Propagating):
         ``Marginals.still_to_move`` estimates what more sweeps would change.
     damping : float in [0, 1)
         Share of the old message kept, 0 to <1; 0.3 to 0.5 helps where it oscillates.
-    schedule : "sequential", "flooding" or "residual"
+    schedule : "sequential", "flooding", "residual" or "coloured"
         Which messages are updated when.
     time_limit : float or None
         Time limit in seconds; then the best answer so far (exact inference refuses). Its status is

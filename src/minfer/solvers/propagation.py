@@ -44,6 +44,7 @@ class Schedule(NamedTuple):
     """What a sweep is, if not: all variables in turn, forwards and backwards, in place."""
 
     flooding: bool = False  # every message from those of the sweep before
+    coloured: bool = False  # in place, forwards, variables of one colour after those of another
     some: bool = False  # only variables that are awake: those around which something moved
     #: Changes who is awake, (V,) of 0 and 1, before sweep number ``made``; None: nobody does.
     awake: Callable[[NDArray[np.uint8], int], None] | None = None
@@ -54,6 +55,7 @@ SCHEDULES = {
     "sequential": Schedule(),
     "flooding": Schedule(flooding=True),
     "residual": Schedule(some=True),
+    "coloured": Schedule(coloured=True),
 }
 #: The confirming update starts from a copy of the messages up to this many numbers.
 KEEP = 2**20
@@ -163,8 +165,7 @@ class Propagation:
                 self._look_at_flags()
         self.wake = None
         if self.schedule.some:
-            n = len(mesh.wiring.card)
-            owner = np.repeat(np.arange(n, dtype=np.int32), np.diff(mesh.wiring.ptr).view(np.int64))
+            n, owner = len(mesh.wiring.card), mesh.owner
             before = np.zeros(len(here.bel) if self.machines is not None else 0)
             self.wake = on.put((owner, mesh.gowner, np.ones(n, dtype=np.uint8), before))
 
@@ -225,7 +226,8 @@ class Propagation:
         alike = [x for x in last if math.copysign(1.0, x) > 0.0]
         if alike and last[-1] < 0.0 and -last[-1] > alike[-1]:
             return None  # the update that confirmed moved more: nothing shrinks
-        return still_to_move(alike, 1 if self.schedule.flooding else 2)
+        alternate = not (self.schedule.flooding or self.schedule.coloured)
+        return still_to_move(alike, 2 if alternate else 1)
 
     def probs(self) -> NDArray[np.float64]:
         """All marginals, flat."""
@@ -288,6 +290,8 @@ class Propagation:
         watch = watch._replace(
             m=m, to_variable=to_variable, to_factor=to_factor, bel=before, work=work, other=other
         )
+        if self.schedule.coloured:
+            watch = watch._replace(order=self.mesh.by_colour()[0])
         if len(work):
             watch = watch._replace(ways=np.empty((len(self.mesh.gowner), 4), np.int64))
         if not ahead:
@@ -331,6 +335,7 @@ class Propagation:
                 None if plain else self.damping, self.weights,
                 watch.other if self.schedule.flooding else None,
                 None if self.wake is None else (self.wake[0], self.wake[2]),
+                watch.order if self.schedule.coloured else None,
             )  # fmt: skip
             on.write(residuals, on.get(there))
             return made
@@ -345,6 +350,7 @@ class Propagation:
             if phase != 0.0:
                 self._set_control(WORST=max(self._control("WORST"), moved))
         mode = self.bp.FLOODING if self.schedule.flooding else self.bp.SEQUENTIAL
+        mode = self.bp.COLOURED if self.schedule.coloured else mode
         made = self._go(self.core, watch, mode, there, self.wake)
         on.write(residuals, on.get(there))
         if self.wake is not None and self.python_factors:

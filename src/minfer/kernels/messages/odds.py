@@ -277,7 +277,7 @@ def wake_all(active):
 
 @jit
 def sweep_pairs(
-    w, m, bel, before, seen, control, n_sweeps, residuals, damping, weights, other, wake
+    w, m, bel, before, seen, control, n_sweeps, residuals, damping, weights, other, wake, order
 ):
     """Up to ``n_sweeps`` sweeps; returns how many were made, fewer if the run has converged.
 
@@ -290,6 +290,9 @@ def sweep_pairs(
     ``wake``, None or (owner of each slot, active): the residual schedule visits only active
     variables, those whose messages moved. When nothing among them moves any more, everything is
     woken; a sweep over everything within the trigger is followed by the confirming update.
+
+    ``order``, None or variables: the coloured schedule visits them in this order, always forwards;
+    ``damping`` is a number then, and nothing is sent ahead.
     """
     n, tol, begin = w[1].shape[0], control[TOL], np.int64(0)
     room = before.shape[0] == m.shape[0]
@@ -308,6 +311,8 @@ def sweep_pairs(
         if other is not None:
             out, at_once = before if at_once else other, True
         forward = at_once or (control[DONE] % 2.0 == 0.0) != (control[PHASE] == 2.0)
+        if order is not None:
+            forward = control[PHASE] != 2.0
         send = ALL
         if not at_once and control[SENT] != NEVER:
             send = LATER if forward else EARLIER
@@ -322,6 +327,15 @@ def sweep_pairs(
             all_ = wake[0], wake[1], control
             change, moved = visit_pairs(
                 w, m, beliefs, out, begin, n, forward, send, share, None, None, all_
+            )
+        elif order is not None and weights is not None:
+            rho, last = (weights[0], weights[1], not at_once), order.shape[0]
+            change, moved = visit_pairs(
+                w, m, beliefs, out, begin, last, forward, send, share, rho, order, None
+            )
+        elif order is not None:
+            change, moved = visit_pairs(
+                w, m, beliefs, out, begin, order.shape[0], forward, send, share, None, order, None
             )
         elif weights is not None:
             rho = weights[0], weights[1], not at_once
