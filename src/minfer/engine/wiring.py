@@ -74,7 +74,7 @@ class Wired:
     lowest: float = -np.inf  # of all entries of log-tables, their largest being 0
     bottom: float = 0.0  # the same of the field of general variables, zeros apart
     meets: int = 0  # most general factors of a variable, where they are pairs all; else 0
-    _colours: list[NDArray[np.int32]] = field(default_factory=list)  # found once for all runs
+    found: dict[Any, Any] = field(default_factory=dict)  # once, for all runs over the structure
 
     def changed(self, **changes: Any) -> Wired:
         """The same with other fields; ``dataclasses.replace`` would take ten times as long."""
@@ -137,12 +137,13 @@ class Wired:
         """
         from minfer.kernels.messages.wiring import ASLEEP, colour
 
-        if not self._colours:
+        if "colours" not in self.found:
             n = len(self.wiring.card)
-            self._colours.append(np.empty(n, np.int32))
-            colour(self.wiring, self.owner, self.gowner, np.zeros(n + 1, np.int64), *self._colours)
+            colours = np.empty(n, np.int32)
+            colour(self.wiring, self.owner, self.gowner, np.zeros(n + 1, np.int64), colours)
+            self.found["colours"] = colours
         awake = np.flatnonzero(self.core.kind != ASLEEP)
-        colours = self._colours[0][awake]
+        colours = self.found["colours"][awake]
         first = np.append(0, np.cumsum(np.bincount(colours)))
         return awake[np.argsort(colours, kind="stable")], first
 

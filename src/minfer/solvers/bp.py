@@ -24,6 +24,7 @@ from minfer.basics.limits import clock
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.message_state import wired
 from minfer.engine.wiring import Wired, wire
+from minfer.errors import SettingsError
 from minfer.solvers.base import Marginals, Status
 from minfer.solvers.propagation import SCHEDULES, Propagating, propagate
 
@@ -61,6 +62,11 @@ class BeliefPropagation(Propagating):
     time_limit : float or None
         Time limit in seconds; then the best answer so far (exact inference refuses). Its status is
         ``time limit``.
+    device : "cpu", "cuda" or "auto"
+        Where it runs; "auto" takes the card for models that gain by it. On a card the default
+        schedule is ``coloured``.
+    dtype : "auto", "float64" or "float32"
+        Numbers of a card; "auto" is float32. Processors have float64.
 
     Examples
     --------
@@ -76,10 +82,16 @@ class BeliefPropagation(Propagating):
     damping: float = 0.0
     schedule: str = "sequential"
     time_limit: float | None = None
+    device: str = "cpu"
+    dtype: str = "auto"
 
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, self.damping, self.time_limit)
         check_choice("schedule", self.schedule, tuple(SCHEDULES))
+        check_choice("device", self.device, ("cpu", "cuda", "auto"))
+        check_choice("dtype", self.dtype, ("auto", "float64", "float32"))
+        if self.device == "cpu" and self.dtype == "float32":
+            raise SettingsError("dtype='float32' is for device='cuda'; a processor has float64")
 
     def wired(self, model: Conditioned) -> Wired:
         """A model of this structure, laid out."""
@@ -100,7 +112,11 @@ class BeliefPropagation(Propagating):
         self, graph: FactorGraph, mesh: Wired, start: Marginals | None, begin: float
     ) -> Marginals:
         """The answer from a mesh, which serves this run alone."""
-        return propagate(self, graph, mesh, start, begin, self.schedule)
+        if self.device == "cpu":
+            return propagate(self, graph, mesh, start, begin, self.schedule)
+        from minfer.solvers.on_device import propagate_there
+
+        return propagate_there(self, graph, mesh, start, begin)
 
 
 def at_rest(

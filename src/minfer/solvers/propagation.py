@@ -96,10 +96,11 @@ def propagate(
     begin: float,
     schedule: str = "sequential",
     weighing: float | None = None,
+    make: Callable[..., Propagation] | None = None,
 ) -> Marginals:
     """A solver's answer from a mesh, which serves this run alone; ``weighing`` is the seconds that
-    its edge weights took, if it is tree-reweighted."""
-    run = Propagation(mesh, start, solver.tol, solver.damping, schedule)
+    its edge weights took, if it is tree-reweighted; ``make``: another kind of run."""
+    run = (make or Propagation)(mesh, start, solver.tol, solver.damping, schedule)
     ready = clock()
     limit = None if solver.time_limit is None else max(solver.time_limit - (ready - begin), 1e-9)
     status, residuals = run.run(solver.max_iters, limit)
@@ -182,12 +183,7 @@ class Propagation:
         if self.mesh.is_forest:
             status, self.residuals = Status.CONVERGED, np.zeros(1)
         else:
-            between = self.python_factors or self.schedule.awake is not None
-            chunk = 1 if between else 4096  # something happens between sweeps
-            status, self.residuals = iterate(
-                self._sweeps, lambda: self._has_passed() or self.lost, max_iters, time_limit,
-                self._sweep_cost, chunk,
-            )  # fmt: skip
+            status, self.residuals = self._settle_core(max_iters, time_limit)
             if self.pairs_only and not self._has_passed():
                 s, control = self.messages, self.watch.control
                 self.odds.complete(self.core.odds, s.m, s.bel, control, self.weights)
@@ -202,6 +198,15 @@ class Propagation:
         if not status.ok and len(residuals) and residuals[-1] <= self.tol:
             residuals[-1] = np.nextafter(self.tol, 1.0)  # quiet, but not confirmed
         return status, residuals
+
+    def _settle_core(
+        self, max_iters: int, time_limit: float | None
+    ) -> tuple[Status, NDArray[np.float64]]:
+        between = self.python_factors or self.schedule.awake is not None
+        return iterate(
+            self._sweeps, lambda: self._has_passed() or self.lost, max_iters, time_limit,
+            self._sweep_cost, 1 if between else 4096,  # 1: something happens between sweeps
+        )  # fmt: skip
 
     @property
     def _sweep_cost(self) -> float:
