@@ -88,7 +88,8 @@ def a_grid(side: int, copy: float, slow: bool) -> dict:
         held = on_device.Run(
             there, layout, on_device.log_prior(mesh)[None],
             on_device.weights(there, mesh, layout, np.dtype("float32")),
-            np.zeros((1, len(mesh.wiring.rev))), TOL, 0.0, schedule == "flooding", 10**9, np.float32,
+            np.zeros((1, len(mesh.wiring.rev))), TOL, 0.0, schedule == "flooding", 10**9,
+            np.float32,
         )  # fmt: skip
         trace = held.trace[0]
         many = 20
@@ -112,6 +113,47 @@ def a_grid(side: int, copy: float, slow: bool) -> dict:
     return row
 
 
+def pictures(rows: int, side: int = 64) -> dict:
+    """Many pictures of one size: what is sent, what is swept, the whole call."""
+    there, field = cuda(), noisy(side, rows).reshape(rows, -1)
+    graph = FactorGraph.grid(np.zeros((side, side)), 1.0)
+    mesh = wire(condition(graph))
+    layout = on_device.laid_out(there, mesh, *mesh.by_colour(whole=True))
+    w = on_device.weights(there, mesh, layout, np.dtype("float32"))
+    log_odds = on_device.log_prior(mesh) + field
+    sent, swept, read = [], [], []
+    probs = np.empty(log_odds.shape)
+    for _ in range(6):
+        begin = time.perf_counter()
+        run = on_device.Run(
+            there, layout, log_odds, w, np.zeros((1, len(mesh.wiring.rev))), TOL, 0.0, False, 1000,
+            np.float32,
+        )  # fmt: skip
+        there.get(run.controls)
+        sent.append(time.perf_counter() - begin)
+        begin = time.perf_counter()
+        run.sweeps(1000, np.zeros(1000))
+        swept.append(time.perf_counter() - begin)
+        begin = time.perf_counter()
+        run.beliefs(probs)
+        read.append(time.perf_counter() - begin)
+    both = np.stack([np.zeros_like(field), field], axis=2).reshape(rows, -1)
+    call = BeliefPropagation(device="cuda", tol=TOL).prepare(graph)
+    here = BeliefPropagation(tol=TOL).prepare(graph)
+    found = call.batch(field=both, log_z=False)
+    few = here.batch(field=both[:100], log_z=False)
+    return {
+        "pictures": rows, "side": side, "sweeps, mean": float(run.made.mean()),
+        "sweeps, most": int(run.made.max()), "converged": int(run.passed.sum()),
+        "laid out and sent, ms": 1e3 * min(sent), "swept, ms": 1e3 * min(swept),
+        "beliefs back, ms": 1e3 * min(read),
+        "batch(), ms": 1e3 * best(lambda: call.batch(field=both, log_z=False), 3),
+        "batch() with log Z, ms": 1e3 * best(lambda: call.batch(field=both), 2),
+        "one core, batch(), ms": 1e3 * best(lambda: here.batch(field=both, log_z=False), 2),
+        "largest difference": float(np.abs(few.probs - found.probs[: len(few.probs)]).max()),
+    }  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", type=Path)
@@ -123,6 +165,10 @@ def main() -> None:
     for side in given.sides:
         found["grids"].append(a_grid(side, copy, side > 2048))
         print(json.dumps(found["grids"][-1]), flush=True)
+    found["pictures"] = []
+    for rows in (1, 132, 1000, 10_000):
+        found["pictures"].append(pictures(rows))
+        print(json.dumps(found["pictures"][-1]), flush=True)
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
 

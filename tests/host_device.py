@@ -61,9 +61,11 @@ class Host:
     def __init__(self, backwards: bool = False, source: str | None = None) -> None:
         self.backwards, self.source, self.moved = backwards, source, 0
 
+    room = 1 << 30
+
     def put(self, array: NDArray) -> NDArray:
         self.moved += array.nbytes
-        return np.array(array)
+        return np.array(array, order="C")
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> NDArray:
         return np.zeros(shape, dtype)

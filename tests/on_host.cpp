@@ -68,6 +68,7 @@ extern "C" long long launch(const char *name, int blocks, int rows, int block, i
   else if (!std::strcmp(name, "compare")) over(compare, given, backwards);
   else if (!std::strcmp(name, "judge")) over(judge, given, backwards);
   else if (!std::strcmp(name, "believe")) over(believe, given, backwards);
+  else if (!std::strcmp(name, "bethe")) over(bethe, given, backwards);
   else return -1;
   return out_of_range;
 }

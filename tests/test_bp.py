@@ -80,10 +80,10 @@ def test_sending_ahead_gives_the_bits_of_sending_everything(reweighted, graph):
             if reweighted:
                 s.weighted_log[:] = mesh.wiring.rho * np.log(s.m)
                 weights = mesh.wiring.rho, s.weighted_log, True
-            parts, n = mesh.wiring.odds, sweeps
+            parts = mesh.wiring.odds
             made = odds.sweep_pairs(
-                parts, s.m, s.bel, watch.m, watch.bel, watch.control, n, np.zeros(n), 0.0, weights,
-                None, None, None,
+                parts, s.m, s.bel, watch.m, watch.bel, watch.control, np.zeros(sweeps), 0.0,
+                weights, None, None, None,
             )  # fmt: skip
             assert made == sweeps
             seen = s.bel.copy()

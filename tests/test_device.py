@@ -191,3 +191,32 @@ def test_without_cupy_the_error_says_what_to_install(monkeypatch):
     assert "minfer[cuda]" in found.note
     assert found.converged
     assert promises.Plain.of(GRID, found).repeat(found) <= 1e-6
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_batches_answer_what_single_calls_do(there, dtype):
+    """Fields, evidence and weights by row; trees among what is swept; log Z."""
+    exact = dtype == "float64"
+    atol, settings = (1e-8, {"tol": 1e-10}) if exact else (5e-5, {"tol": 1e-5})
+    rng = np.random.default_rng(3)
+    for graph in (GRID, WHEEL):
+        n = graph.n_variables
+        rows = {
+            "field": rng.normal(size=(5, 2 * n)),
+            "evidence": np.where(rng.random((5, n)) < 0.2, rng.integers(0, 2, (5, n)), -1),
+        }
+        wild = rng.normal(size=(5, graph.weight_offsets[-1])) * 0.5
+        for given in (rows, {"field": rows["field"]}, {"weights": wild, **rows}):
+            here = BeliefPropagation(**settings).prepare(graph).batch(**given)
+            solver = BeliefPropagation(**settings, device="cuda", dtype=dtype)
+            found = solver.prepare(graph).batch(**given)
+            assert found.converged.all()
+            np.testing.assert_allclose(found.probs, here.probs, atol=atol)
+            np.testing.assert_allclose(found.log_z, here.log_z, atol=10 * atol, rtol=1e-6)
+    short = (
+        BeliefPropagation(device="cuda", max_iters=2)
+        .prepare(GRID)
+        .batch(field=rows["field"][:, :84])
+    )
+    assert not short.converged.any()
+    assert (short.iterations == 2).all()

@@ -208,7 +208,7 @@ def documented(home: str) -> dict[str, tuple[str, str]]:
         text = " ".join(body.split())
         if not (text[:1].isupper() or '"' in kind):  # there is no type: all of it is text
             kind, text = "", f"{kind} {text}".strip()
-        words = "|".join(re.findall(r'"([a-z-]+)"', kind))
+        words = "|".join(re.findall(r'"([a-z0-9-]+)"', kind))
         found |= {name: (words, sentence(text)) for name in names.split(", ")}
     return found
 

@@ -49,6 +49,12 @@ class Cuda:
         with told(self.cupy):
             return self.cupy.asarray(np.ascontiguousarray(array))
 
+    @property
+    def room(self) -> int:
+        with told(self.cupy):
+            pool = self.cupy.get_default_memory_pool()
+            return int(self.cupy.cuda.runtime.memGetInfo()[0] + pool.free_bytes())
+
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         with told(self.cupy):
             return self.cupy.zeros(shape, dtype)

@@ -179,6 +179,46 @@ KERNEL void judge(
   for (int k = 0; k < SEEN; ++k) seen[row * SEEN + k] = 0;
 }
 
+// Log-odds of place i, less a field that stands for certainty; whether there is one.
+HELPER double less_known(long long row, long long i, int places, long long slots,
+                         ARRAY(const int) width, ARRAY(const long long) start,
+                         ARRAY(const REAL) prior, ARRAY(const REAL) in, bool &known) {
+  double x = prior[row * places + i];
+  known = x > 1e29;
+  if (known) x = 0;
+  for (int d = 0; d < width[i]; ++d)
+    x += in[row * slots + start[i / SLICE] + i % SLICE + SLICE * d];
+  return x;
+}
+
+// What each place adds to the Bethe log Z: (1 - degree) log Z_v, and log Z_f of the pairs whose
+// first slot is its own; the other end is at place `mate`. Known variables count from their state.
+KERNEL void bethe(
+    int places, long long slots, long long row_w, ARRAY(const int) width,
+    ARRAY(const long long) start, ARRAY(const int) rev, ARRAY(const int) mate,
+    ARRAY(const REAL) prior, ARRAY(const REAL) w, ARRAY(const REAL) even, ARRAY(const REAL) odd,
+    ARRAY(const double) controls, ARRAY(double) total) {
+  long long row = blockIdx.y;
+  ARRAY(const REAL) in = controls[row * CONTROL + SIDE] == 0 ? even : odd;
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < places;
+       i += (long long)blockDim.x * gridDim.x) {
+    if (width[i] < 0) continue;
+    bool one, two;
+    double x = less_known(row, i, places, slots, width, start, prior, in, one);
+    double sum = (1 - width[i]) * (one ? x : softplus(x));
+    for (int d = 0; d < width[i]; ++d) {
+      long long s = start[i / SLICE] + i % SLICE + SLICE * d, r = rev[s];
+      if (r < s) continue;
+      double b = w[row * row_w + s], c = x - in[row * slots + s];
+      double y = less_known(row, mate[s], places, slots, width, start, prior, in, two);
+      y -= in[row * slots + r];
+      sum += one ? c + (two ? y + b : softplus(y + b))
+           : two ? y + softplus(c + b) : softplus(c) + softplus(y + message(c, b));
+    }
+    total[row * places + i] = sum;
+  }
+}
+
 // Beliefs of state 1, from the messages that hold.
 KERNEL void believe(
     int places, long long slots, ARRAY(const int) width, ARRAY(const long long) start,

@@ -32,6 +32,10 @@ class Device(Protocol):
     def put(self, array: NDArray) -> Any:
         """A copy of it there."""
 
+    @property
+    def room(self) -> int:
+        """Bytes that are free."""
+
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Room there; zeros."""
 
@@ -61,7 +65,7 @@ class Layout:
         colour = np.repeat(np.arange(len(first) - 1), np.diff(first))
         swept = np.zeros(n, dtype=bool)
         swept[order] = True
-        owner = np.repeat(np.arange(n, dtype=np.int32), degree)
+        owner = np.repeat(np.arange(n, dtype=np.int32), degree.view(np.int64))
         other = owner[rev]
         self.slots = np.flatnonzero(swept[owner] & swept[other])
         here = owner[self.slots]
@@ -93,12 +97,15 @@ class Layout:
         self.width = device.put(width.astype(np.int32))
         self.start = device.put(start[:-1].astype(np.int64))
         self.rev = device.put(back)
+        mate = np.zeros(self.n_slots, dtype=np.int32)
+        mate[self.where] = place[other[self.slots]]
+        self.mate = device.put(mate)
         self.at_rest = np.flatnonzero(~swept[other] & swept[owner])  # they tell the same for ever
         self.told = owner[self.at_rest]
 
     def by_place(self, numbers: NDArray, dtype: Any) -> NDArray:
         """Numbers of variables (N, V), by place."""
-        return np.where(self.who >= 0, numbers[:, self.who], 0.0).astype(dtype)
+        return np.where(self.who >= 0, numbers[:, self.who], 0.0).astype(dtype, order="C")
 
     def by_slot(self, numbers: NDArray, dtype: Any) -> NDArray:
         """Numbers of slots (N, E) where they lie there."""
@@ -160,6 +167,18 @@ class Run:
         return self.state[:, PASSED] != 0.0
 
     @property
+    def made(self) -> NDArray[np.int64]:
+        """Sweeps of every row."""
+        return self.state[:, MADE].astype(np.int64)
+
+    @property
+    def last(self) -> NDArray[np.float64]:
+        """The last residual of every row; above the tolerance where it was not confirmed."""
+        left = np.abs(self.state[:, RESIDUAL])
+        over = np.nextafter(self.state[:, TOL], 1.0)
+        return np.where(self.passed, left, np.maximum(left, over))
+
+    @property
     def ended(self) -> bool:
         """No row has anything left to do."""
         return bool((self.passed | (self.state[:, MADE] >= self.state[:, MOST])).all())
@@ -184,12 +203,11 @@ class Run:
     def _sweep(self, trace: Any) -> None:
         lay, go = self.layout, self.device.launch
         n, slots = np.int32(lay.n_places), np.int64(lay.n_slots)
-        own = np.int64(lay.n_slots if self.w.shape[0] > 1 else 0)
         ends = [0, lay.n_places] if self.flooding else lay.first
         for lo, hi in pairwise(ends):
             go(
                 self.dtype, "sweep", int(hi - lo), self.rows, np.int32(lo), np.int32(hi), n, slots,
-                own, lay.width, lay.start, lay.rev, self.prior, self.w, self.even, self.odd,
+                self._own, lay.width, lay.start, lay.rev, self.prior, self.w, self.even, self.odd,
                 self.bel, self.controls, self.seen,
             )  # fmt: skip
         go(
@@ -210,6 +228,22 @@ class Run:
         )  # fmt: skip
         there = lay.who >= 0
         probs[:, lay.who[there]] = self.device.get(self.bel)[:, there]
+
+    def log_z(self) -> NDArray[np.float64]:
+        """The Bethe log Z of every row, relative to zero states; known ones count from theirs."""
+        lay = self.layout
+        total = self.device.empty((self.rows, lay.n_places), np.float64)
+        self.device.launch(
+            self.dtype, "bethe", lay.n_places, self.rows, np.int32(lay.n_places),
+            np.int64(lay.n_slots), self._own, lay.width, lay.start, lay.rev, lay.mate, self.prior,
+            self.w, self.even, self.odd, self.controls, total,
+        )  # fmt: skip
+        return self.device.get(total.sum(axis=1))
+
+    @property
+    def _own(self) -> np.int64:
+        """Between the weights of two rows; 0 where they share them."""
+        return np.int64(self.layout.n_slots if self.w.shape[0] > 1 else 0)
 
     def messages(self, odds: NDArray[np.float64]) -> None:
         """The messages of a single row into ``odds`` (E,), in the order of the wiring."""

@@ -130,8 +130,9 @@ class Wired:
         w = self.wiring
         return np.repeat(np.arange(len(w.card), dtype=np.int32), np.diff(w.ptr).view(np.int64))
 
-    def by_colour(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The variables of the core, colour after colour, and where each colour begins (C + 1,).
+    def by_colour(self, whole: bool = False) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The variables of the core, colour after colour, and where each colour begins (C + 1,);
+        of the ``whole`` model if trees are to be swept too.
 
         No two of a colour share a pair or a table: their messages read only what others sent.
         """
@@ -142,7 +143,7 @@ class Wired:
             colours = np.empty(n, np.int32)
             colour(self.wiring, self.owner, self.gowner, np.zeros(n + 1, np.int64), colours)
             self.found["colours"] = colours
-        awake = np.flatnonzero(self.core.kind != ASLEEP)
+        awake = np.flatnonzero((self.wiring if whole else self.core).kind != ASLEEP)
         colours = self.found["colours"][awake]
         first = np.append(0, np.cumsum(np.bincount(colours)))
         return awake[np.argsort(colours, kind="stable")], first

@@ -13,17 +13,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.basics.limits import clock
 from minfer.device.odds import MOST_SLOTS, Device, Layout, Run
 from minfer.engine.wiring import Wired
 from minfer.errors import DeviceError, RefusedError
 from minfer.kernels.messages.wiring import PLAIN
 from minfer.solvers.base import Marginals, Status
+from minfer.solvers.lanes import LaneAnswers, LaneStructure
 from minfer.solvers.propagation import Propagation, iterate, propagate
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
     from minfer.solvers.bp import BeliefPropagation
 
+#: Rows of a launch at most.
+MOST_ROWS = 65_535
 #: Messages from which "auto" takes the card: docs/gpu.md has the measurement.
 BREAK_EVEN = 100_000
 
@@ -35,7 +39,7 @@ def device() -> Device:
     return cuda()
 
 
-def reason_against(solver: BeliefPropagation, mesh: Wired) -> str:
+def reason_against(solver: Any, mesh: Wired) -> str:
     """Why a model, or a setting, has no form on a device; empty if it has one."""
     if mesh.reweighted or mesh.wiring.field.size or len(mesh.wiring.gslot):
         return "devices have models of binary pairs without zeros so far, and this is another"
@@ -44,12 +48,12 @@ def reason_against(solver: BeliefPropagation, mesh: Wired) -> str:
     return ""
 
 
-def chosen(solver: BeliefPropagation, mesh: Wired) -> tuple[Device | None, str]:
-    """The device that a run goes to, None for the processor; and why, if it was not asked for."""
-    against = reason_against(solver, mesh)
+def chosen(solver: Any, mesh: Wired, rows: int = 1) -> tuple[Device | None, str]:
+    """The device that runs go to, None for the processor; and why, if it was not asked for."""
+    against, size = reason_against(solver, mesh), rows * len(mesh.wiring.rev)
     if solver.device == "auto":
-        if not against and len(mesh.wiring.rev) < BREAK_EVEN:
-            against = f"{len(mesh.wiring.rev):,} messages are sooner sent on the processor"
+        if not against and size < BREAK_EVEN:
+            against = f"{size:,} messages are sooner sent on the processor"
         if not against:
             try:
                 return device(), ""
@@ -79,7 +83,7 @@ def propagate_there(
     return propagate(solver, graph, mesh, start, begin, schedule, make=make)
 
 
-def number_type(solver: BeliefPropagation) -> Any:
+def number_type(solver: Any) -> Any:
     return np.float64 if solver.dtype == "float64" else np.float32
 
 
@@ -172,3 +176,54 @@ def weights(there: Device, mesh: Wired, layout: Layout, dtype: np.dtype) -> Any:
     if found is None or found[0] is not w:
         found = mesh.found[key] = w, there.put(layout.by_slot(np.log(w)[None], dtype))
     return found[1]
+
+
+def run_rows(
+    there: Device,
+    solver: Any,
+    mesh: Wired,
+    lanes: LaneStructure,
+    log_odds: NDArray[np.float64],
+    w: NDArray[np.float64] | None,
+    first: NDArray[np.float64] | None,
+    log_z: bool,
+) -> LaneAnswers:
+    """Many rows of a loopy structure, on a device: what :func:`minfer.solvers.lanes.run_in_lanes`
+    answers, and takes; trees are swept like the rest. As many at once as there is room for."""
+    n, began, dtype = len(log_odds), clock(), np.dtype(number_type(solver))
+    flooding = solver.schedule == "flooding"
+    layout = laid_out(there, mesh, *mesh.by_colour(whole=True))
+    shared = weights(there, mesh, layout, dtype) if w is None else None
+    logs = lanes.first[None] if w is None else np.zeros((1, len(lanes.rev)))
+    logs = logs if first is None else first
+    found = LaneAnswers(
+        np.empty(log_odds.shape), np.zeros(n, np.int64), np.zeros(n, bool), np.full(n, np.nan),
+        np.full(n if log_z else 0, np.nan), np.zeros((0, len(lanes.slot), 4)),
+        np.asarray(np.isnan(log_odds).any(axis=1)), np.zeros(1, np.int64),
+    )  # fmt: skip
+    own = 3 if w is not None and len(w) > 1 else 2
+    each = dtype.itemsize * (own * layout.n_slots + 2 * layout.n_places) + 8 * layout.n_places
+    most = int(min(max(there.room // 2 // max(each, 1), 1), MOST_ROWS))
+    for begin in range(0, n, most):
+        rows = slice(begin, min(begin + most, n))
+        mine = shared
+        if w is not None:
+            few = w[rows] if len(w) > 1 else w
+            mine = there.put(layout.by_slot(few[:, lanes.pair], dtype))
+        start = logs[rows] if len(logs) > 1 else logs
+        prior = np.where(found.unsafe[rows, None], 0.0, log_odds[rows])
+        run = Run(there, layout, prior, mine, start, solver.tol, solver.damping, flooding,
+                  solver.max_iters, dtype)  # fmt: skip
+        limit = None if solver.time_limit is None else solver.time_limit - (clock() - began)
+        status, _ = iterate(
+            run.sweeps, lambda run=run: run.ended, solver.max_iters,  # type: ignore[misc]
+            None if limit is None else max(limit, 1e-9), run.seconds,
+        )  # fmt: skip
+        if status is Status.TIME_LIMIT:
+            found.stop[0] = 1
+        run.beliefs(found.probs[rows])
+        found.converged[rows], found.iterations[rows] = run.passed, run.made
+        found.residual[rows] = run.last
+        if log_z:
+            found.log_z[rows] = run.log_z()
+    return found

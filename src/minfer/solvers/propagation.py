@@ -336,7 +336,7 @@ class Propagation:
             plain = self.schedule == Schedule() and not self.damping and not self.mesh.reweighted
             plain = plain and len(watch.m) == len(s.m)  # the first that most programs compile
             made = self.odds.sweep_pairs(
-                self.core.odds, s.m, s.bel, watch.m, watch.bel, watch.control, n, there,
+                self.core.odds, s.m, s.bel, watch.m, watch.bel, watch.control, there,
                 None if plain else self.damping, self.weights,
                 watch.other if self.schedule.flooding else None,
                 None if self.wake is None else (self.wake[0], self.wake[2]),

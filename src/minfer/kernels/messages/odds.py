@@ -276,10 +276,9 @@ def wake_all(active):
 
 
 @jit
-def sweep_pairs(
-    w, m, bel, before, seen, control, n_sweeps, residuals, damping, weights, other, wake, order
-):
-    """Up to ``n_sweeps`` sweeps; returns how many were made, fewer if the run has converged.
+def sweep_pairs(w, m, bel, before, seen, control, residuals, damping, weights, other, wake, order):
+    """Up to as many sweeps as ``residuals`` has room for; returns how many were made, fewer if the
+    run has converged.
 
     Forward and backward in turn, in place; sending ahead unless SENT is NEVER. ``other`` (E,), not
     None: flooding, through this spare array. ``before`` (E,) and ``seen`` are room for messages and
@@ -296,7 +295,7 @@ def sweep_pairs(
     """
     n, tol, begin = w[1].shape[0], control[TOL], np.int64(0)
     room = before.shape[0] == m.shape[0]
-    for it in range(n_sweeps):
+    for it in range(residuals.shape[0]):
         watching = control[PHASE] != 0.0
         if control[PHASE] < 0.0:
             control[PHASE], control[WORST] = 1.0, 0.0
@@ -395,4 +394,4 @@ def sweep_pairs(
         tighten(control)
         if wake is not None:
             wake_all(wake[1])
-    return n_sweeps
+    return residuals.shape[0]
