@@ -53,7 +53,7 @@ def chosen(solver: Any, mesh: Wired, rows: int = 1) -> tuple[Device | None, str]
     against, size = reason_against(solver, mesh), rows * len(mesh.wiring.rev)
     if solver.device == "auto":
         if not against and size < BREAK_EVEN:
-            against = f"{size:,} messages are sooner sent on the processor"
+            against = f"{size:,} messages are too few for a card"
         if not against:
             try:
                 return device(), ""
