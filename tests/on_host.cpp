@@ -65,6 +65,8 @@ extern "C" long long launch(const char *name, int blocks, int rows, int block, i
   blockDim = {block, 1};
   out_of_range = 0;
   if (!std::strcmp(name, "sweep")) over(sweep, given, backwards);
+  else if (!std::strcmp(name, "mix")) over(mix, given, backwards);
+  else if (!std::strcmp(name, "update")) over(update, given, backwards);
   else if (!std::strcmp(name, "compare")) over(compare, given, backwards);
   else if (!std::strcmp(name, "judge")) over(judge, given, backwards);
   else if (!std::strcmp(name, "believe")) over(believe, given, backwards);

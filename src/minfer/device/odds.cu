@@ -52,67 +52,84 @@ template <class T> HELPER T damped(T x, T old, T damping) {
 // How far messages moved: the most that a probability can, however tables are split.
 template <class T> HELPER double apart(T x, T y) { return tanh(0.25 * size_of((double)x - (double)y)); }
 
-// One visit in the arithmetic of T; `in` and `out` are the row's messages.
-template <class T> HELPER void visit(
-    long long i, long long from, int n, ARRAY(const int) rev, ARRAY(const REAL) prior, long long at,
-    ARRAY(const REAL) w, long long row_w, ARRAY(REAL) in, ARRAY(REAL) out, long long row_l,
-    ARRAY(REAL) bel, double damping, bool watching, bool look, double &change, double &moved) {
-  T odds = prior[at + i];
-  for (int d = 0; d < n; ++d) odds += in[row_l + from + SLICE * d];
-  for (int first = 0; first < n; first += 4) {
-    int some = n - first < 4 ? n - first : 4;
-    T x[4];
-    int to[4];
-    for (int k = 0; k < 4; ++k) {  // all is read before anything is written: no load waits
-      long long s = from + SLICE * (first + (k < some ? k : 0));
-      to[k] = rev[s];
-      x[k] = message<T>(odds - (T)in[row_l + s], (T)w[row_w + s]);
-      if (look && k < some) {
-        T old = in[row_l + to[k]];
-        double far = apart(x[k], old);
-        if (sizeof(REAL) == 4) {  // prior and w were rounded: by how much that moved it, at most
-          double c = (double)odds - in[row_l + s], b = w[row_w + s], p = chance(b + c);
-          far += 1.5e-8 * (size_of((double)prior[at + i]) * size_of(p - chance(c)) + size_of(b) * p);
-        }
-        moved = higher(moved, far);
-        if (damping > 0) x[k] = damped<T>(x[k], old, (T)damping);
-      }
-    }
-    for (int k = 0; k < some; ++k) out[row_l + to[k]] = x[k];
-  }
-  if (watching) return;
-  T p = chance<T>(odds);
-  change = higher(change, size_of((double)p - (double)bel[at + i]));
-  bel[at + i] = p;
-}
+enum { PLAIN, MIXED, WATCHED };  // how a sweep is made: undamped, damped, or as a confirming update
 
-// Places first..last of every row of which no end was told: a colour, or all of them.
-KERNEL void sweep(
+// Every place first..last of a row, in the arithmetic of T. A place's first four slots, which are
+// most, are read at once, before anything is written: loads wait for nothing but memory.
+template <class T, int HOW> HELPER void visit(
     int first, int last, int places, long long slots, long long row_w, ARRAY(const int) width,
     ARRAY(const long long) start, ARRAY(const int) rev, ARRAY(const REAL) prior,
     ARRAY(const REAL) w, ARRAY(REAL) even, ARRAY(REAL) odd, ARRAY(REAL) bel,
     ARRAY(double) controls, ARRAY(unsigned long long) seen) {
-  long long row = blockIdx.y, c = row * CONTROL;
+  long long row = blockIdx.y, c = row * CONTROL, at = row * places, mine = row * slots;
   if (controls[c + PASSED] != 0 || controls[c + MADE] >= controls[c + MOST]) return;
-  bool watching = controls[c + PHASE] != 0, apart_from = watching || controls[c + FLOODING] != 0;
-  double damping = watching ? 0 : controls[c + DAMPING], change = 0, moved = 0;
+  if ((controls[c + PHASE] != 0) != (HOW == WATCHED)) return;
+  bool other = HOW == WATCHED || controls[c + FLOODING] != 0;
+  T damping = HOW == MIXED ? controls[c + DAMPING] : 0;
+  double moved = 0;
+  REAL change = 0;
   ARRAY(REAL) in = controls[c + SIDE] == 0 ? even : odd;
-  ARRAY(REAL) out = (controls[c + SIDE] == 0) == apart_from ? odd : even;
-  for (long long i = first + blockIdx.x * (long long)blockDim.x + threadIdx.x; i < last;
-       i += (long long)blockDim.x * gridDim.x) {
-    long long from = start[i / SLICE] + i % SLICE;
+  ARRAY(REAL) out = (controls[c + SIDE] == 0) == other ? odd : even;
+  for (int i = first + blockIdx.x * blockDim.x + threadIdx.x; i < last;
+       i += blockDim.x * gridDim.x) {
     int n = width[i];
     if (n < 0) continue;  // nobody
-    if (watching)
-      visit<double>(i, from, n, rev, prior, row * places, w, row * row_w, in, out, row * slots,
-                    bel, 0, true, true, change, moved);
-    else
-      visit<REAL>(i, from, n, rev, prior, row * places, w, row * row_w, in, out, row * slots, bel,
-                  damping, false, damping > 0, change, moved);
+    long long from = start[i / SLICE] + i % SLICE;
+    T odds = prior[at + i];
+    REAL was = HOW == WATCHED ? 0 : bel[at + i], field = odds;
+    T l[4], b[4];
+    int to[4];
+    for (int k = 0; k < 4 && n > 0; ++k) {
+      long long s = from + SLICE * (k < n ? k : 0);
+      l[k] = in[mine + s], b[k] = w[row * row_w + s], to[k] = rev[s];
+    }
+    for (int k = 0; k < 4; ++k)
+      if (k < n) odds += l[k];
+    for (int d = 4; d < n; ++d) odds += in[mine + from + SLICE * d];
+    for (int done = 0; done < n; done += 4) {
+      for (int k = 0; k < 4 && done > 0; ++k) {
+        long long s = from + SLICE * (done + k < n ? done + k : 0);
+        l[k] = in[mine + s], b[k] = w[row * row_w + s], to[k] = rev[s];
+      }
+      for (int k = 0; k < 4; ++k) {
+        if (done + k >= n) continue;
+        T x = message<T>(odds - l[k], b[k]);
+        if (HOW != PLAIN) {
+          T old = in[mine + to[k]];
+          double far = apart(x, old);
+          if (sizeof(REAL) == 4) {  // prior and w were rounded: by how much that moved it, at most
+            T p = chance(b[k] + odds - l[k]), q = chance(odds - l[k]);
+            far += 1.5e-8 * (size_of((T)field) * size_of(p - q) + size_of(b[k]) * p);
+          }
+          moved = higher(moved, far);
+          if (HOW == MIXED) x = damped<T>(x, old, damping);
+        }
+        out[mine + to[k]] = x;
+      }
+    }
+    if (HOW == WATCHED) continue;
+    REAL p = chance<T>(odds), by = size_of(p - was);
+    change = by > change ? by : change;
+    bel[at + i] = p;
   }
   raise_to(seen, row * SEEN + CHANGE, change);
   raise_to(seen, row * SEEN + MOVED, moved);
 }
+
+// Places first..last of every row that goes on: a colour, or all of them. A row that is to be
+// confirmed has no sweep, but an update.
+#define SWEEP(name, T, HOW)                                                                      \
+  KERNEL void name(                                                                              \
+      int first, int last, int places, long long slots, long long row_w,                         \
+      ARRAY(const int) width, ARRAY(const long long) start, ARRAY(const int) rev,                \
+      ARRAY(const REAL) prior, ARRAY(const REAL) w, ARRAY(REAL) even, ARRAY(REAL) odd,           \
+      ARRAY(REAL) bel, ARRAY(double) controls, ARRAY(unsigned long long) seen) {                 \
+    visit<T, HOW>(first, last, places, slots, row_w, width, start, rev, prior, w, even, odd,     \
+                  bel, controls, seen);                                                          \
+  }
+SWEEP(sweep, REAL, PLAIN)
+SWEEP(mix, REAL, MIXED)
+SWEEP(update, double, WATCHED)
 
 // After a confirming update that moved no message too far: how far it moved beliefs.
 KERNEL void compare(

@@ -204,9 +204,11 @@ class Run:
         lay, go = self.layout, self.device.launch
         n, slots = np.int32(lay.n_places), np.int64(lay.n_slots)
         ends = [0, lay.n_places] if self.flooding else lay.first
-        for lo, hi in pairwise(ends):
+        kernel = "mix" if self.state[0, DAMPING] > 0.0 else "sweep"
+        sweeps = [(kernel, lo, hi) for lo, hi in pairwise(ends)]
+        for name, lo, hi in [*sweeps, ("update", 0, lay.n_places)]:
             go(
-                self.dtype, "sweep", int(hi - lo), self.rows, np.int32(lo), np.int32(hi), n, slots,
+                self.dtype, name, int(hi - lo), self.rows, np.int32(lo), np.int32(hi), n, slots,
                 self._own, lay.width, lay.start, lay.rev, self.prior, self.w, self.even, self.odd,
                 self.bel, self.controls, self.seen,
             )  # fmt: skip
