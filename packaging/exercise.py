@@ -68,6 +68,8 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("BeliefPropagation", {"max_iters": 2}),  # a run that ends early completes its messages
     ("BeliefPropagation", {"schedule": "flooding"}),
     ("BeliefPropagation", {"schedule": "residual"}),
+    ("BeliefPropagation", {"schedule": "coloured"}),
+    ("TreeReweighted", {"weights": "forests", "schedule": "coloured"}),
     ("Windows", {"max_cells": 64}),
     ("Clamped", {"k": 1}),
     ("Clamped", {"k": 1, "restarts": 2}),

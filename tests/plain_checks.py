@@ -51,6 +51,7 @@ from oracle import truth as naive
 from test_trees import total
 
 CHECKS: list[Callable[[], None]] = []
+SCHEDULES = [{"schedule": name} for name in ("flooding", "residual", "coloured")]
 
 
 def check(function):
@@ -79,7 +80,9 @@ def labels_of_all_kinds():
         BeliefPropagation(damping=0.3, max_iters=3),
         BeliefPropagation(schedule="flooding", max_iters=3),
         BeliefPropagation(schedule="residual", max_iters=3),
+        BeliefPropagation(schedule="coloured", max_iters=3),
         TreeReweighted(max_iters=3),
+        TreeReweighted(max_iters=3, schedule="coloured"),
         MeanField(max_iters=2),
         Gibbs(n_sweeps=3, burn_in=1),
     )
@@ -174,7 +177,7 @@ def odds_out_of_range():
     wide = [[-300.0, 300.0, -200.0, 250.0], [280.0, -290.0, 310.0, -250.0]]
     for weights in wide:
         graph = FactorGraph.pairwise(rng.normal(size=4), ring, weights)
-        for settings in ({}, {"damping": 0.2}, {"schedule": "flooding"}, {"schedule": "residual"}):
+        for settings in ({}, {"damping": 0.2}, *SCHEDULES):
             probs = BeliefPropagation(max_iters=30, **settings)(graph).probs
             np.testing.assert_allclose(probs.reshape(4, 2).sum(axis=1), 1.0, atol=1e-9)
 
@@ -295,7 +298,7 @@ def updates_without_room():
     rng = np.random.default_rng(16)
     labels = FactorGraph.empty([9] * 12).tilt(rng.normal(size=108)).add_potts(along, 0.5)
     for graph in [*small_graphs()[:10], labels]:
-        for settings in ({}, {"damping": 0.2}, {"schedule": "flooding"}, {"schedule": "residual"}):
+        for settings in ({}, {"damping": 0.2}, *SCHEDULES):
             solver = BeliefPropagation(max_iters=60, **settings)
             usual = solver(graph)
             with patch("minfer.solvers.propagation.KEEP", 0):

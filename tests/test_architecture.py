@@ -108,7 +108,9 @@ MESSAGES = [
     BeliefPropagation(schedule="flooding", max_iters=25),
     BeliefPropagation(schedule="residual", max_iters=25),
     BeliefPropagation(max_iters=2),
+    BeliefPropagation(schedule="coloured", max_iters=25),
     TreeReweighted(damping=0.2),
+    TreeReweighted(schedule="coloured"),
 ]
 
 

@@ -13,7 +13,7 @@ from minfer.engine.wiring import wire
 from oracle import lists, models
 from oracle import truth as naive
 
-SCHEDULES = ["sequential", "flooding", "residual"]
+SCHEDULES = ["sequential", "flooding", "residual", "coloured"]
 
 
 @given(models.table_graphs(tree=True, max_states=4, max_variables=6))
@@ -80,10 +80,10 @@ def test_sending_ahead_gives_the_bits_of_sending_everything(reweighted, graph):
             if reweighted:
                 s.weighted_log[:] = mesh.wiring.rho * np.log(s.m)
                 weights = mesh.wiring.rho, s.weighted_log, True
-            parts, n = mesh.wiring.odds, sweeps
+            parts = mesh.wiring.odds
             made = odds.sweep_pairs(
-                parts, s.m, s.bel, watch.m, watch.bel, watch.control, n, np.zeros(n), 0.0, weights,
-                None, None,
+                parts, s.m, s.bel, watch.m, watch.bel, watch.control, np.zeros(sweeps), 0.0,
+                weights, None, None, None,
             )  # fmt: skip
             assert made == sweeps
             seen = s.bel.copy()
@@ -301,3 +301,40 @@ def test_log_messages_that_still_move_are_not_converged():
             for a, v in enumerate(scope):
                 own = joint.sum(axis=tuple(b for b in range(joint.ndim) if b != a))
                 assert not m.converged or np.abs(own - m[v]).max() < 1e-3
+
+
+@given(models.table_graphs(max_states=3, max_variables=7))
+@settings(max_examples=draws(60))
+def test_no_two_variables_of_a_colour_share_a_factor(graph):
+    try:
+        mesh = wire(condition(graph))
+    except ContradictionError:
+        return
+    order, first = mesh.by_colour()
+    colour = dict(zip(order.tolist(), np.repeat(np.arange(len(first) - 1), np.diff(first))))
+    for i in range(graph.n_factors):
+        mine = [colour[v] for v in graph.scope(i).tolist() if v in colour]
+        assert len(set(mine)) == len(mine)
+
+
+def test_a_coloured_sweep_of_a_grid_is_half_of_it_and_then_the_other():
+    """Two colours; after n sweeps the beliefs are those of updating them in turn, all at once."""
+    fields = np.random.default_rng(5).normal(size=(4, 5))
+    graph = FactorGraph.grid(fields, 0.8, feature="and")
+    mesh = wire(condition(graph))
+    order, first = mesh.by_colour()
+    assert [len(x) for x in np.split(order, first[1:-1])] == [10, 10]
+    white = np.add.outer(np.arange(4), np.arange(5)) % 2
+    m = {d: np.ones((4, 5)) for d in [(0, 1), (0, -1), (1, 0), (-1, 0)]}  # from the neighbour there
+    w = np.exp(0.8)
+    for sweep in range(1, 5):
+        for colour in (0, 1):
+            belief = np.exp(fields) * np.prod(list(m.values()), axis=0)
+            for (dy, dx), into in m.items():
+                for y, x in np.argwhere(white == colour):
+                    if 0 <= y + dy < 4 and 0 <= x + dx < 5:
+                        c = belief[y, x] / into[y, x]
+                        m[-dy, -dx][y + dy, x + dx] = (1 + w * c) / (1 + c)
+        answer = BeliefPropagation(schedule="coloured", max_iters=sweep, tol=1e-300)(graph)
+        odds = np.exp(fields) * np.prod(list(m.values()), axis=0)
+        np.testing.assert_allclose(answer.probs[1::2], (odds / (1 + odds)).ravel(), atol=1e-12)

@@ -27,6 +27,7 @@ LAYERS = [
     {"errors", "basics", "plots", "say"},
     {"factors", "model", "graph"},
     {"engine"},
+    {"device"},
     {"solvers"},
     {"queries"},
     {"certified"},

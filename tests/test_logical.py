@@ -293,7 +293,7 @@ def test_files_that_lie_are_refused():
         refused(ModelError, "", FactorGraph(graph._n_states, (bad,)).validate)
 
 
-SCHEDULES = ["sequential", "flooding", "residual"]
+SCHEDULES = ["sequential", "flooding", "residual", "coloured"]
 
 
 def with_fields(graph: FactorGraph, rng, scale: float = 1.0) -> FactorGraph:

@@ -396,7 +396,7 @@ def test_answers_do_not_depend_on_the_clock_or_on_threads(monkeypatch):
             .add_clauses([[2, 3, 4], [3, 4, 5], [0, 4, 5]], 1.5, signs=[[1, -1, 1]] * 3)
             .add_tables(np.array([[0, 1], [2, 3], [1, 3]]), rng.normal(size=(3, 2, 2)) * 2)
         )
-        for schedule in ("sequential", "residual", "flooding"):
+        for schedule in ("sequential", "residual", "flooding", "coloured"):
             run = BeliefPropagation(tol=1e-10, max_iters=300, schedule=schedule).prepare(graph)
             monkeypatch.setattr(iteration, "_GLANCE", 0.05)
             want = run()

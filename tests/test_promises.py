@@ -27,7 +27,7 @@ from oracle import models, promises
 from oracle import truth as naive
 from refused import all_refused
 
-SCHEDULES = ["sequential", "flooding", "residual"]
+SCHEDULES = ["sequential", "flooding", "residual", "coloured"]
 
 
 @pytest.mark.drawn

@@ -98,6 +98,12 @@ class SettingsError(MinferError, ValueError):
     exit_code = 2
 
 
+class DeviceError(MinferError):
+    """A device that was asked for is not there, fails, or has no room; what to do is said."""
+
+    exit_code = 4
+
+
 class NotFittedError(MinferError, ValueError, AttributeError):
     """An estimator is used before it has learned: call ``fit`` first."""
 

@@ -109,8 +109,9 @@ def draw_solver(rng: np.random.Generator) -> BeliefPropagation | TreeReweighted 
     if kind == 0:
         return MeanField(max_iters=iterations, tol=tol)
     if kind == 1:
-        return TreeReweighted(max_iters=iterations, tol=tol, damping=damping)
-    schedule = str(rng.choice(["sequential", "flooding", "residual"]))
+        schedule = str(rng.choice(["sequential", "coloured"]))
+        return TreeReweighted(max_iters=iterations, tol=tol, damping=damping, schedule=schedule)
+    schedule = str(rng.choice(["sequential", "flooding", "residual", "coloured"]))
     return BeliefPropagation(max_iters=iterations, tol=tol, damping=damping, schedule=schedule)
 
 

@@ -195,7 +195,7 @@ def documented(home: str) -> dict[str, tuple[str, str]]:
     >>> documented("minfer:BeliefPropagation")["damping"]
     ('', 'Share of the old message kept, 0 to <1; 0.3 to 0.5 helps where it oscillates.')
     >>> documented("minfer:BeliefPropagation")["schedule"][0]
-    'sequential|flooding|residual'
+    'sequential|flooding|residual|coloured'
     """
     if sys.flags.optimize > 1:  # python -OO keeps no docstrings: then there is no help
         return defaultdict(lambda: ("", ""))
@@ -208,7 +208,7 @@ def documented(home: str) -> dict[str, tuple[str, str]]:
         text = " ".join(body.split())
         if not (text[:1].isupper() or '"' in kind):  # there is no type: all of it is text
             kind, text = "", f"{kind} {text}".strip()
-        words = "|".join(re.findall(r'"([a-z-]+)"', kind))
+        words = "|".join(re.findall(r'"([a-z0-9-]+)"', kind))
         found |= {name: (words, sentence(text)) for name in names.split(", ")}
     return found
 

@@ -8,7 +8,7 @@ wiring. What a run leaves is :mod:`minfer.engine.message_state`'s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,6 +74,7 @@ class Wired:
     lowest: float = -np.inf  # of all entries of log-tables, their largest being 0
     bottom: float = 0.0  # the same of the field of general variables, zeros apart
     meets: int = 0  # most general factors of a variable, where they are pairs all; else 0
+    found: dict[Any, Any] = field(default_factory=dict)  # once, for all runs over the structure
 
     def changed(self, **changes: Any) -> Wired:
         """The same with other fields; ``dataclasses.replace`` would take ten times as long."""
@@ -122,6 +123,30 @@ class Wired:
         # in eighths: zeros, a cavity, zeros, a cavity, zeros; products in the other half
         size = max(widest + 2 * int(w.fac[:, 4].max()) + 8, widest * (self.meets + 5) // 4 + 8)
         return np.zeros(8 * size)
+
+    @property
+    def owner(self) -> NDArray[np.int32]:
+        """The variable of each pair slot, (E,)."""
+        w = self.wiring
+        return np.repeat(np.arange(len(w.card), dtype=np.int32), np.diff(w.ptr).view(np.int64))
+
+    def by_colour(self, whole: bool = False) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The variables of the core, colour after colour, and where each colour begins (C + 1,);
+        of the ``whole`` model if trees are to be swept too.
+
+        No two of a colour share a pair or a table: their messages read only what others sent.
+        """
+        from minfer.kernels.messages.wiring import ASLEEP, colour
+
+        if "colours" not in self.found:
+            n = len(self.wiring.card)
+            colours = np.empty(n, np.int32)
+            colour(self.wiring, self.owner, self.gowner, np.zeros(n + 1, np.int64), colours)
+            self.found["colours"] = colours
+        awake = np.flatnonzero((self.wiring if whole else self.core).kind != ASLEEP)
+        colours = self.found["colours"][awake]
+        first = np.append(0, np.cumsum(np.bincount(colours)))
+        return awake[np.argsort(colours, kind="stable")], first
 
     @property
     def core(self) -> Wiring:

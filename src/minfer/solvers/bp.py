@@ -7,13 +7,18 @@ Exact on trees, which are solved by one pass up and one down; on graphs with cyc
 is an approximation and log Z the Bethe estimate. Schedules for the cycles: ``sequential`` (one
 variable after the other, forward and backward in turn; half the sweeps of flooding on grids),
 ``flooding`` (all at once), ``residual`` (sequential, but only variables whose incoming messages
-still move). What converged means is :mod:`minfer.solvers.propagation`'s.
+still move), ``coloured`` (variables of one colour at once, colour after colour, where no two of a
+colour share a pair or a table: as many sweeps as in turn, and what parallel machines can do;
+logical and global factors take their turn after them). What converged means is
+:mod:`minfer.solvers.propagation`'s.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from minfer.basics.checks import by_name, check_choice, check_settings
@@ -21,6 +26,7 @@ from minfer.basics.limits import clock
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.message_state import wired
 from minfer.engine.wiring import Wired, wire
+from minfer.errors import SettingsError
 from minfer.solvers.base import Marginals, Status
 from minfer.solvers.propagation import SCHEDULES, Propagating, propagate
 
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from minfer.graph import FactorGraph
+    from minfer.solvers.lanes import LaneAnswers
 
 #: Of a second run where the first did not converge.
 RETRY_DAMPING = 0.5
@@ -53,11 +60,16 @@ class BeliefPropagation(Propagating):
         ``Marginals.still_to_move`` estimates what more sweeps would change.
     damping : float in [0, 1)
         Share of the old message kept, 0 to <1; 0.3 to 0.5 helps where it oscillates.
-    schedule : "sequential", "flooding" or "residual"
+    schedule : "sequential", "flooding", "residual" or "coloured"
         Which messages are updated when.
     time_limit : float or None
         Time limit in seconds; then the best answer so far (exact inference refuses). Its status is
         ``time limit``.
+    device : "cpu", "cuda" or "auto"
+        Where it runs; "auto" takes the card for models that gain by it. On a card the default
+        schedule is ``coloured``.
+    dtype : "auto", "float64" or "float32"
+        Numbers of a card; "auto" is float32. Processors have float64.
 
     Examples
     --------
@@ -73,10 +85,16 @@ class BeliefPropagation(Propagating):
     damping: float = 0.0
     schedule: str = "sequential"
     time_limit: float | None = None
+    device: str = "cpu"
+    dtype: str = "auto"
 
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, self.damping, self.time_limit)
         check_choice("schedule", self.schedule, tuple(SCHEDULES))
+        check_choice("device", self.device, ("cpu", "cuda", "auto"))
+        check_choice("dtype", self.dtype, ("auto", "float64", "float32"))
+        if self.device == "cpu" and self.dtype == "float32":
+            raise SettingsError("dtype='float32' is for device='cuda'; a processor has float64")
 
     def wired(self, model: Conditioned) -> Wired:
         """A model of this structure, laid out."""
@@ -97,7 +115,18 @@ class BeliefPropagation(Propagating):
         self, graph: FactorGraph, mesh: Wired, start: Marginals | None, begin: float
     ) -> Marginals:
         """The answer from a mesh, which serves this run alone."""
-        return propagate(self, graph, mesh, start, begin, self.schedule)
+        if self.device == "cpu":
+            return propagate(self, graph, mesh, start, begin, self.schedule)
+        from minfer.solvers.on_device import propagate_there
+
+        return propagate_there(self, graph, mesh, start, begin)
+
+    def _rows_there(self, mesh: Wired, rows: int) -> Callable[..., LaneAnswers] | None:
+        """What runs so many rows of a structure on the device; None: they stay here."""
+        from minfer.solvers.on_device import chosen, run_rows
+
+        there, _ = chosen(self, mesh, rows)
+        return None if there is None else partial(run_rows, there, self, mesh)
 
 
 def at_rest(

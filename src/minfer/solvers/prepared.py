@@ -255,7 +255,12 @@ class PreparedPropagation(Prepared):
         solver, graph, mesh, n = self.solver, self.graph, self.mesh, rows.n
         if mesh is None or mesh.reweighted or len(mesh.wiring.gslot):
             return None
-        if getattr(solver, "schedule", "") != "sequential" or (graph._n_states != 2).any():
+        if (graph._n_states != 2).any():
+            return None
+        there = None
+        if getattr(solver, "device", "cpu") != "cpu" and not (mesh.is_forest or pairs):
+            there = solver._rows_there(mesh, n)  # type: ignore[union-attr]
+        if there is None and getattr(solver, "schedule", "") != "sequential":
             return None
         fields = Fields.of(self.model, graph, rows, pairs)
         if fields is None:
@@ -278,11 +283,14 @@ class PreparedPropagation(Prepared):
             log_odds, start, impossible,
         )  # fmt: skip
         log_odds[impossible] = 0.0
-        found = run_in_lanes(
-            self._structure, log_odds, w, first, tol=solver.tol, damping=solver.damping,
-            max_iters=solver.max_iters, dtype=dtype, workers=workers, pairs=pairs,
-            time_limit=solver.time_limit, log_z=log_z,
-        )  # fmt: skip
+        if there is None:
+            found = run_in_lanes(
+                self._structure, log_odds, w, first, tol=solver.tol, damping=solver.damping,
+                max_iters=solver.max_iters, dtype=dtype, workers=workers, pairs=pairs,
+                time_limit=solver.time_limit, log_z=log_z,
+            )  # fmt: skip
+        else:
+            found = there(self._structure, log_odds, w, first, log_z)
         values = found.log_z + constant + start if log_z else np.full(n, np.nan)
         values[impossible] = -np.inf
         probs = np.empty((n, 2 * graph.n_variables))

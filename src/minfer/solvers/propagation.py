@@ -44,6 +44,7 @@ class Schedule(NamedTuple):
     """What a sweep is, if not: all variables in turn, forwards and backwards, in place."""
 
     flooding: bool = False  # every message from those of the sweep before
+    coloured: bool = False  # in place, forwards, variables of one colour after those of another
     some: bool = False  # only variables that are awake: those around which something moved
     #: Changes who is awake, (V,) of 0 and 1, before sweep number ``made``; None: nobody does.
     awake: Callable[[NDArray[np.uint8], int], None] | None = None
@@ -54,6 +55,7 @@ SCHEDULES = {
     "sequential": Schedule(),
     "flooding": Schedule(flooding=True),
     "residual": Schedule(some=True),
+    "coloured": Schedule(coloured=True),
 }
 #: The confirming update starts from a copy of the messages up to this many numbers.
 KEEP = 2**20
@@ -94,10 +96,11 @@ def propagate(
     begin: float,
     schedule: str = "sequential",
     weighing: float | None = None,
+    make: Callable[..., Propagation] | None = None,
 ) -> Marginals:
     """A solver's answer from a mesh, which serves this run alone; ``weighing`` is the seconds that
-    its edge weights took, if it is tree-reweighted."""
-    run = Propagation(mesh, start, solver.tol, solver.damping, schedule)
+    its edge weights took, if it is tree-reweighted; ``make``: another kind of run."""
+    run = (make or Propagation)(mesh, start, solver.tol, solver.damping, schedule)
     ready = clock()
     limit = None if solver.time_limit is None else max(solver.time_limit - (ready - begin), 1e-9)
     status, residuals = run.run(solver.max_iters, limit)
@@ -163,8 +166,7 @@ class Propagation:
                 self._look_at_flags()
         self.wake = None
         if self.schedule.some:
-            n = len(mesh.wiring.card)
-            owner = np.repeat(np.arange(n, dtype=np.int32), np.diff(mesh.wiring.ptr).view(np.int64))
+            n, owner = len(mesh.wiring.card), mesh.owner
             before = np.zeros(len(here.bel) if self.machines is not None else 0)
             self.wake = on.put((owner, mesh.gowner, np.ones(n, dtype=np.uint8), before))
 
@@ -181,12 +183,7 @@ class Propagation:
         if self.mesh.is_forest:
             status, self.residuals = Status.CONVERGED, np.zeros(1)
         else:
-            between = self.python_factors or self.schedule.awake is not None
-            chunk = 1 if between else 4096  # something happens between sweeps
-            status, self.residuals = iterate(
-                self._sweeps, lambda: self._has_passed() or self.lost, max_iters, time_limit,
-                self._sweep_cost, chunk,
-            )  # fmt: skip
+            status, self.residuals = self._settle_core(max_iters, time_limit)
             if self.pairs_only and not self._has_passed():
                 s, control = self.messages, self.watch.control
                 self.odds.complete(self.core.odds, s.m, s.bel, control, self.weights)
@@ -201,6 +198,15 @@ class Propagation:
         if not status.ok and len(residuals) and residuals[-1] <= self.tol:
             residuals[-1] = np.nextafter(self.tol, 1.0)  # quiet, but not confirmed
         return status, residuals
+
+    def _settle_core(
+        self, max_iters: int, time_limit: float | None
+    ) -> tuple[Status, NDArray[np.float64]]:
+        between = self.python_factors or self.schedule.awake is not None
+        return iterate(
+            self._sweeps, lambda: self._has_passed() or self.lost, max_iters, time_limit,
+            self._sweep_cost, 1 if between else 4096,  # 1: something happens between sweeps
+        )  # fmt: skip
 
     @property
     def _sweep_cost(self) -> float:
@@ -225,7 +231,8 @@ class Propagation:
         alike = [x for x in last if math.copysign(1.0, x) > 0.0]
         if alike and last[-1] < 0.0 and -last[-1] > alike[-1]:
             return None  # the update that confirmed moved more: nothing shrinks
-        return still_to_move(alike, 1 if self.schedule.flooding else 2)
+        alternate = not (self.schedule.flooding or self.schedule.coloured)
+        return still_to_move(alike, 2 if alternate else 1)
 
     def probs(self) -> NDArray[np.float64]:
         """All marginals, flat."""
@@ -288,6 +295,8 @@ class Propagation:
         watch = watch._replace(
             m=m, to_variable=to_variable, to_factor=to_factor, bel=before, work=work, other=other
         )
+        if self.schedule.coloured:
+            watch = watch._replace(order=self.mesh.by_colour()[0])
         if len(work):
             watch = watch._replace(ways=np.empty((len(self.mesh.gowner), 4), np.int64))
         if not ahead:
@@ -327,10 +336,11 @@ class Propagation:
             plain = self.schedule == Schedule() and not self.damping and not self.mesh.reweighted
             plain = plain and len(watch.m) == len(s.m)  # the first that most programs compile
             made = self.odds.sweep_pairs(
-                self.core.odds, s.m, s.bel, watch.m, watch.bel, watch.control, n, there,
+                self.core.odds, s.m, s.bel, watch.m, watch.bel, watch.control, there,
                 None if plain else self.damping, self.weights,
                 watch.other if self.schedule.flooding else None,
                 None if self.wake is None else (self.wake[0], self.wake[2]),
+                watch.order if self.schedule.coloured else None,
             )  # fmt: skip
             on.write(residuals, on.get(there))
             return made
@@ -345,6 +355,7 @@ class Propagation:
             if phase != 0.0:
                 self._set_control(WORST=max(self._control("WORST"), moved))
         mode = self.bp.FLOODING if self.schedule.flooding else self.bp.SEQUENTIAL
+        mode = self.bp.COLOURED if self.schedule.coloured else mode
         made = self._go(self.core, watch, mode, there, self.wake)
         on.write(residuals, on.get(there))
         if self.wake is not None and self.python_factors:

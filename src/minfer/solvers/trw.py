@@ -61,6 +61,8 @@ class TreeReweighted(Propagating):
     weights : "auto", "spanning-tree" or "forests"
         Edge appearance probabilities: of uniform spanning trees (from the Laplacian), averaged over
         deterministic spanning forests, or whichever is cheap enough ("auto").
+    schedule : "sequential" or "coloured"
+        As in :class:`~minfer.BeliefPropagation`.
     """
 
     max_iters: int = 1000
@@ -68,11 +70,13 @@ class TreeReweighted(Propagating):
     damping: float = 0.0
     weights: str = "auto"
     time_limit: float | None = None
+    schedule: str = "sequential"
     _lent: Lent | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, self.damping, self.time_limit)
         check_choice("weights", self.weights, METHODS)
+        check_choice("schedule", self.schedule, ("sequential", "coloured"))
 
     def appearance(self, graph: FactorGraph) -> NDArray[np.float64]:
         """Edge appearance probabilities by factor number, shape (F,); 1 where there is no edge."""
@@ -139,7 +143,7 @@ class TreeReweighted(Propagating):
     ) -> Marginals:
         """The answer from a mesh, which serves this run alone."""
         named = self if self._lent is None else replace(self, _lent=None)
-        return propagate(named, graph, mesh, start, begin, weighing=weighing)
+        return propagate(named, graph, mesh, start, begin, self.schedule, weighing)
 
     def _appearance(
         self, graph: FactorGraph, ids: NDArray[np.int64], edges: NDArray[np.int32]

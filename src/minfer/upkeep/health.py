@@ -38,6 +38,7 @@ EXTRAS = {
     "rules": "duckdb",
     "torch": "torch",
     "toulbar2": "pytoulbar2",
+    "cuda": "cupy",
 }
 
 
@@ -69,6 +70,19 @@ def _versions() -> Iterator[Finding]:
     count = getattr(os, "sched_getaffinity", None)
     usable = len(count(0)) if count else os.cpu_count()
     yield Finding("cores", f"{usable} usable of {os.cpu_count()}")
+
+
+def _device() -> Finding:
+    """The card, if CuPy is there to ask for one."""
+    from minfer.device.cuda import cuda
+    from minfer.errors import DeviceError
+
+    if util.find_spec("cupy") is None:
+        return Finding("device", "not looked for: CuPy is not installed")
+    try:
+        return Finding("device", f"{cuda().name}, used with device='cuda'", True)
+    except DeviceError as error:
+        return Finding("device", str(error))
 
 
 @cache
@@ -199,4 +213,5 @@ CHECKS: dict[str, Callable[[], Finding]] = {
     "exact": partial(_right, "exact", "Exact", 1e-9, method="clique-tree"),  # what is compiled
     "bp": partial(_right, "bp", "BeliefPropagation", 1e-5),
     "ready code": _ready,
+    "device": _device,
 }

@@ -276,10 +276,9 @@ def wake_all(active):
 
 
 @jit
-def sweep_pairs(
-    w, m, bel, before, seen, control, n_sweeps, residuals, damping, weights, other, wake
-):
-    """Up to ``n_sweeps`` sweeps; returns how many were made, fewer if the run has converged.
+def sweep_pairs(w, m, bel, before, seen, control, residuals, damping, weights, other, wake, order):
+    """Up to as many sweeps as ``residuals`` has room for; returns how many were made, fewer if the
+    run has converged.
 
     Forward and backward in turn, in place; sending ahead unless SENT is NEVER. ``other`` (E,), not
     None: flooding, through this spare array. ``before`` (E,) and ``seen`` are room for messages and
@@ -290,10 +289,13 @@ def sweep_pairs(
     ``wake``, None or (owner of each slot, active): the residual schedule visits only active
     variables, those whose messages moved. When nothing among them moves any more, everything is
     woken; a sweep over everything within the trigger is followed by the confirming update.
+
+    ``order``, None or variables: the coloured schedule visits them in this order, always forwards;
+    ``damping`` is a number then, and nothing is sent ahead.
     """
     n, tol, begin = w[1].shape[0], control[TOL], np.int64(0)
     room = before.shape[0] == m.shape[0]
-    for it in range(n_sweeps):
+    for it in range(residuals.shape[0]):
         watching = control[PHASE] != 0.0
         if control[PHASE] < 0.0:
             control[PHASE], control[WORST] = 1.0, 0.0
@@ -308,6 +310,8 @@ def sweep_pairs(
         if other is not None:
             out, at_once = before if at_once else other, True
         forward = at_once or (control[DONE] % 2.0 == 0.0) != (control[PHASE] == 2.0)
+        if order is not None:
+            forward = control[PHASE] != 2.0
         send = ALL
         if not at_once and control[SENT] != NEVER:
             send = LATER if forward else EARLIER
@@ -322,6 +326,15 @@ def sweep_pairs(
             all_ = wake[0], wake[1], control
             change, moved = visit_pairs(
                 w, m, beliefs, out, begin, n, forward, send, share, None, None, all_
+            )
+        elif order is not None and weights is not None:
+            rho, last = (weights[0], weights[1], not at_once), order.shape[0]
+            change, moved = visit_pairs(
+                w, m, beliefs, out, begin, last, forward, send, share, rho, order, None
+            )
+        elif order is not None:
+            change, moved = visit_pairs(
+                w, m, beliefs, out, begin, order.shape[0], forward, send, share, None, order, None
             )
         elif weights is not None:
             rho = weights[0], weights[1], not at_once
@@ -381,4 +394,4 @@ def sweep_pairs(
         tighten(control)
         if wake is not None:
             wake_all(wake[1])
-    return n_sweeps
+    return residuals.shape[0]

@@ -65,7 +65,7 @@ from minfer.kernels.messages.wiring import (
     WORST,
 )
 
-SEQUENTIAL, FLOODING, START, UP, DOWN = 0, 1, 2, 3, 4  # modes of ``sweeps``
+SEQUENTIAL, FLOODING, START, UP, DOWN, COLOURED = 0, 1, 2, 3, 4, 5  # modes of ``sweeps``
 KEEP, COMPARE, WRITE = 0, 1, 2  # what ``read_beliefs`` does
 
 _AFRESH = 32.0  # sweeps after which running beliefs are computed anew, so that they do not drift
@@ -273,9 +273,10 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, vectors, w
     SEQUENTIAL: forward and backward in turn, in place; FLOODING: every message from those of the
     sweep before, of pairs through ``watch.other``; START: only the cavities of general variables,
     which is how runs begin; UP and DOWN: once through ``watch.order``, forwards or backwards,
-    undamped. ``residuals`` gets the largest changes of beliefs, and with a minus sign what
-    confirming sweeps moved. ``ma`` are the automata, or None; ``weighted``: messages are
-    tree-reweighted. Markers: general numbers are logs (``log``), sweeps may be of ``vectors``.
+    undamped; COLOURED: always forwards through ``watch.order``, colour by colour, in place.
+    ``residuals`` gets the largest changes of beliefs, and with a minus sign what confirming sweeps
+    moved. ``ma`` are the automata, or None; ``weighted``: messages are tree-reweighted. Markers:
+    general numbers are logs (``log``), sweeps may be of ``vectors``.
     (owners of pair slots, of general slots, active, room for beliefs; empty for other schedules):
     the residual one, as in :func:`minfer.kernels.messages.odds.sweep_pairs`, with automata in every
     sweep.
@@ -287,12 +288,11 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, vectors, w
     damping, send = control[DAMPING], np.int64(ALL)
     logs = log is not None
     walk = mode in (UP, DOWN)
-    places = order.shape[0] if walk else n
     automata = False
     if ma is not None:  # numba leaves such branches out where there are none
         automata = ma.mine.shape[0] > 0 and not walk and mode != START
     for it in range(n_sweeps):
-        watching = control[PHASE] != 0.0 and mode in (SEQUENTIAL, FLOODING)
+        watching = control[PHASE] != 0.0 and mode in (SEQUENTIAL, FLOODING, COLOURED)
         at_once = mode == FLOODING
         write = watch.other if at_once else s.m
         if watching and has_room(s, watch):
@@ -300,6 +300,9 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, vectors, w
         share = 0.0 if watching or walk else damping
         even = control[DONE] % 2.0 == 0.0
         forward = at_once or walk or even != (control[PHASE] == 2.0)
+        ordered = walk
+        if mode == COLOURED and not at_once:
+            ordered, forward = True, control[PHASE] != 2.0
         biggest = moved = 0.0
         first = 0
         # general variables send ahead after an undamped sweep in the other direction
@@ -314,7 +317,7 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, vectors, w
         by_vector_pairs = False
         if vectors is not None:
             by_vector_pairs = turned and watch.work.size > 0
-        if mode == SEQUENTIAL and control[PHASE] == -1.0:
+        if mode in (SEQUENTIAL, COLOURED) and control[PHASE] == -1.0:
             first = -1  # such sweeps, and passes of automata, left cavities as they were
         if ma is not None and automata and not at_once:  # a pass visits them
             for v in ma.alone:
@@ -339,11 +342,11 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, vectors, w
                 phase = np.int64(CAVITIES)
             elif at_once:
                 phase = np.int64(PULL) if step == 0 else np.int64(UPDATE)
-            k = np.int64(0)
+            k, places = np.int64(0), order.shape[0] if ordered else n
             while k < places and flag[1] == 0:
                 look = watching and step >= 0
-                if walk:
-                    lo = order[k] if mode == UP else order[places - 1 - k]
+                if ordered:
+                    lo = order[k] if mode != DOWN and forward else order[places - 1 - k]
                     if ma is not None and lo < 0:
                         ma.one[0] = -1 - lo - ma.base
                         visit(
@@ -437,7 +440,7 @@ def sweeps(w, ma, s, watch, mode, n_sweeps, residuals, weighted, log, vectors, w
         if flag[0] != 0 or flag[1] != 0:
             control[PHASE] = 0.0
             return it + 1
-        if mode not in (SEQUENTIAL, FLOODING):
+        if mode not in (SEQUENTIAL, FLOODING, COLOURED):
             return it + 1
         if watching:
             confirm(w, s, watch, mode, biggest, moved, logs)

@@ -238,6 +238,35 @@ def peel(w, slot, scope, gowner, order, asleep):
 
 
 @jit
+def colour(w, owner, gowner, taken, colours):
+    """Colours (V,) such that no two variables of a pair, or of a table, share one: to each variable
+    in turn the first that no earlier neighbour has; on a grid two. Returns how many there are.
+    Slots have the variables ``owner`` and ``gowner``; ``taken`` (V + 1,) is room, of zeros."""
+    ptr, rev, gptr, gslot, fac, fslot = w.ptr, w.rev, w.gptr, w.gslot, w.fac, w.fslot
+    used = 0
+    for v in range(colours.shape[0]):
+        mark = v + 1
+        for e in range(ptr[v], ptr[v + 1]):
+            u = owner[rev[e]]
+            if u < v:
+                taken[colours[u]] = mark
+        for g in range(gptr[v], gptr[v + 1]):
+            f = gslot[g, FACTOR]
+            if fac[f, TABLE] < 0:
+                continue  # it answers for itself, after the variables
+            for a in range(fac[f, FIRST], fac[f, FIRST] + fac[f, ARITY]):
+                u = gowner[fslot[a]]
+                if u < v:
+                    taken[colours[u]] = mark
+        c = 0
+        while taken[c] == mark:
+            c += 1
+        colours[v] = c
+        used = max(used, c + 1)
+    return used
+
+
+@jit
 def pair_slots(scope, ptr, first, ends, rev, slot):
     """Wire a batch of pair factors, the first of which is ``first``: two slots each, and which
     answers which. Slots of a variable lie in two runs: of neighbours after it, for which e <

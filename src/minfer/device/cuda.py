@@ -1,0 +1,118 @@
+"""The launcher of CUDA C sources, through CuPy: its arrays, its memory, its run-time compiler.
+
+CuPy rather than cuda-core, which is lighter but has no arrays of its own: allocation, copies and
+errors would be ours to write. CuPy keeps what it has compiled between processes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.device.odds import SOURCE, Device
+from minfer.errors import DeviceError
+
+#: Threads of a block, and blocks of a launch at most: threads go on to the next place.
+BLOCK, BLOCKS = 256, 132 * 32
+#: What the source needs of the language: see its text.
+PRELUDE = """
+#define HELPER __device__ __forceinline__
+#define KERNEL extern "C" __global__
+#define ARRAY(T) T*
+HELPER double as_double(unsigned long long x) { return __longlong_as_double((long long)x); }
+HELPER void raise_to(unsigned long long *seen, long long at, double x) {
+  unsigned long long bits = (unsigned long long)__double_as_longlong(x);  // in order from 0 on
+  if (bits > *(volatile unsigned long long *)(seen + at)) atomicMax(seen + at, bits);
+}
+"""
+ADVICE = "or solve on the processor (device='cpu')"
+
+
+class Cuda:
+    """The current card. ``name`` is what it calls itself."""
+
+    def __init__(self, cupy: Any) -> None:
+        self.cupy = cupy
+        with told(cupy):
+            properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+            self.name: str = properties["name"].decode()
+            self.gib = properties["totalGlobalMem"] / 2**30
+            cupy.zeros(1).get()  # that it works at all
+
+    def put(self, array: NDArray) -> Any:
+        with told(self.cupy):
+            return self.cupy.asarray(np.ascontiguousarray(array))
+
+    @property
+    def room(self) -> int:
+        with told(self.cupy):
+            pool = self.cupy.get_default_memory_pool()
+            return int(self.cupy.cuda.runtime.memGetInfo()[0] + pool.free_bytes())
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        with told(self.cupy):
+            return self.cupy.zeros(shape, dtype)
+
+    def get(self, there: Any) -> NDArray:
+        with told(self.cupy):
+            return self.cupy.asnumpy(there)
+
+    def launch(self, dtype: Any, kernel: str, threads: int, rows: int, *given: Any) -> None:
+        with told(self.cupy):
+            blocks = min(-(-threads // BLOCK), max(BLOCKS // rows, 1))
+            self._kernel(np.dtype(dtype).name, kernel)((blocks, rows), (BLOCK,), given)
+
+    @cache  # noqa: B019 - there is one, for the life of the process
+    def _kernel(self, dtype: str, name: str) -> Callable[..., None]:
+        real = {"float32": "float", "float64": "double"}[dtype]
+        source = f"#define REAL {real}\n{PRELUDE}{SOURCE.read_text('utf-8')}"
+        return self.cupy.RawKernel(source, name, options=("--std=c++17",))
+
+
+@contextmanager
+def told(cupy: Any) -> Iterator[None]:
+    """What goes wrong on a card, as an error of ours."""
+    try:
+        yield
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        raise DeviceError(
+            f"the card is out of memory ({error}); ask for dtype='float32', a smaller model or "
+            f"fewer rows at once, {ADVICE}"
+        ) from None
+    except (
+        cupy.cuda.runtime.CUDARuntimeError,
+        cupy.cuda.driver.CUDADriverError,
+        cupy.cuda.compiler.CompileException,
+    ) as error:
+        raise DeviceError(
+            f"the card or its driver failed: {' '.join(str(error).split())[:300]}; `minfer doctor` "
+            f"says what it finds, {ADVICE}"
+        ) from None
+
+
+@cache
+def cuda() -> Device:
+    """The card, looked for once; or :class:`~minfer.errors.DeviceError`, which says what to do."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise DeviceError(
+            f"device='cuda' needs CuPy ({error}): pip install 'minfer[cuda]', {ADVICE}"
+        ) from None
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    try:
+        n = cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:  # no driver, or one that is older than CuPy: many types
+        raise DeviceError(
+            f"no driver for NVIDIA cards answers ({' '.join(str(error).split())[:200]}): install "
+            f"one that fits CuPy, {ADVICE}"
+        ) from None
+    if n == 0 or hidden == "":
+        raise DeviceError(f"there is no NVIDIA card here that may be used, {ADVICE}")
+    return Cuda(cupy)

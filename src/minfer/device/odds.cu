@@ -1,0 +1,253 @@
+// Belief propagation on binary pairs: a thread a variable, many rows of one structure.
+//
+// A message is the log-odds l of what it says. With B = prior + sum l of a variable's incoming
+// messages and c = B - l_j its cavity towards j, it sends j
+//
+//     f(c, w) = softplus(w + c) - softplus(c),    w = log psi11 psi00 / (psi01 psi10).
+//
+// Variables lie colour after colour, in slices of 32; slot d of place i is start[i / 32] + 32 d +
+// i % 32, so that a warp reads 32 neighbouring numbers. There are two sets of messages: sweeps of
+// one colour after the other write into the set they read, flooding ones and confirming updates
+// into the other. What converged means is minfer.solvers.propagation's; `judge` follows
+// minfer.kernels.messages.odds.sweep_pairs line by line, a thread a row.
+//
+// REAL is what numbers are stored as; a confirming update computes in double whatever they are.
+// ARRAY(T) and KERNEL are the launcher's: pointers here, checked arrays in tests on a processor.
+
+#define SLICE 32
+enum { TOL, DAMPING, PHASE, TRIGGER, LAST, WORST, PASSED, MADE, SIDE, FLOODING, MOST, RESIDUAL,
+       CONTROL };
+enum { CHANGE, MOVED, OFF, SEEN };
+
+HELPER double higher(double x, double y) { return x > y ? x : y; }
+HELPER float exp_of(float x) { return expf(x); }
+HELPER double exp_of(double x) { return exp(x); }
+HELPER float log_of(float x) { return logf(x); }
+HELPER double log_of(double x) { return log(x); }
+HELPER float log1p_of(float x) { return log1pf(x); }
+HELPER double log1p_of(double x) { return log1p(x); }
+
+template <class T> HELPER T size_of(T x) { return x < 0 ? -x : x; }
+template <class T> HELPER T softplus(T x) { return (x > 0 ? x : 0) + log1p_of(exp_of(-size_of(x))); }
+template <class T> HELPER T chance(T x) {
+  T e = exp_of(-size_of(x));
+  return (x < 0 ? e : 1) / (1 + e);
+}
+
+// f(c, w): the larger parts are subtracted first, so nothing large cancels.
+template <class T> HELPER T message(T c, T w) {
+  T s = w + c;
+  T whole = s > 0 ? (c > 0 ? w : s) : (c > 0 ? -c : 0);
+  return whole + log_of((1 + exp_of(-size_of(s))) / (1 + exp_of(-size_of(c))));
+}
+
+// The log-odds of the average of two messages taken as probabilities.
+template <class T> HELPER T damped(T x, T old, T damping) {
+  T a = log_of(1 - damping) + softplus(old), b = log_of(damping) + softplus(x);
+  T top = a > b ? a : b, u = a + x, v = b + old, most = u > v ? u : v;
+  return most + log_of(exp_of(u - most) + exp_of(v - most))
+       - top - log_of(exp_of(a - top) + exp_of(b - top));
+}
+
+// How far messages moved: the most that a probability can, however tables are split.
+template <class T> HELPER double apart(T x, T y) { return tanh(0.25 * size_of((double)x - (double)y)); }
+
+enum { PLAIN, MIXED, WATCHED };  // how a sweep is made: undamped, damped, or as a confirming update
+
+// Every place first..last of a row, in the arithmetic of T. A place's first four slots, which are
+// most, are read at once, before anything is written: loads wait for nothing but memory.
+template <class T, int HOW> HELPER void visit(
+    int first, int last, int places, long long slots, long long row_w, ARRAY(const int) width,
+    ARRAY(const long long) start, ARRAY(const int) rev, ARRAY(const REAL) prior,
+    ARRAY(const REAL) w, ARRAY(REAL) even, ARRAY(REAL) odd, ARRAY(REAL) bel,
+    ARRAY(double) controls, ARRAY(unsigned long long) seen) {
+  long long row = blockIdx.y, c = row * CONTROL, at = row * places, mine = row * slots;
+  if (controls[c + PASSED] != 0 || controls[c + MADE] >= controls[c + MOST]) return;
+  if ((controls[c + PHASE] != 0) != (HOW == WATCHED)) return;
+  bool other = HOW == WATCHED || controls[c + FLOODING] != 0;
+  T damping = HOW == MIXED ? controls[c + DAMPING] : 0;
+  double moved = 0;
+  REAL change = 0;
+  ARRAY(REAL) in = controls[c + SIDE] == 0 ? even : odd;
+  ARRAY(REAL) out = (controls[c + SIDE] == 0) == other ? odd : even;
+  for (int i = first + blockIdx.x * blockDim.x + threadIdx.x; i < last;
+       i += blockDim.x * gridDim.x) {
+    int n = width[i];
+    if (n < 0) continue;  // nobody
+    long long from = start[i / SLICE] + i % SLICE;
+    T odds = prior[at + i];
+    REAL was = HOW == WATCHED ? 0 : bel[at + i], field = odds;
+    T l[4], b[4];
+    int to[4];
+    for (int k = 0; k < 4 && n > 0; ++k) {
+      long long s = from + SLICE * (k < n ? k : 0);
+      l[k] = in[mine + s], b[k] = w[row * row_w + s], to[k] = rev[s];
+    }
+    for (int k = 0; k < 4; ++k)
+      if (k < n) odds += l[k];
+    for (int d = 4; d < n; ++d) odds += in[mine + from + SLICE * d];
+    for (int done = 0; done < n; done += 4) {
+      for (int k = 0; k < 4 && done > 0; ++k) {
+        long long s = from + SLICE * (done + k < n ? done + k : 0);
+        l[k] = in[mine + s], b[k] = w[row * row_w + s], to[k] = rev[s];
+      }
+      for (int k = 0; k < 4; ++k) {
+        if (done + k >= n) continue;
+        T x = message<T>(odds - l[k], b[k]);
+        if (HOW != PLAIN) {
+          T old = in[mine + to[k]];
+          double far = apart(x, old);
+          if (sizeof(REAL) == 4) {  // prior and w were rounded: by how much that moved it, at most
+            T p = chance(b[k] + odds - l[k]), q = chance(odds - l[k]);
+            far += 1.5e-8 * (size_of((T)field) * size_of(p - q) + size_of(b[k]) * p);
+          }
+          moved = higher(moved, far);
+          if (HOW == MIXED) x = damped<T>(x, old, damping);
+        }
+        out[mine + to[k]] = x;
+      }
+    }
+    if (HOW == WATCHED) continue;
+    REAL p = chance<T>(odds), by = size_of(p - was);
+    change = by > change ? by : change;
+    bel[at + i] = p;
+  }
+  raise_to(seen, row * SEEN + CHANGE, change);
+  raise_to(seen, row * SEEN + MOVED, moved);
+}
+
+// Places first..last of every row that goes on: a colour, or all of them. A row that is to be
+// confirmed has no sweep, but an update.
+#define SWEEP(name, T, HOW)                                                                      \
+  KERNEL void name(                                                                              \
+      int first, int last, int places, long long slots, long long row_w,                         \
+      ARRAY(const int) width, ARRAY(const long long) start, ARRAY(const int) rev,                \
+      ARRAY(const REAL) prior, ARRAY(const REAL) w, ARRAY(REAL) even, ARRAY(REAL) odd,           \
+      ARRAY(REAL) bel, ARRAY(double) controls, ARRAY(unsigned long long) seen) {                 \
+    visit<T, HOW>(first, last, places, slots, row_w, width, start, rev, prior, w, even, odd,     \
+                  bel, controls, seen);                                                          \
+  }
+SWEEP(sweep, REAL, PLAIN)
+SWEEP(mix, REAL, MIXED)
+SWEEP(update, double, WATCHED)
+
+// After a confirming update that moved no message too far: how far it moved beliefs.
+KERNEL void compare(
+    int places, long long slots, ARRAY(const int) width, ARRAY(const long long) start,
+    ARRAY(const REAL) prior, ARRAY(const REAL) even, ARRAY(const REAL) odd,
+    ARRAY(const double) controls, ARRAY(unsigned long long) seen) {
+  long long row = blockIdx.y, c = row * CONTROL;
+  if (controls[c + PASSED] != 0 || controls[c + PHASE] == 0 ||
+      controls[c + MADE] >= controls[c + MOST] ||
+      as_double(seen[row * SEEN + MOVED]) > controls[c + TOL]) return;
+  double off = 0;
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < places;
+       i += (long long)blockDim.x * gridDim.x) {
+    long long from = start[i / SLICE] + i % SLICE;
+    double x = prior[row * places + i], y = x;
+    for (int d = 0; d < width[i]; ++d) {
+      x += even[row * slots + from + SLICE * d];
+      y += odd[row * slots + from + SLICE * d];
+    }
+    off = higher(off, size_of(chance(x) - chance(y)));
+  }
+  raise_to(seen, row * SEEN + OFF, off);
+}
+
+// The end of a sweep of every row: has it converged, is the next sweep a confirming update?
+KERNEL void judge(
+    int rows, ARRAY(double) controls, ARRAY(unsigned long long) seen, ARRAY(double) trace) {
+  long long row = blockIdx.x * (long long)blockDim.x + threadIdx.x, c = row * CONTROL;
+  if (row >= rows) return;
+  double told = 0;
+  if (controls[c + PASSED] == 0 && controls[c + MADE] < controls[c + MOST]) {
+    double change = as_double(seen[row * SEEN + CHANGE]);
+    double moved = as_double(seen[row * SEEN + MOVED]);
+    double tol = controls[c + TOL], damping = controls[c + DAMPING];
+    bool flooding = controls[c + FLOODING] != 0, turn = flooding;
+    controls[c + MADE] += 1;
+    if (controls[c + PHASE] == 0) {
+      told = change / (1 - damping);
+      double most = damping > 0 ? higher(told, moved) : told, last = controls[c + LAST];
+      controls[c + LAST] = most;
+      if (damping == 0 && most < last && last < 1e300) most *= most / last;
+      if (most <= controls[c + TRIGGER]) controls[c + PHASE] = -1;
+    } else {
+      double worst = moved;
+      if (worst <= tol) worst = higher(worst, as_double(seen[row * SEEN + OFF]));
+      controls[c + PHASE] = 0;
+      controls[c + WORST] = worst;
+      told = -worst;
+      if (worst <= tol) {
+        controls[c + PASSED] = 1;
+        turn = true;
+      } else {
+        turn = flooding && damping == 0;  // then it is one like any other
+        double share = 0.9 * tol / worst, least = damping == 0 ? 0.02 * tol : 0;
+        share = share < 0.1 ? 0.1 : share > 0.7 ? 0.7 : share;
+        controls[c + TRIGGER] = higher(controls[c + TRIGGER] * share, least);
+        controls[c + LAST] = 1e308;
+      }
+    }
+    if (turn) controls[c + SIDE] = 1 - controls[c + SIDE];
+    controls[c + RESIDUAL] = told;
+  }
+  trace[row] = told;
+  for (int k = 0; k < SEEN; ++k) seen[row * SEEN + k] = 0;
+}
+
+// Log-odds of place i, less a field that stands for certainty; whether there is one.
+HELPER double less_known(long long row, long long i, int places, long long slots,
+                         ARRAY(const int) width, ARRAY(const long long) start,
+                         ARRAY(const REAL) prior, ARRAY(const REAL) in, bool &known) {
+  double x = prior[row * places + i];
+  known = x > 1e29;
+  if (known) x = 0;
+  for (int d = 0; d < width[i]; ++d)
+    x += in[row * slots + start[i / SLICE] + i % SLICE + SLICE * d];
+  return x;
+}
+
+// What each place adds to the Bethe log Z: (1 - degree) log Z_v, and log Z_f of the pairs whose
+// first slot is its own; the other end is at place `mate`. Known variables count from their state.
+KERNEL void bethe(
+    int places, long long slots, long long row_w, ARRAY(const int) width,
+    ARRAY(const long long) start, ARRAY(const int) rev, ARRAY(const int) mate,
+    ARRAY(const REAL) prior, ARRAY(const REAL) w, ARRAY(const REAL) even, ARRAY(const REAL) odd,
+    ARRAY(const double) controls, ARRAY(double) total) {
+  long long row = blockIdx.y;
+  ARRAY(const REAL) in = controls[row * CONTROL + SIDE] == 0 ? even : odd;
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < places;
+       i += (long long)blockDim.x * gridDim.x) {
+    if (width[i] < 0) continue;
+    bool one, two;
+    double x = less_known(row, i, places, slots, width, start, prior, in, one);
+    double sum = (1 - width[i]) * (one ? x : softplus(x));
+    for (int d = 0; d < width[i]; ++d) {
+      long long s = start[i / SLICE] + i % SLICE + SLICE * d, r = rev[s];
+      if (r < s) continue;
+      double b = w[row * row_w + s], c = x - in[row * slots + s];
+      double y = less_known(row, mate[s], places, slots, width, start, prior, in, two);
+      y -= in[row * slots + r];
+      sum += one ? c + (two ? y + b : softplus(y + b))
+           : two ? y + softplus(c + b) : softplus(c) + softplus(y + message(c, b));
+    }
+    total[row * places + i] = sum;
+  }
+}
+
+// Beliefs of state 1, from the messages that hold.
+KERNEL void believe(
+    int places, long long slots, ARRAY(const int) width, ARRAY(const long long) start,
+    ARRAY(const REAL) prior, ARRAY(const REAL) even, ARRAY(const REAL) odd,
+    ARRAY(const double) controls, ARRAY(REAL) bel) {
+  long long row = blockIdx.y;
+  ARRAY(const REAL) in = controls[row * CONTROL + SIDE] == 0 ? even : odd;
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < places;
+       i += (long long)blockDim.x * gridDim.x) {
+    long long from = start[i / SLICE] + i % SLICE;
+    double x = prior[row * places + i];
+    for (int d = 0; d < width[i]; ++d) x += in[row * slots + from + SLICE * d];
+    bel[row * places + i] = chance(x);
+  }
+}

@@ -1,0 +1,222 @@
+"""The CUDA sources and what runs them: as C++ on this processor, and (-m device) on a card.
+
+The oracle is the engine of the processor, sweep by sweep where both do the same.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from host_device import Host
+from minfer import BeliefPropagation, Exact, FactorGraph, Status
+from minfer.device.odds import SOURCE
+from minfer.errors import DeviceError, RefusedError, SettingsError
+from minfer.solvers import on_device
+from oracle import promises
+
+RNG = np.random.default_rng(11)
+GRID = FactorGraph.grid(RNG.normal(size=(6, 7)), 0.6)
+WHEEL = FactorGraph.pairwise(  # a hub, and a tree that hangs on it
+    RNG.normal(size=45),
+    [[0, v] for v in range(1, 41)] + [[v, v + 1] for v in range(1, 40)] + [[3, 41], [41, 42]]
+    + [[40, 43], [43, 44]],
+    RNG.normal(size=83),
+)  # fmt: skip
+WIDE = FactorGraph.grid(60.0 * RNG.normal(size=(5, 5)), 20.0 * RNG.normal(size=40))
+SETTINGS = [{}, {"schedule": "flooding"}, {"damping": 0.3},
+            {"schedule": "flooding", "damping": 0.4}]  # fmt: skip
+
+
+@pytest.fixture(params=["host", pytest.param("card", marks=pytest.mark.device)])
+def there(request, monkeypatch):
+    """A device: of tests, or a card."""
+    if request.param == "card":
+        from minfer.device.cuda import cuda
+
+        return cuda()
+    host = Host()
+    monkeypatch.setattr(on_device, "device", lambda: host)
+    return host
+
+
+def alike(solver: dict, graph: FactorGraph, dtype: str, atol: float) -> None:
+    """The same answer as on the processor, in about as many sweeps."""
+    settings = {"schedule": "coloured", **solver}
+    here = BeliefPropagation(**settings)(graph)
+    found = BeliefPropagation(**settings, device="cuda", dtype=dtype)(graph)
+    assert found.status is here.status, (found, here)
+    np.testing.assert_allclose(found.probs, here.probs, atol=atol)
+    assert found.log_z == pytest.approx(here.log_z, abs=100 * atol)
+    if dtype == "float64":
+        assert found.iterations == here.iterations
+        np.testing.assert_allclose(found.residuals, here.residuals, rtol=1e-6, atol=1e-11)
+    assert found.note.startswith("on ")
+    assert dtype in found.note
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("settings", SETTINGS, ids=repr)
+def test_the_sweeps_are_those_of_the_processor(there, settings, dtype):
+    exact = dtype == "float64"
+    for graph in (GRID, WHEEL, WIDE):
+        alike({**settings, "tol": 1e-8 if exact else 1e-5}, graph, dtype, 1e-9 if exact else 5e-5)
+
+
+def test_what_ends_early_is_told(there):
+    solver = BeliefPropagation(device="cuda", max_iters=3, dtype="float64")
+    found, here = solver(GRID), BeliefPropagation(max_iters=3, schedule="coloured")(GRID)
+    assert found.status is here.status is Status.MAX_ITERS
+    np.testing.assert_allclose(found.probs, here.probs, atol=1e-9)
+    assert BeliefPropagation(device="cuda", time_limit=1e-9)(GRID).status is not Status.CONVERGED
+    fine = BeliefPropagation(device="cuda", tol=1e-12, dtype="float32", max_iters=300)(GRID)
+    assert fine.status is Status.MAX_ITERS  # float32 cannot confirm that
+    assert fine.residuals[-1] > 1e-12
+
+
+def test_trees_are_solved_by_the_processor(there):
+    tree = FactorGraph.pairwise([0.3, -0.2, 0.5], [[0, 1], [1, 2]], [1.0, -0.7])
+    found = BeliefPropagation(device="cuda")(tree)
+    np.testing.assert_allclose(found.probs, Exact()(tree).probs, atol=1e-12)
+
+
+def test_starts_evidence_and_prepared_calls(there):
+    solver = BeliefPropagation(device="cuda", dtype="float64", tol=1e-10)
+    plain = BeliefPropagation(tol=1e-10)
+    first = solver(GRID)
+    again = solver(GRID, first)
+    assert again.iterations < first.iterations / 3
+    known = GRID.with_evidence({3: 1, 20: 0})
+    np.testing.assert_allclose(solver(known).probs, plain(known).probs, atol=1e-8)
+    run = solver.prepare(GRID)
+    run()
+    before = getattr(there, "moved", 0)
+    np.testing.assert_allclose(run(evidence={3: 1, 20: 0}).probs, plain(known).probs, atol=1e-8)
+    field = np.linspace(-1, 1, 84)
+    once = getattr(there, "moved", 0)
+    np.testing.assert_allclose(run(field=field).probs, plain(GRID.tilt(field)).probs, atol=1e-8)
+    layout = next(v for k, v in run.mesh.found.items() if k[0] is there)
+    if before:
+        assert getattr(there, "moved", 0) - once < once - before + 8 * layout.n_slots
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("block", range(3))
+def test_drawn_models_promise_no_more_than_here(there, block):
+    """Statuses are never more optimistic than an update made by hand, in doubles, allows."""
+    for number in range(40 * block, 40 * block + 40):
+        rng = np.random.default_rng(number)
+        n = int(rng.integers(3, 9))
+        edges = [[a, b] for a in range(n) for b in range(a) if rng.random() < 0.6] or [[0, 1]]
+        scale = float(rng.choice([0.3, 1.0, 4.0, 30.0]))
+        graph = FactorGraph.pairwise(rng.normal(size=n) * scale, edges,
+                                     rng.normal(size=len(edges)) * scale)  # fmt: skip
+        tol = float(10.0 ** -rng.integers(2, 9))
+        dtype = str(rng.choice(["float32", "float64"]))
+        schedule = str(rng.choice(["coloured", "flooding"]))
+        damping = float(rng.choice([0.0, 0.0, 0.4]))
+        found = BeliefPropagation(
+            device="cuda", dtype=dtype, tol=tol, schedule=schedule, damping=damping, max_iters=200
+        )(graph)
+        if found.status is not Status.CONVERGED:
+            assert found.residuals[-1] > tol
+            continue
+        again = BeliefPropagation(tol=max(tol, 1e-12), schedule="flooding", max_iters=2)(
+            graph, found
+        )  # a sweep and an update, here, from there: they may move it by as much again, no more
+        room = 10 * tol + (1e-5 if dtype == "float32" else 1e-9)
+        assert np.abs(again.probs - found.probs).max() <= room, (number, found)
+
+
+@pytest.mark.parametrize("real", ["float", "double"])
+def test_threads_may_run_in_any_order(real):
+    dtype = {"float": "float32", "double": "float64"}[real]
+    answers = []
+    for backwards in (False, True):
+        host = Host(backwards)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(on_device, "device", lambda host=host: host)
+            answers += [BeliefPropagation(device="cuda", dtype=dtype, schedule=s)(WHEEL)
+                        for s in ("coloured", "flooding")]  # fmt: skip
+    for a, b in ((0, 2), (1, 3)):
+        np.testing.assert_array_equal(answers[a].probs, answers[b].probs)
+
+
+def planted(monkeypatch, right: str, wrong: str) -> list:
+    """Answers of a source with a fault, in both orders of threads."""
+    text, answers = SOURCE.read_text(), []
+    assert text.count(right) == 1
+    for backwards in (False, True):
+        host = Host(backwards, text.replace(right, wrong))
+        monkeypatch.setattr(on_device, "device", lambda host=host: host)
+        answers.append(BeliefPropagation(device="cuda", schedule="flooding", damping=0.5)(GRID))
+    return answers
+
+
+def test_an_index_out_of_range_is_found(monkeypatch):
+    with pytest.raises(AssertionError, match="out of range"):
+        planted(monkeypatch, "SLICE * (k < n ? k : 0)", "SLICE * 40 * k")
+
+
+def test_threads_that_read_what_others_write_are_found(monkeypatch):
+    first, second = planted(monkeypatch, "== 0) == other ? odd : even", "== 0) ? even : odd")
+    assert first.iterations != second.iterations or (first.residuals != second.residuals).any()
+
+
+def test_refusals_name_a_way_out(there):
+    labels = FactorGraph.empty([3, 3, 3]).add_potts([[0, 1], [1, 2], [2, 0]], 1.0)
+    with pytest.raises(RefusedError, match=r"binary pairs.*device='cpu'"):
+        BeliefPropagation(device="cuda")(labels)
+    with pytest.raises(RefusedError, match="residual"):
+        BeliefPropagation(device="cuda", schedule="residual")(GRID)
+    with pytest.raises(SettingsError, match="float32"):
+        BeliefPropagation(dtype="float32")
+    found = BeliefPropagation(device="auto")(labels)
+    assert found.note.startswith("on the processor: devices have")
+    np.testing.assert_array_equal(found.probs, BeliefPropagation()(labels).probs)
+    assert "too few" in BeliefPropagation(device="auto")(GRID).note
+
+
+def test_without_cupy_the_error_says_what_to_install(monkeypatch):
+    from minfer.device import cuda
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    cuda.cuda.cache_clear()
+    monkeypatch.setattr(on_device, "BREAK_EVEN", 0)
+    with pytest.raises(DeviceError, match=r"minfer\[cuda\].*device='cpu'"):
+        BeliefPropagation(device="cuda")(GRID)
+    found = BeliefPropagation(device="auto")(GRID)
+    assert "minfer[cuda]" in found.note
+    assert found.converged
+    assert promises.Plain.of(GRID, found).repeat(found) <= 1e-6
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_batches_answer_what_single_calls_do(there, dtype):
+    """Fields, evidence and weights by row; trees among what is swept; log Z."""
+    exact = dtype == "float64"
+    atol, settings = (1e-8, {"tol": 1e-10}) if exact else (5e-5, {"tol": 1e-5})
+    rng = np.random.default_rng(3)
+    for graph in (GRID, WHEEL):
+        n = graph.n_variables
+        rows = {
+            "field": rng.normal(size=(5, 2 * n)),
+            "evidence": np.where(rng.random((5, n)) < 0.2, rng.integers(0, 2, (5, n)), -1),
+        }
+        wild = rng.normal(size=(5, graph.weight_offsets[-1])) * 0.5
+        for given in (rows, {"field": rows["field"]}, {"weights": wild, **rows}):
+            here = BeliefPropagation(**settings).prepare(graph).batch(**given)
+            solver = BeliefPropagation(**settings, device="cuda", dtype=dtype)
+            found = solver.prepare(graph).batch(**given)
+            assert found.converged.all()
+            np.testing.assert_allclose(found.probs, here.probs, atol=atol)
+            np.testing.assert_allclose(found.log_z, here.log_z, atol=10 * atol, rtol=1e-6)
+    short = (
+        BeliefPropagation(device="cuda", max_iters=2)
+        .prepare(GRID)
+        .batch(field=rows["field"][:, :84])
+    )
+    assert not short.converged.any()
+    assert (short.iterations == 2).all()
