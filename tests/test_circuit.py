@@ -24,6 +24,7 @@ from minfer import (
 from minfer.solvers.circuit_passes import Leaves
 from minfer.solvers.gradients import pull_back
 from oracle import circuits, lists
+from refused import refused
 
 
 @pytest.fixture(params=["search", "plain"])
@@ -354,6 +355,32 @@ def test_far_ranges_are_kept():
         np.testing.assert_allclose(circuit(evidence).probs, want(other).probs, atol=1e-12)
     batch = circuit.batch([{}, seen])
     np.testing.assert_allclose(batch.log_z[1], want(graph.with_evidence(seen)).log_z, rtol=1e-12)
+
+
+def test_shares_too_small_for_a_float():
+    """Sums can do without them, best assignments cannot."""
+    n = 1200
+    table = np.log([[1.0, 1.0], [1.0, np.finfo(float).tiny]])
+    table[1, 1] = -np.inf
+    scopes = [(0, i) for i in range(1, n + 1)]
+    gate = FactorGraph.from_tables([2] * (n + 1), [*scopes, (0,)], [table] * n + [[0.0, 10.0]])
+    circuit = minfer.compile(gate, free=[])
+    assert circuit.log_z == pytest.approx(n * np.log(2.0))
+    refused(RefusedError, "below 1e-300.*use minfer.mpe", circuit.best)
+    best = minfer.mpe(gate)
+    assert best["x0"] == "1"
+    assert best.log_score == 10.0
+    pair = FactorGraph.from_tables([2, 3], [(0, 1)], [[[0.0, 1.0, -899.0], [0.0, 2.0, -898.0]]])
+    assert len(minfer.mpe(pair, k=9).ranked) == 6
+    far = FactorGraph.from_tables([2, 2], [(0, 1), (0,)], [[[0.0, 1.0], [2.0, 0.5]], [0.0, -500.0]])
+    found = minfer.compile(far, free=["x1"])
+    assert len(found.k_best(9).ranked) == 4  # in logs
+
+
+def test_states_that_became_one_are_not_free():
+    apart = FactorGraph.from_tables([2, 2, 2], [(0, 1), (2,)], [np.eye(2) + 1.0, [0.0, -5.0]])
+    circuit = minfer.compile(apart, free=["x0"])
+    refused(EvidenceError, "x2 is not free", circuit, {"x2": 1})
 
 
 def test_errors_are_ours():

@@ -130,6 +130,9 @@ WRONG = {
     "c weights 0.5 0.5\n1 0\n2 0\n": "line 2, .*an old way to write weights.*c p weight",
     "1 0\n2 0\np cnf 3 2\n": "line 4, .*a second line that begins with p",
     "1 0\n2 0\n%\n3 0\n": "line 4, .*nothing but a 0 may follow",
+    "1 0\n2 0\n%\nc p weight 1 .5 0\n": "line 4, .*nothing but a 0 may follow",
+    "1 0\n2 0\nc p weight 1 1e-400 0\n": "line 4, .*outside 5e-324",
+    "1 0\n2 0\nc p weight 1 1e300/1e-300 0\n": "line 4, .*outside 5e-324",
 }  # fmt: skip
 
 

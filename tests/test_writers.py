@@ -56,7 +56,8 @@ REPLACE = {
 }  # fmt: skip
 NAMES = {*REMOVE, *REPLACE, "remove", "replace", "copy", "chmod", "open"}
 WORDS = re.compile(rf"\b({'|'.join(NAMES)})\b")
-OURS = {"self", "parser", "net", "model", "plan", "kept", "crf"}  # .save of a class of this package
+# .save of a class of this package
+OURS = {"self", "parser", "net", "model", "plan", "kept", "crf", "circuit"}
 
 
 def writers(tree: ast.AST) -> Iterator[str]:

@@ -42,6 +42,8 @@ MOST_CELLS = 1 << 24
 MOST_WORK = 1 << 31
 #: Log-weights that agree to so many units in the last place are equal, or to so much at most.
 ULPS, CLOSEST = 8.0 * float(np.finfo(np.float64).eps), 1e-13
+#: The logarithm of the least share of a state in what it becomes; it stays away from underflow.
+LEAST_SHARE = -600.0
 #: Variables of tables that are split in any way; of larger ones a variable at a time.
 SPLIT_ANYWHERE = 6
 #: Variables and cells of tables whose pairs of variables are made consistent.
@@ -556,17 +558,28 @@ class _Work:
         some = np.flatnonzero(into != np.arange(n))
         if not len(some):
             return False
-        home, ratio = into[some], ratio[some]
+        there = self.at >= 0
+        while True:
+            home = into[some]
+            field = self.field.copy()
+            np.logaddexp.at(field, home, self.field[some] + ratio[some])
+            share = np.zeros(n)
+            share[home] = self.field[home] - field[home]
+            share[some] = self.field[some] + ratio[some] - field[home]
+            lost = self.log_share[there] + share[self.at[there]] < LEAST_SHARE
+            if not lost.any():
+                break
+            apart = np.zeros(n, dtype=bool)
+            apart[into[self.at[there][lost]]] = True
+            some = some[~apart[home]]
+            if not len(some):
+                return False
+        ratio = ratio[some]
         self.done["merged"] += len(some)
-        field, best = self.field.copy(), self.best.copy()
-        np.logaddexp.at(field, home, self.field[some] + ratio)
+        best = self.best.copy()
         np.maximum.at(best, home, self.best[some] + ratio)
-        share = np.zeros(n)
-        share[home] = self.field[home] - field[home]
-        share[some] = self.field[some] + ratio - field[home]
         ahead = (self.best[some] + ratio == best[home]) & (best[home] > self.best[home])
         self.leader[home[ahead]] = self.leader[some[ahead]]
-        there = self.at >= 0
         self.log_share[there] += share[self.at[there]]
         self.at[there] = into[self.at[there]]
         self.field, self.best = field, best

@@ -33,6 +33,7 @@ from minfer.io.tokens import number_complaint
 
 _LINES = re.compile(rb"(?m)^[ \t]*[cpw][^\n]*")
 _END = re.compile(rb"(?m)^[ \t]*%[^\n]*")
+_DIGIT = re.compile(r"^[+.0]*[1-9]")  # of a number that is not zero
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,10}")
 _WRITE = "write 'c p weight LITERAL W 0', a line for each literal"
 #: What other programs read as part of the model: the beginning of a line, and what to say.
@@ -132,12 +133,15 @@ class _File:
         parts = words[4].decode("ascii", "replace").split("/")
         if complaint := next(filter(None, map(number_complaint, parts)), ""):
             self.fail(at, f"the weight: {complaint}")
-        value = float(parts[0])
-        if len(parts) > 1:
-            below = float(parts[1])
-            value = value / below if len(parts) == 2 and below else np.inf
-        if value == np.inf:
+        if len(parts) > 2 or (len(parts) == 2 and not _DIGIT.search(parts[1])):
             self.fail(at, "the weight should be a number, or a fraction a/b")
+        value, below = float(parts[0]), float(parts[1]) if len(parts) == 2 else 1.0
+        value = value / below if below else np.inf
+        if value == np.inf or (value == 0.0 and _DIGIT.search(parts[0])):
+            self.fail(
+                at, "the weight is outside 5e-324 to 1.8e308; divide both weights of the variable "
+                "by one number",
+            )  # fmt: skip
         if literal in self.weights:
             before = self.data.count(b"\n", 0, self.weights[literal].at) + 1
             self.fail(at, f"literal {literal} had a weight in line {before}")
@@ -152,7 +156,7 @@ class _File:
 
     def clauses(self) -> bytes:
         """The text with blanks for all other lines, so that places stay."""
-        rest = _LINES.sub(b"", _END.sub(b"", self.data[self.end :])).strip()
+        rest = self.data[self.end :].partition(b"\n")[2].strip()
         if rest not in (b"", b"0"):
             self.fail(self.end, "nothing but a 0 may follow a line that begins with %")
         return _LINES.sub(lambda line: b" " * len(line[0]), self.data[: self.end])

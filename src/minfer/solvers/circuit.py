@@ -125,7 +125,9 @@ class Circuit(Prepared):
         self._wires, arrays = Wires.of(made.arrays, made.leaves)
         self._made, self._free, self._own = made._replace(arrays=arrays), made.free, made.logs
         self.note = made.note
-        self._open = made.free | (made.leaves.each <= 1)  # what is certain may be said again
+        owner = np.repeat(np.arange(graph.n_variables), graph._n_states)
+        certain = np.bincount(owner[made.leaves.kept], minlength=graph.n_variables) <= 1
+        self._open = made.free | certain  # what is certain may be said again
         self.seconds = clock() - began
 
     @property

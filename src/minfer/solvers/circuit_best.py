@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
+from minfer.errors import RefusedError
 from minfer.model.ranked import Assignment, Best
 
 if TYPE_CHECKING:
@@ -56,19 +57,25 @@ def _rounding(graph: FactorGraph) -> float:
 
 def k_best(weighed: Weighed, k: int) -> tuple[NDArray[np.int32], bool]:
     """States (n, V) of the k best, in no order, and whether there are no others."""
+    from minfer.kernels.circuits.keys import LEAST
     from minfer.kernels.circuits.passes import climb_maxima, within
 
     wires, leaves = weighed.wires, weighed.wires.leaves
+    if (wires.weight == LEAST).any():
+        raise RefusedError(
+            "circuit: some states have conditional probabilities below 1e-300, which sums can do "
+            "without, but not the best assignments; use minfer.mpe"
+        )
     begin, members = leaves.members
     with np.errstate(divide="ignore"):
-        inner = np.append(np.log(weighed.inner), 0.0)[members]  # the last is of auxiliary ones
+        inner = np.append(np.log(leaves.share) + weighed.logs, 0.0)[members]  # of auxiliary ones: 0
     top = np.maximum.reduceat(np.append(inner, -np.inf), begin[:-1])
     top[np.diff(begin) == 0] = -np.inf
     gap = np.repeat(np.where(top > -np.inf, top, 0.0), np.diff(begin)) - inner
     owner = np.append(np.repeat(leaves.offsets[:-1], np.diff(leaves.offsets)), -1)
     states = members - owner[members]
     best, loss = np.empty(len(wires.frame.variable)), np.empty(len(wires.weight))
-    climb_maxima(wires.frame, weighed.share, top, best, loss)
+    climb_maxima(wires.frame, wires.weight, top, best, loss)
     n_variables = len(leaves.offsets) - 1
 
     def walk(slack: float, most: int, keep: int = 0) -> tuple[int, float, NDArray, Floats]:

@@ -165,7 +165,7 @@ class Weighed:
         from minfer.kernels.arithmetic.ranged import LOG_STEP, exponentials
         from minfer.kernels.circuits.passes import climb
 
-        self.wires, leaves = wires, wires.leaves
+        self.wires, self.logs, leaves = wires, logs, wires.leaves
         of_leaves = leaves.logs(logs)
         likely, power = np.empty(leaves.n + 1), np.empty(leaves.n + 1, dtype=np.int64)
         exponentials(of_leaves, likely, power)

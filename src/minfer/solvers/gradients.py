@@ -45,7 +45,7 @@ from minfer.engine.wiring import PAIR, TABLE, ranges, refill
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import n_entries
 from minfer.solvers.base import Marginals, Solver, Status
-from minfer.solvers.circuit import CircuitState
+from minfer.solvers.circuit import Circuit, CircuitState
 from minfer.solvers.clique_passes import CliqueTreeState, MovedTree, joint_starts, pass_means
 from minfer.solvers.exact import EnumeratedState, Exact
 from minfer.solvers.joint_table import JointTable
@@ -252,7 +252,11 @@ def _independent(marginals: Marginals, model: Conditioned, c: Floats, weights: b
 
 def _exactly(marginals: Marginals, model: Conditioned, c: Floats, weights: bool) -> Pullback | None:
     """None where nothing was kept that could tell."""
+    from minfer.solvers.loose_ends import LooseState
+
     graph = marginals.graph
+    if isinstance(marginals.state, LooseState):  # its field may move: no loose ends any more
+        marginals = Circuit(Exact(method="circuit"), graph, ())(None)
     direction = away_from_mean(graph, marginals.probs, c)
     size = max(1.0, float(np.abs(direction).max(initial=0.0)) / _FAR)  # sums must stay finite
     if isinstance(marginals.state, JointTable):

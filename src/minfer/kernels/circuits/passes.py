@@ -126,16 +126,16 @@ def moved_flow(frame, share, direction, mean, down, moved, out):
 
 
 @jit
-def climb_maxima(frame, share, top, best, loss):
-    """The largest log share of an assignment below each node, ``top`` (leaves,) to be added, and
-    what each edge loses against its node's best, infinite where it has no share."""
+def climb_maxima(frame, weight, top, best, loss):
+    """The largest log-weight of an assignment below each node, ``top`` (leaves,) to be added, and
+    what each edge loses against its node's best, infinite where it leads to none."""
     eptr, leaf, cptr, child = frame.eptr, frame.leaf, frame.cptr, frame.child
     for i in range(len(best)):
         most = -np.inf
         for e in range(eptr[i], eptr[i + 1]):
             x = -np.inf
-            if share[e] > 0.0:
-                x = np.log(share[e]) + top[leaf[e]]
+            if weight[e] > 0.0:
+                x = np.log(weight[e]) + top[leaf[e]]
                 for k in range(cptr[e], cptr[e + 1]):
                     x += best[child[k]]
             loss[e] = x
