@@ -1,0 +1,661 @@
+"""Search of hard clauses over binary variables: components are found anew after each decision,
+conflicts are learned, and what was done is a circuit.
+
+    solve(component): its key is known: that node;  else decide a variable and, for each of its
+        values, propagate; the variables left fall into components: their product; a node of both.
+
+(Component caching: Sang et al. 2004, Thurley 2006; decisions that mix a tree decomposition with
+activity: Korhonen & Jarvisalo 2021.) A component is known by its open variables and by what is
+left of its clauses, by contents, so that rests meet wherever they come from.
+
+What was learned follows from all clauses together, so it may say of a component what is only true
+because another one has no solution. Then the product is zero: a conflict ends in the decision whose
+value is to blame, and *all* nodes made since that value was tried are forgotten. They are the last
+ones made, and nobody else has seen them. A decision whose first value fails is replaced by the
+literal that the learned clause implies there, which is no decision.
+
+Literals are 2 v + state. Reasons of what is implied: a clause of the arena, -2 - the other literal
+of a clause of two, -1: decided. A clause of the arena at c: the next ones that watch its first and
+second literal, its length, 0 or its levels when it was learned, the conflict that used it last, and
+its literals.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.kernels.circuits.keys import LEAST, mix, plus, share, times
+from minfer.kernels.compiling.jit import jit
+
+
+class ClauseArrays(NamedTuple):
+    """n binary variables, B clauses of two literals, C longer ones."""
+
+    weight: NDArray[np.float64]  # (2n,) of literals
+    weight_e: NDArray[np.int64]
+    both: NDArray[np.float64]  # (n,) the sum of both
+    both_e: NDArray[np.int64]
+    prior: NDArray[np.float64]  # (n,) the higher, the earlier it should be decided
+    salt: NDArray[np.uint64]  # (2n, 2)
+    two_ptr: NDArray[np.int32]  # (2n+1,)
+    two: NDArray[np.int32]  # (2B,) what a literal implies by a clause of two
+    occurs_ptr: NDArray[np.int32]  # (n+1,)
+    occurs: NDArray[np.int32]  # longer clauses of a variable
+    start: NDArray[np.int32]  # (C+1,)
+    literal: NDArray[np.int32]
+
+
+class ClauseState(NamedTuple):
+    """Where a search stands."""
+
+    now: NDArray[np.int64]  # see the constants below
+    value: NDArray[np.int8]  # (2n,) of a literal: 1 true, -1 false, 0 open
+    level: NDArray[np.int32]  # (n,)
+    reason: NDArray[np.int32]  # (n,)
+    trail: NDArray[np.int32]  # (n,) literals that are true, in turn
+    activity: NDArray[np.float64]  # (n + 1,) the last one: what a conflict adds
+    count: NDArray[np.int32]  # (n,) open clauses
+    seen: NDArray[np.int64]  # (n,) the last look that saw a variable
+    met: NDArray[np.int64]  # (C,) the same of clauses
+    mark: NDArray[np.int8]  # (n + 1,) while a conflict is analysed
+    learned: NDArray[np.int32]  # (n + 1,)
+    units: NDArray[np.int32]  # (n,) literals learned
+    found: NDArray[np.int32]  # (C,)
+    head: NDArray[np.int32]  # (2n,) the first that watches a literal: 2 c + place
+    arena: NDArray[np.int32]
+    pool: NDArray[np.int32]  # components: variables, clauses
+    part: NDArray[np.int64]  # (., 3) where a component begins, its variables, its clauses
+    part_key: NDArray[np.uint64]  # (., 2)
+    frame: NDArray[np.int64]  # (n + 2, 13)
+    number: NDArray[np.float64]  # (n + 2, 2) of the first value, of the one under way
+    number_e: NDArray[np.int64]
+    kids: NDArray[np.int32]
+
+
+class ClauseNodes(NamedTuple):
+    """Nodes found so far, after three of each variable; with room for more."""
+
+    variable: NDArray[np.int32]  # (N,)
+    eptr: NDArray[np.int64]  # (N+1,)
+    key: NDArray[np.uint64]  # (N - 3n, 2)
+    total: NDArray[np.float64]  # (N - 3n,)
+    total_e: NDArray[np.int64]
+    state: NDArray[np.int32]  # (E,)
+    weight: NDArray[np.float64]
+    cptr: NDArray[np.int64]  # (E+1,)
+    child: NDArray[np.int32]
+    slots: NDArray[np.int32]
+
+
+# places of ClauseState.now
+DEPTH, MODE, NODES, EDGES, CHILDREN, FOUND, N_TRAIL, HEAD, N_POOL, N_PART, N_KIDS, N_ARENA = range(12)
+LOOK, CONFLICTS, CULPRIT, FIRST, SECOND, N_UNITS, GIVEN, STEPS, HITS, RAISED = range(12, 22)
+N_NOW = 22
+_ENTER, _BRANCH, _SPLIT, _BELOW, _STORE, _UP, _CONFLICT = range(7)
+#: Why a slice ended.
+PAUSED, SOLVED, NO_ROOM, NO_SLOTS, NO_POOL, NO_ARENA, IMPOSSIBLE = range(7)
+# places of a frame
+_PART, _LITERAL, _KIND, _LEVEL, _TRAIL, _POOL, _PARTS, _NEXT, _END, _KID, _KID2, _NODES, _WHY = range(13)
+# kinds of frames: the first value of a decision, the second, an implied literal, the root
+_FIRST, _SECOND, _IMPLIED, _ROOT = range(4)
+#: Before the literals of a clause in the arena.
+HEADER = 5
+_LENGTH, _LEVELS, _USED = 2, 3, 4
+
+
+@jit
+def _find(slots, key, k1, k2):
+    """The node with a key, or minus one less the free slot where it would go."""
+    last = slots.size - 1
+    i = np.int64(k1 & np.uint64(last))
+    while slots[i] >= 0:
+        item = slots[i]
+        if key[item, 0] == k1 and key[item, 1] == k2:
+            return np.int64(item)
+        i = (i + 1) & last
+    return -1 - i
+
+
+@jit
+def _follow(now, value, level, reason, trail, head, arena, two_ptr, two, lev):
+    """Propagate what the trail has not told yet. Returns a clause that is false: of the arena, -2
+    of two literals, FIRST and SECOND; or -1."""
+    q, n, culprit = now[HEAD], now[N_TRAIL], -1
+    while q < n and culprit == -1:
+        p = np.int64(trail[q])
+        q += 1
+        wrong = p ^ 1
+        for k in range(two_ptr[p], two_ptr[p + 1]):
+            m = np.int64(two[k])
+            if value[m] == 0:
+                value[m], value[m ^ 1] = 1, -1
+                level[m >> 1], reason[m >> 1] = lev, -2 - wrong
+                trail[n] = m
+                n += 1
+            elif value[m] < 0:
+                now[FIRST], now[SECOND], culprit = m, wrong, -2
+                break
+        if culprit != -1:
+            break
+        w, place = np.int64(head[wrong]), -1
+        while w >= 0:
+            c, s = w >> 1, w & 1
+            then = np.int64(arena[c + s])
+            other = np.int64(arena[c + HEADER + 1 - s])
+            if value[other] != 1:
+                moved = False
+                for k in range(c + HEADER + 2, c + HEADER + arena[c + _LENGTH]):
+                    m = np.int64(arena[k])
+                    if value[m] >= 0:
+                        arena[c + HEADER + s], arena[k] = m, wrong
+                        if place < 0:
+                            head[wrong] = then
+                        else:
+                            arena[place] = then
+                        arena[c + s], head[m] = head[m], w
+                        moved = True
+                        break
+                if moved:
+                    w = then
+                    continue
+                if value[other] < 0:
+                    culprit = c
+                    break
+                value[other], value[other ^ 1] = 1, -1
+                level[other >> 1], reason[other >> 1] = lev, c
+                trail[n] = other
+                n += 1
+            place, w = c + s, then
+    now[HEAD], now[N_TRAIL] = q, n
+    return culprit
+
+
+@jit
+def _undo(now, value, trail, n_trail):
+    n = now[N_TRAIL]
+    while n > n_trail:
+        n -= 1
+        p = trail[n]
+        value[p] = value[p ^ 1] = 0
+    now[N_TRAIL] = now[HEAD] = n
+
+
+@jit
+def _watch(arena, head, c):
+    """Have a clause watched by its first two literals."""
+    for s in range(2):
+        p = arena[c + HEADER + s]
+        arena[c + s] = head[p]
+        head[p] = 2 * c + s
+
+
+@jit
+def begin(f, s):
+    """Put the longer clauses into the arena, and what weights of zero say onto the trail; False:
+    everything is zero."""
+    now, value, trail, arena, head = s.now, s.value, s.trail, s.arena, s.head
+    at = 0
+    for c in range(f.start.size - 1):
+        lo, hi = f.start[c], f.start[c + 1]
+        arena[at + _LENGTH], arena[at + _LEVELS], arena[at + _USED] = hi - lo, 0, 0
+        for k in range(lo, hi):
+            arena[at + HEADER + k - lo] = f.literal[k]
+        _watch(arena, head, at)
+        at += HEADER + hi - lo
+    now[N_ARENA] = now[GIVEN] = at
+    for p in range(value.size):
+        if f.weight[p] == 0.0 and value[p ^ 1] == 0:
+            if value[p] == 1:
+                return False
+            value[p], value[p ^ 1] = -1, 1
+            s.level[p >> 1], s.reason[p >> 1] = 0, -1
+            trail[now[N_TRAIL]] = p ^ 1
+            now[N_TRAIL] += 1
+        elif f.weight[p] == 0.0 and value[p] == 1:
+            return False
+    return (
+        _follow(now, value, s.level, s.reason, trail, head, arena, f.two_ptr, f.two, 0) == -1
+    )
+
+
+@jit
+def reduce(s, keep):
+    """Forget learned clauses of many levels that no conflict since ``keep`` has used."""
+    now, arena, head, reason, value = s.now, s.arena, s.head, s.reason, s.value
+    c = to = now[GIVEN]
+    while c < now[N_ARENA]:
+        length = np.int64(arena[c + _LENGTH])
+        stays = arena[c + _LEVELS] <= 2 or arena[c + _USED] >= keep
+        for k in range(c + HEADER, c + HEADER + 2):
+            v = arena[k] >> 1
+            if reason[v] == c and value[arena[k]] == 1:
+                reason[v], stays = to, True
+        if stays:
+            for k in range(_LENGTH, HEADER + length):
+                arena[to + k] = arena[c + k]
+            to += HEADER + length
+        c += HEADER + length
+    now[N_ARENA] = to
+    for p in range(head.size):
+        head[p] = -1
+    c = 0
+    while c < to:
+        _watch(arena, head, c)
+        c += HEADER + np.int64(arena[c + _LENGTH])
+
+
+@jit
+def _literal(now, arena, c, k):
+    """The k-th literal of a reason or of the clause that is false; -1: it has no more."""
+    if c >= 0:
+        return np.int64(arena[c + HEADER + k]) if k < arena[c + _LENGTH] else -1
+    if c == -1 and k < 2:
+        return now[FIRST] if k == 0 else now[SECOND]
+    return -2 - c if k == 0 and c < -1 else -1
+
+
+@jit
+def _analyse(now, s, part, lev):
+    """What a false clause teaches: the literal that it implies comes first in ``s.learned``.
+    ``part``: the look that marked the variables of the component that the literal should be of;
+    ``lev``: the highest level in the false clause. Returns how many literals; or minus that, where
+    all are of lower levels."""
+    arena, level, reason, trail, mark = s.arena, s.level, s.reason, s.trail, s.mark
+    learned, activity, seen = s.learned, s.activity, s.seen
+    more = activity[activity.size - 1]
+    n, open_, i, c, uip = 1, 0, now[N_TRAIL], now[CULPRIT], -1
+    while True:
+        if c >= 0:
+            arena[c + _USED] = now[CONFLICTS]
+        k = 0
+        while True:
+            q = _literal(now, arena, c, k)
+            k += 1
+            if q < 0:
+                break
+            v = q >> 1
+            if q == uip or mark[v] != 0 or level[v] == 0:
+                continue
+            mark[v] = 1
+            activity[v] += more
+            if level[v] == lev:
+                open_ += 1
+            else:
+                learned[n] = q
+                n += 1
+        if open_ == 0:
+            break
+        while True:
+            i -= 1
+            uip = np.int64(trail[i])
+            if mark[uip >> 1] == 1 and level[uip >> 1] == lev:
+                break
+        v = uip >> 1
+        c = np.int64(reason[v])
+        if c == -1 or (open_ == 1 and seen[v] == part):
+            break
+        open_ -= 1
+        mark[v] = 2
+    to = 1
+    for j in range(1, n):  # without those that others imply
+        q = np.int64(learned[j])
+        c = np.int64(reason[q >> 1])
+        needed, k = c == -1, 0
+        while not needed:
+            r = _literal(now, arena, c, k)
+            k += 1
+            if r < 0:
+                break
+            needed = r >> 1 != q >> 1 and level[r >> 1] > 0 and mark[r >> 1] & 1 == 0
+        if needed:
+            learned[to] = q
+            to += 1
+        else:
+            mark[q >> 1] = 3
+    for i in range(now[N_TRAIL]):
+        mark[trail[i] >> 1] = 0
+    for j in range(2, to):  # that of the highest level second
+        if level[learned[j] >> 1] > level[learned[1] >> 1]:
+            learned[1], learned[j] = learned[j], learned[1]
+    if open_ == 0:
+        learned[0] = learned[to - 1]
+        return 1 - to
+    learned[0] = uip ^ 1
+    return to
+
+
+@jit
+def _keep(now, s, n):
+    """The first ``n`` literals learned as a clause of the arena, watched; where it is."""
+    arena, level, mark, learned = s.arena, s.level, s.mark, s.learned
+    c, levels = now[N_ARENA], 0
+    for j in range(n):
+        arena[c + HEADER + j] = learned[j]
+        if mark[level[learned[j] >> 1]] == 0:
+            mark[level[learned[j] >> 1]] = 1
+            levels += 1
+    for j in range(n):
+        mark[level[learned[j] >> 1]] = 0
+    arena[c + _LENGTH], arena[c + _LEVELS], arena[c + _USED] = n, levels, now[CONFLICTS]
+    now[N_ARENA] = c + HEADER + n
+    return c
+
+
+@jit
+def _split(f, s, x, k, own):
+    """What is left of component k, after what the trail says, as components on top of the pool;
+    ``own``: the variable of the frame x. Variables that are known or free become children."""
+    now, value, seen, met, count = s.now, s.value, s.seen, s.met, s.count
+    pool, part, part_key, kids, found = s.pool, s.part, s.part_key, s.kids, s.found
+    number, number_e = 1.0, 0
+    begin, n_vars, n_clauses = part[k, 0], part[k, 1], part[k, 2]
+    look = now[LOOK] + 1
+    now[LOOK] = look
+    n_kids, top, n_part = now[N_KIDS], now[N_POOL], now[N_PART]
+    for i in range(begin, begin + n_vars):
+        v = pool[i]
+        p = 2 * v
+        if value[p] == 0:
+            seen[v], count[v] = look, 0
+            continue
+        if value[p] < 0:
+            p += 1
+        number, number_e = times(number, number_e, f.weight[p], f.weight_e[p])
+        if v != own:
+            kids[n_kids] = 3 * v + (p & 1)
+            n_kids += 1
+    for i in range(begin + n_vars, begin + n_vars + n_clauses):
+        met[pool[i]] = look
+    for i in range(begin, begin + n_vars):
+        if seen[pool[i]] != look:
+            continue
+        seen[pool[i]] = -look
+        pool[top] = pool[i]
+        at, end, m = top, top + 1, 0
+        k1, k2 = np.uint64(0), np.uint64(0)
+        while at < end:
+            v = np.int64(pool[at])
+            at += 1
+            k1 += f.salt[2 * v, 0] ^ f.salt[2 * v + 1, 0]
+            k2 += f.salt[2 * v, 1] ^ f.salt[2 * v + 1, 1]
+            for j in range(f.two_ptr[2 * v], f.two_ptr[2 * v + 2]):
+                u = f.two[j] >> 1
+                if value[2 * u] == 0:
+                    count[v] += 1
+                    if seen[u] == look:
+                        seen[u] = -look
+                        pool[end] = u
+                        end += 1
+            for j in range(f.occurs_ptr[v], f.occurs_ptr[v + 1]):
+                c = f.occurs[j]
+                if met[c] != look:
+                    continue
+                met[c] = -look
+                h1, h2, holds = np.uint64(0), np.uint64(0), False
+                for q in range(f.start[c], f.start[c + 1]):
+                    p = f.literal[q]
+                    if value[p] == 0:
+                        h1 += f.salt[p, 0]
+                        h2 += f.salt[p, 1]
+                    elif value[p] > 0:
+                        holds = True
+                        break
+                if holds:
+                    continue
+                found[m] = c
+                m += 1
+                k1 += mix(h1, h2)
+                k2 += mix(h2, h1)
+                for q in range(f.start[c], f.start[c + 1]):
+                    u = f.literal[q] >> 1
+                    if value[2 * u] == 0:
+                        count[u] += 1
+                        if seen[u] == look:
+                            seen[u] = -look
+                            pool[end] = u
+                            end += 1
+        if end == top + 1 and m == 0:
+            v = pool[top]
+            number, number_e = times(number, number_e, f.both[v], f.both_e[v])
+            kids[n_kids] = 3 * v + 2
+            n_kids += 1
+            continue
+        for j in range(m):
+            pool[end + j] = found[j]
+        j = n_part
+        n_part += 1
+        while j > now[N_PART] and part[j - 1, 1] > end - top:  # small ones first
+            part[j, 0], part[j, 1], part[j, 2] = part[j - 1, 0], part[j - 1, 1], part[j - 1, 2]
+            part_key[j, 0], part_key[j, 1] = part_key[j - 1, 0], part_key[j - 1, 1]
+            j -= 1
+        part[j, 0], part[j, 1], part[j, 2] = top, end - top, m
+        part_key[j, 0], part_key[j, 1] = k1, k2
+        top = end + m
+    s.number[x, 1], s.number_e[x, 1] = number, number_e
+    s.frame[x, _NEXT], s.frame[x, _END] = now[N_PART], n_part
+    now[N_KIDS], now[N_POOL], now[N_PART] = n_kids, top, n_part
+
+
+@jit
+def search_clauses(f, s, d, budget):
+    """Search on, for so many steps: what looks for components visit, and what is propagated. The
+    state is in ``s``, nodes go to ``d``. Returns why the slice ended."""
+    now, value, level, reason, trail = s.now, s.value, s.level, s.reason, s.trail
+    frame, number, number_e, kids, pool = s.frame, s.number, s.number_e, s.kids, s.pool
+    part, part_key, activity, head, arena = s.part, s.part_key, s.activity, s.head, s.arena
+    learned, units = s.learned, s.units
+    variable, eptr, key, total, total_e = d.variable, d.eptr, d.key, d.total, d.total_e
+    state, weight, cptr, child, slots = d.state, d.weight, d.cptr, d.child, d.slots
+    n = level.size
+    bottom = 3 * n
+    x, mode, spare, why = now[DEPTH], now[MODE], budget, PAUSED
+    while spare > 0 or mode != _ENTER:
+        if mode == _ENTER:
+            k = frame[x, _NEXT]
+            k1, k2 = part_key[k, 0], part_key[k, 1]
+            found = _find(slots, key, k1, k2)
+            if found >= 0:
+                now[HITS] += 1
+                now[FOUND] = found
+                mode = _UP
+                continue
+            top, best, which = part[k, 0], -1.0, 0
+            per = 1.0 / activity[n]
+            for i in range(top, top + part[k, 1]):
+                v = pool[i]
+                score = f.prior[v] + activity[v] * per + 0.1 * s.count[v]
+                if score > best:
+                    best, which = score, v
+            x += 1
+            frame[x, _PART], frame[x, _LITERAL], frame[x, _KIND] = k, 2 * which + 1, _FIRST
+            frame[x, _LEVEL] = frame[x - 1, _LEVEL] + 1
+            frame[x, _TRAIL], frame[x, _POOL] = now[N_TRAIL], now[N_POOL]
+            frame[x, _PARTS], frame[x, _KID] = now[N_PART], now[N_KIDS]
+            frame[x, _KID2], frame[x, _NODES] = now[N_KIDS], now[NODES]
+            number[x, 0], number_e[x, 0] = 0.0, 0
+            mode = _BRANCH
+        if mode == _BRANCH:
+            p, lev = frame[x, _LITERAL], frame[x, _LEVEL]
+            before = now[N_TRAIL]
+            c = frame[x, _WHY] if frame[x, _KIND] == _IMPLIED else -1
+            value[p], value[p ^ 1] = 1, -1
+            level[p >> 1], reason[p >> 1] = lev, c
+            trail[before] = p
+            now[N_TRAIL] = before + 1
+            mode = _SPLIT
+            for i in range(now[N_UNITS]):
+                q = np.int64(units[i])
+                if value[q] == 0 or (q == p and lev > 0):
+                    if value[q] == 0:
+                        trail[now[N_TRAIL]] = q
+                        now[N_TRAIL] += 1
+                    value[q], value[q ^ 1] = 1, -1
+                    level[q >> 1], reason[q >> 1] = 0, -1
+                elif value[q] < 0:
+                    now[FIRST], now[SECOND], now[CULPRIT] = q, q, -1
+                    mode = _CONFLICT
+            if mode == _SPLIT:
+                c = _follow(
+                    now, value, level, reason, trail, head, arena, f.two_ptr, f.two, lev
+                )
+                spare -= now[N_TRAIL] - before
+                if c != -1:
+                    now[CULPRIT] = max(c, -1)
+                    mode = _CONFLICT
+        if mode == _SPLIT:
+            k = frame[x, _PART]
+            n_vars = part[k, 1]
+            if (
+                now[N_POOL] + n_vars + part[k, 2] > pool.size or now[N_PART] + n_vars > len(part)
+                or now[N_KIDS] + n_vars > kids.size
+            ):  # fmt: skip
+                why = NO_POOL
+                break
+            spare -= (n_vars + part[k, 2]) >> 3
+            own = -1 if frame[x, _KIND] == _ROOT else frame[x, _LITERAL] >> 1
+            _split(f, s, x, k, own)
+            mode = _BELOW
+        if mode == _BELOW:
+            if frame[x, _NEXT] < frame[x, _END]:
+                mode = _ENTER
+                spare -= 1
+                continue
+            if frame[x, _KIND] == _ROOT:
+                why = SOLVED
+                break
+            if frame[x, _KIND] == _FIRST:
+                number[x, 0], number_e[x, 0] = number[x, 1], number_e[x, 1]
+                _undo(now, value, trail, frame[x, _TRAIL])
+                now[N_POOL], now[N_PART] = frame[x, _POOL], frame[x, _PARTS]
+                frame[x, _KIND], frame[x, _LITERAL] = _SECOND, frame[x, _LITERAL] ^ 1
+                frame[x, _KID2], frame[x, _NODES] = now[N_KIDS], now[NODES]
+                mode = _BRANCH
+                continue
+            mode = _STORE
+        if mode == _CONFLICT:
+            if now[N_ARENA] + HEADER + n + 1 > arena.size:
+                why = NO_ARENA
+                break
+            c = now[CULPRIT]
+            lev, k = 0, 0
+            while True:
+                q = _literal(now, arena, c, k)
+                k += 1
+                if q < 0:
+                    break
+                lev = max(lev, level[q >> 1])
+            if lev == 0:
+                why = IMPOSSIBLE
+                break
+            y = x
+            while frame[y, _LEVEL] != lev or frame[y, _KIND] >= _IMPLIED:
+                y -= 1
+            k = frame[y, _PART]
+            now[LOOK] += 1
+            for i in range(part[k, 0], part[k, 0] + part[k, 1]):
+                s.seen[pool[i]] = now[LOOK]
+            m = _analyse(now, s, now[LOOK], lev)
+            now[CONFLICTS] += 1
+            activity[n] *= 1.05
+            if activity[n] > 1e100:
+                for v in range(n + 1):
+                    activity[v] *= 1e-100
+            if m <= 0:  # it is false below that level
+                if m == 0:
+                    why = IMPOSSIBLE
+                    break
+                now[CULPRIT] = _keep(now, s, -m)
+                if m == -1:
+                    now[N_ARENA] = now[CULPRIT]
+                    now[FIRST], now[SECOND], now[CULPRIT] = learned[0], learned[0], -1
+                continue
+            x = y
+            c = -1
+            if m > 1:
+                c = _keep(now, s, m)
+                _watch(arena, head, c)
+            else:
+                i = 0
+                while i < now[N_UNITS] and units[i] != learned[0]:
+                    i += 1
+                if i == now[N_UNITS]:
+                    units[i] = learned[0]
+                    now[N_UNITS] = i + 1
+            spare -= 10
+            for item in range(now[NODES] - 1, frame[x, _NODES] - 1, -1):
+                i = item - bottom
+                j = _find(slots, key, key[i, 0], key[i, 1])
+                last = slots.size - 1
+                i = np.int64(key[i, 0] & np.uint64(last))
+                while slots[i] != j:
+                    i = (i + 1) & last
+                slots[i] = -1
+            now[NODES] = frame[x, _NODES]
+            _undo(now, value, trail, frame[x, _TRAIL])
+            now[N_POOL], now[N_PART] = frame[x, _POOL], frame[x, _PARTS]
+            now[N_KIDS] = frame[x, _KID2]
+            if frame[x, _KIND] == _FIRST:
+                frame[x, _KIND], frame[x, _LITERAL] = _IMPLIED, learned[0]
+                frame[x, _LEVEL], frame[x, _WHY] = frame[x - 1, _LEVEL], c
+                mode = _BRANCH
+                continue
+            number[x, 1] = 0.0
+            mode = _STORE
+        if mode == _STORE:
+            nn = now[NODES]
+            ne = eptr[nn]
+            nc = cptr[ne]
+            if (
+                nn >= variable.size or nn - bottom >= total.size or ne + 2 > state.size
+                or nc + now[N_KIDS] - frame[x, _KID] > child.size
+            ):  # fmt: skip
+                why = NO_ROOM
+                break
+            if 2 * (nn - bottom + 1) > slots.size:
+                why = NO_SLOTS
+                break
+            w, e = plus(number[x, 0], number_e[x, 0], number[x, 1], number_e[x, 1])
+            p = frame[x, _LITERAL]
+            for b in range(2):
+                if number[x, b] == 0.0:
+                    continue
+                r = share(number[x, b], number_e[x, b], w, e)
+                if r == LEAST:
+                    now[RAISED] += 1
+                state[ne], weight[ne] = (p ^ 1 ^ b) & 1, r
+                for i in range(
+                    frame[x, _KID + b], frame[x, _KID2] if b == 0 else now[N_KIDS]
+                ):
+                    child[nc] = kids[i]
+                    nc += 1
+                ne += 1
+                cptr[ne] = nc
+            found = nn - bottom
+            variable[nn] = p >> 1
+            eptr[nn + 1] = ne
+            k = frame[x, _PART]
+            k1, k2 = part_key[k, 0], part_key[k, 1]
+            slots[-1 - _find(slots, key, k1, k2)] = found
+            key[found, 0], key[found, 1] = k1, k2
+            total[found], total_e[found] = w, e
+            now[NODES], now[FOUND] = nn + 1, found
+            _undo(now, value, trail, frame[x, _TRAIL])
+            now[N_POOL], now[N_PART] = frame[x, _POOL], frame[x, _PARTS]
+            now[N_KIDS] = frame[x, _KID]
+            x -= 1
+            mode = _UP
+        if mode == _UP:
+            found = now[FOUND]
+            kids[now[N_KIDS]] = found + bottom
+            now[N_KIDS] += 1
+            number[x, 1], number_e[x, 1] = times(
+                number[x, 1], number_e[x, 1], total[found], total_e[found]
+            )
+            frame[x, _NEXT] += 1
+            mode = _BELOW
+    now[DEPTH], now[MODE] = x, mode
+    now[STEPS] += budget - spare
+    return why
