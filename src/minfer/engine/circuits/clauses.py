@@ -163,13 +163,13 @@ def begun(f: ClauseArrays):
         np.zeros(n+1, np.int32), np.append(np.zeros(n), 1.0), np.zeros(n, np.int32), np.zeros(n, np.int64),
         np.zeros(n_long, np.int64), np.zeros(n+1, np.int8), np.zeros(n+1, np.int32), np.zeros(n, np.int32), np.zeros(n_long, np.int32),
         np.full(2*n, -1, np.int32), arena, np.zeros(4*(n+n_long)+1000, np.int32), np.zeros((4*n+100, 3), np.int64),
-        np.zeros((4*n+100, 2), np.uint64), np.zeros((n+2, 13), np.int64), np.zeros((n+2, 2)), np.zeros((n+2,2), np.int64),
+        np.zeros((4*n+100, 2), np.uint64), np.ones(n, np.int8), np.zeros(n, np.int8), np.zeros(n+2, np.int32), np.zeros((n+2, 12), np.int64), np.zeros((n+2, 2)), np.zeros((n+2,2), np.int64),
         np.zeros(8*n+100, np.int32))
     # root
     s.pool[:n] = np.arange(n); s.pool[n:n+n_long] = np.arange(n_long)
     s.part[0] = 0, n, n_long
     now[k.N_POOL], now[k.N_PART] = n + n_long, 1
-    s.frame[0, 2] = 3; 
+    s.frame[0, 2] = 2; s.frame[0,4]=n+n_long; s.frame[0,5]=1
     now[k.MODE] = 2
     N = 3*n
     variable = np.zeros(N+1024, np.int32); variable[:N] = np.repeat(np.arange(n), 3)

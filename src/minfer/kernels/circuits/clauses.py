@@ -69,7 +69,10 @@ class ClauseState(NamedTuple):
     pool: NDArray[np.int32]  # components: variables, clauses
     part: NDArray[np.int64]  # (., 3) where a component begins, its variables, its clauses
     part_key: NDArray[np.uint64]  # (., 2)
-    frame: NDArray[np.int64]  # (n + 2, 13)
+    phase: NDArray[np.int8]  # (n,) states of a solution of what is to be searched
+    guess: NDArray[np.int8]  # (n,) while a solution is looked for
+    bound: NDArray[np.int32]  # (n + 2,) lengths of the trail, before each level
+    frame: NDArray[np.int64]  # (n + 2, 12)
     number: NDArray[np.float64]  # (n + 2, 2) of the first value, of the one under way
     number_e: NDArray[np.int64]
     kids: NDArray[np.int32]
@@ -94,13 +97,14 @@ class ClauseNodes(NamedTuple):
 DEPTH, MODE, NODES, EDGES, CHILDREN, FOUND, N_TRAIL, HEAD, N_POOL, N_PART, N_KIDS, N_ARENA = range(12)
 LOOK, CONFLICTS, CULPRIT, FIRST, SECOND, N_UNITS, GIVEN, STEPS, HITS, RAISED = range(12, 22)
 N_NOW = 22
-_ENTER, _BRANCH, _SPLIT, _BELOW, _STORE, _UP, _CONFLICT = range(7)
+_ENTER, _BRANCH, _SPLIT, _CHECK, _BELOW, _FALSE, _STORE, _UP = range(8)
 #: Why a slice ended.
 PAUSED, SOLVED, NO_ROOM, NO_SLOTS, NO_POOL, NO_ARENA, IMPOSSIBLE = range(7)
 # places of a frame
-_PART, _LITERAL, _KIND, _LEVEL, _TRAIL, _POOL, _PARTS, _NEXT, _END, _KID, _KID2, _NODES, _WHY = range(13)
-# kinds of frames: the first value of a decision, the second, an implied literal, the root
-_FIRST, _SECOND, _IMPLIED, _ROOT = range(4)
+_PART, _LITERAL, _KIND, _TRAIL, _POOL, _PARTS, _NEXT, _END, _KID, _KID2, _CHECKED, _ALL = range(12)
+# kinds of frames: the first value of a decision, the second, the root
+_FIRST, _SECOND, _ROOT = range(3)
+OFTEN = 0.1
 #: Before the literals of a clause in the arena.
 HEADER = 5
 _LENGTH, _LEVELS, _USED = 2, 3, 4
@@ -258,13 +262,12 @@ def _literal(now, arena, c, k):
 
 
 @jit
-def _analyse(now, s, part, lev):
-    """What a false clause teaches: the literal that it implies comes first in ``s.learned``.
-    ``part``: the look that marked the variables of the component that the literal should be of;
-    ``lev``: the highest level in the false clause. Returns how many literals; or minus that, where
-    all are of lower levels."""
+def _analyse(now, s, lev):
+    """What a false clause teaches: the literal that it implies comes first in ``s.learned``, one of
+    the highest level of the others second. ``lev``: the highest level in the false clause. Returns
+    how many literals."""
     arena, level, reason, trail, mark = s.arena, s.level, s.reason, s.trail, s.mark
-    learned, activity, seen = s.learned, s.activity, s.seen
+    learned, activity = s.learned, s.activity
     more = activity[activity.size - 1]
     n, open_, i, c, uip = 1, 0, now[N_TRAIL], now[CULPRIT], -1
     while True:
@@ -286,19 +289,17 @@ def _analyse(now, s, part, lev):
             else:
                 learned[n] = q
                 n += 1
-        if open_ == 0:
-            break
         while True:
             i -= 1
             uip = np.int64(trail[i])
             if mark[uip >> 1] == 1 and level[uip >> 1] == lev:
                 break
-        v = uip >> 1
-        c = np.int64(reason[v])
-        if c == -1 or (open_ == 1 and seen[v] == part):
+        c = np.int64(reason[uip >> 1])
+        if open_ == 1:
             break
         open_ -= 1
-        mark[v] = 2
+        mark[uip >> 1] = 2
+    learned[0] = uip ^ 1
     to = 1
     for j in range(1, n):  # without those that others imply
         q = np.int64(learned[j])
@@ -317,19 +318,20 @@ def _analyse(now, s, part, lev):
             mark[q >> 1] = 3
     for i in range(now[N_TRAIL]):
         mark[trail[i] >> 1] = 0
-    for j in range(2, to):  # that of the highest level second
+    for j in range(2, to):
         if level[learned[j] >> 1] > level[learned[1] >> 1]:
             learned[1], learned[j] = learned[j], learned[1]
-    if open_ == 0:
-        learned[0] = learned[to - 1]
-        return 1 - to
-    learned[0] = uip ^ 1
+    now[CONFLICTS] += 1
+    activity[activity.size - 1] = more * 1.05
+    if more > 1e100:
+        for v in range(activity.size):
+            activity[v] *= 1e-100
     return to
 
 
 @jit
 def _keep(now, s, n):
-    """The first ``n`` literals learned as a clause of the arena, watched; where it is."""
+    """The first ``n`` literals learned as a clause of the arena; where it is."""
     arena, level, mark, learned = s.arena, s.level, s.mark, s.learned
     c, levels = now[N_ARENA], 0
     for j in range(n):
@@ -341,7 +343,114 @@ def _keep(now, s, n):
         mark[level[learned[j] >> 1]] = 0
     arena[c + _LENGTH], arena[c + _LEVELS], arena[c + _USED] = n, levels, now[CONFLICTS]
     now[N_ARENA] = c + HEADER + n
+    _watch(arena, s.head, c)
     return c
+
+
+@jit
+def _satisfy(f, s, k, base):
+    """Look for a solution of component k, under a trail of levels up to ``base``. 1: there is one,
+    in ``s.phase``; 0: none; -1: it takes more conflicts, or room for them, than one look has. What
+    is learned stays, and on the trail what follows at the base."""
+    now, value, level, reason, trail = s.now, s.value, s.level, s.reason, s.trail
+    activity, phase, guess, bound, pool = s.activity, s.phase, s.guess, s.bound, s.pool
+    begin, n_vars = s.part[k, 0], s.part[k, 1]
+    n, lev, at, count, until, rounds = level.size, base, 0, 0, 32, 0
+    bound[base + 1] = now[N_TRAIL]
+    for i in range(begin, begin + n_vars):
+        guess[pool[i]] = phase[pool[i]]
+    p, c = -1, -1
+    while True:
+        if p >= 0:
+            value[p], value[p ^ 1] = 1, -1
+            level[p >> 1], reason[p >> 1] = lev, c
+            trail[now[N_TRAIL]] = p
+            now[N_TRAIL] += 1
+        c = _follow(now, value, level, reason, trail, s.head, s.arena, f.two_ptr, f.two, lev)
+        if c != -1:
+            now[CULPRIT] = max(c, -1)
+            if c == -2:
+                c = -1
+            top, j = 0, 0
+            while True:
+                q = _literal(now, s.arena, c, j)
+                j += 1
+                if q < 0:
+                    break
+                top = max(top, level[q >> 1])
+            if top <= base:
+                return 0
+            m = _analyse(now, s, top)
+            count += 1
+            back = base if m == 1 else max(base, np.int64(level[s.learned[1] >> 1]))
+            p, c = np.int64(s.learned[0]), -1
+            if m > 1:
+                c = _keep(now, s, m)
+            else:
+                s.units[now[N_UNITS]] = p
+                now[N_UNITS] += 1
+            over = count >= 2000 or now[N_ARENA] + HEADER + n + 1 > s.arena.size
+            if count >= until or over:
+                rounds += 1
+                until = count + 32 * (rounds & -rounds)
+                back = base
+            while lev > back:
+                _withdraw(now, value, trail, guess, bound[lev])
+                lev -= 1
+            at = 0
+            if m > 1:  # does it still say so?
+                for j in range(1, m):
+                    if value[s.learned[j]] == 0:
+                        p = -1
+            if over:
+                if p >= 0:
+                    value[p], value[p ^ 1] = 1, -1
+                    level[p >> 1], reason[p >> 1] = lev if m > 1 else 0, c
+                    trail[now[N_TRAIL]] = p
+                    now[N_TRAIL] += 1
+                return -1
+            if m == 1:
+                value[p], value[p ^ 1] = 1, -1
+                level[p >> 1], reason[p >> 1] = 0, -1
+                trail[now[N_TRAIL]] = p
+                now[N_TRAIL] += 1
+                p = -1
+            continue
+        # decide
+        which, best = -1, -1.0
+        if count == 0:
+            while at < n_vars and value[2 * pool[begin + at]] != 0:
+                at += 1
+            if at < n_vars:
+                which = pool[begin + at]
+        else:
+            for i in range(begin, begin + n_vars):
+                v = pool[i]
+                if value[2 * v] == 0 and activity[v] > best:
+                    which, best = v, activity[v]
+        if which < 0:
+            break
+        lev += 1
+        bound[lev] = now[N_TRAIL]
+        p, c = 2 * np.int64(which) + guess[which], -1
+    for i in range(begin, begin + n_vars):
+        phase[pool[i]] = 1 if value[2 * pool[i] + 1] > 0 else 0
+    while lev > base:
+        _withdraw(now, value, trail, guess, bound[lev])
+        lev -= 1
+    return 1
+
+
+@jit
+def _withdraw(now, value, trail, guess, n_trail):
+    """Undo, and remember what was tried."""
+    n = now[N_TRAIL]
+    while n > n_trail:
+        n -= 1
+        p = trail[n]
+        guess[p >> 1] = p & 1
+        value[p] = value[p ^ 1] = 0
+    now[N_TRAIL] = now[HEAD] = n
 
 
 @jit
@@ -445,8 +554,7 @@ def search_clauses(f, s, d, budget):
     state is in ``s``, nodes go to ``d``. Returns why the slice ended."""
     now, value, level, reason, trail = s.now, s.value, s.level, s.reason, s.trail
     frame, number, number_e, kids, pool = s.frame, s.number, s.number_e, s.kids, s.pool
-    part, part_key, activity, head, arena = s.part, s.part_key, s.activity, s.head, s.arena
-    learned, units = s.learned, s.units
+    part, part_key, activity, units = s.part, s.part_key, s.activity, s.units
     variable, eptr, key, total, total_e = d.variable, d.eptr, d.key, d.total, d.total_e
     state, weight, cptr, child, slots = d.state, d.weight, d.cptr, d.child, d.slots
     n = level.size
@@ -455,56 +563,46 @@ def search_clauses(f, s, d, budget):
     while spare > 0 or mode != _ENTER:
         if mode == _ENTER:
             k = frame[x, _NEXT]
-            k1, k2 = part_key[k, 0], part_key[k, 1]
-            found = _find(slots, key, k1, k2)
+            found = _find(slots, key, part_key[k, 0], part_key[k, 1])
             if found >= 0:
                 now[HITS] += 1
                 now[FOUND] = found
                 mode = _UP
                 continue
-            top, best, which = part[k, 0], -1.0, 0
-            per = 1.0 / activity[n]
-            for i in range(top, top + part[k, 1]):
+            best, which, per = -1.0, 0, 1.0 / activity[n]
+            for i in range(part[k, 0], part[k, 0] + part[k, 1]):
                 v = pool[i]
-                score = f.prior[v] + activity[v] * per + 0.1 * s.count[v]
+                score = f.prior[v] + activity[v] * per + OFTEN * s.count[v]
                 if score > best:
                     best, which = score, v
             x += 1
-            frame[x, _PART], frame[x, _LITERAL], frame[x, _KIND] = k, 2 * which + 1, _FIRST
-            frame[x, _LEVEL] = frame[x - 1, _LEVEL] + 1
+            frame[x, _PART], frame[x, _KIND] = k, _FIRST
+            frame[x, _LITERAL] = 2 * which + s.phase[which]
             frame[x, _TRAIL], frame[x, _POOL] = now[N_TRAIL], now[N_POOL]
             frame[x, _PARTS], frame[x, _KID] = now[N_PART], now[N_KIDS]
-            frame[x, _KID2], frame[x, _NODES] = now[N_KIDS], now[NODES]
-            number[x, 0], number_e[x, 0] = 0.0, 0
+            frame[x, _KID2] = now[N_KIDS]
             mode = _BRANCH
         if mode == _BRANCH:
-            p, lev = frame[x, _LITERAL], frame[x, _LEVEL]
-            before = now[N_TRAIL]
-            c = frame[x, _WHY] if frame[x, _KIND] == _IMPLIED else -1
+            p, before = frame[x, _LITERAL], now[N_TRAIL]
             value[p], value[p ^ 1] = 1, -1
-            level[p >> 1], reason[p >> 1] = lev, c
+            level[p >> 1], reason[p >> 1] = x, -1
             trail[before] = p
             now[N_TRAIL] = before + 1
             mode = _SPLIT
             for i in range(now[N_UNITS]):
                 q = np.int64(units[i])
-                if value[q] == 0 or (q == p and lev > 0):
-                    if value[q] == 0:
-                        trail[now[N_TRAIL]] = q
-                        now[N_TRAIL] += 1
+                if value[q] == 0:
                     value[q], value[q ^ 1] = 1, -1
                     level[q >> 1], reason[q >> 1] = 0, -1
+                    trail[now[N_TRAIL]] = q
+                    now[N_TRAIL] += 1
                 elif value[q] < 0:
-                    now[FIRST], now[SECOND], now[CULPRIT] = q, q, -1
-                    mode = _CONFLICT
-            if mode == _SPLIT:
-                c = _follow(
-                    now, value, level, reason, trail, head, arena, f.two_ptr, f.two, lev
-                )
-                spare -= now[N_TRAIL] - before
-                if c != -1:
-                    now[CULPRIT] = max(c, -1)
-                    mode = _CONFLICT
+                    mode = _FALSE
+            if mode == _SPLIT and -1 != _follow(
+                now, value, level, reason, trail, s.head, s.arena, f.two_ptr, f.two, x
+            ):  # fmt: skip
+                mode = _FALSE
+            spare -= now[N_TRAIL] - before
         if mode == _SPLIT:
             k = frame[x, _PART]
             n_vars = part[k, 1]
@@ -516,8 +614,36 @@ def search_clauses(f, s, d, budget):
                 break
             spare -= (n_vars + part[k, 2]) >> 3
             own = -1 if frame[x, _KIND] == _ROOT else frame[x, _LITERAL] >> 1
+            frame[x, _ALL] = now[N_TRAIL]
             _split(f, s, x, k, own)
-            mode = _BELOW
+            frame[x, _CHECKED] = frame[x, _NEXT]
+            mode = _BELOW if frame[x, _KIND] == _FIRST else _CHECK
+        if mode == _CHECK:
+            before, known = now[CONFLICTS], 1
+            while frame[x, _CHECKED] < frame[x, _END]:
+                k = frame[x, _CHECKED]
+                if _find(slots, key, part_key[k, 0], part_key[k, 1]) < 0:
+                    if now[N_ARENA] + HEADER + n + 1 > s.arena.size:
+                        known = -1
+                    else:
+                        known = _satisfy(f, s, k, x)
+                    if known < 1:
+                        break
+                    spare -= part[k, 1]
+                frame[x, _CHECKED] += 1
+            spare -= 20 * (now[CONFLICTS] - before)
+            if known == 0:
+                mode = _FALSE
+            elif known < 0:
+                why = NO_ARENA
+                break
+            elif now[N_TRAIL] > frame[x, _ALL]:  # more follows than was known: look again
+                now[N_POOL] = frame[x, _POOL]
+                now[N_PART], now[N_KIDS] = frame[x, _PARTS], frame[x, _KID2]
+                mode = _SPLIT
+                continue
+            else:
+                mode = _BELOW
         if mode == _BELOW:
             if frame[x, _NEXT] < frame[x, _END]:
                 mode = _ENTER
@@ -526,83 +652,20 @@ def search_clauses(f, s, d, budget):
             if frame[x, _KIND] == _ROOT:
                 why = SOLVED
                 break
+            mode = _STORE
             if frame[x, _KIND] == _FIRST:
                 number[x, 0], number_e[x, 0] = number[x, 1], number_e[x, 1]
                 _undo(now, value, trail, frame[x, _TRAIL])
                 now[N_POOL], now[N_PART] = frame[x, _POOL], frame[x, _PARTS]
                 frame[x, _KIND], frame[x, _LITERAL] = _SECOND, frame[x, _LITERAL] ^ 1
-                frame[x, _KID2], frame[x, _NODES] = now[N_KIDS], now[NODES]
+                frame[x, _KID2] = now[N_KIDS]
                 mode = _BRANCH
                 continue
-            mode = _STORE
-        if mode == _CONFLICT:
-            if now[N_ARENA] + HEADER + n + 1 > arena.size:
-                why = NO_ARENA
-                break
-            c = now[CULPRIT]
-            lev, k = 0, 0
-            while True:
-                q = _literal(now, arena, c, k)
-                k += 1
-                if q < 0:
-                    break
-                lev = max(lev, level[q >> 1])
-            if lev == 0:
+        if mode == _FALSE:
+            if frame[x, _KIND] != _SECOND:
                 why = IMPOSSIBLE
                 break
-            y = x
-            while frame[y, _LEVEL] != lev or frame[y, _KIND] >= _IMPLIED:
-                y -= 1
-            k = frame[y, _PART]
-            now[LOOK] += 1
-            for i in range(part[k, 0], part[k, 0] + part[k, 1]):
-                s.seen[pool[i]] = now[LOOK]
-            m = _analyse(now, s, now[LOOK], lev)
-            now[CONFLICTS] += 1
-            activity[n] *= 1.05
-            if activity[n] > 1e100:
-                for v in range(n + 1):
-                    activity[v] *= 1e-100
-            if m <= 0:  # it is false below that level
-                if m == 0:
-                    why = IMPOSSIBLE
-                    break
-                now[CULPRIT] = _keep(now, s, -m)
-                if m == -1:
-                    now[N_ARENA] = now[CULPRIT]
-                    now[FIRST], now[SECOND], now[CULPRIT] = learned[0], learned[0], -1
-                continue
-            x = y
-            c = -1
-            if m > 1:
-                c = _keep(now, s, m)
-                _watch(arena, head, c)
-            else:
-                i = 0
-                while i < now[N_UNITS] and units[i] != learned[0]:
-                    i += 1
-                if i == now[N_UNITS]:
-                    units[i] = learned[0]
-                    now[N_UNITS] = i + 1
-            spare -= 10
-            for item in range(now[NODES] - 1, frame[x, _NODES] - 1, -1):
-                i = item - bottom
-                j = _find(slots, key, key[i, 0], key[i, 1])
-                last = slots.size - 1
-                i = np.int64(key[i, 0] & np.uint64(last))
-                while slots[i] != j:
-                    i = (i + 1) & last
-                slots[i] = -1
-            now[NODES] = frame[x, _NODES]
-            _undo(now, value, trail, frame[x, _TRAIL])
-            now[N_POOL], now[N_PART] = frame[x, _POOL], frame[x, _PARTS]
-            now[N_KIDS] = frame[x, _KID2]
-            if frame[x, _KIND] == _FIRST:
-                frame[x, _KIND], frame[x, _LITERAL] = _IMPLIED, learned[0]
-                frame[x, _LEVEL], frame[x, _WHY] = frame[x - 1, _LEVEL], c
-                mode = _BRANCH
-                continue
-            number[x, 1] = 0.0
+            number[x, 1], now[N_KIDS] = 0.0, frame[x, _KID2]
             mode = _STORE
         if mode == _STORE:
             nn = now[NODES]
