@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
 from minfer.engine.circuits.arrays import CircuitArrays, grown
-from minfer.engine.circuits.core import SMALL, Bottom, Core, eliminate_bottom, ready
+from minfer.engine.circuits.clauses import clause_model, count_clauses
+from minfer.engine.circuits.core import SMALL, Bottom, Core, Ready, eliminate_bottom, ready
 from minfer.engine.circuits.orders import WalkEstimate, begun, chosen
 from minfer.engine.conditioning import Conditioned
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
@@ -74,8 +75,15 @@ def build(
     0; RefusedError beyond a limit.
     """
     lent = free is not None and bool(free.any())
-    watch = _Watch(max_gib * 2.0**30, deadline, progress, most_steps, lent)
-    bottom, cores, guess = _begun(model, free, watch, small)
+    watch = _Watch(max_gib * 2.0**30, deadline, progress, most_steps)
+    start = ready(model, free)
+    watch.room -= _held(start.tables)
+    clauses = clause_model(start)
+    if clauses is not None:
+        circuit, raised = count_clauses(start, clauses, watch.room, watch.ordered, watch.searched)
+        _check_raised(lent, raised)
+        return circuit
+    bottom, cores, guess = _begun(start, watch, small)
     if guess is not None and STEPS_A_NODE * guess.nodes > most_steps:
         raise RefusedError(
             f"circuit: some {guess.nodes:.1e} nodes or more, by an estimate, which takes more "
@@ -92,12 +100,16 @@ def build(
         found = _searched(core, bottom, watch, math.inf if best is None else best.n_nodes)
         best = best if found is None else found
     assert best is not None
-    if watch.free and (best.state.now[k.RAISED] or bottom.raised):
+    _check_raised(lent, bool(best.state.now[k.RAISED]) or bottom.raised)
+    return _laid_out(best, bottom)
+
+
+def _check_raised(lent: bool, raised: bool) -> None:
+    if lent and raised:
         raise RefusedError(
             "circuit: some states have conditional probabilities below 1e-300, which evidence that "
             'comes later could bring up again; use Exact(method="clique-tree")'
         )
-    return _laid_out(best, bottom)
 
 
 class _Finished(NamedTuple):
@@ -137,11 +149,9 @@ def _searched(core: Core, bottom: Bottom, watch: _Watch, most: float) -> _Finish
 
 
 def _begun(
-    model: Conditioned, free: NDArray[np.bool_] | None, watch: _Watch, small: int
+    start: Ready, watch: _Watch, small: int
 ) -> tuple[Bottom, list[Core], WalkEstimate | None]:
     """What comes before the search."""
-    start = ready(model, free)
-    watch.room -= _held(start.tables)
     bottom = eliminate_bottom(start, small, int(max(watch.room, 0.0) / _BOTTOM_BYTES))
     cores, found = chosen(start, bottom, watch.room / 4.0, watch.ordered)
     return bottom, cores, found
@@ -180,8 +190,10 @@ UNSEEN = 10.0
 
 def forecast(model: Conditioned, max_gib: float = 1.0) -> Forecast:
     """How many nodes a model's circuit may have, after a second or so."""
-    watch = _Watch(max_gib * 2.0**30, math.inf, None, math.inf, False)
-    bottom, (core, *_), found = _begun(model, None, watch, SMALL)
+    watch = _Watch(max_gib * 2.0**30, math.inf, None, math.inf)
+    start = ready(model)
+    watch.room -= _held(start.tables)
+    bottom, (core, *_), found = _begun(start, watch, SMALL)
     dense = float(len(bottom.arrays.variable))
     most = float(np.logaddexp2.reduce(np.append(core.contexts, np.log2(dense + 1.0))))
     likely = 2.0**most if found is None else dense + found.nodes
@@ -201,7 +213,6 @@ class _Watch:
     deadline: float
     progress: Callable[[SearchProgress], object] | None
     most_steps: float
-    free: bool
 
     def ordered(self, orders: int) -> None:
         """While orders are compared."""

@@ -72,7 +72,7 @@ class ClauseState(NamedTuple):
     phase: NDArray[np.int8]  # (n,) states of a solution of what is to be searched
     guess: NDArray[np.int8]  # (n,) while a solution is looked for
     bound: NDArray[np.int32]  # (n + 2,) lengths of the trail, before each level
-    frame: NDArray[np.int64]  # (n + 2, 12)
+    frame: NDArray[np.int64]  # (n + 2, 13)
     number: NDArray[np.float64]  # (n + 2, 2) of the first value, of the one under way
     number_e: NDArray[np.int64]
     kids: NDArray[np.int32]
@@ -98,13 +98,27 @@ DEPTH, MODE, NODES, EDGES, CHILDREN, FOUND, N_TRAIL, HEAD, N_POOL, N_PART, N_KID
 LOOK, CONFLICTS, CULPRIT, FIRST, SECOND, N_UNITS, GIVEN, STEPS, HITS, RAISED = range(12, 22)
 N_NOW = 22
 _ENTER, _BRANCH, _SPLIT, _CHECK, _BELOW, _FALSE, _STORE, _UP = range(8)
+ROOT_MODE = _SPLIT
 #: Why a slice ended.
-PAUSED, SOLVED, NO_ROOM, NO_SLOTS, NO_POOL, NO_ARENA, IMPOSSIBLE = range(7)
-# places of a frame
-_PART, _LITERAL, _KIND, _TRAIL, _POOL, _PARTS, _NEXT, _END, _KID, _KID2, _CHECKED, _ALL = range(12)
+PAUSED, SOLVED, NO_ROOM, NO_SLOTS, NO_POOL, NO_ARENA, IMPOSSIBLE, WRONG = range(8)
+# places of a frame: its component, decision and kind; lengths of the trail, of the pool and of its
+# components before; the component below under way, the first and the last; children of both values;
+# the component that is looked at for a solution; and the trail when components were found
+_PART, _LITERAL, KIND, _TRAIL, _POOL, _PARTS, NEXT, FROM, END, _KID, _KID2, _CHECKED, _ALL = range(13)
+N_FRAME = 13
 # kinds of frames: the first value of a decision, the second, the root
 _FIRST, _SECOND, _ROOT = range(3)
-OFTEN = 0.1
+#: What an open clause of a variable adds to what speaks for deciding it, beside its activity.
+_OFTEN = 0.1
+
+
+def root_frame(pool: int) -> NDArray[np.int64]:
+    """The frame of the root, whose component is the first of the pool."""
+    frame = np.zeros(N_FRAME, np.int64)
+    frame[KIND], frame[_POOL], frame[_PARTS] = _ROOT, pool, 1
+    return frame
+
+
 #: Before the literals of a clause in the arena.
 HEADER = 5
 _LENGTH, _LEVELS, _USED = 2, 3, 4
@@ -121,6 +135,17 @@ def _find(slots, key, k1, k2):
             return np.int64(item)
         i = (i + 1) & last
     return -1 - i
+
+
+@jit
+def fill(slots, key, n):
+    """Put nodes 0..n-1 into empty slots."""
+    last = slots.size - 1
+    for item in range(n):
+        i = np.int64(key[item, 0] & np.uint64(last))
+        while slots[i] >= 0:
+            i = (i + 1) & last
+        slots[i] = item
 
 
 @jit
@@ -544,7 +569,8 @@ def _split(f, s, x, k, own):
         part_key[j, 0], part_key[j, 1] = k1, k2
         top = end + m
     s.number[x, 1], s.number_e[x, 1] = number, number_e
-    s.frame[x, _NEXT], s.frame[x, _END] = now[N_PART], n_part
+    s.frame[x, NEXT] = s.frame[x, FROM] = now[N_PART]
+    s.frame[x, END] = n_part
     now[N_KIDS], now[N_POOL], now[N_PART] = n_kids, top, n_part
 
 
@@ -562,7 +588,7 @@ def search_clauses(f, s, d, budget):
     x, mode, spare, why = now[DEPTH], now[MODE], budget, PAUSED
     while spare > 0 or mode != _ENTER:
         if mode == _ENTER:
-            k = frame[x, _NEXT]
+            k = frame[x, NEXT]
             found = _find(slots, key, part_key[k, 0], part_key[k, 1])
             if found >= 0:
                 now[HITS] += 1
@@ -572,11 +598,11 @@ def search_clauses(f, s, d, budget):
             best, which, per = -1.0, 0, 1.0 / activity[n]
             for i in range(part[k, 0], part[k, 0] + part[k, 1]):
                 v = pool[i]
-                score = f.prior[v] + activity[v] * per + OFTEN * s.count[v]
+                score = f.prior[v] + activity[v] * per + _OFTEN * s.count[v]
                 if score > best:
                     best, which = score, v
             x += 1
-            frame[x, _PART], frame[x, _KIND] = k, _FIRST
+            frame[x, _PART], frame[x, KIND] = k, _FIRST
             frame[x, _LITERAL] = 2 * which + s.phase[which]
             frame[x, _TRAIL], frame[x, _POOL] = now[N_TRAIL], now[N_POOL]
             frame[x, _PARTS], frame[x, _KID] = now[N_PART], now[N_KIDS]
@@ -613,14 +639,14 @@ def search_clauses(f, s, d, budget):
                 why = NO_POOL
                 break
             spare -= (n_vars + part[k, 2]) >> 3
-            own = -1 if frame[x, _KIND] == _ROOT else frame[x, _LITERAL] >> 1
+            own = -1 if frame[x, KIND] == _ROOT else frame[x, _LITERAL] >> 1
             frame[x, _ALL] = now[N_TRAIL]
             _split(f, s, x, k, own)
-            frame[x, _CHECKED] = frame[x, _NEXT]
-            mode = _BELOW if frame[x, _KIND] == _FIRST else _CHECK
+            frame[x, _CHECKED] = frame[x, NEXT]
+            mode = _BELOW if frame[x, KIND] == _FIRST else _CHECK
         if mode == _CHECK:
             before, known = now[CONFLICTS], 1
-            while frame[x, _CHECKED] < frame[x, _END]:
+            while frame[x, _CHECKED] < frame[x, END]:
                 k = frame[x, _CHECKED]
                 if _find(slots, key, part_key[k, 0], part_key[k, 1]) < 0:
                     if now[N_ARENA] + HEADER + n + 1 > s.arena.size:
@@ -645,25 +671,25 @@ def search_clauses(f, s, d, budget):
             else:
                 mode = _BELOW
         if mode == _BELOW:
-            if frame[x, _NEXT] < frame[x, _END]:
+            if frame[x, NEXT] < frame[x, END]:
                 mode = _ENTER
                 spare -= 1
                 continue
-            if frame[x, _KIND] == _ROOT:
+            if frame[x, KIND] == _ROOT:
                 why = SOLVED
                 break
             mode = _STORE
-            if frame[x, _KIND] == _FIRST:
+            if frame[x, KIND] == _FIRST:
                 number[x, 0], number_e[x, 0] = number[x, 1], number_e[x, 1]
                 _undo(now, value, trail, frame[x, _TRAIL])
                 now[N_POOL], now[N_PART] = frame[x, _POOL], frame[x, _PARTS]
-                frame[x, _KIND], frame[x, _LITERAL] = _SECOND, frame[x, _LITERAL] ^ 1
+                frame[x, KIND], frame[x, _LITERAL] = _SECOND, frame[x, _LITERAL] ^ 1
                 frame[x, _KID2] = now[N_KIDS]
                 mode = _BRANCH
                 continue
         if mode == _FALSE:
-            if frame[x, _KIND] != _SECOND:
-                why = IMPOSSIBLE
+            if frame[x, KIND] != _SECOND:
+                why = IMPOSSIBLE if frame[x, KIND] == _ROOT else WRONG
                 break
             number[x, 1], now[N_KIDS] = 0.0, frame[x, _KID2]
             mode = _STORE
@@ -717,7 +743,7 @@ def search_clauses(f, s, d, budget):
             number[x, 1], number_e[x, 1] = times(
                 number[x, 1], number_e[x, 1], total[found], total_e[found]
             )
-            frame[x, _NEXT] += 1
+            frame[x, NEXT] += 1
             mode = _BELOW
     now[DEPTH], now[MODE] = x, mode
     now[STEPS] += budget - spare
