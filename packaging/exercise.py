@@ -17,11 +17,12 @@ import numpy as np
 
 import minfer
 from minfer.certified.search import all_methods, intervals
+from minfer.engine.circuits import clauses
 from minfer.engine.conditioning import condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import clique_tree
 from minfer.engine.layout import flatten
-from minfer.errors import RefusedError, SettingsError
+from minfer.errors import ContradictionError, RefusedError, SettingsError
 from minfer.examples import sprinkler
 from minfer.graph import FactorGraph
 from minfer.kernels.arithmetic.softmax import softmax
@@ -93,6 +94,7 @@ def units() -> list[Unit]:
         Unit("trees", _use_trees),
         Unit("method", _use_method),
         Unit("exact for rows", _use_rows),
+        Unit("circuits of clauses", _use_clauses),
         Unit("search for the best", _use_search),
         Unit("bp lanes", _use_lanes),
         Unit("estimators", _use_estimators),
@@ -214,6 +216,19 @@ def _use(name: str, settings: dict[str, Any]) -> None:
                 if group.arity:
                     ask = np.zeros((len(group), sum(group.shape)))
                     group.messages(np.arange(len(group)), ask, np.empty_like(ask))
+
+
+def _use_clauses() -> None:
+    """In slices of few steps, so that each kernel is called, with clauses forgotten between them."""
+    rng = np.random.default_rng(2)
+    n = _size(20, 12)
+    with patch.multiple(clauses, SLICE=60, FORGET=0):
+        for length, many in ((3, 4 * n), (2, n // 2), (4, 3 * n)):
+            scopes = [rng.choice(n, length, replace=False).tolist() for _ in range(many)]
+            signs = rng.choice([-1, 1], (many, length)).tolist()
+            graph = FactorGraph.empty([2] * n).add_clauses(scopes, signs=signs)
+            with suppress(ContradictionError):
+                minfer.compile(graph.tilt(rng.normal(size=2 * n)), free=[])
 
 
 def _use_rows() -> None:

@@ -23,7 +23,7 @@ from minfer.engine.layout import ends
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.kernels.circuits import clauses as k
 from minfer.kernels.circuits.clauses import ClauseArrays, ClauseNodes, ClauseState
-from minfer.kernels.circuits.keys import LEAST
+from minfer.kernels.circuits.keys import LEAST, fill_slots
 
 #: Steps of a slice; conflicts after which clauses that did not serve are forgotten.
 SLICE, FORGET = 200_000, 3000
@@ -31,7 +31,7 @@ SLICE, FORGET = 200_000, 3000
 _DEEPEST = 1e7
 _RANGE = 256.0 * math.log(2.0)
 #: A step of this search in those of others, about.
-_STEP = 1.0
+_STEP = 0.4
 
 
 class ClauseModel(NamedTuple):
@@ -238,7 +238,7 @@ def _begun(f: ClauseArrays) -> tuple[ClauseState, ClauseNodes]:
     )  # fmt: skip
     state.pool[: n + long] = np.concatenate([np.arange(n), np.arange(long)])
     state.part[0] = 0, n, long
-    bottom, more = 3 * n, 1024
+    bottom, more = 3 * n, 64
     variable = np.zeros(bottom + more, i32)
     variable[:bottom] = np.repeat(np.arange(n), 3)
     eptr = np.zeros(bottom + more + 1, i64)
@@ -246,7 +246,9 @@ def _begun(f: ClauseArrays) -> tuple[ClauseState, ClauseNodes]:
     value, weight = np.zeros(4 * n + 2 * more, i32), np.zeros(4 * n + 2 * more)
     value[: 4 * n] = np.tile([0, 1, 0, 1], n)
     with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.ldexp(f.weight / np.repeat(f.both, 2), 256 * (f.weight_e - np.repeat(f.both_e, 2)))
+        share = np.ldexp(
+            f.weight / np.repeat(f.both, 2), 256 * (f.weight_e - np.repeat(f.both_e, 2))
+        )
     share = np.where(f.weight > 0.0, np.maximum(share, LEAST), 0.0).reshape(-1, 2)
     weight[: 4 * n] = np.concatenate([np.ones((n, 2)), share], axis=1).ravel()
     now = state.now
@@ -254,9 +256,9 @@ def _begun(f: ClauseArrays) -> tuple[ClauseState, ClauseNodes]:
     now[k.MODE], now[k.N_POOL], now[k.N_PART] = k.ROOT_MODE, n + long, 1
     state.frame[0] = k.root_frame(n + long)
     nodes = ClauseNodes(
-        variable, eptr, np.zeros((more, 2), np.uint64), np.zeros(more), np.zeros(more, i64), value,
-        weight, np.zeros(4 * n + 2 * more + 1, i64), np.zeros(4 * more, i32),
-        np.full(4 * more, -1, i32),
+        variable, eptr, np.zeros(more, np.uint64), np.zeros(more, np.uint64), np.zeros(more),
+        np.zeros(more, i64), value, weight, np.zeros(4 * n + 2 * more + 1, i64),
+        np.zeros(4 * more, i32), np.full(4 * more, -1, i32),
     )  # fmt: skip
     return state, nodes
 
@@ -288,21 +290,19 @@ def _grown(s: ClauseState, d: ClauseNodes, room: float, share: float) -> ClauseN
             f"{100 * share:.2g} % of the search; raise max_gib, observe more variables, or use "
             "Auto()"
         )
-    nodes, keys, edges, kids = (
-        max(w, int(w * more)) if h < w else h for w, h in zip(need, have)
-    )
+    nodes, keys, edges, kids = (max(w, int(w * more)) if h < w else h for w, h in zip(need, have))
 
     def fit(a: NDArray, to: int) -> NDArray:
         return a if len(a) >= to else grown(a, to)
 
     d = ClauseNodes(
-        fit(d.variable, nodes), fit(d.eptr, nodes + 1), fit(d.key, keys), fit(d.total, keys),
+        fit(d.variable, nodes), fit(d.eptr, nodes + 1), fit(d.key1, keys), fit(d.key2, keys), fit(d.total, keys),
         fit(d.total_e, keys), fit(d.state, edges), fit(d.weight, edges), fit(d.cptr, edges + 1),
         fit(d.child, kids), fit(d.slots, slots),
     )  # fmt: skip
     if slots > have[1] and len(d.slots) == slots:
         d.slots[:] = -1
-        k.fill(d.slots, d.key, own)
+        fill_slots(d.slots, d.key1, own)
     return d
 
 

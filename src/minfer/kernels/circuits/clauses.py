@@ -9,10 +9,11 @@ activity: Korhonen & Jarvisalo 2021.) A component is known by its open variables
 left of its clauses, by contents, so that rests meet wherever they come from.
 
 What was learned follows from all clauses together, so it may say of a component what is only true
-because another one has no solution. Then the product is zero: a conflict ends in the decision whose
-value is to blame, and *all* nodes made since that value was tried are forgotten. They are the last
-ones made, and nobody else has seen them. A decision whose first value fails is replaced by the
-literal that the learned clause implies there, which is no decision.
+because another one has no solution. Hence nothing is counted before a solution is known: of all
+clauses at first (``phase``), which agrees with the first value of each decision; before the second
+value is counted, one of each component that it leaves is looked for, with restarts. A value that
+has none is left out. So all components below a decision have solutions, and then what was learned
+says nothing of one that its own clauses do not imply.
 
 Literals are 2 v + state. Reasons of what is implied: a clause of the arena, -2 - the other literal
 of a clause of two, -1: decided. A clause of the arena at c: the next ones that watch its first and
@@ -27,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.kernels.circuits.keys import LEAST, mix, plus, share, times
+from minfer.kernels.circuits.keys import LEAST, find, mix, plus, share, times
 from minfer.kernels.compiling.jit import jit
 
 
@@ -57,7 +58,7 @@ class ClauseState(NamedTuple):
     reason: NDArray[np.int32]  # (n,)
     trail: NDArray[np.int32]  # (n,) literals that are true, in turn
     activity: NDArray[np.float64]  # (n + 1,) the last one: what a conflict adds
-    count: NDArray[np.int32]  # (n,) open clauses
+    often: NDArray[np.int32]  # (n,) open clauses
     seen: NDArray[np.int64]  # (n,) the last look that saw a variable
     met: NDArray[np.int64]  # (C,) the same of clauses
     mark: NDArray[np.int8]  # (n + 1,) while a conflict is analysed
@@ -83,7 +84,8 @@ class ClauseNodes(NamedTuple):
 
     variable: NDArray[np.int32]  # (N,)
     eptr: NDArray[np.int64]  # (N+1,)
-    key: NDArray[np.uint64]  # (N - 3n, 2)
+    key1: NDArray[np.uint64]  # (N - 3n,)
+    key2: NDArray[np.uint64]
     total: NDArray[np.float64]  # (N - 3n,)
     total_e: NDArray[np.int64]
     state: NDArray[np.int32]  # (E,)
@@ -94,7 +96,9 @@ class ClauseNodes(NamedTuple):
 
 
 # places of ClauseState.now
-DEPTH, MODE, NODES, EDGES, CHILDREN, FOUND, N_TRAIL, HEAD, N_POOL, N_PART, N_KIDS, N_ARENA = range(12)
+DEPTH, MODE, NODES, EDGES, CHILDREN, FOUND, N_TRAIL, HEAD, N_POOL, N_PART, N_KIDS, N_ARENA = range(
+    12
+)
 LOOK, CONFLICTS, CULPRIT, FIRST, SECOND, N_UNITS, GIVEN, STEPS, HITS, RAISED = range(12, 22)
 N_NOW = 22
 _ENTER, _BRANCH, _SPLIT, _CHECK, _BELOW, _FALSE, _STORE, _UP = range(8)
@@ -104,7 +108,9 @@ PAUSED, SOLVED, NO_ROOM, NO_SLOTS, NO_POOL, NO_ARENA, IMPOSSIBLE, WRONG = range(
 # places of a frame: its component, decision and kind; lengths of the trail, of the pool and of its
 # components before; the component below under way, the first and the last; children of both values;
 # the component that is looked at for a solution; and the trail when components were found
-_PART, _LITERAL, KIND, _TRAIL, _POOL, _PARTS, NEXT, FROM, END, _KID, _KID2, _CHECKED, _ALL = range(13)
+_PART, _LITERAL, KIND, _TRAIL, _POOL, _PARTS, NEXT, FROM, END, _KID, _KID2, _CHECKED, _ALL = range(
+    13
+)
 N_FRAME = 13
 # kinds of frames: the first value of a decision, the second, the root
 _FIRST, _SECOND, _ROOT = range(3)
@@ -122,30 +128,6 @@ def root_frame(pool: int) -> NDArray[np.int64]:
 #: Before the literals of a clause in the arena.
 HEADER = 5
 _LENGTH, _LEVELS, _USED = 2, 3, 4
-
-
-@jit
-def _find(slots, key, k1, k2):
-    """The node with a key, or minus one less the free slot where it would go."""
-    last = slots.size - 1
-    i = np.int64(k1 & np.uint64(last))
-    while slots[i] >= 0:
-        item = slots[i]
-        if key[item, 0] == k1 and key[item, 1] == k2:
-            return np.int64(item)
-        i = (i + 1) & last
-    return -1 - i
-
-
-@jit
-def fill(slots, key, n):
-    """Put nodes 0..n-1 into empty slots."""
-    last = slots.size - 1
-    for item in range(n):
-        i = np.int64(key[item, 0] & np.uint64(last))
-        while slots[i] >= 0:
-            i = (i + 1) & last
-        slots[i] = item
 
 
 @jit
@@ -245,9 +227,7 @@ def begin(f, s):
             now[N_TRAIL] += 1
         elif f.weight[p] == 0.0 and value[p] == 1:
             return False
-    return (
-        _follow(now, value, s.level, s.reason, trail, head, arena, f.two_ptr, f.two, 0) == -1
-    )
+    return _follow(now, value, s.level, s.reason, trail, head, arena, f.two_ptr, f.two, 0) == -1
 
 
 @jit
@@ -482,7 +462,7 @@ def _withdraw(now, value, trail, guess, n_trail):
 def _split(f, s, x, k, own):
     """What is left of component k, after what the trail says, as components on top of the pool;
     ``own``: the variable of the frame x. Variables that are known or free become children."""
-    now, value, seen, met, count = s.now, s.value, s.seen, s.met, s.count
+    now, value, seen, met, often = s.now, s.value, s.seen, s.met, s.often
     pool, part, part_key, kids, found = s.pool, s.part, s.part_key, s.kids, s.found
     number, number_e = 1.0, 0
     begin, n_vars, n_clauses = part[k, 0], part[k, 1], part[k, 2]
@@ -493,7 +473,7 @@ def _split(f, s, x, k, own):
         v = pool[i]
         p = 2 * v
         if value[p] == 0:
-            seen[v], count[v] = look, 0
+            seen[v], often[v] = look, 0
             continue
         if value[p] < 0:
             p += 1
@@ -518,7 +498,7 @@ def _split(f, s, x, k, own):
             for j in range(f.two_ptr[2 * v], f.two_ptr[2 * v + 2]):
                 u = f.two[j] >> 1
                 if value[2 * u] == 0:
-                    count[v] += 1
+                    often[v] += 1
                     if seen[u] == look:
                         seen[u] = -look
                         pool[end] = u
@@ -546,7 +526,7 @@ def _split(f, s, x, k, own):
                 for q in range(f.start[c], f.start[c + 1]):
                     u = f.literal[q] >> 1
                     if value[2 * u] == 0:
-                        count[u] += 1
+                        often[u] += 1
                         if seen[u] == look:
                             seen[u] = -look
                             pool[end] = u
@@ -581,7 +561,8 @@ def search_clauses(f, s, d, budget):
     now, value, level, reason, trail = s.now, s.value, s.level, s.reason, s.trail
     frame, number, number_e, kids, pool = s.frame, s.number, s.number_e, s.kids, s.pool
     part, part_key, activity, units = s.part, s.part_key, s.activity, s.units
-    variable, eptr, key, total, total_e = d.variable, d.eptr, d.key, d.total, d.total_e
+    variable, eptr, total, total_e = d.variable, d.eptr, d.total, d.total_e
+    key1, key2 = d.key1, d.key2
     state, weight, cptr, child, slots = d.state, d.weight, d.cptr, d.child, d.slots
     n = level.size
     bottom = 3 * n
@@ -589,7 +570,7 @@ def search_clauses(f, s, d, budget):
     while spare > 0 or mode != _ENTER:
         if mode == _ENTER:
             k = frame[x, NEXT]
-            found = _find(slots, key, part_key[k, 0], part_key[k, 1])
+            found = find(slots, key1, key2, part_key[k, 0], part_key[k, 1])
             if found >= 0:
                 now[HITS] += 1
                 now[FOUND] = found
@@ -598,7 +579,7 @@ def search_clauses(f, s, d, budget):
             best, which, per = -1.0, 0, 1.0 / activity[n]
             for i in range(part[k, 0], part[k, 0] + part[k, 1]):
                 v = pool[i]
-                score = f.prior[v] + activity[v] * per + _OFTEN * s.count[v]
+                score = f.prior[v] + activity[v] * per + _OFTEN * s.often[v]
                 if score > best:
                     best, which = score, v
             x += 1
@@ -624,9 +605,9 @@ def search_clauses(f, s, d, budget):
                     now[N_TRAIL] += 1
                 elif value[q] < 0:
                     mode = _FALSE
-            if mode == _SPLIT and -1 != _follow(
+            if mode == _SPLIT and _follow(
                 now, value, level, reason, trail, s.head, s.arena, f.two_ptr, f.two, x
-            ):  # fmt: skip
+            ) != -1:  # fmt: skip
                 mode = _FALSE
             spare -= now[N_TRAIL] - before
         if mode == _SPLIT:
@@ -648,7 +629,7 @@ def search_clauses(f, s, d, budget):
             before, known = now[CONFLICTS], 1
             while frame[x, _CHECKED] < frame[x, END]:
                 k = frame[x, _CHECKED]
-                if _find(slots, key, part_key[k, 0], part_key[k, 1]) < 0:
+                if find(slots, key1, key2, part_key[k, 0], part_key[k, 1]) < 0:
                     if now[N_ARENA] + HEADER + n + 1 > s.arena.size:
                         known = -1
                     else:
@@ -715,9 +696,7 @@ def search_clauses(f, s, d, budget):
                 if r == LEAST:
                     now[RAISED] += 1
                 state[ne], weight[ne] = (p ^ 1 ^ b) & 1, r
-                for i in range(
-                    frame[x, _KID + b], frame[x, _KID2] if b == 0 else now[N_KIDS]
-                ):
+                for i in range(frame[x, _KID + b], frame[x, _KID2] if b == 0 else now[N_KIDS]):
                     child[nc] = kids[i]
                     nc += 1
                 ne += 1
@@ -727,8 +706,8 @@ def search_clauses(f, s, d, budget):
             eptr[nn + 1] = ne
             k = frame[x, _PART]
             k1, k2 = part_key[k, 0], part_key[k, 1]
-            slots[-1 - _find(slots, key, k1, k2)] = found
-            key[found, 0], key[found, 1] = k1, k2
+            slots[-1 - find(slots, key1, key2, k1, k2)] = found
+            key1[found], key2[found] = k1, k2
             total[found], total_e[found] = w, e
             now[NODES], now[FOUND] = nn + 1, found
             _undo(now, value, trail, frame[x, _TRAIL])
