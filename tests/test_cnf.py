@@ -126,6 +126,7 @@ WRONG = {
     "1 0\n2 0\nc p show 1 2 0\n": "line 4, .*'c p show 1 2 0': counts of models projected",
     "c t pmc\n1 0\n2 0\n": "line 2, .*projected",
     "1 0\n2 0\nc ind 1 0\n": "line 4, .*projected",
+    "cp weight 1 0.5 0\n1 0\n2 0\n": "line 2, .*looks like a weight.*c p weight",
     "w 1 0.5 0\n1 0\n2 0\n": "line 2, .*an old way to write weights.*c p weight",
     "c weights 0.5 0.5\n1 0\n2 0\n": "line 2, .*an old way to write weights.*c p weight",
     "1 0\n2 0\np cnf 3 2\n": "line 4, .*a second line that begins with p",
@@ -174,3 +175,8 @@ def test_what_a_file_cannot_hold_is_refused(tmp_path):
         binary.add_tables([[0, 1]], [np.zeros((2, 2))]),
     ):
         refused(RefusedError, "factor 0 is .*hard clauses and weights", minfer.write, graph, path)
+
+
+def test_a_byte_order_mark_is_told():
+    with pytest.raises(FormatError, match=r"line 1: .* byte order mark"):
+        parse_cnf("m.cnf", b"\xef\xbb\xbfp cnf 1 1\n1 0\n")

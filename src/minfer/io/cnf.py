@@ -45,6 +45,7 @@ _OTHERS = [
     (("c", "t", "wpmc"), "counts of models projected to some variables are not supported"),
     (("c", "p", "gweight"), "a weight of the whole model is not supported; add it to log Z"),
     (("c", "weights"), f"an old way to write weights; {_WRITE}"),
+    (("cp", "weight"), f"this looks like a weight; {_WRITE}"),
     (("w",), f"an old way to write weights, of literals or of variables; {_WRITE}"),
 ]
 
@@ -62,6 +63,10 @@ def read_cnf(path: PathLike) -> FactorGraph:
 def parse_cnf(name: str, data: bytes) -> FactorGraph:
     """The model in the text ``data``; ``name`` is the file for messages."""
     check_text(name, data)
+    if data.startswith(b"\xef\xbb\xbf"):
+        raise FormatError(
+            f"{name}: line 1: the file begins with a byte order mark; save it as UTF-8 without one"
+        )
     file = _File(name, data)
     text = Numbers(name, file.clauses())
     literals, arity = _literals(text, file)

@@ -245,7 +245,10 @@ def eliminate_bottom(start: Ready, small: int, max_nodes: int) -> Bottom:
     if status == 0:
         raise ContradictionError(NOTHING_POSSIBLE)
     if status < 0:
-        raise RefusedError("circuit: more nodes than memory holds before the search began")
+        raise RefusedError(
+            "circuit: more nodes than memory holds before the search began; raise max_gib, observe "
+            "more variables, or use Auto()"
+        )
     left = tables._replace(
         fptr=found.fptr, scope=found.scope, toff=found.toff, value=found.value,
         value_e=found.value_e,

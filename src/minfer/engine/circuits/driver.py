@@ -197,6 +197,9 @@ def forecast(model: Conditioned, max_gib: float = 1.0) -> Forecast:
     dense = float(len(bottom.arrays.variable))
     most = float(np.logaddexp2.reduce(np.append(core.contexts, np.log2(dense + 1.0))))
     likely = 2.0**most if found is None else dense + found.nodes
+    if clause_model(start) is not None:  # that search keeps to no order
+        n = float(start.free.sum())
+        most = max(most, n + math.log2(n + 1.0))
     return Forecast(min(likely, 2.0 ** min(most, 1000.0)), most)
 
 
