@@ -219,7 +219,7 @@ def _use(name: str, settings: dict[str, Any]) -> None:
 
 
 def _use_clauses() -> None:
-    """In slices of few steps, so that each kernel is called, with clauses forgotten between them."""
+    """In slices of few steps, with clauses forgotten between them."""
     rng = np.random.default_rng(2)
     n = _size(20, 12)
     with patch.multiple(clauses, SLICE=60, FORGET=0):

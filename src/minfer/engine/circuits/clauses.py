@@ -296,9 +296,9 @@ def _grown(s: ClauseState, d: ClauseNodes, room: float, share: float) -> ClauseN
         return a if len(a) >= to else grown(a, to)
 
     d = ClauseNodes(
-        fit(d.variable, nodes), fit(d.eptr, nodes + 1), fit(d.key1, keys), fit(d.key2, keys), fit(d.total, keys),
-        fit(d.total_e, keys), fit(d.state, edges), fit(d.weight, edges), fit(d.cptr, edges + 1),
-        fit(d.child, kids), fit(d.slots, slots),
+        fit(d.variable, nodes), fit(d.eptr, nodes + 1), fit(d.key1, keys), fit(d.key2, keys),
+        fit(d.total, keys), fit(d.total_e, keys), fit(d.state, edges), fit(d.weight, edges),
+        fit(d.cptr, edges + 1), fit(d.child, kids), fit(d.slots, slots),
     )  # fmt: skip
     if slots > have[1] and len(d.slots) == slots:
         d.slots[:] = -1
