@@ -118,7 +118,7 @@ class Passes:
         order = np.argsort(-given.length, kind="stable")
         floor = self.floor
         if len(given.likelihoods):
-            low = math.log(given.likelihoods[given.likelihoods > 0.0].min())
+            low = float(given.likelihoods[given.likelihoods > -np.inf].min())
             floor = max(plan.floor(x[1], x[2] + low) for plan, x in zip(self.plans, self.numbers))
         kind = BEST if best else LOGS if floor >= 1.0 else LINEAR
 
@@ -158,9 +158,8 @@ class Passes:
         block = max(_KEPT // self.n_values, math.isqrt(longest - 1) + 1)
         how = np.array([kind, task, block, 1, self.size], dtype=np.int64)
         likelihoods = given.likelihoods if len(given.likelihoods) else np.zeros((1, 1))
-        if kind != LINEAR:
-            with np.errstate(divide="ignore"):
-                likelihoods = np.log(likelihoods)
+        if kind == LINEAR:
+            likelihoods = np.exp(likelihoods)
         no_draws = np.zeros((1, 1))
         run_slices(
             self.arguments(kind),

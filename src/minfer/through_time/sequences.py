@@ -45,7 +45,7 @@ class Sequences:
     """C sequences of R slices in all, from a table of N rows."""
 
     states: NDArray[np.int32]  # (R, V), -1 nothing known, -2 - a row of ``likelihoods``
-    likelihoods: NDArray[np.float64]  # (., most states), each with maximum 1
+    likelihoods: NDArray[np.float64]  # (., most states), logs, each with maximum 0
     scale: NDArray[np.float64]  # (R,) log of what the likelihoods of a slice were divided by
     first: Ints  # (C,) where a sequence begins
     length: Ints  # (C,)
@@ -293,7 +293,7 @@ def _likelihoods(
     n: int,
     who: str,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Rows of likelihoods, to which ``codes`` then refer, and the logs of what they lost."""
+    """Logs of likelihoods, to whose rows ``codes`` then refer, and what these lost."""
     widest = int(graph._n_states.max(initial=1))
     parts: list[tuple[Any, int, Any]] = [(k, v, like) for k, v, like in pairs]
     if soft is not None:
@@ -314,13 +314,21 @@ def _likelihoods(
                     f"{what}: row {row} must be finite, not negative and not all zero"
                 )
             parts += [(k, v, own) for k, own in zip(np.flatnonzero(some).tolist(), mine)]
-    pool, scale = np.zeros((len(parts), widest)), np.zeros(len(codes))
+    pool, scale = np.full((len(parts), widest), -np.inf), np.zeros(len(codes))
     for j, (k, v, like) in enumerate(parts):
         at = int(where[k])
         if codes[at, v] != -1:
             raise EvidenceError(f"{who}: row {k}: {visible(graph.name(v))} is observed twice")
-        top = float(like.max())
-        pool[j, : len(like)] = like / top
-        scale[at] += np.log(top)
+        pool[j, : len(like)], top = scaled_logs(like)
+        scale[at] += top
         codes[at, v] = -2 - j
     return pool, scale
+
+
+def scaled_logs(likelihoods: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """Logs of likelihoods (S,) with maximum 0, and what was taken off: no quotient of two floats
+    leaves their range so."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(likelihoods)
+    top = float(logs.max())
+    return logs - top, top

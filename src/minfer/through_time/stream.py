@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from minfer.kernels.time.slices import (
 )
 from minfer.model.evidence import numbered
 from minfer.through_time.answers import Moment
+from minfer.through_time.sequences import scaled_logs
 
 if TYPE_CHECKING:
     from minfer.through_time.dynamic import Dynamic
@@ -58,12 +58,9 @@ class EvidenceStream:
         for v, state in hard.items():
             states[0, v] = state
         for k, (v, given) in enumerate(soft.items()):
-            top = float(given.max())
-            like[k, : len(given)] = given / top
-            scale += math.log(top)
+            like[k, : len(given)], top = scaled_logs(given)
+            scale += top
             states[0, v] = -2 - k
-        with np.errstate(divide="ignore"):
-            like = np.log(like)
         beliefs, scores = np.zeros((1, self._width)), np.zeros((L, 3))
         scores[:, 1:] = -1.0, 1.0
         no_path, nothing, no_draws = self._no
