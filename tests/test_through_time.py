@@ -369,6 +369,10 @@ def test_states_that_differ_between_slices_are_refused() -> None:
         ({"wet": ["no", "maybe"]}, "row 1, column wet: .*maybe"),
         ({"wt": ["no", "no"]}, "column 'wt' is not a variable; did you mean wet"),
         ({"x": [1.0]}, "no column is a variable"),
+        (["yes", "no"], "a list of states does not say what they are of"),
+        (np.array([1, 0]), "a list of states does not say what they are of"),
+        ([[{"wet": 1}], []], "case 1 has no rows"),
+        ([[{"case": 4, "wet": 1}], [{"wet": 0}]], "each list of a list of lists is a case: 'case'"),
     ],
 )
 def test_rows_that_make_no_sequences_are_refused(rows: Any, message: str) -> None:
@@ -381,7 +385,10 @@ def test_settings_are_checked() -> None:
     for ask, message in (
         (lambda: model.filter(rows, "snow"), "targets: .*snow"),
         (lambda: model.filter(rows, ["rain", "rain"]), "targets: rain is named twice"),
+        (lambda: model.filter(rows, []), "targets: name a variable at least"),
         (lambda: model.filter(rows, case="id"), "there is no column 'id'"),
+        (lambda: model.filter(rows, case="wet"), "case: 'wet' is a variable of the model"),
+        (lambda: model.filter({**rows, "k": [0, 1]}, case="k", time="k"), "both case and time"),
         (lambda: model.filter(rows, speed=1), "there is no setting 'speed'"),
         (lambda: model.filter({"wet": ["no"], "rain": ["no"]}), "every variable has a column"),
         (lambda: model.predict(rows, 0), "predict: horizon"),
@@ -396,8 +403,52 @@ def test_settings_are_checked() -> None:
         model.filter(rows, soft=soft)
     with pytest.raises(EvidenceError, match="row 0: wet is observed twice"):
         model.filter(rows, soft={"wet": [[0.5, 0.5], [np.nan, np.nan]]})
+    with pytest.raises(EvidenceError, match="filter: soft evidence: .*'snow'"):
+        model.filter(rows, soft={"snow": [[0.5, 0.5], [0.5, 0.5]]})
     with pytest.raises(EvidenceError, match="row 1 must be finite"):
         model.filter(rows, soft={"rain": [[0.5, 0.5], [0.0, 0.0]]})
+
+
+def test_likelihoods_of_any_range() -> None:
+    """The quotient of two floats may be none: nothing that is possible becomes impossible."""
+    sure = weather({"rain": [1.0, 0.0], "wet": ("rain", [[0.0, 1.0], [1.0, 0.0]])})
+    row = {"wet": [1e250, 1e-310]}
+    assert close(sure.log_likelihood([row]), math.log(1e-310))
+    assert sure.filter([row], targets="rain")["rain"].tolist() == [[1.0, 0.0]]
+    stream = sure.stream("rain")
+    assert stream.observe(row)["rain"].tolist() == [1.0, 0.0]
+    assert close(stream.log_likelihood, math.log(1e-310))
+
+
+def test_streams_take_what_is_missing() -> None:
+    wanted = weather().filter([{}, {"wet": "yes"}], "rain")["rain"]
+    for nothing in (None, {}, {"wet": None}, {"wet": np.nan}):
+        stream = weather().stream("rain")
+        stream.observe(nothing)
+        assert close(stream.observe({"wet": np.array([0, 1])})["rain"], wanted[1])
+    assert repr(stream) == "EvidenceStream(2 slices observed)"
+
+
+def test_variables_called_as_columns_are() -> None:
+    tables = {"rain": [0.5, 0.5], "wet": ("rain", [[0.8, 0.2], [0.1, 0.9]])}
+    plain = Dynamic(tables, {"rain": ("rain@-1", FAIR)}, {"rain": 2, "wet": 2})
+    tables = {"case": tables["rain"], "time": ("case", tables["wet"][1])}
+    odd = Dynamic(tables, {"case": ("case@-1", FAIR)}, {"case": 2, "time": 2})
+    rows = [[1, 0, 1], [0], [1, None]]
+    wanted = plain.predict([[{"wet": x} for x in own] for own in rows], 2)
+    found = odd.predict([[{"time": x} for x in own] for own in rows], 2)
+    np.testing.assert_array_equal(found["case"], wanted["rain"])
+    assert close(found.log_likelihood, wanted.log_likelihood)
+    assert list(found.columns())[:3] == ["case_", "time_", "case"]
+    assert list(odd.sample(1, 2).columns()) == ["case_", "time_", "case", "time"]
+
+
+def test_an_index_of_cases_is_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"case": [0, 1], "wet": ["no", "yes"]}).set_index("case")
+    with pytest.raises(SettingsError, match="filter: case: 'case' is in the index"):
+        weather().filter(frame)
+    assert len(weather().filter(frame.reset_index()).log_likelihood) == 2
 
 
 def test_a_contradiction_has_its_time_and_case() -> None:
@@ -517,6 +568,8 @@ def test_a_hidden_markov_model_in_one_line() -> None:
     for x in (1, 2):
         alpha = alpha @ np.array(a) * np.array(b)[:, x]
     assert close(model.log_likelihood({"symbol": [0, 1, 2]}), math.log(alpha.sum()))
+    with pytest.raises(ModelError, match=r"Dynamic.hmm: names must be two that differ"):
+        Dynamic.hmm(pi, a, b, names=("x", "x"))
     with pytest.raises(ModelError, match=r"Dynamic.hmm: .*not \(2,\), \(2, 2\), \(3, 2\)"):
         Dynamic.hmm(pi, a, np.full((3, 2), 0.5))
 

@@ -12,6 +12,7 @@ from minfer.basics.words import counted
 from minfer.errors import ModelError, SettingsError
 from minfer.model.states import Probabilities
 from minfer.prediction import files
+from minfer.through_time.sequences import unused
 
 if TYPE_CHECKING:
     from minfer.through_time.dynamic import Dynamic
@@ -53,13 +54,14 @@ class Timeline:
         """Columns of the answer by name, as :func:`minfer.prediction.files.plain` makes lists."""
         given, out = self._given, dict[str, Any]()
         table = given.table
+        time = given.time or unused("time", self.model.slice)
         if self.question == "sample":
-            out["case"], out["time"] = self.case, self.time
+            out[unused("case", self.model.slice)], out[time] = self.case, self.time
         elif self._new:
             if given.case is not None:
                 first = np.unique(given.row_case, return_index=True)[1]
                 out[given.case] = files.taken(table.raw(given.case), first[self.case])
-            out[given.time or "time"] = self.time
+            out[time] = self.time
         else:
             kept = [name for name in (given.case, given.time) if name is not None]
             out |= {name: table.raw(name) for name in kept}

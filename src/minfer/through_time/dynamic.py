@@ -146,7 +146,10 @@ class Dynamic:
         >>> coin.log_likelihood({"symbol": [1, 1, 0]}).round(4).tolist()
         [-2.0038]
         """
-        hidden, symbol = (str(name) for name in names)
+        listed = [str(name) for name in as_list(names, "Dynamic.hmm: names must be two")]
+        if len(listed) != 2 or listed[0] == listed[1]:
+            raise ModelError(f"Dynamic.hmm: names must be two that differ, not {told(names)}")
+        hidden, symbol = listed
         tables = [real_numbers(x, "Dynamic.hmm: tables") for x in (initial, transition, emission)]
         if tables[0].ndim != 1 or tables[2].ndim != 2 or len(tables[2]) != len(tables[0]):
             raise ModelError(
@@ -459,6 +462,8 @@ class Dynamic:
             if v in out:
                 raise SettingsError(f"targets: {visible(self.slice.name(v))} is named twice")
             out.append(v)
+        if not out:
+            raise SettingsError("targets: name a variable at least")
         return out
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.checks import check_type, integer, real_numbers
-from minfer.errors import EvidenceError, SettingsError, visible
+from minfer.errors import EvidenceError, ModelError, SettingsError, visible
 from minfer.graph import FactorGraph
 from minfer.model.evidence import (
     Factorised,
@@ -108,15 +108,24 @@ def sequences_of(
             row_from = 1
             table = tables[0] if tables else table_of({name: [] for name in source.names}, who=who)
     elif is_array(rows) and not _is_nested(rows):
+        if len(rows) and np.ndim(rows[0]) == 0:
+            raise EvidenceError(
+                f"{who}: a list of states does not say what they are of: give {{variable: states}}, "
+                "or an array (T, variables)"
+            )
         states = states_of(graph, rows, who)
         names = [graph.name(v) for v in range(graph.n_variables)]
         table = table_of({name: states[:, v] for v, name in enumerate(names)}, who=who)
     else:
         if isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
+            if _is_nested(rows):
+                rows, case = _joined(graph, rows, case, who)
             rows, pairs = _split(graph, rows, who)
         table = table_of(rows, who=who)
     named = [graph.name(v) for v in range(graph.n_variables)]
     case, time = (_column(table, x, d, named, who) for x, d in ((case, "case"), (time, "time")))
+    if case is not None and case == time:
+        raise SettingsError(f"{who}: {visible(case)} cannot be both case and time")
     evidence = [x for x in table.names if x in named and x not in (case, time)]
     _check_strangers(table.names, named, (case, time), who)
     n = table.n
@@ -174,9 +183,37 @@ def sequences_of(
 
 def _is_nested(rows: Any) -> bool:
     """Whether rows are lists of evidence, a list for each case."""
-    return isinstance(rows, list | tuple) and (
-        not rows or all(isinstance(r, list | tuple) and r and _is_evidence(r[0]) for r in rows)
+    return (
+        isinstance(rows, list | tuple)
+        and all(isinstance(r, list | tuple) and all(map(_is_evidence, r)) for r in rows)
+        and (not rows or any(rows))
     )
+
+
+def _joined(
+    graph: FactorGraph, rows: Sequence[Any], case: str | None, who: str
+) -> tuple[list[Any], str | None]:
+    """Rows of all cases, and the column that numbers them."""
+    if not rows:
+        return [], case
+    name = unused("case", graph)
+    for c, own in enumerate(rows):
+        if not own:
+            raise EvidenceError(f"{who}: case {c} has no rows: leave it out")
+        if case is not None or any(name in row for row in own):
+            said = name if case is None else case
+            raise EvidenceError(
+                f"{who}: each list of a list of lists is a case: {visible(str(said))!r} cannot say "
+                "so again"
+            )
+    return [{name: c, **row} for c, own in enumerate(rows) for row in own], name
+
+
+def unused(name: str, graph: FactorGraph) -> str:
+    """A column's name that is not a variable's."""
+    while name in graph._index:
+        name += "_"
+    return name
 
 
 def _is_evidence(row: Any) -> bool:
@@ -186,9 +223,7 @@ def _is_evidence(row: Any) -> bool:
 def _split(
     graph: FactorGraph, rows: Sequence[Any], who: str
 ) -> tuple[Any, list[tuple[int, int, Any]]]:
-    """Rows without likelihoods, and these; lists of lists get a column of cases."""
-    if _is_nested(rows):
-        rows = [{"case": k, **row} for k, own in enumerate(rows) for row in own]
+    """Rows without likelihoods, and these."""
     if not all(map(_is_evidence, rows)):
         return rows, []
     out, found = [], []
@@ -213,9 +248,19 @@ def _split(
 def _column(
     table: Table, given: Any, default: str, variables: Sequence[str], who: str
 ) -> str | None:
+    index = getattr(getattr(table.given, "index", None), "names", ())
+    if table.kind == "pandas" and (given or default) in index and given not in table.keys:
+        raise SettingsError(
+            f"{who}: {default}: {visible(str(given or default))!r} is in the index, which is not "
+            "read: use reset_index()"
+        )
     if given is not None:
         if given not in table.keys:
             raise SettingsError(f"{who}: {default}: there is no column {visible(str(given))!r}")
+        if given in variables:
+            raise SettingsError(
+                f"{who}: {default}: {visible(str(given))!r} is a variable of the model"
+            )
         return str(given)
     return default if default in table.keys and default not in variables else None
 
@@ -299,7 +344,10 @@ def _likelihoods(
     if soft is not None:
         check_type(soft, Mapping, f"{who}: soft must be {{variable: likelihoods (N, S)}}")
         for name, given in soft.items():
-            v = graph.index(name)
+            try:
+                v = graph.index(name)
+            except ModelError as error:
+                raise EvidenceError(f"{who}: soft evidence: {error}") from None
             what = f"{who}: soft evidence: likelihoods of {visible(str(name))}"
             size = int(graph._n_states[v])
             like = real_numbers(given, what, EvidenceError).astype(np.float64)
