@@ -347,7 +347,7 @@ def test_states_that_differ_between_slices_are_refused() -> None:
         Dynamic.from_network(two)
     with pytest.raises(ModelError, match="'a0' has no 'at' beside it"):
         Dynamic.from_network(FactorGraph.network({"a0": 2}, {"a0": [0.5, 0.5]}))
-    with pytest.raises(ModelError, match="'a' ends neither in '0' nor in 't'"):
+    with pytest.raises(ModelError, match="no variable ends in '0' or in 't'"):
         Dynamic.from_network(FactorGraph.network({"a": 2}, {"a": [0.5, 0.5]}))
     with pytest.raises(ModelError, match="must be a Bayesian network"):
         Dynamic(FactorGraph.empty([2], ["a"]), {})
@@ -644,6 +644,32 @@ def test_bad_xdsl(old: str, new: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "m.xdsl").write_text(text[:at] + new + text[at + len(old) :])
     with pytest.raises(FormatError, match=rf"m\.xdsl: line \d+, column \d+.*{message}"):
         Dynamic.load(tmp_path / "m.xdsl")
+
+
+def test_what_is_the_same_at_all_times() -> None:
+    """A variable without an end, as pyAgrum has them, against the network that has it once."""
+    states = {"a0": 2, "kind": 3, "at": 2}
+    pi, first = [0.2, 0.3, 0.5], [[0.9, 0.1], [0.4, 0.6], [0.5, 0.5]]
+    later = [[[0.8, 0.2], [0.1, 0.9]], [[0.3, 0.7], [0.6, 0.4]], [[0.5, 0.5], [0.0, 1.0]]]
+    tables: Any = {"at": (["kind", "a0"], later), "kind": pi, "a0": ("kind", first)}
+    model = Dynamic.from_network(FactorGraph.network(states, tables))
+    assert model.names == ("a", "kind")
+    plain = {"kind": pi, "a0": ("kind", first)}
+    plain |= {f"a{t}": (["kind", f"a{t - 1}"], later) for t in range(1, 5)}
+    graph = FactorGraph.network({"kind": 3, **{f"a{t}": 2 for t in range(5)}}, plain)
+    every = np.indices([3, 2, 2, 2, 2, 2]).reshape(6, -1)
+    p = np.exp(graph.log_score(every.T)) * (every[1] == 1) * (every[4] == 0)
+    found = model.smooth([{"a": 1}, {}, {}, {"a": 0}, {}], ["kind", "a"])
+    for t in range(5):
+        assert close(found["kind"][t], np.bincount(every[0], p, 3) / p.sum())
+        assert close(found["a"][t], np.bincount(every[t + 1], p, 2) / p.sum())
+    for tables, message in (
+        ({"a": FAIR[0], "a0": FAIR[0], "at": FAIR[0]}, "'a' is the same at all times.* 'a0'"),
+        ({"k": ("a0", FAIR), "a0": FAIR[0], "at": FAIR[0]}, "'k', which is .* has the parent 'a0'"),
+        ({"a0": ("at", FAIR), "at": FAIR[0]}, "'a0' of the first slice has the parent 'at'"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            Dynamic.from_network(FactorGraph.network(dict.fromkeys(tables, 2), tables))
 
 
 def test_networks_of_pyagrum() -> None:

@@ -218,15 +218,15 @@ class Passes:
             at = (ends[:, None] + np.arange(horizon)).ravel()
         else:
             at = given.where
-        numbers = found.beliefs if len(at) == len(found.beliefs) and (
-            at == np.arange(len(at))).all() else found.beliefs[at]  # fmt: skip
+        numbers = _rows(found.beliefs, at)
         return Beliefs(self.model, who, chosen, numbers, found.scores, given, horizon)
 
     def best(self, rows: Any, settings: Mapping[str, Any]) -> Histories:
         given, workers = self.read("best", rows, settings)
         found = self.run(DECODE, given, [], best=True, workers=workers)
         self.check_possible("best", given, found)
-        return Histories(self.model, "best", found.path[given.where], found.scores, given)
+        path = _rows(found.path, given.where)
+        return Histories(self.model, "best", path, found.scores, given)
 
     def log_likelihood(self, rows: Any, settings: Mapping[str, Any]) -> Floats:
         given, workers = self.read("log_likelihood", rows, settings)
@@ -276,6 +276,11 @@ class Passes:
         self.check_possible("sample", given, found)
         found.scores[:] += one.scale.sum()
         return Histories(self.model, "sample", found.path, found.scores, given, n)
+
+
+def _rows(x: NDArray[Any], at: NDArray[np.int64]) -> NDArray[Any]:
+    """Rows of an array; the array itself where they are all of it."""
+    return x if len(at) == len(x) and (at == np.arange(len(at))).all() else x[at]
 
 
 def _columns(graph: Any, targets: list[int]) -> NDArray[np.int64]:
