@@ -403,7 +403,7 @@ def test_settings_are_checked() -> None:
         model.filter(rows, soft=soft)
     with pytest.raises(EvidenceError, match="row 0: wet is observed twice"):
         model.filter(rows, soft={"wet": [[0.5, 0.5], [np.nan, np.nan]]})
-    with pytest.raises(EvidenceError, match="filter: soft evidence: .*'snow'"):
+    with pytest.raises(EvidenceError, match=r"filter: soft evidence: .*'snow'"):
         model.filter(rows, soft={"snow": [[0.5, 0.5], [0.5, 0.5]]})
     with pytest.raises(EvidenceError, match="row 1 must be finite"):
         model.filter(rows, soft={"rain": [[0.5, 0.5], [0.0, 0.0]]})

@@ -108,10 +108,10 @@ def sequences_of(
             row_from = 1
             table = tables[0] if tables else table_of({name: [] for name in source.names}, who=who)
     elif is_array(rows) and not _is_nested(rows):
-        if len(rows) and np.ndim(rows[0]) == 0:
+        if _is_flat(rows):
             raise EvidenceError(
-                f"{who}: a list of states does not say what they are of: give {{variable: states}}, "
-                "or an array (T, variables)"
+                f"{who}: a list of states does not say what they are of: give "
+                "{variable: states}, or an array (T, variables)"
             )
         states = states_of(graph, rows, who)
         names = [graph.name(v) for v in range(graph.n_variables)]
@@ -179,6 +179,13 @@ def sequences_of(
         codes, likelihoods, scale, first, length, where, row_case, times, begin, table, case, time,
         evidence, row_from,
     )  # fmt: skip
+
+
+def _is_flat(rows: Any) -> bool:
+    """Whether an array, or a list, has one dimension."""
+    if hasattr(rows, "ndim"):
+        return bool(rows.ndim < 2)
+    return len(rows) > 0 and (isinstance(rows[0], str) or not hasattr(rows[0], "__len__"))
 
 
 def _is_nested(rows: Any) -> bool:
