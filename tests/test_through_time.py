@@ -409,6 +409,38 @@ def test_settings_are_checked() -> None:
         model.filter(rows, soft={"rain": [[0.5, 0.5], [0.0, 0.0]]})
 
 
+def test_likelihoods_beside_a_table() -> None:
+    """``soft=`` says what likelihoods in a list of observations do, of mixed cases with gaps."""
+    like = [[0.3, 0.7], [np.nan, np.nan], [5.0, 0.0], [1e-200, 1e-220]]
+    rows = {"case": ["a", "b", "a", "b"], "time": [0, 7, 3, 8], "wet": [None, "no", None, None]}
+    listed = [
+        {
+            "case": c,
+            "time": t,
+            **({"wet": w} if w else {}),
+            **({} if np.isnan(x[0]) else {"wet": x}),
+        }
+        for c, t, w, x in zip(rows["case"], rows["time"], rows["wet"], like)
+    ]
+    model = weather()
+    found, wanted = model.smooth(rows, "rain", soft={"wet": like}), model.smooth(listed, "rain")
+    np.testing.assert_array_equal(found["rain"], wanted["rain"])
+    np.testing.assert_array_equal(found.log_likelihood, wanted.log_likelihood)
+    alone = model.smooth([{"wet": [0.3, 0.7]}, {}, {}, {"wet": "no"}], "rain")
+    assert close(found["rain"][[0, 2]], alone["rain"][[0, 3]])
+
+
+def test_ties_go_the_same_way_alone_and_in_company() -> None:
+    names, rng = {"x": 3, "y": 3}, np.random.default_rng(8)
+    even = np.full((3, 3), 1 / 3)
+    model = Dynamic({"x": even[0], "y": ("x", even)}, {"x": ("x@-1", even)}, names)
+    cases = [[{"y": int(rng.integers(3))} for _ in range(n)] for n in (1, 9, 30, 4, 9, 2, 8, 40, 3)]
+    together = model.best(cases, workers=2)
+    for c, rows in enumerate(cases):
+        states = together.states[together.rows_of(c)]
+        np.testing.assert_array_equal(states, model.best(rows).states)
+
+
 def test_likelihoods_of_any_range() -> None:
     """The quotient of two floats may be none: nothing that is possible becomes impossible."""
     sure = weather({"rain": [1.0, 0.0], "wet": ("rain", [[0.0, 1.0], [1.0, 0.0]])})
