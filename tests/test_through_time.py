@@ -811,6 +811,8 @@ def test_learned_from_counts_and_saved(tmp_path: Path) -> None:
     for settings, message in (
         ({"structure": 3}, "structure must be a Dynamic"),
         ({"structure": {"x": ()}, "states": names}, "'x' has none"),
+        ({"structure": {"rain": None}, "states": names}, "parents of 'rain' must be names"),
+        ({"structure": {"rain": [0]}, "states": names}, "parents of 'rain' must be names"),
         ({"structure": structure, "states": names, "start": "structure"}, "needs a Dynamic"),
     ):
         with pytest.raises(SettingsError, match=message):
