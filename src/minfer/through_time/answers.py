@@ -70,7 +70,7 @@ class Timeline:
     def rows_of(self, case: Any = None) -> NDArray[np.int64]:
         """The rows of a sequence, given by number or by what it is called; by default the first."""
         n = int(self.case.max(initial=-1)) + 1
-        labels = [self._given.label(c) for c in range(n)] if self._given.case else []
+        labels = self._given.labels()
         number = 0 if case is None else labels.index(case) if case in labels else integer(case)
         if number is None or not 0 <= number < n:
             raise SettingsError(f"there is no case {told(case)} among {counted(n, 'sequence')}")

@@ -63,18 +63,17 @@ class Sequences:
     def n(self) -> int:
         return len(self.first)
 
-    def label(self, c: int) -> Any:
-        """What a case is called in the table; None where there is no such column."""
+    def labels(self) -> list[Any]:
+        """What cases are called in the table; nothing where there is no such column."""
         if self.case is None:
-            return None
-        column = self.table.column(self.case)
-        return column.values[int(column.places[int(np.argmax(self.row_case == c))])]
+            return []
+        column, rows = self.table.column(self.case), np.unique(self.row_case, return_index=True)[1]
+        return [column.values[k] for k in column.places[rows].tolist()]
 
     def place(self, c: int, t: int) -> str:
         """A slice in words."""
         at = f"time {int(self.begin[c]) + t}"
-        label = self.label(c)
-        return at if label is None else f"case {visible(str(label))}, {at}"
+        return at if self.case is None else f"case {visible(str(self.labels()[c]))}, {at}"
 
     def extended(self, by: int) -> Sequences:
         """Each sequence with so many slices more, of which nothing is known."""
