@@ -27,6 +27,8 @@ from minfer.kernels.circuits.keys import LEAST, fill_slots
 
 #: Steps of a slice; conflicts after which clauses that did not serve are forgotten.
 SLICE, FORGET = 200_000, 3000
+#: Of a factor: cells that it excludes, and clauses that come to the same, at most.
+MOST_CELLS, MOST_CLAUSES = 128, 32
 #: What depth may weigh at most.
 _DEEPEST = 1e7
 _RANGE = 256.0 * math.log(2.0)
@@ -61,7 +63,12 @@ def clause_model(start: Ready) -> ClauseModel | None:
         log_scale += math.log(value[first]) + _RANGE * int(value_e[first])
         key = possible.tobytes()
         if key not in known:
-            known[key] = prime_clauses(np.flatnonzero(~possible).tolist(), len(scope))
+            wrong = np.flatnonzero(~possible).tolist()
+            if len(wrong) > MOST_CELLS:
+                return None
+            known[key] = prime_clauses(wrong, len(scope))
+            if len(known[key]) > MOST_CLAUSES:
+                return None
         for clause in known[key]:
             out.add(tuple(sorted(int(2 * scope[q >> 1] + (q & 1)) for q in clause)))
     for g in start.machines:
