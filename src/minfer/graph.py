@@ -239,7 +239,9 @@ class FactorGraph(Growing):
             The table's axes are the parents in their order, then the variable itself; every row
             over the variable's states sums to one. A matrix with a row for each combination of the
             parents' states, the last parent's fastest, and a flat list of these rows will do too;
-            any other shape is refused (pgmpy's tables have columns: give ``table.T``).
+            any other shape is refused (pgmpy's tables have columns: give ``table.T``). Or causes
+            that combine, with a number for each of them: `minfer.NoisyOr`, `NoisyAnd`, `NoisyMax`,
+            `NoisyMin`.
 
         Examples
         --------

@@ -25,6 +25,7 @@ from minfer.basics.checks import concatenate, real_numbers, table_sizes, told
 from minfer.errors import EvidenceError, ModelError, visible
 from minfer.factors.group import Floats, Ints, Mask
 from minfer.factors.tables import Tables, flat_table_groups, table_groups
+from minfer.model.causes import NoisyCauses, with_causes
 from minfer.model.evidence import numbered
 from minfer.model.states import Variables
 
@@ -46,7 +47,16 @@ def with_network(graph: G, tables: Any) -> G:
             f"network: tables must be a mapping {{variable: table}}, not {told(tables)}"
         )
     children, parents, cpts = [], [], []
+    noisy: dict[int, tuple[list[int], NoisyCauses]] = {}
     for name, entry in tables.items():
+        if isinstance(entry, NoisyCauses):
+            if not isinstance(entry.causes, Mapping):
+                raise ModelError(
+                    f"network: {visible(name)}: causes must be a mapping {{parent: numbers}}, not "
+                    f"{told(entry.causes)}"
+                )
+            noisy[graph.index(name)] = [graph.index(p) for p in entry.causes], entry
+            continue
         own_parents: Any = []
         table = entry
         if isinstance(entry, tuple) and len(entry) == 2:
@@ -56,10 +66,14 @@ def with_network(graph: G, tables: Any) -> G:
         children.append(graph.index(name))
         parents.append([graph.index(p) for p in own_parents])
         cpts.append(table)
-    missing = set(range(graph.n_variables)) - set(children)
+    missing = set(range(graph.n_variables)) - set(children) - noisy.keys()
     if missing:
         raise ModelError(f"network: there is no table for {graph.name(min(missing))}")
-    return with_conditionals(graph, children, parents, cpts)
+    if not noisy:
+        return with_conditionals(graph, children, parents, cpts)
+    every = [*parents, *(own for own, _ in noisy.values())]
+    check_acyclic(graph, [*children, *noisy], every)
+    return with_causes(with_conditionals(graph, children, parents, cpts), noisy)
 
 
 def with_probabilities(graph: G, scopes: Sequence[Sequence[int]], tables: Sequence[ArrayLike]) -> G:
