@@ -62,7 +62,7 @@ class IndependentCauses(FactorGroup):
     _log_q: Floats  # (F, (sum of the parents' states + 1) S)
     _seen: NDArray[np.int32]  # (F,) the state of the child; -1 in all of them: it is in the scope
 
-    kind, noun = "independent-causes", "distribution of independent causes"
+    kind, noun = "independent-causes", "noisy gate"
     per_factor = ("_log_q", "_seen")
 
     # ------------------------------------------------------------------ looking
@@ -176,11 +176,11 @@ class IndependentCauses(FactorGroup):
 
     def messages(self, rows: Ints, incoming: Floats, out: Floats, best: bool = False) -> Floats:
         if best:
-            first = int(self._ids[rows[0]]) if len(rows) else int(self._ids[0])
+            first = int(self._ids[rows[0] if len(rows) else 0])
             raise RefusedError(
                 f"factor {first} is {self._a_noun} over {self.arity} variables that are not "
-                "known: its maxima need a table, which is too large. Observe more of them, or ask "
-                "for the most probable state of each (Marginals.mpm)"
+                "known: best assignments and circuits need its table, which is too large. Observe "
+                "more of them, or ask for the most probable state of each (Marginals.mpm)"
             )
         *parents, (leak, _) = self._links(rows)
         sizes = list(self.shape[: self.n_parents])

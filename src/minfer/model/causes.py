@@ -139,7 +139,7 @@ class NoisyOr(NoisyCauses):
     >>> float(query(g, "fever", {"flu": "yes", "cold": "yes"})["yes"].round(4))
     0.8812
     >>> float(query(g, "flu", {"fever": "yes"})["yes"].round(4))
-    0.4176
+    0.416
     """
 
     leak: Any = 0.0
@@ -230,6 +230,20 @@ def _checked(rows: Floats, shape: tuple[int, int], who: str) -> Floats:
         raise ModelError(f"{who}: distribution {k + 1} sums to {total[k]:.6g}, not 1")
     total[np.abs(total - 1.0) < 1e-12] = 1.0
     return np.asarray(rows / total[:, None])
+
+
+def table_of(entry: NoisyCauses, child: str, shape: Sequence[int]) -> Floats:
+    """The table (parents..., child) that an entry stands for."""
+    size = shape[-1]
+    q = entry.draws(child, shape[:-1], size)
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.concatenate(q).reshape(1, -1))
+    scope = np.arange(len(shape), dtype=np.int32)[None]
+    none = np.full(1, -1, dtype=np.int32)
+    group = IndependentCauses(
+        np.zeros(1, np.int64), scope, tuple(shape), size, entry.highest, logs, none
+    )
+    return np.exp(group.log_tables()).reshape(shape)
 
 
 def with_causes(graph: G, entries: Mapping[int, tuple[Sequence[int], NoisyCauses]]) -> G:

@@ -313,10 +313,15 @@ def intervened(graph: FactorGraph, done: Mapping[int, int]) -> FactorGraph:
 
 def child_last(graph: Any) -> Iterator[tuple[list[int], Floats]]:
     """The log-tables of a Bayesian network, factor by factor, scopes (parents..., child)."""
-    for i in range(graph.n_factors):
-        scope, child = graph.scope(i).tolist(), graph.child(i)
-        axis = scope.index(child)
-        yield scope[:axis] + scope[axis + 1 :] + [child], np.moveaxis(graph.log_table(i), axis, -1)
+    return (child_last_of(graph, i) for i in range(graph.n_factors))
+
+
+def child_last_of(graph: Any, factor: int) -> tuple[list[int], Floats]:
+    """The same of one factor."""
+    scope, child = graph.scope(factor).tolist(), graph.child(factor)
+    axis = scope.index(child)
+    table = np.moveaxis(graph.log_table(factor), axis, -1)
+    return scope[:axis] + scope[axis + 1 :] + [child], table
 
 
 def check_acyclic(
