@@ -62,16 +62,16 @@ def tables_for(states: dict[str, int], entries: dict[str, Any]) -> dict[str, Any
 
 
 def network(n: int) -> FactorGraph:
-    """n causes of one effect with three states, and what it entails."""
+    """n causes of one effect with three states, and what it entails, called as if by number."""
     rng = np.random.default_rng(n)
-    names = [f"c{i}" for i in range(n)]
+    *names, y, z = (f"x{i}" for i in range(n + 2))
     rows = {name: np.vstack([[1.0, 0.0, 0.0], rng.dirichlet(np.ones(3))]) for name in names}
     return FactorGraph.network(
-        {**dict.fromkeys(names, 2), "y": 3, "z": 2},
+        {**dict.fromkeys(names, 2), y: 3, z: 2},
         {
             **{name: [0.7, 0.3] for name in names},
-            "y": NoisyMax(rows, leak=[0.8, 0.15, 0.05]),
-            "z": NoisyOr({"y": [0.0, 0.4, 0.9], "c0": 0.3}, leak=0.05),
+            y: NoisyMax(rows, leak=[0.8, 0.15, 0.05]),
+            z: NoisyOr({y: [0.0, 0.4, 0.9], "x0": 0.3}, leak=0.05),
         },
     )
 

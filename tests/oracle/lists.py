@@ -154,7 +154,7 @@ def higher_order() -> dict[str, FactorGraph]:
         "features": FactorGraph.empty([2] * 4)
         .add_features([[0, 1, 2], [1, 2, 3]], [1.0, -2.0], np.arange(8).reshape(2, 2, 2) % 3 == 0)
         .add_features([[0], [3]], [0.5, -0.5], [False, True]),
-        "causes": causes.network(3).with_evidence({"z": 1}),
+        "causes": causes.network(3).with_evidence({4: 1}),
         "many-causes": causes.network(6),
     }
 

@@ -175,6 +175,8 @@ class IndependentCauses(FactorGroup):
         return [self] if self.decomposes else [self.as_tables()]
 
     def messages(self, rows: Ints, incoming: Floats, out: Floats, best: bool = False) -> Floats:
+        if best and self.has_tables:
+            return super().messages(rows, incoming, out, best)
         if best:
             first = int(self._ids[rows[0] if len(rows) else 0])
             raise RefusedError(

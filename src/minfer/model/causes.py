@@ -18,6 +18,7 @@ from minfer.factors.causes import IndependentCauses
 from minfer.factors.group import Floats
 
 if TYPE_CHECKING:
+    from minfer.graph import FactorGraph
     from minfer.model.build import Growing
 
 G = TypeVar("G", bound="Growing")
@@ -186,6 +187,18 @@ class DrawnCauses(NoisyCauses):
     def highest(self) -> bool:  # type: ignore[override]
         return self.top
 
+    def named(self) -> NoisyCauses:
+        """The same by its name, with as few numbers as that takes; two states are OR and AND."""
+        if np.size(self.leak) != 2:
+            return (NoisyMax if self.top else NoisyMin)(dict(self.causes), self.leak)
+        towards = int(self.top)
+        numbers = {name: np.asarray(q)[:, towards] for name, q in self.causes.items()}
+        short = {
+            name: float(p[towards]) if len(p) == 2 and p[1 - towards] == 0.0 else p
+            for name, p in numbers.items()
+        }
+        return (NoisyOr if self.top else NoisyAnd)(short, float(self.leak[towards]))
+
 
 def _numbers(given: Any, who: str) -> Floats:
     return np.asarray(real_numbers(given, who), dtype=np.float64)
@@ -230,6 +243,16 @@ def _checked(rows: Floats, shape: tuple[int, int], who: str) -> Floats:
         raise ModelError(f"{who}: distribution {k + 1} sums to {total[k]:.6g}, not 1")
     total[np.abs(total - 1.0) < 1e-12] = 1.0
     return np.asarray(rows / total[:, None])
+
+
+def entry_of(graph: FactorGraph, factor: int) -> NoisyCauses | None:
+    """The entry of a network that a factor is; None of a table."""
+    group, row = graph._locate(factor)
+    if not isinstance(group, IndependentCauses):
+        return None
+    *q, leak = group.distributions(row)
+    names = [graph.name(v) for v in graph.scope(factor).tolist()[:-1]]
+    return DrawnCauses(dict(zip(names, q)), leak[0], top=group.highest).named()
 
 
 def table_of(entry: NoisyCauses, child: str, shape: Sequence[int]) -> Floats:
