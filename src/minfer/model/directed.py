@@ -73,7 +73,12 @@ def with_network(graph: G, tables: Any) -> G:
         return with_conditionals(graph, children, parents, cpts)
     every = [*parents, *(own for own, _ in noisy.values())]
     check_acyclic(graph, [*children, *noisy], every)
-    return with_causes(with_conditionals(graph, children, parents, cpts), noisy)
+    made = with_causes(with_conditionals(graph, children, parents, cpts), noisy)
+    assert made._child is not None
+    place = {v: k for k, v in enumerate(map(graph.index, tables))}  # factors as they were given
+    number = np.array([place[v] for v in made._child.tolist()], dtype=np.int64)
+    groups = tuple(g.replace(_ids=number[g._ids]) for g in made.groups)
+    return made._regrouped(groups, made._child[np.argsort(number)])
 
 
 def with_probabilities(graph: G, scopes: Sequence[Sequence[int]], tables: Sequence[ArrayLike]) -> G:
