@@ -26,8 +26,6 @@ from minfer.graph import FactorGraph
 from minfer.learn.estimator import alike
 from minfer.model.causes import DrawnCauses, NoisyCauses
 
-_BLOCK = 1 << 20  # numbers of a pass held at a time
-
 
 class Gate(NamedTuple):
     """A gate of a model: its child, parents, and distributions by the child's states."""
@@ -80,14 +78,15 @@ def learn_gate(
     """
     mine = np.ascontiguousarray(known[[*gate.parents, gate.child]])
     first, owner = alike(mine)
-    rows = mine[:, first].astype(np.int64)
+    rows = mine[:, first]
+    x = np.ascontiguousarray(rows[:-1].T)
     weight = np.bincount(owner).astype(np.float64)
-    y = rows[-1] if gate.highest else gate.size - 1 - rows[-1]
+    y = (rows[-1] if gate.highest else gate.size - 1 - rows[-1]).astype(np.int64)
     alpha = [np.where(q > 0.0, strength(q), 0.0) for q in gate.draws]
     draws, before = list(start), -np.inf
     n = 0
     while True:
-        counts, likelihood = _expected(gate, draws, rows[:-1], y, weight)
+        counts, likelihood = _expected(gate, draws, x, y, weight)
         value = likelihood + sum(_dot(a, q) for a, q in zip(alpha, draws))
         n += 1
         done = bool(value - before <= tol * max(abs(value), 1.0))
@@ -110,69 +109,17 @@ def _dot(counts: Floats, p: Floats) -> float:
 
 
 def _expected(
-    gate: Gate, draws: Sequence[Floats], x: NDArray[np.int64], y: NDArray[np.int64], weight: Floats
+    gate: Gate, draws: Sequence[Floats], x: NDArray[np.int32], y: NDArray[np.int64], weight: Floats
 ) -> tuple[list[Floats], float]:
     """Expected draws of each cause and the leak, by the child's states, and log P(y | x)."""
+    from minfer.kernels.learning.draws import expected_draws
+
     way = slice(None, None, 1 if gate.highest else -1)
-    q = [d[:, way] for d in draws]
-    counts = [np.zeros_like(d) for d in q]
-    step = max(1, _BLOCK // (gate.size * len(q)))
-    likelihood = 0.0
-    for begin in range(0, len(y), step):
-        some = slice(begin, begin + step)
-        likelihood += _pass(q, x[:, some], y[some], weight[some], counts)
-    return [c[:, way] for c in counts], likelihood
-
-
-def _pass(
-    q: Sequence[Floats], x: NDArray[np.int64], y: NDArray[np.int64], weight: Floats,
-    counts: Sequence[Floats],
-) -> float:  # fmt: skip
-    """Counts of some rows, added; their log-likelihood. Levels above y are of no use, so what is
-    carried along is scaled by those that are."""
-    size, at = q[0].shape[1], np.arange(len(y))
-    useful = np.arange(size) <= y[:, None]
-    mine = [p[own] for p, own in zip(q, x)]
-    mine.append(np.broadcast_to(q[-1], (len(y), size)))
-    below = [np.cumsum(p, axis=1) for p in mine]
-    now = np.where(useful, mine[-1], 0.0)  # the leak comes first
-    ahead, log_scale = [], np.zeros(len(y))
-    for p, c in zip(mine[:-1], below):
-        ahead.append(now)
-        then = now * c
-        then[:, 1:] += np.cumsum(now, axis=1)[:, :-1] * p[:, 1:]
-        now = np.where(useful, then, 0.0)
-        top = now.max(axis=1)
-        safe = np.where(top > 0.0, top, 1.0)
-        now = now / safe[:, None]
-        log_scale += np.log(safe)
-    found = now[at, y]
-    if not (found > 0.0).all():
-        return -np.inf
-    behind = np.zeros((len(y), size))
-    behind[at, y] = 1.0
-    for i in range(len(x) - 1, -1, -1):
-        _count(counts[i], x[i], mine[i], ahead[i], behind, weight)
-        then = behind * below[i]
-        part = (behind * mine[i])[:, ::-1].cumsum(axis=1)[:, ::-1]
-        then[:, :-1] += part[:, 1:]
-        behind = then / then.max(axis=1, keepdims=True)
-    start = np.zeros((len(y), size))
-    start[:, 0] = 1.0
-    _count(counts[-1], np.zeros(len(y), np.int64), mine[-1], start, behind, weight)
-    return float(weight @ (np.log(found) + log_scale))
-
-
-def _count(
-    counts: Floats, x: NDArray[np.int64], q: Floats, ahead: Floats, behind: Floats, weight: Floats
-) -> None:
-    stays = (ahead * behind)[:, ::-1].cumsum(axis=1)[:, ::-1]
-    each = np.cumsum(ahead, axis=1) * behind
-    each[:, :-1] += stays[:, 1:]
-    each *= q
-    each *= (weight / each.sum(axis=1))[:, None]
-    for s in range(counts.shape[1]):
-        counts[:, s] += np.bincount(x, each[:, s], minlength=len(counts))
+    ends = np.cumsum([len(d) for d in draws])
+    q = np.ascontiguousarray(np.concatenate(draws)[:, way])
+    counts = np.zeros_like(q)
+    likelihood = expected_draws(x, y, weight, np.append(0, ends[:-2]), q, counts)
+    return np.split(counts[:, way], ends[:-1]), float(likelihood)
 
 
 class Expanded(NamedTuple):
