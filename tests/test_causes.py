@@ -136,7 +136,7 @@ def test_forms() -> None:
 
 
 def test_sixty_parents() -> None:
-    """By the formula: causes that are independent without evidence stay so where nothing is seen."""
+    """By the formula: causes stay independent where nothing is seen."""
     graph = star(60)
     p = np.array([0.2 + 0.7 * i / 60 for i in range(60)])
     silent = 0.99 * np.prod(1.0 - 0.1 * p)
@@ -151,9 +151,11 @@ def test_sixty_parents() -> None:
         )
     assert minfer.query(graph, "e", do={"c59": "yes"})[1] > 0.8
     assert minfer.query(graph, "c3", do={"e": "yes"})[1] == pytest.approx(0.1)
-    assert minfer.separated(graph, "c1", "c2") and not minfer.separated(graph, "c1", "c2", ["e"])
+    assert minfer.separated(graph, "c1", "c2")
+    assert not minfer.separated(graph, "c1", "c2", ["e"])
     best = minfer.mpe(graph, {"e": "no"})
-    assert best.proven and {best[f"c{i}"] for i in range(60)} == {"no"}
+    assert best.proven
+    assert {best[f"c{i}"] for i in range(60)} == {"no"}
     answer = minfer.mpe(graph, {"e": "yes"}, variables=["c1", "c59"])
     assert answer.best["c1"] == "no"
     assert minfer.sample(graph, 50, {"e": "yes"}).shape == (50, 61)
@@ -165,7 +167,7 @@ def test_small_probabilities_keep_their_digits() -> None:
     tiny = 1e-18
     graph = FactorGraph.network(
         {**dict.fromkeys(names, 2), "e": 2},
-        {**{c: [0.5, 0.5] for c in names}, "e": NoisyOr(dict.fromkeys(names, [0.5, 1.0]), tiny)},
+        {**{c: [0.5, 0.5] for c in names}, "e": NoisyOr({c: [0.5, 1.0] for c in names}, tiny)},
     )
     none = {**dict.fromkeys(names, 0), "e": 0}
     assert float(graph.log_score(np.zeros(401, int))) == pytest.approx(800 * np.log(0.5), rel=1e-12)
@@ -209,10 +211,13 @@ def test_entries() -> None:
     low = NoisyMin({"a": [[0, 0, 1], [0.5, 0.25, 0.25]]})
     roots = {"a": [0.5, 0.5], "b": [0.2, 0.3, 0.5]}
     graph = FactorGraph.network(states, {**roots, "x": or_, "y": and_, "z": low})
-    assert graph.directed and graph.parents("x") == ("a", "b")
-    assert graph.causes("a") is None and isinstance(graph.causes("z"), NoisyMin)
+    assert graph.directed
+    assert graph.parents("x") == ("a", "b")
+    assert graph.causes("a") is None
+    assert isinstance(graph.causes("z"), NoisyMin)
     back = graph.causes("x")
-    assert isinstance(back, NoisyOr) and back.leak == pytest.approx(0.1)
+    assert isinstance(back, NoisyOr)
+    assert back.leak == pytest.approx(0.1)
     assert back.causes["a"] == pytest.approx(0.8)
     np.testing.assert_allclose(back.causes["b"], [0.0, 0.3, 0.6], atol=1e-15)
     np.testing.assert_allclose(graph.conditional("x")[1, 2, 1], 1 - 0.9 * 0.2 * 0.4)
@@ -378,7 +383,8 @@ def test_learned_numbers_come_back() -> None:
     rows = drawn_rows(graph, 20_000)
     net = BayesianNetwork(graph).fit(rows)
     found = net.tables_["e"]
-    assert isinstance(found, NoisyOr) and isinstance(net.model_.causes("f"), NoisyMax)
+    assert isinstance(found, NoisyOr)
+    assert isinstance(net.model_.causes("f"), NoisyMax)
     assert [found.causes["a"], found.causes["b"], found.leak] == pytest.approx(
         [0.7, 0.3, 0.05], abs=0.03
     )
@@ -396,7 +402,8 @@ def test_zeros_of_gates_stay() -> None:
     rows = {"a": [0, 1, 1, 1], "e": [0, 1, 1, 0]}
     net = BayesianNetwork(graph, prior="none").fit(rows)
     found = net.tables_["e"]
-    assert found.leak == 0.0 and found.causes["a"] == pytest.approx(2 / 3)
+    assert found.leak == 0.0
+    assert found.causes["a"] == pytest.approx(2 / 3)
     with pytest.raises(ContradictionError, match="leak"):
         BayesianNetwork(graph).fit({"a": [0, 0], "e": [0, 1]})
 
@@ -413,7 +420,7 @@ def large(n_blocks: int = 16, width: int = 60) -> FactorGraph:
     before: list[str] = []
     for b in range(n_blocks):
         names = [f"b{b}c{i}" for i in range(width)]
-        states |= dict.fromkeys(names, ["no", "yes"])
+        states |= {name: ["no", "yes"] for name in names}
         entries |= {name: [0.95, 0.05] for name in names}
         if before:
             entries[names[0]] = NoisyOr(dict.fromkeys(before, 0.4), leak=0.02)

@@ -95,8 +95,9 @@ if TYPE_CHECKING:
         write_pr,
         write_uai,
     )
-    from minfer.model.drawn import Samples
     from minfer.model.causes import NoisyAnd, NoisyMax, NoisyMin, NoisyOr
+    from minfer.model.causes import NoisyAnd, NoisyMax, NoisyMin, NoisyOr
+    from minfer.model.drawn import Samples
     from minfer.model.joint import Joint
     from minfer.model.ranked import Best
     from minfer.prediction import Predictor, evaluate, predict

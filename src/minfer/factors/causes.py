@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,7 @@ class IndependentCauses(FactorGroup):
             [np.isneginf(c[..., 0]).any(axis=1) for _, c in self._links(slice(None))[:-1]]
         ).any(axis=0)
         leak = self._parts(self._log_q)[-1]
-        return np.isneginf(leak).any(axis=(1, 2)) | none
+        return np.asarray(np.isneginf(leak).any(axis=(1, 2)) | none)
 
     def magnitude(self) -> Floats:
         """A bound: each link counts."""
@@ -187,7 +188,7 @@ class IndependentCauses(FactorGroup):
         *parents, (leak, _) = self._links(rows)
         sizes = list(self.shape[: self.n_parents])
         cuts = [0, *np.cumsum(sizes).tolist()]
-        mine = [incoming[:, lo:hi, None] for lo, hi in zip(cuts, cuts[1:])]
+        mine = [incoming[:, lo:hi, None] for lo, hi in pairwise(cuts)]
         goal = self._levels(incoming[:, cuts[-1] :]) if self.is_conditional else self._goals(rows)
         draws = [np.logaddexp.reduce(m + q, axis=1) for m, (q, _) in zip(mine, parents)]
         below = [np.logaddexp.reduce(m + c, axis=1) for m, (_, c) in zip(mine, parents)]
@@ -212,7 +213,8 @@ class IndependentCauses(FactorGroup):
         group = self._sorted()
         *parents, (now, _) = group._links(slice(None))
         n, last = len(group), group.n_parents - 1
-        tables, states = [], []
+        tables: list[Tables] = []
+        states: list[int] = []
         before = np.zeros((n, 0), dtype=np.int64)
         step = now[:, :1]  # (n, 1, S): the start is known
         moves = np.where(np.eye(self.size, dtype=bool), 0.0, -np.inf)[None]
@@ -244,8 +246,8 @@ class IndependentCauses(FactorGroup):
         order = np.argsort(self._scope[:, :k], axis=1, kind="stable")
         scope = self._scope.copy()
         scope[:, :k] = np.take_along_axis(self._scope[:, :k], order, axis=1)
-        q = self._log_q[:, : -self.size].reshape(len(self), k, -1)
-        q = np.take_along_axis(q, order[..., None], axis=1).reshape(len(self), -1)
+        apart = self._log_q[:, : -self.size].reshape(len(self), k, -1)
+        q = np.take_along_axis(apart, order[..., None], axis=1).reshape(len(self), -1)
         return self.replace(
             _scope=scope, _log_q=np.concatenate([q, self._log_q[:, -self.size :]], axis=1)
         )
@@ -266,14 +268,14 @@ class IndependentCauses(FactorGroup):
             else:
                 seen = states[:, column]
         left = [a for a in range(k) if not known[a]]
-        q = [self._levels(parents[a][0]).reshape(len(rows), -1) for a in left]
+        rest = [self._levels(parents[a][0]).reshape(len(rows), -1) for a in left]
         group = IndependentCauses(
             self._ids[rows],
             np.ascontiguousarray(self._scope[rows][:, ~known]),
             tuple(s for s, gone in zip(self.shape, known) if not gone),
             self.size,
             self.highest,
-            np.concatenate([*q, self._levels(now)], axis=1),
+            np.concatenate([*rest, self._levels(now)], axis=1),
             np.ascontiguousarray(seen, dtype=np.int32),
         )
         if group.is_conditional:

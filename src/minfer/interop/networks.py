@@ -378,7 +378,7 @@ def to_pyagrum(graph: FactorGraph, state_names: StateNames | None = None) -> Any
     ors = _plain_ors(graph) if graph.directed else {}
     conditionals = conditionals_of(graph, ors)
     model = gum.MarkovRandomField() if conditionals is None else gum.BayesNet()
-    of = {graph.child(i): gate for i, gate in ors.items()} if conditionals is not None else {}
+    of = {int(graph.scope(i)[-1]): gate for i, gate in ors.items() if conditionals is not None}
     for v, name in enumerate(names):
         variable = gum.LabelizedVariable(name, "", [str(s) for s in states[v]])
         if v in of:
@@ -404,7 +404,7 @@ def to_pyagrum(graph: FactorGraph, state_names: StateNames | None = None) -> Any
 
 def _plain_ors(graph: FactorGraph) -> dict[int, NoisyCauses]:
     """Factors that are noisy ORs as pyAgrum has them."""
-    out = {}
+    out: dict[int, NoisyCauses] = {}
     for i in range(graph.n_factors):
         gate = entry_of(graph, i)
         if not isinstance(gate, NoisyOr):

@@ -319,7 +319,7 @@ def format_xdsl(graph: FactorGraph) -> bytes:
     gates = {v: _effects(graph, i) for v, i in factor.items()}
     #: Variables whose states are listed from the last to the first.
     turned = {v for v, gate in gates.items() if gate is not None and gate.turned}
-    order: list[int] = [v for v in range(graph.n_variables)]
+    order = list(range(graph.n_variables))
     parents = {v: [u for u in scopes[v] if u != v] for v in order}
     if not parents_first([[*parents[v], v] for v in order]):
         order = order_or_cycle(parents)[0]
@@ -336,7 +336,7 @@ def format_xdsl(graph: FactorGraph) -> bytes:
             lines.append(f"    <parents>{given}</parents>")
         if gate is None:
             _, own, table = conditional(graph, factor[v], "XDSL")
-            back = [a for a, u in enumerate([*own, v]) if u in turned]
+            back = tuple(a for a, u in enumerate([*own, v]) if u in turned)
             numbers = in_words(np.flip(table, back).ravel().tolist(), " ")
             lines.append(f"    <probabilities>{numbers}</probabilities>")
         else:

@@ -3,7 +3,7 @@
 What each cause and the leak drew is hidden (:mod:`minfer.factors.causes`). Given a row in which a
 gate's whole family is known, its posterior is a pass forward and one back over the causes,
 
-    P(z_i = t | x, y)  ~  q_i(t | x_i) (sum_{s <= t} f_{i-1}(s) b_i(t) + sum_{s > t} f_{i-1}(s) b_i(s)),
+    P(z_i = t | x, y)  ~  q_i(t | x_i) sum_s f_{i-1}(s) b_i(max(s, t)),
 
 and normalised expected draws are the next numbers. So a gate that every row knows is learned by
 itself. Other gates are written out for the clique tree of all (:class:`GateFamilies`): each draw
@@ -77,7 +77,7 @@ def learn_gate(
     ``strength`` gives the pseudo-counts of a distribution's array, ``start`` where EM begins.
     """
     mine = np.ascontiguousarray(known[[*gate.parents, gate.child]])
-    first, owner = alike(mine)
+    first, owner = alike(mine.astype(np.uint64))
     rows = mine[:, first]
     x = np.ascontiguousarray(rows[:-1].T)
     weight = np.bincount(owner).astype(np.float64)

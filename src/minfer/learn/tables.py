@@ -322,7 +322,7 @@ class BayesianNetwork(Estimator):
 
     def _apart(self, gates: Sequence[Gate], known: States) -> NDArray[np.bool_]:
         """Which variables (V,) have a gate whose family every row knows."""
-        complete = (known >= 0).all(axis=1)
+        complete = np.asarray((known >= 0).all(axis=1))
         out = np.zeros(len(known), dtype=bool)
         for gate in gates:
             out[gate.child] = complete[gate.child] and complete[gate.parents].all()
@@ -463,10 +463,8 @@ class BayesianNetwork(Estimator):
                 counts[v] = [counted[z].reshape(s) for z, s in zip(parts.draws[v], shapes)]
             entries[v] = gate.parents, gate.entry(graph, draws)
         rest = [v for v in range(graph.n_variables) if v not in entries]
-        model = graph
-        if rest:
-            theta = np.concatenate([tables[v] for v in rest])
-            model = network_of(graph, [families.scopes[v] for v in rest], theta)
+        theta = np.concatenate([tables[v] for v in rest])  # of roots at least
+        model = network_of(graph, [families.scopes[v] for v in rest], theta)
         assert isinstance(model, FactorGraph)  # rows sum to one
         self.model_ = with_causes(model, entries)
         names = [graph.name(v) for v in range(graph.n_variables)]

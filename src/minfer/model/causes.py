@@ -33,9 +33,9 @@ class NoisyCauses:
     causes: Mapping[str, Any]
     leak: Any = None
 
-    highest: ClassVar[bool] = True
+    _highest: ClassVar[bool] = True
 
-    def draws(self, own: str, sizes: Sequence[int], size: int) -> list[Floats]:
+    def _draws(self, own: str, sizes: Sequence[int], size: int) -> list[Floats]:
         """What parents of so many states draw from, (states, size) each, and the leak, (1, size).
 
         ``own`` is the child, for messages.
@@ -58,7 +58,7 @@ class NoisyCauses:
     def _leak(self, size: int, who: str) -> Floats:
         if self.leak is not None:
             return _numbers(self.leak, who)
-        return np.eye(size)[0 if self.highest else size - 1]
+        return np.eye(size)[0 if self._highest else size - 1]
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class NoisyMin(NoisyCauses):
         What is drawn where no cause has any effect; the last state by default.
     """
 
-    highest: ClassVar[bool] = False
+    _highest: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class NoisyAnd(NoisyCauses):
     """
 
     leak: Any = 0.0
-    highest: ClassVar[bool] = False
+    _highest: ClassVar[bool] = False
 
     def _rows(self, given: Any, n: int, size: int, who: str) -> Floats:
         return _switches(given, n, size, 0, who)
@@ -184,7 +184,7 @@ class DrawnCauses(NoisyCauses):
     top: bool = field(default=True)
 
     @property
-    def highest(self) -> bool:  # type: ignore[override]
+    def _highest(self) -> bool:  # type: ignore[override]
         return self.top
 
     def named(self) -> NoisyCauses:
@@ -258,13 +258,13 @@ def entry_of(graph: FactorGraph, factor: int) -> NoisyCauses | None:
 def table_of(entry: NoisyCauses, child: str, shape: Sequence[int]) -> Floats:
     """The table (parents..., child) that an entry stands for."""
     size = shape[-1]
-    q = entry.draws(child, shape[:-1], size)
+    q = entry._draws(child, shape[:-1], size)
     with np.errstate(divide="ignore"):
         logs = np.log(np.concatenate(q).reshape(1, -1))
     scope = np.arange(len(shape), dtype=np.int32)[None]
     none = np.full(1, -1, dtype=np.int32)
     group = IndependentCauses(
-        np.zeros(1, np.int64), scope, tuple(shape), size, entry.highest, logs, none
+        np.zeros(1, np.int64), scope, tuple(shape), size, entry._highest, logs, none
     )
     return np.exp(group.log_tables()).reshape(shape)
 
@@ -284,10 +284,10 @@ def with_causes(graph: G, entries: Mapping[int, tuple[Sequence[int], NoisyCauses
         shape = tuple(int(graph._n_states[v]) for v in scope)
         if shape[-1] < 2:
             raise ModelError(f"network: {entry._name} of {name}, which has one state: give a table")
-        q = entry.draws(graph.name(child), shape[:-1], shape[-1])
+        q = entry._draws(graph.name(child), shape[:-1], shape[-1])
         with np.errstate(divide="ignore"):
             logs = np.log(np.concatenate(q).ravel())
-        kinds.setdefault((shape, entry.highest), []).append((first + k, scope, logs))
+        kinds.setdefault((shape, entry._highest), []).append((first + k, scope, logs))
         children.append(child)
     for (shape, highest), mine in kinds.items():
         numbers, scopes, logs_of = zip(*mine)
