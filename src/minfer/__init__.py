@@ -96,7 +96,6 @@ if TYPE_CHECKING:
         write_uai,
     )
     from minfer.model.causes import NoisyAnd, NoisyMax, NoisyMin, NoisyOr
-    from minfer.model.causes import NoisyAnd, NoisyMax, NoisyMin, NoisyOr
     from minfer.model.drawn import Samples
     from minfer.model.joint import Joint
     from minfer.model.ranked import Best
