@@ -153,8 +153,8 @@ class _MachineChains:
 
     def of_sums(self, group: FactorGroup) -> list[Tables]:
         """The chains of a group that has them of its own."""
+        self._count(group, group.chain_cells)
         tables, states = group.chained(self.model.graph.n_variables + len(self.states))
-        self._count(group, sum(t.n_cells for t in tables) * len(group))
         self.states += states
         return tables
 

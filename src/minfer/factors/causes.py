@@ -206,6 +206,10 @@ class IndependentCauses(FactorGroup):
             out[:, cuts[-1] :] = self._levels(ahead[-1])
         return np.asarray(np.logaddexp.reduce(ahead[-1] + goal, axis=1))
 
+    @property
+    def chain_cells(self) -> int:
+        return len(self) * self.size * self.size * sum(self.shape[: self.n_parents])
+
     def chained(self, first: int) -> tuple[list[Tables], list[int]]:
         """Tables (state before, parent, state after) over auxiliary variables from number ``first``
         on, and how many states these have. Parents come in the order of variables where that is one
@@ -305,7 +309,7 @@ class IndependentCauses(FactorGroup):
 
     def check_numbers(self) -> None:
         n, k = len(self), self.n_parents
-        opened = (self._seen < 0) if self.is_conditional else (self._seen >= 0)
+        opened = (self._seen == -1) if self.is_conditional else (self._seen >= 0)
         if self._seen.shape != (n,) or not opened.all() or (self._seen >= self.size).any():
             raise ModelError(f"{self._a_noun}: wrong states of the children")
         if self.size < 2 or k < 0 or (self.is_conditional and self.shape[-1] != self.size):

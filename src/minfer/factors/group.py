@@ -407,6 +407,11 @@ class FactorGroup:
         whole = whole + sum(view)
         return _over(whole.reshape(n, -1), (1,), best)
 
+    @property
+    def chain_cells(self) -> int:
+        """Cells of these tables, at most."""
+        return 0
+
     def chained(self, first: int) -> tuple[list[Tables], list[int]]:
         """The factors as sums over auxiliary variables, which are numbered from ``first`` on: small
         tables whose product they are, and how many states these variables have."""
