@@ -77,7 +77,7 @@ class NetworkClassifier(BayesianNetwork):
         said: list[Any] = []
         if y is None:
             with _source(self, X, False) as (_, read_columns):
-                said = read_columns([self.target])[self.target].values
+                said = list(read_columns([self.target])[self.target].values)
         self._name_classes(y is not None, said)
         return self
 

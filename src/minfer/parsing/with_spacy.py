@@ -8,8 +8,9 @@
 
 spaCy finds it by the entry point of this package, so nothing need be imported; it is loaded with
 the first pipeline that names it. Blanks, which spaCy has as tokens, are no words: they hang on the
-word before them, or a sentence's first, labelled `dep`, as in spaCy. A root's head is itself. A parser that allows several
-roots makes several sentences of one, since in spaCy a root is what a sentence is.
+word before them, or on their sentence's first word, labelled `dep`. A root's head is itself. A
+parser that allows several roots makes several sentences of one, since in spaCy a root is what a
+sentence is.
 """
 
 from __future__ import annotations
