@@ -620,4 +620,4 @@ def test_after_a_warmup_nothing_is_compiled(tmp_path: Path) -> None:
 
 
 def test_warmup() -> None:
-    assert "cache" in ok("warmup", "trees").stdout
+    assert "cache" in ok("warmup", "time").stdout

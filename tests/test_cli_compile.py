@@ -189,7 +189,7 @@ def test_mistakes(files, tmp_path):
     words = call("compile", formula, "-o", out, "-e", "x3=0")
     fails(words, 3, "x3=0", "clause 1 (not x1 or x3)")
     minfer.write(wide(), large)
-    fails(call("compile", large, "-o", out, "--max-gib", 1e-4), 4, "circuit", "memory")
+    fails(call("compile", large, "-o", out, "--max-gib", 1e-4), 4, "circuit", "--max-gib")
 
 
 def test_contradictions_name_what_contradicts():

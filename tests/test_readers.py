@@ -568,8 +568,8 @@ READERS = {
 #: Functions that open what we wrote ourselves, or write.
 OURS = {
     "basics/parallel", "batch/folder", "batch/manifest", "batch/rules", "batch/ray_engine",
-    "cli/failures", "io/opening", "io/owned", "io/text", "kernels", "queries/map/toulbar",
-    "report/page", "upkeep/health",
+    "cli/failures", "device/cuda", "io/opening", "io/owned", "io/text", "kernels",
+    "queries/map/toulbar", "report/page", "upkeep/health",
 }  # fmt: skip
 _OPENS = {
     "open", "read_bytes", "read_text", "parsed", "reading", "opened", "regular", "streamed",

@@ -160,8 +160,8 @@ SETTINGS: dict[type, dict[str, tuple[Any, ...]]] = {
     Iterated: {
         "compensate": FLAG, "rounds": (*COUNT, 0), "max_error": NUMBER, "max_bound": NUMBER[1:],
     },
-    BeliefPropagation: {"schedule": WORD},
-    TreeReweighted: {"weights": (None, "no such word", ["a"], MODEL)},
+    BeliefPropagation: {"schedule": WORD, "device": WORD, "dtype": WORD},
+    TreeReweighted: {"schedule": WORD, "weights": (None, "no such word", ["a"], MODEL)},
     MeanField: {},
     Gibbs: {"n_sweeps": (*COUNT, 0), "burn_in": COUNT, "n_chains": (*COUNT, 0)},
     Auto: {"exact_cells": COUNT[1:]},

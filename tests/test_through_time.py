@@ -347,7 +347,7 @@ def test_states_that_differ_between_slices_are_refused() -> None:
         Dynamic.from_network(two)
     with pytest.raises(ModelError, match="'a0' has no 'at' beside it"):
         Dynamic.from_network(FactorGraph.network({"a0": 2}, {"a0": [0.5, 0.5]}))
-    with pytest.raises(ModelError, match="'a' ends neither in '0' nor in 't'"):
+    with pytest.raises(ModelError, match="no variable ends in '0' or in 't'"):
         Dynamic.from_network(FactorGraph.network({"a": 2}, {"a": [0.5, 0.5]}))
     with pytest.raises(ModelError, match="must be a Bayesian network"):
         Dynamic(FactorGraph.empty([2], ["a"]), {})
@@ -369,6 +369,10 @@ def test_states_that_differ_between_slices_are_refused() -> None:
         ({"wet": ["no", "maybe"]}, "row 1, column wet: .*maybe"),
         ({"wt": ["no", "no"]}, "column 'wt' is not a variable; did you mean wet"),
         ({"x": [1.0]}, "no column is a variable"),
+        (["yes", "no"], "a list of states does not say what they are of"),
+        (np.array([1, 0]), "a list of states does not say what they are of"),
+        ([[{"wet": 1}], []], "case 1 has no rows"),
+        ([[{"case": 4, "wet": 1}], [{"wet": 0}]], "each list of a list of lists is a case: 'case'"),
     ],
 )
 def test_rows_that_make_no_sequences_are_refused(rows: Any, message: str) -> None:
@@ -381,7 +385,10 @@ def test_settings_are_checked() -> None:
     for ask, message in (
         (lambda: model.filter(rows, "snow"), "targets: .*snow"),
         (lambda: model.filter(rows, ["rain", "rain"]), "targets: rain is named twice"),
+        (lambda: model.filter(rows, []), "targets: name a variable at least"),
         (lambda: model.filter(rows, case="id"), "there is no column 'id'"),
+        (lambda: model.filter(rows, case="wet"), "case: 'wet' is a variable of the model"),
+        (lambda: model.filter({**rows, "k": [0, 1]}, case="k", time="k"), "both case and time"),
         (lambda: model.filter(rows, speed=1), "there is no setting 'speed'"),
         (lambda: model.filter({"wet": ["no"], "rain": ["no"]}), "every variable has a column"),
         (lambda: model.predict(rows, 0), "predict: horizon"),
@@ -396,8 +403,84 @@ def test_settings_are_checked() -> None:
         model.filter(rows, soft=soft)
     with pytest.raises(EvidenceError, match="row 0: wet is observed twice"):
         model.filter(rows, soft={"wet": [[0.5, 0.5], [np.nan, np.nan]]})
+    with pytest.raises(EvidenceError, match=r"filter: soft evidence: .*'snow'"):
+        model.filter(rows, soft={"snow": [[0.5, 0.5], [0.5, 0.5]]})
     with pytest.raises(EvidenceError, match="row 1 must be finite"):
         model.filter(rows, soft={"rain": [[0.5, 0.5], [0.0, 0.0]]})
+
+
+def test_likelihoods_beside_a_table() -> None:
+    """``soft=`` says what likelihoods in a list of observations do, of mixed cases with gaps."""
+    like = [[0.3, 0.7], [np.nan, np.nan], [5.0, 0.0], [1e-200, 1e-220]]
+    rows = {"case": ["a", "b", "a", "b"], "time": [0, 7, 3, 8], "wet": [None, "no", None, None]}
+    listed = [
+        {
+            "case": c,
+            "time": t,
+            **({"wet": w} if w else {}),
+            **({} if np.isnan(x[0]) else {"wet": x}),
+        }
+        for c, t, w, x in zip(rows["case"], rows["time"], rows["wet"], like)
+    ]
+    model = weather()
+    found, wanted = model.smooth(rows, "rain", soft={"wet": like}), model.smooth(listed, "rain")
+    np.testing.assert_array_equal(found["rain"], wanted["rain"])
+    np.testing.assert_array_equal(found.log_likelihood, wanted.log_likelihood)
+    alone = model.smooth([{"wet": [0.3, 0.7]}, {}, {}, {"wet": "no"}], "rain")
+    assert close(found["rain"][[0, 2]], alone["rain"][[0, 3]])
+
+
+def test_ties_go_the_same_way_alone_and_in_company() -> None:
+    names, rng = {"x": 3, "y": 3}, np.random.default_rng(8)
+    even = np.full((3, 3), 1 / 3)
+    model = Dynamic({"x": even[0], "y": ("x", even)}, {"x": ("x@-1", even)}, names)
+    cases = [[{"y": int(rng.integers(3))} for _ in range(n)] for n in (1, 9, 30, 4, 9, 2, 8, 40, 3)]
+    together = model.best(cases, workers=2)
+    for c, rows in enumerate(cases):
+        states = together.states[together.rows_of(c)]
+        np.testing.assert_array_equal(states, model.best(rows).states)
+
+
+def test_likelihoods_of_any_range() -> None:
+    """The quotient of two floats may be none: nothing that is possible becomes impossible."""
+    sure = weather({"rain": [1.0, 0.0], "wet": ("rain", [[0.0, 1.0], [1.0, 0.0]])})
+    row = {"wet": [1e250, 1e-310]}
+    assert close(sure.log_likelihood([row]), math.log(1e-310))
+    assert sure.filter([row], targets="rain")["rain"].tolist() == [[1.0, 0.0]]
+    stream = sure.stream("rain")
+    assert stream.observe(row)["rain"].tolist() == [1.0, 0.0]
+    assert close(stream.log_likelihood, math.log(1e-310))
+
+
+def test_streams_take_what_is_missing() -> None:
+    wanted = weather().filter([{}, {"wet": "yes"}], "rain")["rain"]
+    for nothing in (None, {}, {"wet": None}, {"wet": np.nan}):
+        stream = weather().stream("rain")
+        stream.observe(nothing)
+        assert close(stream.observe({"wet": np.array([0, 1])})["rain"], wanted[1])
+    assert repr(stream) == "EvidenceStream(2 slices observed)"
+
+
+def test_variables_called_as_columns_are() -> None:
+    tables = {"rain": [0.5, 0.5], "wet": ("rain", [[0.8, 0.2], [0.1, 0.9]])}
+    plain = Dynamic(tables, {"rain": ("rain@-1", FAIR)}, {"rain": 2, "wet": 2})
+    tables = {"case": tables["rain"], "time": ("case", tables["wet"][1])}
+    odd = Dynamic(tables, {"case": ("case@-1", FAIR)}, {"case": 2, "time": 2})
+    rows = [[1, 0, 1], [0], [1, None]]
+    wanted = plain.predict([[{"wet": x} for x in own] for own in rows], 2)
+    found = odd.predict([[{"time": x} for x in own] for own in rows], 2)
+    np.testing.assert_array_equal(found["case"], wanted["rain"])
+    assert close(found.log_likelihood, wanted.log_likelihood)
+    assert list(found.columns())[:3] == ["case_", "time_", "case"]
+    assert list(odd.sample(1, 2).columns()) == ["case_", "time_", "case", "time"]
+
+
+def test_an_index_of_cases_is_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"case": [0, 1], "wet": ["no", "yes"]}).set_index("case")
+    with pytest.raises(SettingsError, match="filter: case: 'case' is in the index"):
+        weather().filter(frame)
+    assert len(weather().filter(frame.reset_index()).log_likelihood) == 2
 
 
 def test_a_contradiction_has_its_time_and_case() -> None:
@@ -517,6 +600,8 @@ def test_a_hidden_markov_model_in_one_line() -> None:
     for x in (1, 2):
         alpha = alpha @ np.array(a) * np.array(b)[:, x]
     assert close(model.log_likelihood({"symbol": [0, 1, 2]}), math.log(alpha.sum()))
+    with pytest.raises(ModelError, match=r"Dynamic.hmm: names must be two that differ"):
+        Dynamic.hmm(pi, a, b, names=("x", "x"))
     with pytest.raises(ModelError, match=r"Dynamic.hmm: .*not \(2,\), \(2, 2\), \(3, 2\)"):
         Dynamic.hmm(pi, a, np.full((3, 2), 0.5))
 
@@ -591,6 +676,32 @@ def test_bad_xdsl(old: str, new: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "m.xdsl").write_text(text[:at] + new + text[at + len(old) :])
     with pytest.raises(FormatError, match=rf"m\.xdsl: line \d+, column \d+.*{message}"):
         Dynamic.load(tmp_path / "m.xdsl")
+
+
+def test_what_is_the_same_at_all_times() -> None:
+    """A variable without an end, as pyAgrum has them, against the network that has it once."""
+    states = {"a0": 2, "kind": 3, "at": 2}
+    pi, first = [0.2, 0.3, 0.5], [[0.9, 0.1], [0.4, 0.6], [0.5, 0.5]]
+    later = [[[0.8, 0.2], [0.1, 0.9]], [[0.3, 0.7], [0.6, 0.4]], [[0.5, 0.5], [0.0, 1.0]]]
+    tables: Any = {"at": (["kind", "a0"], later), "kind": pi, "a0": ("kind", first)}
+    model = Dynamic.from_network(FactorGraph.network(states, tables))
+    assert model.names == ("a", "kind")
+    plain = {"kind": pi, "a0": ("kind", first)}
+    plain |= {f"a{t}": (["kind", f"a{t - 1}"], later) for t in range(1, 5)}
+    graph = FactorGraph.network({"kind": 3, **{f"a{t}": 2 for t in range(5)}}, plain)
+    every = np.indices([3, 2, 2, 2, 2, 2]).reshape(6, -1)
+    p = np.exp(graph.log_score(every.T)) * (every[1] == 1) * (every[4] == 0)
+    found = model.smooth([{"a": 1}, {}, {}, {"a": 0}, {}], ["kind", "a"])
+    for t in range(5):
+        assert close(found["kind"][t], np.bincount(every[0], p, 3) / p.sum())
+        assert close(found["a"][t], np.bincount(every[t + 1], p, 2) / p.sum())
+    for tables, message in (
+        ({"a": FAIR[0], "a0": FAIR[0], "at": FAIR[0]}, "'a' is the same at all times.* 'a0'"),
+        ({"k": ("a0", FAIR), "a0": FAIR[0], "at": FAIR[0]}, "'k', which is .* has the parent 'a0'"),
+        ({"a0": ("at", FAIR), "at": FAIR[0]}, "'a0' of the first slice has the parent 'at'"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            Dynamic.from_network(FactorGraph.network(dict.fromkeys(tables, 2), tables))
 
 
 def test_networks_of_pyagrum() -> None:
@@ -700,6 +811,8 @@ def test_learned_from_counts_and_saved(tmp_path: Path) -> None:
     for settings, message in (
         ({"structure": 3}, "structure must be a Dynamic"),
         ({"structure": {"x": ()}, "states": names}, "'x' has none"),
+        ({"structure": {"rain": None}, "states": names}, "parents of 'rain' must be names"),
+        ({"structure": {"rain": [0]}, "states": names}, "parents of 'rain' must be names"),
         ({"structure": structure, "states": names, "start": "structure"}, "needs a Dynamic"),
     ):
         with pytest.raises(SettingsError, match=message):

@@ -66,7 +66,7 @@ def test_a_request_is_an_inference(model: FactorGraph) -> None:
 def test_solvers_by_name() -> None:
     for name, kind in SOLVERS.items():
         assert type(solver_named(name)).__name__ == kind
-    assert plain_settings()["schedule"] == (str, ("bp",))
+    assert plain_settings()["schedule"] == (str, ("bp", "trw"))
     all_refused(
         (lambda: solver_named("magic"), SettingsError, ""),
         (lambda: solver_named("bp", max_gib=1.0), SettingsError, ""),

@@ -109,7 +109,8 @@ def example(
 @command()
 def warmup(
     part: str | None = argument(
-        "PART  solvers, method, intervals, trees or parser. Default: all of them.", None
+        "PART  solvers, method, intervals, circuits, time, trees or parser. Default: all of them.",
+        None,
     ),
     workers: int | None = option("N  Processes. Default: one per core.", min=1),
 ) -> None:

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import check_choice, check_flag, check_number, check_type, check_whole
+from minfer.basics.checks import (
+    as_list,
+    check_choice,
+    check_flag,
+    check_number,
+    check_type,
+    check_whole,
+    told,
+)
 from minfer.errors import ContradictionError, ModelError, SettingsError
 from minfer.io.native import write_dynamic
 from minfer.learn.estimator import Estimator
@@ -233,8 +241,10 @@ class DynamicNetwork(Estimator):
         sizes = dict(zip(self.states, declared_states(self.states, "DynamicNetwork")[0]))
         tables: tuple[dict[str, Any], dict[str, Any]] = {}, {}
         for name in self.states:
-            listed = given.get(name, ())
-            parents = [listed] if isinstance(listed, str) else list(listed)
+            what = f"DynamicNetwork: structure: parents of {name!r} must be names"
+            parents = as_list(given.get(name, ()), what)
+            if not all(isinstance(p, str) for p in parents):
+                raise SettingsError(f"{what}, not {told(parents)}")
             for own, into in zip(([p for p in parents if not p.endswith(BEFORE)], parents), tables):
                 shape = [sizes.get(p.removesuffix(BEFORE), 1) for p in own]
                 size = sizes[name]

@@ -12,6 +12,7 @@ from minfer.basics.words import counted
 from minfer.errors import ModelError, SettingsError
 from minfer.model.states import Probabilities
 from minfer.prediction import files
+from minfer.through_time.sequences import unused
 
 if TYPE_CHECKING:
     from minfer.through_time.dynamic import Dynamic
@@ -53,13 +54,14 @@ class Timeline:
         """Columns of the answer by name, as :func:`minfer.prediction.files.plain` makes lists."""
         given, out = self._given, dict[str, Any]()
         table = given.table
+        time = given.time or unused("time", self.model.slice)
         if self.question == "sample":
-            out["case"], out["time"] = self.case, self.time
+            out[unused("case", self.model.slice)], out[time] = self.case, self.time
         elif self._new:
             if given.case is not None:
                 first = np.unique(given.row_case, return_index=True)[1]
                 out[given.case] = files.taken(table.raw(given.case), first[self.case])
-            out[given.time or "time"] = self.time
+            out[time] = self.time
         else:
             kept = [name for name in (given.case, given.time) if name is not None]
             out |= {name: table.raw(name) for name in kept}
@@ -68,7 +70,7 @@ class Timeline:
     def rows_of(self, case: Any = None) -> NDArray[np.int64]:
         """The rows of a sequence, given by number or by what it is called; by default the first."""
         n = int(self.case.max(initial=-1)) + 1
-        labels = [self._given.label(c) for c in range(n)] if self._given.case else []
+        labels = self._given.labels()
         number = 0 if case is None else labels.index(case) if case in labels else integer(case)
         if number is None or not 0 <= number < n:
             raise SettingsError(f"there is no case {told(case)} among {counted(n, 'sequence')}")

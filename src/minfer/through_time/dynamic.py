@@ -146,7 +146,10 @@ class Dynamic:
         >>> coin.log_likelihood({"symbol": [1, 1, 0]}).round(4).tolist()
         [-2.0038]
         """
-        hidden, symbol = (str(name) for name in names)
+        listed = [str(name) for name in as_list(names, "Dynamic.hmm: names must be two")]
+        if len(listed) != 2 or listed[0] == listed[1]:
+            raise ModelError(f"Dynamic.hmm: names must be two that differ, not {told(names)}")
+        hidden, symbol = listed
         tables = [real_numbers(x, "Dynamic.hmm: tables") for x in (initial, transition, emission)]
         if tables[0].ndim != 1 or tables[2].ndim != 2 or len(tables[2]) != len(tables[0]):
             raise ModelError(
@@ -168,7 +171,8 @@ class Dynamic:
         ----------
         network : FactorGraph, or a network of pyAgrum or pgmpy
             As pyAgrum has them: ``rain0`` has its table in the first slice, ``raint`` that of
-            every further one, whose parents may be ``rain0`` and its like.
+            every further one, whose parents may be ``rain0`` and its like. A variable with neither
+            end is the same at all times; here each slice has its copy.
         first, step : the ends
 
         Examples
@@ -191,36 +195,46 @@ class Dynamic:
         if not first or not step or first.endswith(step) or step.endswith(first):
             raise SettingsError("Dynamic.from_network: the ends of names must differ")
         names = [graph.name(v) for v in range(graph.n_variables)]
-        base: dict[str, str] = {}
+        ends = ("", first, step)
+        base, slices = dict[str, str](), dict[str, int]()
         for name in names:
-            end = next((end for end in (first, step) if name.endswith(end)), None)
-            if end is None or name == end:
-                raise ModelError(
-                    f"Dynamic: {visible(name)!r} ends neither in {first!r} nor in {step!r}, and so "
-                    "belongs to no slice"
-                )
-            base[name] = name[: -len(end)]
-        variables = [base[name] for name in names if name.endswith(first)]
+            end = next((end for end in (first, step) if name.endswith(end) and name != end), "")
+            base[name], slices[name] = name.removesuffix(end), ends.index(end)
+        if not any(slices.values()):
+            raise ModelError(
+                f"Dynamic: no variable ends in {first!r} or in {step!r}, which say its slice"
+            )
         for name in names:
-            twin = base[name] + (step if name.endswith(first) else first)
-            if twin not in base:
+            twin = base[name] + ends[-slices[name]]
+            if slices[name] and twin not in base:
                 raise ModelError(f"Dynamic: {visible(name)!r} has no {visible(twin)!r} beside it")
+            if slices[name] and slices.get(base[name]) == 0:
+                raise ModelError(
+                    f"Dynamic: {visible(base[name])!r} is the same at all times, and so there can "
+                    f"be no {visible(name)!r}"
+                )
         tables: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+        shown = [_states(graph, k) for k in range(len(names))]
+        said = {base[name]: x for name, x in zip(names, shown) if slices[name] < 2}
+        for name, states in zip(names, shown):
+            if said[base[name]] != states:
+                raise ModelError(
+                    f"Dynamic: the states of {visible(base[name])!r} differ between slices"
+                )
         for scope, table in child_last(graph):
             *parents, child = (names[v] for v in scope)
-            at = 0 if child.endswith(first) else 1
+            at, v = slices[child], base[child]
             for p in parents:
-                if at == 0 and p.endswith(step):
+                if slices[p] > at:
+                    of = " of the first slice" if at else ", which is the same at all times,"
                     raise ModelError(
-                        f"Dynamic: {visible(child)!r} of the first slice has the parent "
-                        f"{visible(p)!r}, which comes after it"
+                        f"Dynamic: {visible(child)!r}{of} has the parent {visible(p)!r}, which "
+                        "is not there yet"
                     )
-            own = [base[p] + BEFORE * (at == 1 and p.endswith(first)) for p in parents]
-            tables[at][base[child]] = (own, np.exp(table))
-        said = {v: _states(graph, graph.index(v + first)) for v in variables}
-        for v in variables:
-            if _states(graph, graph.index(v + step)) != said[v]:
-                raise ModelError(f"Dynamic: the states of {visible(v)!r} differ between slices")
+            own = [base[p] + BEFORE * (at == 2 and slices[p] == 1) for p in parents]
+            tables[at == 2][v] = own, np.exp(table)
+            if at == 0:
+                tables[1][v] = before(v), np.eye(table.shape[-1])
         return cls(*tables, said)
 
     def _step(self, given: Any) -> tuple[Conditional, ...]:
@@ -459,6 +473,8 @@ class Dynamic:
             if v in out:
                 raise SettingsError(f"targets: {visible(self.slice.name(v))} is named twice")
             out.append(v)
+        if not out:
+            raise SettingsError("targets: name a variable at least")
         return out
 
 

@@ -118,7 +118,7 @@ class Passes:
         order = np.argsort(-given.length, kind="stable")
         floor = self.floor
         if len(given.likelihoods):
-            low = math.log(given.likelihoods[given.likelihoods > 0.0].min())
+            low = float(given.likelihoods[given.likelihoods > -np.inf].min())
             floor = max(plan.floor(x[1], x[2] + low) for plan, x in zip(self.plans, self.numbers))
         kind = BEST if best else LOGS if floor >= 1.0 else LINEAR
 
@@ -158,9 +158,8 @@ class Passes:
         block = max(_KEPT // self.n_values, math.isqrt(longest - 1) + 1)
         how = np.array([kind, task, block, 1, self.size], dtype=np.int64)
         likelihoods = given.likelihoods if len(given.likelihoods) else np.zeros((1, 1))
-        if kind != LINEAR:
-            with np.errstate(divide="ignore"):
-                likelihoods = np.log(likelihoods)
+        if kind == LINEAR:
+            likelihoods = np.exp(likelihoods)
         no_draws = np.zeros((1, 1))
         run_slices(
             self.arguments(kind),
@@ -219,15 +218,15 @@ class Passes:
             at = (ends[:, None] + np.arange(horizon)).ravel()
         else:
             at = given.where
-        numbers = found.beliefs if len(at) == len(found.beliefs) and (
-            at == np.arange(len(at))).all() else found.beliefs[at]  # fmt: skip
+        numbers = _rows(found.beliefs, at)
         return Beliefs(self.model, who, chosen, numbers, found.scores, given, horizon)
 
     def best(self, rows: Any, settings: Mapping[str, Any]) -> Histories:
         given, workers = self.read("best", rows, settings)
         found = self.run(DECODE, given, [], best=True, workers=workers)
         self.check_possible("best", given, found)
-        return Histories(self.model, "best", found.path[given.where], found.scores, given)
+        path = _rows(found.path, given.where)
+        return Histories(self.model, "best", path, found.scores, given)
 
     def log_likelihood(self, rows: Any, settings: Mapping[str, Any]) -> Floats:
         given, workers = self.read("log_likelihood", rows, settings)
@@ -277,6 +276,11 @@ class Passes:
         self.check_possible("sample", given, found)
         found.scores[:] += one.scale.sum()
         return Histories(self.model, "sample", found.path, found.scores, given, n)
+
+
+def _rows(x: NDArray[Any], at: NDArray[np.int64]) -> NDArray[Any]:
+    """Rows of an array; the array itself where they are all of it."""
+    return x if len(at) == len(x) and (at == np.arange(len(at))).all() else x[at]
 
 
 def _columns(graph: Any, targets: list[int]) -> NDArray[np.int64]:

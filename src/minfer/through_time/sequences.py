@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.checks import check_type, integer, real_numbers
-from minfer.errors import EvidenceError, SettingsError, visible
+from minfer.errors import EvidenceError, ModelError, SettingsError, visible
 from minfer.graph import FactorGraph
 from minfer.model.evidence import (
     Factorised,
@@ -45,7 +45,7 @@ class Sequences:
     """C sequences of R slices in all, from a table of N rows."""
 
     states: NDArray[np.int32]  # (R, V), -1 nothing known, -2 - a row of ``likelihoods``
-    likelihoods: NDArray[np.float64]  # (., most states), each with maximum 1
+    likelihoods: NDArray[np.float64]  # (., most states), logs, each with maximum 0
     scale: NDArray[np.float64]  # (R,) log of what the likelihoods of a slice were divided by
     first: Ints  # (C,) where a sequence begins
     length: Ints  # (C,)
@@ -63,18 +63,17 @@ class Sequences:
     def n(self) -> int:
         return len(self.first)
 
-    def label(self, c: int) -> Any:
-        """What a case is called in the table; None where there is no such column."""
+    def labels(self) -> list[Any]:
+        """What cases are called in the table; nothing where there is no such column."""
         if self.case is None:
-            return None
-        column = self.table.column(self.case)
-        return column.values[int(column.places[int(np.argmax(self.row_case == c))])]
+            return []
+        column, rows = self.table.column(self.case), np.unique(self.row_case, return_index=True)[1]
+        return [column.values[k] for k in column.places[rows].tolist()]
 
     def place(self, c: int, t: int) -> str:
         """A slice in words."""
         at = f"time {int(self.begin[c]) + t}"
-        label = self.label(c)
-        return at if label is None else f"case {visible(str(label))}, {at}"
+        return at if self.case is None else f"case {visible(str(self.labels()[c]))}, {at}"
 
     def extended(self, by: int) -> Sequences:
         """Each sequence with so many slices more, of which nothing is known."""
@@ -108,15 +107,24 @@ def sequences_of(
             row_from = 1
             table = tables[0] if tables else table_of({name: [] for name in source.names}, who=who)
     elif is_array(rows) and not _is_nested(rows):
+        if _is_flat(rows):
+            raise EvidenceError(
+                f"{who}: a list of states does not say what they are of: give "
+                "{variable: states}, or an array (T, variables)"
+            )
         states = states_of(graph, rows, who)
         names = [graph.name(v) for v in range(graph.n_variables)]
         table = table_of({name: states[:, v] for v, name in enumerate(names)}, who=who)
     else:
         if isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
+            if _is_nested(rows):
+                rows, case = _joined(graph, rows, case, who)
             rows, pairs = _split(graph, rows, who)
         table = table_of(rows, who=who)
     named = [graph.name(v) for v in range(graph.n_variables)]
     case, time = (_column(table, x, d, named, who) for x, d in ((case, "case"), (time, "time")))
+    if case is not None and case == time:
+        raise SettingsError(f"{who}: {visible(case)} cannot be both case and time")
     evidence = [x for x in table.names if x in named and x not in (case, time)]
     _check_strangers(table.names, named, (case, time), who)
     n = table.n
@@ -172,11 +180,46 @@ def sequences_of(
     )  # fmt: skip
 
 
+def _is_flat(rows: Any) -> bool:
+    """Whether an array, or a list, has one dimension."""
+    if hasattr(rows, "ndim"):
+        return bool(rows.ndim < 2)
+    return len(rows) > 0 and (isinstance(rows[0], str) or not hasattr(rows[0], "__len__"))
+
+
 def _is_nested(rows: Any) -> bool:
     """Whether rows are lists of evidence, a list for each case."""
-    return isinstance(rows, list | tuple) and (
-        not rows or all(isinstance(r, list | tuple) and r and _is_evidence(r[0]) for r in rows)
+    return (
+        isinstance(rows, list | tuple)
+        and all(isinstance(r, list | tuple) and all(map(_is_evidence, r)) for r in rows)
+        and (not rows or any(rows))
     )
+
+
+def _joined(
+    graph: FactorGraph, rows: Sequence[Any], case: str | None, who: str
+) -> tuple[list[Any], str | None]:
+    """Rows of all cases, and the column that numbers them."""
+    if not rows:
+        return [], case
+    name = unused("case", graph)
+    for c, own in enumerate(rows):
+        if not own:
+            raise EvidenceError(f"{who}: case {c} has no rows: leave it out")
+        if case is not None or any(name in row for row in own):
+            said = name if case is None else case
+            raise EvidenceError(
+                f"{who}: each list of a list of lists is a case: {visible(str(said))!r} cannot say "
+                "so again"
+            )
+    return [{name: c, **row} for c, own in enumerate(rows) for row in own], name
+
+
+def unused(name: str, graph: FactorGraph) -> str:
+    """A column's name that is not a variable's."""
+    while name in graph._index:
+        name += "_"
+    return name
 
 
 def _is_evidence(row: Any) -> bool:
@@ -186,9 +229,7 @@ def _is_evidence(row: Any) -> bool:
 def _split(
     graph: FactorGraph, rows: Sequence[Any], who: str
 ) -> tuple[Any, list[tuple[int, int, Any]]]:
-    """Rows without likelihoods, and these; lists of lists get a column of cases."""
-    if _is_nested(rows):
-        rows = [{"case": k, **row} for k, own in enumerate(rows) for row in own]
+    """Rows without likelihoods, and these."""
     if not all(map(_is_evidence, rows)):
         return rows, []
     out, found = [], []
@@ -213,9 +254,19 @@ def _split(
 def _column(
     table: Table, given: Any, default: str, variables: Sequence[str], who: str
 ) -> str | None:
+    index = getattr(getattr(table.given, "index", None), "names", ())
+    if table.kind == "pandas" and (given or default) in index and given not in table.keys:
+        raise SettingsError(
+            f"{who}: {default}: {visible(str(given or default))!r} is in the index, which is not "
+            "read: use reset_index()"
+        )
     if given is not None:
         if given not in table.keys:
             raise SettingsError(f"{who}: {default}: there is no column {visible(str(given))!r}")
+        if given in variables:
+            raise SettingsError(
+                f"{who}: {default}: {visible(str(given))!r} is a variable of the model"
+            )
         return str(given)
     return default if default in table.keys and default not in variables else None
 
@@ -293,13 +344,16 @@ def _likelihoods(
     n: int,
     who: str,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Rows of likelihoods, to which ``codes`` then refer, and the logs of what they lost."""
+    """Logs of likelihoods, to whose rows ``codes`` then refer, and what these lost."""
     widest = int(graph._n_states.max(initial=1))
     parts: list[tuple[Any, int, Any]] = [(k, v, like) for k, v, like in pairs]
     if soft is not None:
         check_type(soft, Mapping, f"{who}: soft must be {{variable: likelihoods (N, S)}}")
         for name, given in soft.items():
-            v = graph.index(name)
+            try:
+                v = graph.index(name)
+            except ModelError as error:
+                raise EvidenceError(f"{who}: soft evidence: {error}") from None
             what = f"{who}: soft evidence: likelihoods of {visible(str(name))}"
             size = int(graph._n_states[v])
             like = real_numbers(given, what, EvidenceError).astype(np.float64)
@@ -314,13 +368,21 @@ def _likelihoods(
                     f"{what}: row {row} must be finite, not negative and not all zero"
                 )
             parts += [(k, v, own) for k, own in zip(np.flatnonzero(some).tolist(), mine)]
-    pool, scale = np.zeros((len(parts), widest)), np.zeros(len(codes))
+    pool, scale = np.full((len(parts), widest), -np.inf), np.zeros(len(codes))
     for j, (k, v, like) in enumerate(parts):
         at = int(where[k])
         if codes[at, v] != -1:
             raise EvidenceError(f"{who}: row {k}: {visible(graph.name(v))} is observed twice")
-        top = float(like.max())
-        pool[j, : len(like)] = like / top
-        scale[at] += np.log(top)
+        pool[j, : len(like)], top = scaled_logs(like)
+        scale[at] += top
         codes[at, v] = -2 - j
     return pool, scale
+
+
+def scaled_logs(likelihoods: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """Logs of likelihoods (S,) with maximum 0, and what was taken off: no quotient of two floats
+    leaves their range so."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(likelihoods)
+    top = float(logs.max())
+    return logs - top, top

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minfer.basics.words import counted
 from minfer.errors import ContradictionError
 from minfer.kernels.time.slices import (
     FILTER,
@@ -16,8 +17,9 @@ from minfer.kernels.time.slices import (
     SliceAnswers,
     run_slices,
 )
-from minfer.model.evidence import numbered
+from minfer.model.evidence import is_missing, numbered
 from minfer.through_time.answers import Moment
+from minfer.through_time.sequences import scaled_logs
 
 if TYPE_CHECKING:
     from minfer.through_time.dynamic import Dynamic
@@ -48,9 +50,14 @@ class EvidenceStream:
         self._no = np.empty((0, 0), np.int32), np.empty(0), np.zeros((1, 1))
 
     def observe(self, evidence: Any = None) -> Moment:
-        """The next slice's observations, {variable: state, or likelihoods}, and what is believed
-        after them. If they are impossible, the stream stays where it was."""
+        """The next slice's observations, {variable: state, or likelihoods; None where there is
+        none}, and what is believed after them. If they are impossible, the stream stays where it
+        was."""
         graph = self.model.slice
+        if isinstance(evidence, Mapping):
+            evidence = {
+                v: x for v, x in evidence.items() if isinstance(x, np.ndarray) or not is_missing(x)
+            }
         hard, soft = numbered(graph, {} if evidence is None else evidence)
         states = np.full((1, graph.n_variables), -1, dtype=np.int32)
         like = np.zeros((max(len(soft), 1), int(graph._n_states.max())))
@@ -58,12 +65,9 @@ class EvidenceStream:
         for v, state in hard.items():
             states[0, v] = state
         for k, (v, given) in enumerate(soft.items()):
-            top = float(given.max())
-            like[k, : len(given)] = given / top
-            scale += math.log(top)
+            like[k, : len(given)], top = scaled_logs(given)
+            scale += top
             states[0, v] = -2 - k
-        with np.errstate(divide="ignore"):
-            like = np.log(like)
         beliefs, scores = np.zeros((1, self._width)), np.zeros((L, 3))
         scores[:, 1:] = -1.0, 1.0
         no_path, nothing, no_draws = self._no
@@ -86,3 +90,6 @@ class EvidenceStream:
 
             p = p[_columns(graph, self._targets)]
         return Moment(self.model, self._targets, p, self.time - 1, self.log_likelihood)
+
+    def __repr__(self) -> str:
+        return f"EvidenceStream({counted(self.time, 'slice')} observed)"

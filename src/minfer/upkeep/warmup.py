@@ -31,6 +31,8 @@ PARTS = {
         f"{_PARSER}decode",
         f"{_PARSER}grandparents",
     ),
+    "circuits": (f"{_KERNELS}circuits.", f"{_KERNELS}arithmetic."),
+    "time": (f"{_KERNELS}time.",),
     "parser": (_PARSER, f"{_KERNELS}scores.select"),
 }
 
