@@ -490,8 +490,8 @@ class BayesianNetwork(Estimator):
         if len(texts) > max(MANY_STATES, len(column.places) // 2) or measured:
             into = f"bins={{{name!r}: 5}} puts them into five"
             if nearly and len(texts) > FEW_NUMBERS:
-                into = f"without {strangers[0]!r}, which missing={[*missing, *strangers]!r} takes " \
-                    f"for unknown, they are numbers, and {into}"  # fmt: skip
+                absent = [*self.missing, *strangers]
+                into = f"they are numbers without {strangers[0]!r}: missing={absent!r} and {into}"
             elif strangers:
                 into = "leave the column out, or give it fewer values"
             warn(
