@@ -43,7 +43,7 @@ from minfer.errors import (
 )
 from minfer.graph import FactorGraph
 from minfer.io import read, write
-from minfer.learn.bins import FEW_NUMBERS, edges_of_columns
+from minfer.learn.bins import FEW_NUMBERS, MANY_NUMBERS, edges_of_columns
 from minfer.learn.estimator import Estimator, alike
 from minfer.learn.gates import (
     Expanded,
@@ -648,11 +648,23 @@ class BayesianNetwork(Estimator):
                 f"BayesianNetwork: column {visible(name)!r} has no value at all: give its states, "
                 f"as states={{{name!r}: 2}}"
             )
+        if any(isinstance(x, float | np.floating) and math.isinf(x) for x in values):
+            raise EvidenceError(
+                f"BayesianNetwork: column {visible(name)!r} has infinity, which is no finite "
+                "number: write None or NaN where nothing is known"
+            )
         numbers = [number_of(x) for x in texts]
+        strangers = sorted(x for x, number in zip(texts, numbers) if number is None)
+        nearly = 0 < len(strangers) <= max(1, len(texts) // 10)
         measured = len(texts) > FEW_NUMBERS and any(x is not None and x % 1.0 for x in numbers)
+        measured |= nearly and len(texts) - len(strangers) > MANY_NUMBERS
         if len(texts) > max(MANY_STATES, len(column.places) // 2) or measured:
-            into = f"bins={{{name!r}: 5}} puts them into five" if None not in numbers else (
-                "leave the column out, or give it fewer values")  # fmt: skip
+            into = f"bins={{{name!r}: 5}} puts them into five"
+            if nearly and len(texts) > FEW_NUMBERS:
+                absent = [*self.missing, *strangers]
+                into = f"they are numbers without {strangers[0]!r}: missing={absent!r} and {into}"
+            elif strangers:
+                into = "leave the column out, or give it fewer values"
             warn(
                 f"BayesianNetwork: column {visible(name)!r} has {len(texts):,} different values in "
                 f"{len(column.places):,} rows, and each becomes a state: {into}"
