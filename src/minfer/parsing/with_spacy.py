@@ -69,11 +69,10 @@ class SpacyParser:
             at = 0
             for doc, sentences in zip(part, words):
                 heads, labels = np.zeros(len(doc), np.int64), ["dep"] * len(doc)
-                for own in doc.sents if len(doc) else ():
-                    last = next((t.i for t in own if not t.is_space), own.start)
-                    for t in own:  # blanks hang on the word before, else on the first
-                        last = last if t.is_space else t.i
-                        heads[t.i] = last - t.i
+                last = next((t.i for t in doc if not t.is_space), 0)
+                for t in doc:  # blanks hang on the word before, else on the first
+                    last = last if t.is_space else t.i
+                    heads[t.i] = last - t.i
                 for sentence in sentences:
                     lo = bounds[at]
                     for k, t in enumerate(sentence):
