@@ -30,6 +30,7 @@ from minfer.kernels.compiling.plain import OFF
 from minfer.kernels.messages.adjoint import joint_slopes
 from minfer.kernels.scores.select import SIZE, choose
 from minfer.learn import BayesianNetwork, ChainCRF
+from minfer.model.causes import NoisyMax
 from minfer.parsing import exact, trees
 from minfer.parsing.conllu import Sentence
 from minfer.parsing.inference import marginals
@@ -113,6 +114,11 @@ def _use_estimators() -> None:
     crf.predict(sentences)
     crf.log_likelihood(sentences, tags)
     BayesianNetwork([("a", "b")]).fit({"a": [0, 1, None], "b": [0, 1, 1]})
+    levels = NoisyMax({"a": [[1, 0, 0], [0.2, 0.3, 0.5]], "b": np.full((2, 3), 1 / 3)})
+    gate = FactorGraph.network(
+        {"a": 2, "b": 2, "y": 3}, {"a": [0.5, 0.5], "b": [0.5, 0.5], "y": levels}
+    )
+    BayesianNetwork(gate).fit({"a": [0, 1, 1, 0], "b": [0, 1, 0, 1], "y": [0, 2, 1, 1]})
 
 
 def _use_time() -> None:

@@ -45,7 +45,7 @@ from minfer.parsing.model import (
 )
 from minfer.parsing.parser import Parser
 from minfer.pictures import LoadedPicture, encode_picture, read_picture
-from oracle import lists
+from oracle import causes, lists
 
 Arrays = dict[str, NDArray]
 Parts = tuple[Arrays, dict[str, Any]]  # arrays and JSON: what a sealed file is made of
@@ -128,7 +128,14 @@ def native_models() -> list[minfer.FactorGraph]:
     labels = minfer.FactorGraph.empty([4, 4, 4]).add_label_distances(
         [[0, 1], [1, 2]], [0.0, -1.0, -1.5], [0.5, -1.0]
     )
-    return [first, network(), labels, *lists.every_kind().values(), *lists.logical().values()]
+    return [
+        first,
+        network(),
+        labels,
+        causes.network(6),
+        *lists.every_kind().values(),
+        *lists.logical().values(),
+    ]
 
 
 def native_parts(graph: minfer.FactorGraph | None = None) -> Parts:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -172,6 +174,33 @@ def test_infinity_states_and_given_tables_are_refused():
         EDGES, bins={"age": 3}, states={"age": ["a", "b"]}).fit, rows())  # fmt: skip
     refused(SettingsError, "would change the states", BayesianNetwork(
         net.model_, bins=3, start="structure").fit, rows())  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [Decimal, Fraction, str, np.float32])
+def test_numbers_of_all_kinds(kind):
+    X = rows(100)
+    X["age"] = [kind(round(x, 1)) for x in X["age"].tolist()]
+    plain = BayesianNetwork(EDGES, bins=3).fit({**X, "age": [float(x) for x in X["age"]]})
+    net = BayesianNetwork(EDGES, bins={"age": 3}).fit(X)
+    assert net.bins_ == plain.bins_
+    np.testing.assert_allclose(net.tables_["age"], plain.tables_["age"])
+    one = minfer.query(net.model_, "ill", {"age": kind(51)})
+    np.testing.assert_allclose(one, minfer.query(net.model_, "ill", {"age": 51.0}))
+    told = minfer.predict(net.model_, {"age": [kind(51)]}, "ill")["P(ill=yes)"]
+    np.testing.assert_allclose(told, one["yes"])
+
+
+def test_what_keeps_a_column_out_of_bins_is_said():
+    """NA among ages, and infinity, where bins are asked for all measurements."""
+    X = rows(200)
+    for ages in (X["age"].round(2), np.arange(200) % 60):
+        texts = [*map(str, ages[1:].tolist()), "NA"]
+        with pytest.warns(UserWarning, match=r"without 'NA': missing=\['', 'NA'\] and bins="):
+            BayesianNetwork(EDGES, bins=4).fit({**X, "age": texts})
+        net = BayesianNetwork(EDGES, bins=4, missing=("", "NA")).fit({**X, "age": texts})
+        assert len(net.bins_["age"]) == 3
+    refused(EvidenceError, "column 'age' has infinity", BayesianNetwork(EDGES, bins=4).fit,
+            {**X, "age": [*X["age"][1:], np.inf]})  # fmt: skip
 
 
 def test_measurements_without_bins_are_noticed():

@@ -7,7 +7,7 @@ import pytest
 
 from minfer import BeliefPropagation, FactorGraph, ModelError, SettingsError, denoise
 from minfer.graph import grid_edges
-from minfer.images.class_estimate import k_means
+from minfer.images.class_estimate import estimate_classes, k_means
 from refused import refused
 
 GREYS = np.array([0.1, 0.3, 0.5, 0.7, 0.9])
@@ -51,6 +51,22 @@ def test_means_and_noise_are_found(means, seed):
     assert found.clean.shape == x.shape
     assert found.expected.shape == x.shape
     assert f"noise {found.alpha**-0.5:.3g}" in found.summary()["picture"]
+
+
+@pytest.mark.slow
+def test_a_rare_class_is_not_taken_for_part_of_another():
+    """Discs, of which one class covers 7 %: EM from k-means halves a common class instead."""
+    rng = np.random.default_rng(2)
+    row, column = np.mgrid[:128, :128]
+    truth = np.zeros((128, 128), dtype=int)
+    for k in range(25):
+        (y, x), r = rng.integers(0, 128, 2), rng.integers(8, 30)
+        truth[(row - y) ** 2 + (column - x) ** 2 < r * r] = k % 5
+    assert 0.05 < (truth == 3).mean() < 0.08
+    x = GREYS[truth] + 0.15 * np.random.default_rng(52).normal(size=truth.shape)
+    found = estimate_classes(x[..., None], 5, 1.0)
+    assert np.abs(found.means.ravel() - GREYS).max() < 0.02
+    assert 0.14 < found.alpha**-0.5 < 0.16
 
 
 def test_what_is_given_stays():

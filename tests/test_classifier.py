@@ -73,6 +73,20 @@ def test_structures_and_labels_of_all_kinds():
     assert found.predict({"height": [9.0], "bark": ["white"]}).tolist() == ["birch"]
 
 
+@pytest.mark.parametrize("labels", [["10", "9", "2"], [10, 9, 2], [True, False, True]])
+def test_classes_are_of_the_types_of_their_column(labels):
+    """Predictions can be compared with the column, whether it is y or a column of X."""
+    X, kind = rows(60)
+    column = np.array(labels)[np.unique(kind, return_inverse=True)[1]]
+    net = NetworkClassifier().fit({**X, "y": column})
+    same = NetworkClassifier().fit(X, column)
+    assert net.classes_.tolist() == same.classes_.tolist()
+    assert net.classes_.dtype.kind == same.classes_.dtype.kind
+    np.testing.assert_array_equal(net.predict(X), same.predict(X))
+    assert net.score({**X, "y": column}) == same.score(X, column) == (
+        (net.predict(X) == column).mean())  # fmt: skip
+
+
 def test_what_it_refuses():
     X, kind = rows(40)
     refused(ModelError, "no column is called 'y'", NetworkClassifier().fit, X)

@@ -51,6 +51,13 @@ def test_parses_are_the_parsers(nlp, saved):
     assert all(t.head.i == t.i - 1 and t.dep_ == "dep" for t in blanks)
 
 
+def test_blanks_make_no_sentences(nlp):
+    doc = nlp("\n\n The dog sleeps.  A bird sings.\n")
+    assert [s.text.strip() for s in doc.sents] == ["The dog sleeps.", "A bird sings."]
+    assert doc[0].is_space
+    assert doc[0].head.text == "The"
+
+
 def test_many_documents_at_once_and_one_by_one(nlp):
     texts = [TEXT, "", "   ", "Birds sing."] * 3
     for text, doc in zip(texts, nlp.pipe(texts, batch_size=4)):

@@ -31,6 +31,7 @@ _LATE = {
     "images.denoising": "denoise",
     "io": "read read_evidence read_fg read_mar read_native read_pr read_uai write "
     "write_fg write_mar write_native write_pr write_uai",
+    "model.causes": "NoisyAnd NoisyMax NoisyMin NoisyOr",
     "model.joint": "Joint",
     "prediction": "evaluate predict Predictor",
     "model.drawn": "Samples",
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
         write_pr,
         write_uai,
     )
+    from minfer.model.causes import NoisyAnd, NoisyMax, NoisyMin, NoisyOr
     from minfer.model.drawn import Samples
     from minfer.model.joint import Joint
     from minfer.model.ranked import Best
@@ -172,6 +174,10 @@ __all__ = [
     "MinSize",
     "MinferError",
     "ModelError",
+    "NoisyAnd",
+    "NoisyMax",
+    "NoisyMin",
+    "NoisyOr",
     "NotFittedError",
     "Paper",
     "Plan",

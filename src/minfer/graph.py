@@ -44,6 +44,7 @@ from minfer.model.evidence import Evidence, log_field, numbered, soft_evidence
 from minfer.model.states import StateNames, checked_state_names, declared_states
 
 if TYPE_CHECKING:
+    from minfer.model.causes import NoisyCauses
     from minfer.model.joint import Joint
 
 #: What a graph computes once about its structure.
@@ -239,7 +240,9 @@ class FactorGraph(Growing):
             The table's axes are the parents in their order, then the variable itself; every row
             over the variable's states sums to one. A matrix with a row for each combination of the
             parents' states, the last parent's fastest, and a flat list of these rows will do too;
-            any other shape is refused (pgmpy's tables have columns: give ``table.T``).
+            any other shape is refused (pgmpy's tables have columns: give ``table.T``). Or causes
+            that combine, with a number for each of them: `minfer.NoisyOr`, `NoisyAnd`, `NoisyMax`,
+            `NoisyMin`.
 
         Examples
         --------
@@ -321,7 +324,8 @@ class FactorGraph(Growing):
         """One factor as a dense log-table of shape (S_1, ..., S_A)."""
         group, row = self._locate(factor)
         if not group.has_tables:
-            raise ModelError(f"factor {factor} is {group._a_noun} too large for a table")
+            more = "; graph.causes(variable) has its numbers" if group.is_conditional else ""
+            raise ModelError(f"factor {factor} is {group._a_noun} too large for a table{more}")
         return group.log_tables(slice(row, row + 1))[0].reshape(group.shape)
 
     def _locate(self, factor: int) -> tuple[FactorGroup, int]:
@@ -395,6 +399,22 @@ class FactorGraph(Growing):
         states = tuple(self.states(u) for u in variables)
         table = np.exp(self.log_table(factor)).transpose(order)
         return Joint(table, names, states, names[:-1])
+
+    def causes(self, variable: int | str) -> NoisyCauses | None:
+        """How the causes of a variable combine, as `network` takes it; None where it has a table.
+
+        Examples
+        --------
+        >>> from minfer import FactorGraph, NoisyOr
+        >>> g = FactorGraph.network(
+        ...     {"flu": 2, "fever": 2}, {"flu": [0.9, 0.1], "fever": NoisyOr({"flu": 0.8})}
+        ... )
+        >>> g.causes("fever").causes, g.causes("flu")
+        ({'flu': 0.8}, None)
+        """
+        from minfer.model.causes import entry_of
+
+        return entry_of(self, self._conditional_of(self.index(variable)))
 
     def _conditional_of(self, v: int) -> int:
         """The number of the factor that is P(v | parents)."""

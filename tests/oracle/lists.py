@@ -31,7 +31,7 @@ from minfer import (
 from minfer.interop import to_pyagrum
 from minfer.io import read_mar, read_uai
 from minfer.parsing.trees import NonProjectiveTree, ProjectiveTree, all_arcs
-from oracle import models
+from oracle import causes, models
 
 SOLVERS = {
     "bp": BeliefPropagation(),
@@ -154,6 +154,8 @@ def higher_order() -> dict[str, FactorGraph]:
         "features": FactorGraph.empty([2] * 4)
         .add_features([[0, 1, 2], [1, 2, 3]], [1.0, -2.0], np.arange(8).reshape(2, 2, 2) % 3 == 0)
         .add_features([[0], [3]], [0.5, -0.5], [False, True]),
+        "causes": causes.network(3).with_evidence({4: 1}),
+        "many-causes": causes.network(6),
     }
 
 

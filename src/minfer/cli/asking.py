@@ -190,7 +190,7 @@ def convert(
     """Convert a model to another format, including its evidence if there is any.
 
     Reads .uai, .fg, .cnf, .minfer, .circuit (its model alone) and, for Bayesian networks, .bif,
-    .xmlbif (.bifxml, .xml), .net and .xdsl, each also as .gz; writes all but .xdsl and .circuit.
+    .xmlbif (.bifxml, .xml), .net and .xdsl, each also as .gz; writes all but .circuit.
     Bayesian network files cannot hold evidence.
 
     \b

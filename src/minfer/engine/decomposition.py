@@ -6,6 +6,10 @@ and tables (s_{i-1}, x_i, s_i) say how it moves,
 
     psi(x) = sum_s [s_1 = step(s_0, x_1)] [s_2 = step(s_1, x_2)] ... exp final(step(s_{A-1}, x_A)).
 
+So do conditional distributions of independent causes
+(:class:`minfer.factors.IndependentCauses`), but as sums in which more than one state counts: where
+maxima are asked for they have to be written out.
+
 Auxiliary variables come behind the graph's own, and tables of chains have the number -1. Only
 states that can be reached, and from which an allowed end can be reached, are counted.
 """
@@ -30,16 +34,19 @@ MAX_WRITTEN_ARITY, MAX_WRITTEN_CELLS = 4, 256
 MAX_CHAIN_CELLS = 1 << 26
 
 
-def only_tables(model: Conditioned, who: str = "Exact") -> Conditioned:
+def only_tables(model: Conditioned, who: str = "Exact", best: bool = False) -> Conditioned:
     """The same model in tables, with auxiliary variables behind its own where there must be.
-    RefusedError, in the name of ``who``, where a factor cannot be written so."""
-    if all(g.form == "table" for g in model.groups):
+    RefusedError, in the name of ``who``, where a factor cannot be written so. ``best``: as maxima
+    need it, no factor a sum over auxiliary variables."""
+    if all(g.form == "table" and not g.decomposes for g in model.groups):
         return model
     groups: list[FactorGroup] = []
     chains = _MachineChains(model, who)
     field, constant = model.field.copy(), model.constant
     for g in model.groups:
-        if g.form == "table":
+        if g.decomposes:
+            groups += [_for_maxima(g)] if best else chains.of_sums(g)
+        elif g.form == "table":
             groups.append(g)
         elif g.form == "machine":
             if g.arity <= MAX_WRITTEN_ARITY and g.n_cells <= MAX_WRITTEN_CELLS:
@@ -85,6 +92,13 @@ def written(model: Conditioned, group: FactorGroup, row: int, who: str = "Exact"
     return Tables(group._ids[row : row + 1], scope[free][None], shape, table)
 
 
+def _for_maxima(group: FactorGroup) -> Tables:
+    """A group whose chains are sums, as tables."""
+    if not group.has_tables:  # says so
+        group.messages(np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros((0, 0)), best=True)
+    return group.as_tables()
+
+
 class _MachineChains:
     """Auxiliary variables and the tables of chains, those of one shape collected."""
 
@@ -104,13 +118,7 @@ class _MachineChains:
                 f"{group._a_noun}, forbids them all"
             )
         n = useful.sum(axis=1)
-        self.cells += int((n[:-1] * n[1:] * group.shape).sum()) * len(group)
-        if self.cells > MAX_CHAIN_CELLS:
-            raise RefusedError(
-                f"{self.who}: factor {int(group._ids[0])}, {group._a_noun} over {group.arity} "
-                f"unobserved variables, has too many states in between (chains of more than "
-                f"{MAX_CHAIN_CELLS:,} cells); use BeliefPropagation"
-            )
+        self._count(group, int((n[:-1] * n[1:] * group.shape).sum()) * len(group))
         first = self.model.graph.n_variables + len(self.states)
         before: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         for a in range(group.arity):
@@ -142,6 +150,22 @@ class _MachineChains:
             part = members, table.reshape(len(group), -1)
             self.parts.setdefault(shape, []).append(part)
             before = new[:, 0] if new.size else before
+
+    def of_sums(self, group: FactorGroup) -> list[Tables]:
+        """The chains of a group that has them of its own."""
+        self._count(group, group.chain_cells)
+        tables, states = group.chained(self.model.graph.n_variables + len(self.states))
+        self.states += states
+        return tables
+
+    def _count(self, group: FactorGroup, cells: int) -> None:
+        self.cells += cells
+        if self.cells > MAX_CHAIN_CELLS:
+            raise RefusedError(
+                f"{self.who}: factor {int(group._ids[0])}, {group._a_noun} over {group.arity} "
+                f"unobserved variables, has too many states in between (chains of more than "
+                f"{MAX_CHAIN_CELLS:,} cells); use BeliefPropagation"
+            )
 
     def tables(self) -> list[FactorGroup]:
         out: list[FactorGroup] = []

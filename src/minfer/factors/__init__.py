@@ -1,5 +1,6 @@
 """Kinds of factors; :mod:`minfer.factors.group` says what a kind is."""
 
+from minfer.factors.causes import IndependentCauses
 from minfer.factors.connectives import (
     Ands,
     AtMostOne,
@@ -27,6 +28,7 @@ __all__ = [
     "Features",
     "GlobalFactor",
     "Globals",
+    "IndependentCauses",
     "Logical",
     "Machine",
     "Ors",

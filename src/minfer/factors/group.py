@@ -181,6 +181,17 @@ class FactorGroup:
         return self.n_cells <= MAX_TABLE_CELLS
 
     @property
+    def decomposes(self) -> bool:
+        """Whether elimination takes chains (:meth:`chained`) in place of these tables, which are
+        sums over states of its own: good for sums, wrong for maxima."""
+        return False
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether each is by nature the conditional distribution of its last variable."""
+        return False
+
+    @property
     def _a_noun(self) -> str:
         return a_or_an(self.noun)
 
@@ -395,6 +406,16 @@ class FactorGroup:
             out[:, end - self.shape[a] : end] = _over(rest, axes, best)
         whole = whole + sum(view)
         return _over(whole.reshape(n, -1), (1,), best)
+
+    @property
+    def chain_cells(self) -> int:
+        """Cells of these tables, at most."""
+        return 0
+
+    def chained(self, first: int) -> tuple[list[Tables], list[int]]:
+        """The factors as sums over auxiliary variables, which are numbered from ``first`` on: small
+        tables whose product they are, and how many states these variables have."""
+        raise NotImplementedError(f"{type(self).__name__} has no chains")
 
     # ------------------------------------------------------------------ evidence
 

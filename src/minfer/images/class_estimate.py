@@ -12,7 +12,9 @@ noise is a third. Of the two ends the one with the larger likelihood is taken,
 
     log p(x) = log Z(x) + N C/2 log(alpha / 2 pi) - log Z,
 
-log Z being Bethe's and the last term the same for both. A large picture is judged by tiles.
+log Z being Bethe's and the last term the same for both. A large picture is judged by tiles. Where a
+rare class has been taken for part of another, and a common one halved instead, EM stays: so the two
+nearest means become one, the class that varies most is halved, and that is kept if it is likelier.
 
 Pictures are smoother than a coupling of 1 implies, so that marginals follow the noise and alpha
 comes out too large. In the end, then, a pixel is judged by its neighbours, as black and white ones
@@ -37,6 +39,7 @@ from minfer.solvers.bp import BeliefPropagation
 Floats = NDArray[np.float64]
 
 _ROUNDS, _FIRST = 40, 8  # of EM; before the better start is chosen
+_MOVES = 3  # classes that may be halved, and others be made one
 _STILL = 1e-3  # deviations of the noise by which no mean moves any more
 _JUDGED, _FEW = 4, 8  # rounds in which neighbours judge; of fewer pixels the mean stays
 _LLOYD = 100  # rounds in which k-means settles
@@ -71,11 +74,17 @@ def estimate_classes(x: Floats, k: int, coupling: float, means: Floats | None = 
         for run in runs:
             run.go(_FIRST)
         runs.sort(key=lambda run: -run.likelihood())
-    runs[0].go(_ROUNDS)
-    runs[0].judged()
-    found = runs[0].means
-    order = np.argsort(found.sum(axis=1), kind="stable") if means is None else slice(None)
-    return Classes(found[order], runs[0].alpha)
+    best = runs[0]
+    for _ in range(_MOVES if means is None and k > 2 else 0):
+        other = ClassClimb(pixels, best.halved(), coupling, True)
+        other.go(_FIRST)
+        if other.likelihood() <= best.likelihood():
+            break
+        best = other
+    best.go(_ROUNDS)
+    best.judged()
+    order = np.argsort(best.means.sum(axis=1), kind="stable") if means is None else slice(None)
+    return Classes(best.means[order], best.alpha)
 
 
 class ClassClimb:
@@ -114,6 +123,26 @@ class ClassClimb:
         field = -0.5 * self.alpha * self._away()
         self.last = _SOLVER(self.graph.tilt(field.ravel()), start=self.last)
         return self.last.probs.reshape(len(self.x), len(self.means))
+
+    def halved(self) -> Floats:
+        """Means where the two nearest are one, and the class that varies most is two."""
+        q, k = self._marginals(), len(self.means)
+        weight = np.maximum(q.sum(axis=0), 1e-9)
+        apart = ((self.means[:, None] - self.means) ** 2).sum(axis=2)
+        a, b = divmod(int(np.argmin(apart + np.where(np.eye(k, dtype=bool), np.inf, 0.0))), k)
+        one = (weight[a] * self.means[a] + weight[b] * self.means[b]) / (weight[a] + weight[b])
+        scatter = [
+            ((q[:, c, None] * (self.x - m)).T @ (self.x - m)) / weight[c]
+            for c, m in enumerate(self.means)
+        ]
+        size = weight * np.array([np.linalg.eigvalsh(s)[-1] - 1.0 / self.alpha for s in scatter])
+        size[[a, b]] = -np.inf
+        c = int(np.argmax(size))
+        values, axes = np.linalg.eigh(scatter[c])
+        half = axes[:, -1] * math.sqrt(max(float(values[-1]), self.least))
+        means = self.means.copy()
+        means[a], means[b], means[c] = one, means[c] - half, means[c] + half
+        return means
 
     def judged(self) -> None:
         """Means and alpha of pixels whose neighbours all have one class."""

@@ -8,7 +8,8 @@ fastest.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -16,13 +17,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from minfer.basics.checks import check_graph, load
-from minfer.errors import ModelError
-from minfer.factors.group import Floats
+from minfer.errors import ModelError, RefusedError
+from minfer.factors.group import MAX_TABLE_CELLS, Floats
 from minfer.graph import FactorGraph
-from minfer.model.directed import child_last, with_conditionals
+from minfer.model.causes import NoisyAnd, NoisyCauses, NoisyOr, entry_of, with_causes
+from minfer.model.directed import check_acyclic, child_last_of, with_conditionals
 
 StateNames = Mapping[str, Sequence[Hashable]]
 
+#: States of the parents at which what was read of a gate is compared.
+_TESTS = 64
 #: exp of logs beyond this is not a normal float64, and a log-table would not survive.
 LARGEST_LOG = 708.0
 
@@ -105,12 +109,17 @@ def _exp(factor: Factor, graph: FactorGraph) -> Floats:
     return np.exp(log_psi)
 
 
-def conditionals_of(graph: FactorGraph) -> list[Factor] | None:
-    """The tables of a Bayesian network, scopes (parents..., child); None if the model is none."""
+def conditionals_of(graph: FactorGraph, but: Container[int] = ()) -> list[Factor] | None:
+    """The tables of a Bayesian network, scopes (parents..., child); None if the model is none.
+
+    Factors in ``but`` are left out.
+    """
     if not graph.directed or (graph._field is not None and graph._field.any()):
         return None
-    found = (Factor(tuple(scope), log_p) for scope, log_p in child_last(graph))
-    return [Factor(one.scope, _exp(one, graph)) for one in found]
+    rest = (i for i in range(graph.n_factors) if i not in but)
+    found = (child_last_of(graph, i) for i in rest)
+    factors = (Factor(tuple(scope), log_p) for scope, log_p in found)
+    return [Factor(one.scope, _exp(one, graph)) for one in factors]
 
 
 def states_of(graph: FactorGraph, names: StateNames | None) -> list[tuple[Hashable, ...]]:
@@ -250,7 +259,8 @@ def from_pyagrum(model: Any) -> FactorGraph:
 
     Variables are numbered by their node ids, and states have the labels that they have there.
     Discretised variables are discrete: their states are the intervals. The scopes of a Bayesian
-    network's tables are (parents..., child).
+    network's tables are (parents..., child). Its noisy ORs and ANDs, with any number of parents,
+    stay what they are (`minfer.NoisyOr`, `minfer.NoisyAnd`); other aggregators become tables.
     """
     gum, nodes = _pyagrum_parts(model)
     variables = [model.variable(n) for n in nodes]
@@ -259,18 +269,93 @@ def from_pyagrum(model: Any) -> FactorGraph:
     graph = FactorGraph.empty([x.domainSize() for x in variables], names)
     graph = graph.with_state_names([_labels(x) for x in variables])
     if isinstance(model, gum.BayesNet):
-        tensors = [model.cpt(n) for n in nodes]
-        children = [number[t.names[0]] for t in tensors]  # first there, and the fastest axis here
-        parents = [[number[name] for name in t.names[1:]] for t in tensors]
-        # from the axes (last parent, ..., first parent, child) to (first parent, ..., child)
-        tables = [np.moveaxis(t.toarray().T, 0, -1) for t in tensors]
-        return with_conditionals(graph, children, parents, tables)
+        children, parents, tables = [], [], []
+        gates: dict[int, tuple[list[int], NoisyCauses]] = {}
+        for tensor in (model.cpt(n) for n in nodes):
+            child = number[tensor.names[0]]  # first there, and the fastest axis here
+            own = [number[name] for name in tensor.names[1:]]
+            if tensor.memoryFootprint() < 8 * tensor.domainSize():  # computed, not stored
+                gate = _gate(gum, tensor)
+                if gate is not None:
+                    gates[child] = own, gate
+                    continue
+                table = _asked(gum, tensor)
+            else:
+                # from the axes (last parent, ..., first parent, child) to (first, ..., child)
+                table = np.moveaxis(tensor.toarray().T, 0, -1)
+            children.append(child)
+            parents.append(own)
+            tables.append(table)
+        if not gates:
+            return with_conditionals(graph, children, parents, tables)
+        check_acyclic(graph, [*children, *gates], [*parents, *(own for own, _ in gates.values())])
+        return with_causes(with_conditionals(graph, children, parents, tables), gates)
     scopes, logs = [], []
     for tensor in (model.factor(scope) for scope in model.factors()):
         scopes.append([number[name] for name in tensor.names])
         where = f"the factor over ({', '.join(tensor.names)})"
         logs.append(log_of(tensor.toarray(), where).T)
     return graph.add_tables(scopes, logs)
+
+
+def _gate(gum: Any, tensor: Any) -> NoisyCauses | None:
+    """A distribution that is computed, as a noisy OR or AND; None where it is neither.
+
+    The probability of one of the two states is a product over the parents: read with one parent at
+    a time away from its state 0, and compared elsewhere.
+    """
+    names = tensor.names[1:]
+    sizes = [tensor.variable(name).domainSize() for name in names]
+    if not names or tensor.variable(0).domainSize() != 2:
+        return None
+
+    def p(away: Mapping[int, int], state: int) -> float:
+        at = gum.Instantiation(tensor)
+        at.chgVal(tensor.names[0], state)
+        for i, s in away.items():
+            at.chgVal(names[i], s)
+        return float(tensor.get(at))
+
+    rng = np.random.default_rng(0)
+    tests = [{i: int(rng.integers(n)) for i, n in enumerate(sizes)} for _ in range(_TESTS)]
+    tests.append({i: n - 1 for i, n in enumerate(sizes)})
+    for state, kind in ((0, NoisyOr), (1, NoisyAnd)):
+        first = p({}, state)
+        if not first > 0.0:
+            continue
+        apart = [np.array([p({i: s}, state) for s in range(n)]) for i, n in enumerate(sizes)]
+        top = [own.max() for own in apart]
+        most = first * float(np.prod([t / first for t in top]))
+        ratio = [own / t for own, t in zip(apart, top)]
+        if most > 1.0 + 1e-12:
+            continue
+        far = [
+            abs(p(x, state) - most * float(np.prod([ratio[i][s] for i, s in x.items()])))
+            for x in tests
+        ]
+        if max(far) > 1e-12:
+            continue
+        plain = kind is NoisyOr and all(n == 2 and r[0] == 1.0 for n, r in zip(sizes, ratio))
+        numbers = [float(1.0 - r[1]) if plain else 1.0 - r for r in ratio]
+        return kind(dict(zip(names, numbers)), max(1.0 - most, 0.0))
+    return None
+
+
+def _asked(gum: Any, tensor: Any) -> Floats:
+    """The table (parents..., child) of a distribution that is computed, entry by entry."""
+    names = tensor.names
+    shape = [tensor.variable(name).domainSize() for name in names]
+    cells = math.prod(shape)
+    if cells > MAX_TABLE_CELLS:
+        raise RefusedError(
+            f"from_pyagrum: the distribution of {names[0]} is computed from {len(names) - 1} "
+            "parents, and neither a noisy OR nor AND: it is too large for a table"
+        )
+    out, at = np.empty(cells), gum.Instantiation(tensor)
+    for k in range(cells):
+        out[k] = tensor.get(at)  # its first variable, the child, runs fastest
+        at.inc()
+    return np.moveaxis(out.reshape(shape[::-1]).T, 0, -1)
 
 
 def _labels(variable: Any) -> list[str] | None:
@@ -283,21 +368,31 @@ def to_pyagrum(graph: FactorGraph, state_names: StateNames | None = None) -> Any
     """A pyAgrum ``BayesNet`` or ``MarkovRandomField``; arguments as in :func:`to_pgmpy`.
 
     Of a Markov random field, evidence and corrections are multiplied into unary factors, and
-    factors over the same variables into one.
+    factors over the same variables into one. A noisy OR whose parents have two states, the first
+    without effect, stays one; other causes that combine become tables.
     """
     gum = load("pyagrum")
     check_graph(graph, "to_pyagrum")
     states = states_of(graph, state_names)
     names = [graph.name(v) for v in range(graph.n_variables)]
-    conditionals = conditionals_of(graph)
+    ors = _plain_ors(graph) if graph.directed else {}
+    conditionals = conditionals_of(graph, ors)
     model = gum.MarkovRandomField() if conditionals is None else gum.BayesNet()
+    of = {int(graph.scope(i)[-1]): gate for i, gate in ors.items() if conditionals is not None}
     for v, name in enumerate(names):
-        model.add(gum.LabelizedVariable(name, "", [str(s) for s in states[v]]))
+        variable = gum.LabelizedVariable(name, "", [str(s) for s in states[v]])
+        if v in of:
+            model.addNoisyORNet(variable, of[v].leak)
+        else:
+            model.add(variable)
     if conditionals is None:
         for scope, table in factors_of(graph, merge=True):
             tensor = model.addFactor([names[v] for v in scope])
             tensor.fillWith(table.T.ravel().tolist())
         return model
+    for v, gate in of.items():
+        for parent, weight in gate.causes.items():
+            model.addWeightedArc(parent, names[v], weight)
     for (*parents, child), table in conditionals:
         for p in parents:
             model.addArc(names[p], names[child])
@@ -305,6 +400,18 @@ def to_pyagrum(graph: FactorGraph, state_names: StateNames | None = None) -> Any
         rows = table.transpose([*range(len(parents) - 1, -1, -1), len(parents)])
         model.cpt(names[child]).fillWith(rows.ravel().tolist())
     return model
+
+
+def _plain_ors(graph: FactorGraph) -> dict[int, NoisyCauses]:
+    """Factors that are noisy ORs as pyAgrum has them."""
+    out: dict[int, NoisyCauses] = {}
+    for i in range(graph.n_factors):
+        gate = entry_of(graph, i)
+        if not isinstance(gate, NoisyOr):
+            continue
+        if all(isinstance(p, float) and p > 0.0 for p in gate.causes.values()):
+            out[i] = gate
+    return out
 
 
 def _pyagrum_parts(model: Any) -> tuple[Any, list[int]]:

@@ -4,8 +4,8 @@ Formats, by suffix, each also compressed as ``.gz``: ``.uai`` (the UAI competiti
 :mod:`minfer.io.uai`), ``.fg`` (libDAI's, :mod:`minfer.io.fg`), ``.cnf`` (weighted CNF,
 :mod:`minfer.io.cnf`) and ``.minfer`` (native, bit for bit, :mod:`minfer.io.native`); and for
 Bayesian networks ``.bif`` (:mod:`minfer.io.bif`), ``.xmlbif``, ``.bifxml`` and ``.xml``
-(:mod:`minfer.io.xmlbif`), ``.net`` (Hugin's, :mod:`minfer.io.net`) and ``.xdsl`` (GeNIe's, only
-read, :mod:`minfer.io.xdsl`). The first three store linear numbers and lose names. Every error is a
+(:mod:`minfer.io.xmlbif`), ``.net`` (Hugin's, :mod:`minfer.io.net`) and ``.xdsl`` (GeNIe's,
+:mod:`minfer.io.xdsl`). The first three store linear numbers and lose names. Every error is a
 :class:`~minfer.errors.MinferError` that says which file, line and token; files are written
 atomically.
 """
@@ -33,7 +33,7 @@ from minfer.io.uai import (
     write_pr,
     write_uai,
 )
-from minfer.io.xdsl import read_xdsl
+from minfer.io.xdsl import read_xdsl, write_xdsl
 from minfer.io.xmlbif import read_xmlbif, write_xmlbif
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     "write_net",
     "write_pr",
     "write_uai",
+    "write_xdsl",
     "write_xmlbif",
 ]
 

@@ -7,6 +7,7 @@ reader does not ask for are passed over with all that is in them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from typing import Any, NoReturn
 from xml.parsers import expat
@@ -15,6 +16,8 @@ from minfer.errors import FormatError, visible
 from minfer.factors.group import Floats
 from minfer.io.tokens import number_complaint, shortened, to_numbers
 
+#: What XML 1.0 cannot hold at all, or not unchanged.
+UNWRITABLE = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 #: Elements inside one another, and attributes with a default, beyond which no honest file goes.
 _DEPTH, _DEFAULTS, _DEFAULT_LENGTH = 64, 64, 200
 #: Elements that a file may have anyway, and bytes that it must have for each further one.

@@ -38,7 +38,7 @@ FORMATS = [
     Format("minfer", "native", (".minfer",), rb"MINFER\r\n"),
     Format("circuit", "circuits", (".circuit",), rb"MINFERC\n", writes=False),
     Format("bif", "bif", (".bif",), rb"network(?![A-Za-z])"),
-    Format("xdsl", "xdsl", (".xdsl",), rb"<[\s\S]*?<smile|<smile", writes=False),
+    Format("xdsl", "xdsl", (".xdsl",), rb"<[\s\S]*?<smile|<smile"),
     Format("xmlbif", "xmlbif", (".xmlbif", ".bifxml", ".xml"), rb"<"),
     Format("cnf", "cnf", (".cnf",), rb"c(?![^\s])|p\s+cnf(?!\S)"),
     Format("net", "net", (".net",), rb"(net|class|node)(?![A-Za-z])"),

@@ -124,6 +124,8 @@ def _check_conditional(graph: FactorGraph) -> None:
         return
     for group in graph.groups:
         children = graph._child[group._ids]
+        if group.is_conditional and (children == group._scope[:, -1]).all():
+            continue  # by its kind
         for axis in range(group.arity):
             rows = np.flatnonzero(children == group._scope[:, axis])
             if not len(rows):

@@ -22,6 +22,7 @@ from minfer.factors.group import Floats
 from minfer.graph import FactorGraph
 from minfer.io.tables import MAX_ARITY, most_declared, states_complaint, to_linear
 from minfer.model import directed
+from minfer.model.causes import NoisyCauses, with_causes
 
 
 class Draft:
@@ -37,6 +38,8 @@ class Draft:
         self._places: list[Any] = []
         #: By child: the scope (parents..., child), numbers, place, and place of a row.
         self._tables: dict[int, tuple[list[int], Floats, Any, Callable[[int], Any]]] = {}
+        #: Of noisy gates, by child: the scope, the entry, and its place.
+        self._gates: dict[int, tuple[list[int], NoisyCauses, Any]] = {}
         self._expanded = 0
 
     def variable(self, name: str, states: Sequence[str], at: Any) -> None:
@@ -57,13 +60,19 @@ class Draft:
         return found
 
     def scope(
-        self, child: str, parents: Sequence[str], at: Any, parents_at: Sequence[Any]
+        self,
+        child: str,
+        parents: Sequence[str],
+        at: Any,
+        parents_at: Sequence[Any],
+        any_number: bool = False,
     ) -> list[int]:
-        """(parents..., child) as numbers, for a table that may be there."""
+        """(parents..., child) as numbers, for a table that may be there, or for a gate, which may
+        have ``any_number`` of parents."""
         own = self.index(child, at)
-        if own in self._tables:
+        if own in self._tables or own in self._gates:
             self.fail(at, f"{visible(child)} has two tables")
-        if len(parents) >= MAX_ARITY:
+        if len(parents) >= MAX_ARITY and not any_number:
             self.fail(
                 at,
                 f"{visible(child)} has {len(parents)} parents, and a table at most {MAX_ARITY - 1}",
@@ -112,6 +121,10 @@ class Draft:
             self.fail(at, self.size_complaint(scope, values.size))
         self._tables[scope[-1]] = scope, values.ravel(), at, row_at or (lambda _: at)
 
+    def gate(self, scope: list[int], entry: NoisyCauses, at: Any) -> None:
+        """Causes that combine, in place of a table; they have at least one parent."""
+        self._gates[scope[-1]] = scope, entry, at
+
     def graph(self) -> FactorGraph:
         tables = list(self._tables.values())
         scopes = [scope for scope, *_ in tables]
@@ -131,29 +144,33 @@ class Draft:
 
         ``at`` and ``row_at`` give the places of a table and of a row of it, by their numbers.
         """
+        gates = {v: (scope[:-1], entry) for v, (scope, entry, _) in self._gates.items()}
+        every = [*scopes, *(scope for scope, *_ in self._gates.values())]
         of = {scope[-1]: i for i, scope in enumerate(scopes)}
-        if len(of) < len(self.states):
-            v = next(v for v in range(len(self.states)) if v not in of)
+        if len(of) + len(gates) < len(self.states):
+            v = next(v for v in range(len(self.states)) if v not in of and v not in gates)
             self.fail(self._places[v], f"{visible(self.name(v))} has no table")
         sizes = list(map(len, self.states))
         n_states = np.array(sizes, dtype=np.int32)
         if complaint := states_complaint(sum(sizes), self._n_bytes):
             self.fail(self._places[int(np.argmax(n_states))], complaint)
         graph = FactorGraph(n_states, (), tuple(self.numbers), _states=tuple(self.states) or None)
-        if not scopes:
+        if not every:
             return graph
-        if not directed.parents_first(scopes):
-            _, loop = directed.order_or_cycle({scope[-1]: scope[:-1] for scope in scopes})
+        if not directed.parents_first(every):
+            _, loop = directed.order_or_cycle({scope[-1]: scope[:-1] for scope in every})
             if loop:
-                self.fail(at(of[loop[0]]), directed.cycle_text(graph, loop))
+                first = loop[0]
+                place = self._gates[first][2] if first in gates else at(of[first])
+                self.fail(place, directed.cycle_text(graph, loop))
         found = directed.network_of(graph, scopes, values)
         if isinstance(found, directed.TableFault):
             self.fail(row_at(found.table, found.row), found.message)
-        return found
+        return with_causes(found, gates) if gates else found
 
 
-def conditionals(graph: FactorGraph, kind: str) -> Iterator[tuple[int, list[int], Floats]]:
-    """Child, parents and table of each factor of a Bayesian network; other models are refused."""
+def check_network(graph: FactorGraph, kind: str) -> None:
+    """RefusedError of models that files of networks have no place for."""
     check_graph(graph, f"a {kind} file")
     if not graph.directed:
         raise RefusedError(
@@ -165,10 +182,28 @@ def conditionals(graph: FactorGraph, kind: str) -> Iterator[tuple[int, list[int]
             f"{kind} files have no place for the evidence in this model: write .minfer, or write "
             "the network without it and give the evidence when you use it"
         )
-    for (*parents, child), rows in directed.child_last(graph):
-        name = f"the table of {visible(graph.name(child))}"
-        linear = to_linear(rows.reshape(1, -1), [name], kind).reshape(rows.shape)
-        yield child, parents, linear
+
+
+def conditionals(graph: FactorGraph, kind: str) -> Iterator[tuple[int, list[int], Floats]]:
+    """Child, parents and table of each factor of a Bayesian network; other models are refused."""
+    check_network(graph, kind)
+    for i in range(graph.n_factors):
+        yield conditional(graph, i, kind)
+
+
+def conditional(graph: FactorGraph, factor: int, kind: str) -> tuple[int, list[int], Floats]:
+    """The same of one factor; refused where its table would be too large."""
+    child = graph.child(factor)
+    assert child is not None
+    name = f"the table of {visible(graph.name(child))}"
+    if not graph._locate(factor)[0].has_tables:
+        raise RefusedError(
+            f"{name} has {len(graph.scope(factor)) - 1} parents, too many to write it out in a "
+            f"{kind} file: write .minfer or .xdsl, which keep causes that combine as they are"
+        )
+    (*parents, child), rows = directed.child_last_of(graph, factor)
+    linear = to_linear(rows.reshape(1, -1), [name], kind).reshape(rows.shape)
+    return child, parents, linear
 
 
 def names_of(graph: FactorGraph) -> list[str]:

@@ -15,12 +15,11 @@ decision and utility variables, and tables of several variables, are refused by 
 
 from __future__ import annotations
 
-import re
 from html import escape
 
 from minfer.errors import RefusedError, visible
 from minfer.graph import FactorGraph
-from minfer.io.elements import ElementTree
+from minfer.io.elements import UNWRITABLE, ElementTree
 from minfer.io.networks import Draft, conditionals, in_words, names_of
 from minfer.io.opening import parsed
 from minfer.io.text import PathLike, write_bytes
@@ -28,8 +27,6 @@ from minfer.io.text import PathLike, write_bytes
 _TAGS = frozenset(
     ["NETWORK", "VARIABLE", "NAME", "OUTCOME", "DEFINITION", "PROBABILITY", "FOR", "GIVEN", "TABLE"]
 )
-#: What XML 1.0 cannot hold at all, or not unchanged.
-_UNWRITABLE = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def read_xmlbif(path: PathLike) -> FactorGraph:
@@ -96,7 +93,7 @@ def format_xmlbif(graph: FactorGraph) -> bytes:
 
 def _text(name: str) -> str:
     """A name as text of an element, if it would be read back as it is."""
-    if not name or name != name.strip() or _UNWRITABLE.search(name):
+    if not name or name != name.strip() or UNWRITABLE.search(name):
         raise RefusedError(
             f"the name {visible(name)!r} is empty, has white space around it or a character that "
             "XML cannot hold: rename it, or write .minfer"

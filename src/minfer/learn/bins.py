@@ -222,7 +222,8 @@ def edges_of_columns(
         if wrong and used_numbers(columns[name], missing) is None:
             raise EvidenceError(
                 f"{who}: column {visible(name)!r} has {visible(wrong)!r}, which is no finite "
-                "number, and so no bin: name it in missing=, or leave bins= out for this column"
+                "number, and so no bin: name it in missing= if it is a text, write None if it is "
+                "not known, or leave bins= out for this column"
             )
         there, classes = ~np.isnan(known), None
         if rule.kind == "supervised":

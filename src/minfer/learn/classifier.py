@@ -13,7 +13,7 @@ from minfer.basics.checks import check_type
 from minfer.errors import ContradictionError, ModelError, SettingsError, visible
 from minfer.graph import FactorGraph
 from minfer.learn.tables import BayesianNetwork, _source, _text
-from minfer.model.evidence import Factorised
+from minfer.model.evidence import Factorised, is_missing
 from minfer.model.states import number_of
 
 Floats = NDArray[np.float64]
@@ -74,7 +74,11 @@ class NetworkClassifier(BayesianNetwork):
                 raise ModelError("NetworkClassifier: there are no labels")
             own = {self.target: Factorised(codes, [_text(x) for x in self.classes_.tolist()])}
         self._learn(X, own)
-        self._name_classes(y is not None)
+        said: list[Any] = []
+        if y is None:
+            with _source(self, X, False) as (_, read_columns):
+                said = list(read_columns([self.target])[self.target].values)
+        self._name_classes(y is not None, said)
         return self
 
     def _structure(
@@ -105,13 +109,22 @@ class NetworkClassifier(BayesianNetwork):
             width, names = width - 1, [name for name in names if name != self.target]
         super()._check_width(width, names, reset)
 
-    def _name_classes(self, given: bool) -> None:
-        """``classes_`` and the states that they are, in their order."""
+    def _name_classes(self, given: bool, said: Sequence[Any]) -> None:
+        """``classes_`` and the states that they are, in their order; of the types that are
+        ``said`` in X's own column, where the target is one."""
         states = list(self.model_.states(self.target))
         if not given:
             numbers = [number_of(x) for x in states]
-            whole = all(x is not None and x.is_integer() for x in numbers)
-            self.classes_ = np.array([int(x or 0) for x in numbers] if whole else states)
+            known = [x for x in said if not is_missing(x)]
+            if known and {_text(x) for x in known} == {"False", "True"} == {*states}:
+                truths = all(isinstance(x, bool | np.bool_) for x in known)
+                self.classes_ = np.array([False, True] if truths else ["False", "True"])
+            elif any(isinstance(x, str) for x in known) or not all(
+                x is not None and x.is_integer() for x in numbers
+            ):
+                self.classes_ = np.array(states)
+            else:
+                self.classes_ = np.array([int(x or 0) for x in numbers])
         elif len(self.classes_) < len(states):  # of a model that has more
             if self.classes_.dtype.kind not in "UO":
                 self.classes_ = np.array([float(x) for x in states]).astype(self.classes_.dtype)

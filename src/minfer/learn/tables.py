@@ -43,8 +43,18 @@ from minfer.errors import (
 )
 from minfer.graph import FactorGraph
 from minfer.io import read, write
-from minfer.learn.bins import FEW_NUMBERS, edges_of_columns
+from minfer.learn.bins import FEW_NUMBERS, MANY_NUMBERS, edges_of_columns
 from minfer.learn.estimator import Estimator, alike
+from minfer.learn.gates import (
+    Expanded,
+    Gate,
+    LearnedGate,
+    expanded,
+    gates_of,
+    learn_gate,
+    normalised,
+)
+from minfer.model.causes import NoisyCauses, with_causes
 from minfer.model.directed import FlatTables, network_of, order_or_cycle, with_flat_conditionals
 from minfer.model.evidence import (
     UNKNOWN,
@@ -87,10 +97,20 @@ ADVICE = {
 
 
 class _Families:
-    """Variables, their parents, and where each table lies; the child runs fastest."""
+    """Variables, their parents, and where each table lies; the child runs fastest.
 
-    def __init__(self, graph: FactorGraph, parents: list[list[int]]) -> None:
+    Of ``fixed`` ones, by variable, nothing is learned; of those in ``start`` zeros stay zeros.
+    """
+
+    def __init__(
+        self,
+        graph: FactorGraph,
+        parents: list[list[int]],
+        fixed: Mapping[int, Floats] | None = None,
+        start: Mapping[int, Floats] | None = None,
+    ) -> None:
         self.graph, self.parents = graph, parents  # variables and states, no factors
+        self.fixed, self.start = fixed or {}, start or {}
         self.card = card = graph._n_states.tolist()
         self.scopes = [[*own, v] for v, own in enumerate(parents)]
         self.shapes = [tuple(card[v] for v in scope) for scope in self.scopes]
@@ -107,9 +127,33 @@ class _Families:
                 )
         self.ends = np.array([0, *accumulate(sizes)], dtype=np.int64)  # of tables
         self.rows = np.repeat(card, np.array(sizes, dtype=np.int64) // card)  # sizes of all rows
+        self._known, self._zeros = self._said(self.fixed), self._said(self.start) == 0.0
+
+    def _said(self, tables: Mapping[int, Floats]) -> Floats:
+        """Some tables, where they lie; NaN elsewhere."""
+        out = np.full(int(self.ends[-1]) if tables else 0, np.nan)
+        for v, table in tables.items():
+            out[self.ends[v] : self.ends[v + 1]] = table.ravel()
+        return out
+
+    def learned(self, alpha: Floats) -> Floats:
+        """Pseudo-counts where something is learned."""
+        if len(self._known):
+            alpha = np.where(np.isnan(self._known), alpha, 0.0)
+        return np.where(self._zeros, 0.0, alpha) if len(self._zeros) else alpha
 
     def normalised(self, counts: Floats) -> Floats:
         """Rows divided by their sums; a row of zeros becomes uniform."""
+        if len(self._zeros):
+            counts = np.where(self._zeros, 0.0, counts)
+        out = self._divided(counts)
+        if len(self._zeros) and (out[self._zeros] > 0.0).any():
+            out = self._divided(np.where(self._zeros, 0.0, out))
+        if len(self._known):
+            out = np.where(np.isnan(self._known), out, self._known)
+        return out
+
+    def _divided(self, counts: Floats) -> Floats:
         total = np.add.reduceat(counts, np.cumsum(self.rows) - self.rows)
         empty = total <= 0.0
         out = counts / np.repeat(np.where(empty, 1.0, total), self.rows)
@@ -139,7 +183,8 @@ class BayesianNetwork(Estimator):
         `FactorGraph`, or the file of one; its states are the model's), any object with ``nodes``
         and ``edges`` as networkx and pgmpy have them, or None: no edges. Variables are those it
         names (of None: all columns); other columns are not read. Variables without a column are
-        hidden.
+        hidden. Causes that combine in such a model (`minfer.NoisyOr` and its like) do so in what
+        is learned, too; causes that have no effect in some state, and no leak, are kept so.
     prior : "uniform", "bdeu", "none" or {variable: numbers}
         Pseudo-counts: ``strength`` for each cell, for each table, or none. Rows of a table without
         any data are uniform. In Python also numbers by variable: one, or an array (parents...,
@@ -171,10 +216,11 @@ class BayesianNetwork(Estimator):
     Attributes
     ----------
     model_ : FactorGraph, for `minfer.query` and `minfer.predict`, written by `save`
-    tables_ : {variable: array (parents..., variable)}
+    tables_ : {variable: array (parents..., variable)}; of causes that combine, their entry
     parents_, states_ : {variable: list of names}
     bins_ : {variable: edges}, of columns that were put into bins
-    counts_ : {variable: array}, the counts, or expected counts, that the tables were made from
+    counts_ : {variable: array}, the counts, or expected counts, that the tables were made from;
+        of causes that combine, {parent: draws (states, S)}, the leak's under None
     objective_ : log P(data) + sum of alpha log theta
     log_likelihood_ : the first part of it
     trace_ : the objective of each iteration, rising
@@ -244,12 +290,22 @@ class BayesianNetwork(Estimator):
             _check_names(variables, names)
             columns = read_columns([v for v in variables if v in names and v not in own]) | own
         self.bins_ = self._edges(columns, given)
-        families = self._families(variables, parents, given, columns, names)
+        gates = gates_of(given) if given is not None else []
+        families = self._families(variables, parents, given, columns, names, gates)
         known = self._known(families.graph, columns, "raise")
         n = known.shape[1]
         if not n:
             raise ModelError("BayesianNetwork: there are no rows: 0 sample(s)")
-        alpha = self._alpha(families)
+        alone: dict[int, LearnedGate] = {}
+        parts = None
+        if gates:
+            apart = self._apart(gates, known)
+            alone = self._learn_gates([g for g in gates if apart[g.child]], known)
+            parts = expanded(families.graph, families.parents, gates, apart)
+            bare, families = families, _Families(*parts[:4])
+            more = families.graph.n_variables - bare.graph.n_variables
+            known = np.concatenate([known, np.full((more, n), -1, dtype=np.int32)])
+        alpha = families.learned(self._alpha(families))
         if bool((known >= 0).all()):
             counts = families.counts(known, None)
             theta = families.normalised(counts + alpha)
@@ -258,8 +314,50 @@ class BayesianNetwork(Estimator):
             found = _FoundTables(theta, counts, likelihood, [objective], "counted")
         else:
             found = self._by_em(families, known, alpha, given)
-        self._keep(families, found)
+        if parts is None:
+            self._keep(families, found)
+        else:
+            self._keep_gates(bare, families, found, gates, alone, parts, n)
         return self
+
+    def _apart(self, gates: Sequence[Gate], known: States) -> NDArray[np.bool_]:
+        """Which variables (V,) have a gate whose family every row knows."""
+        complete = np.asarray((known >= 0).all(axis=1))
+        out = np.zeros(len(known), dtype=bool)
+        for gate in gates:
+            out[gate.child] = complete[gate.child] and complete[gate.parents].all()
+        return out
+
+    def _learn_gates(self, gates: Sequence[Gate], known: States) -> dict[int, LearnedGate]:
+        """Gates that can be learned by themselves."""
+        rng = np.random.default_rng(self.random_state)
+        out = {}
+        for gate in gates:
+            found = []
+            for k in range(self.restarts):
+                begin = gate.draws
+                if k or self.start != "structure":
+                    begin = [
+                        normalised(np.where(q > 0.0, rng.gamma(1.0, size=q.shape) + 1e-3, 0.0), q)
+                        for q in gate.draws
+                    ]
+                found.append(
+                    learn_gate(gate, known, self._strength, begin, self.max_iterations, self.tol)
+                )
+            best = max(found, key=lambda one: one.objective)
+            if best.objective == -np.inf:
+                raise ContradictionError(
+                    "BayesianNetwork: some row is impossible under the zeros of the causes of "
+                    f"gate number {gate.child}: give the gate a leak, or causes without zeros"
+                )
+            out[gate.child] = best
+        return out
+
+    def _strength(self, q: Floats) -> Floats:
+        """Pseudo-counts of the draws of one cause."""
+        if self.prior == "uniform":
+            return np.full(q.shape, self.strength)
+        return np.full(q.shape, self.strength / q.size if self.prior == "bdeu" else 0.0)
 
     def _by_em(
         self, families: _Families, known: States, alpha: Floats, given: FactorGraph | None
@@ -277,8 +375,12 @@ class BayesianNetwork(Estimator):
                 theta = families.normalised(rng.gamma(1.0, size=len(alpha)) + 1e-3)
             elif self.start == "structure":
                 assert given is not None
-                names = map(families.graph.name, range(families.graph.n_variables))
-                theta = np.concatenate([given.conditional(x).table.ravel() for x in names])
+                said = {**families.fixed, **families.start}
+                theta = np.concatenate([
+                    (said[v] if v in said else given.conditional(families.graph.name(v)).table)
+                    .ravel()
+                    for v in range(families.graph.n_variables)
+                ])  # fmt: skip
             else:  # none zero; at random where no row knows a family
                 theta = families.normalised(available + alpha + 0.1)
                 for begin, end in pairwise(families.ends.tolist()):
@@ -322,13 +424,73 @@ class BayesianNetwork(Estimator):
             parts = zip(names, families.shapes, pairwise(ends))
             return {name: x[a:b].reshape(shape) for name, shape, (a, b) in parts}
 
-        self.tables_, self.counts_ = shaped(found.theta), shaped(found.counts)
+        self.tables_: dict[str, Any] = shaped(found.theta)
+        self.counts_: dict[str, Any] = shaped(found.counts)
         self.parents_ = {x: [names[u] for u in families.parents[v]] for v, x in enumerate(names)}
         self.states_ = {x: list(graph.states(v)) for v, x in enumerate(names)}
         self.objective_, self.log_likelihood_ = found.trace[-1], found.likelihood
         self.trace_, self.n_iter_ = found.trace, max(len(found.trace) - 1, 1)
         self.status_, self.advice_ = found.status, ADVICE[found.status]
         self.converged_ = found.status in ("counted", "converged")
+
+    def _keep_gates(
+        self,
+        bare: _Families,
+        families: _Families,
+        found: _FoundTables,
+        gates: Sequence[Gate],
+        alone: dict[int, LearnedGate],
+        parts: Expanded,
+        n: int,
+    ) -> None:
+        """The same, and gates in place of the tables that stood for them."""
+        graph, ends = bare.graph, families.ends.tolist()
+        tables = [found.theta[a:b] for a, b in pairwise(ends)]
+        counted = [found.counts[a:b] for a, b in pairwise(ends)]
+        entries: dict[int, tuple[list[int], NoisyCauses]] = {}
+        counts: dict[int, list[Floats]] = {}
+        objective, likelihood = found.trace[-1], found.likelihood
+        for gate in gates:
+            v = gate.child
+            if v in alone:
+                draws, counts[v] = alone[v].draws, alone[v].counts
+                root = n * math.log(gate.size)  # its child stood for itself, uniform
+                objective += alone[v].objective + root
+                likelihood += alone[v].likelihood + root
+            else:
+                shapes = [q.shape for q in gate.draws]
+                draws = [tables[z].reshape(s) for z, s in zip(parts.draws[v], shapes)]
+                counts[v] = [counted[z].reshape(s) for z, s in zip(parts.draws[v], shapes)]
+            entries[v] = gate.parents, gate.entry(graph, draws)
+        rest = [v for v in range(graph.n_variables) if v not in entries]
+        theta = np.concatenate([tables[v] for v in rest])  # of roots at least
+        model = network_of(graph, [families.scopes[v] for v in rest], theta)
+        assert isinstance(model, FactorGraph)  # rows sum to one
+        self.model_ = with_causes(model, entries)
+        names = [graph.name(v) for v in range(graph.n_variables)]
+        self.tables_, self.counts_, self.parents_ = {}, {}, {}
+        for v, name in enumerate(names):
+            if v in entries:
+                own, entry = entries[v]
+                self.tables_[name] = entry
+                causes = [*(names[u] for u in own), None]
+                self.counts_[name] = dict(zip(causes, counts[v]))
+            else:
+                own = families.parents[v]
+                self.tables_[name] = tables[v].reshape(families.shapes[v])
+                self.counts_[name] = counted[v].reshape(families.shapes[v])
+            self.parents_[name] = [names[u] for u in own]
+        self.states_ = {x: list(graph.states(v)) for v, x in enumerate(names)}
+        more = objective - found.trace[-1]
+        self.objective_, self.log_likelihood_ = objective, likelihood
+        self.trace_ = [value + more for value in found.trace]
+        self.n_iter_ = max(len(found.trace) - 1, 1)
+        status = found.status
+        if alone and status in ("counted", "converged"):
+            done = all(one.converged for one in alone.values())
+            status = "converged" if done else "out of iterations"
+        self.status_, self.advice_ = status, ADVICE[status]
+        self.converged_ = status in ("counted", "converged")
 
     # ------------------------------------------------------------ answers
 
@@ -428,6 +590,7 @@ class BayesianNetwork(Estimator):
         given: FactorGraph | None,
         columns: dict[str, Factorised],
         names: Sequence[str],
+        gates: Sequence[Gate] = (),
     ) -> _Families:
         own = dict(self.states or {})
         for name in own:
@@ -458,6 +621,14 @@ class BayesianNetwork(Estimator):
         graph = FactorGraph.empty(sizes, variables).with_state_names(state_names)
         number = {name: k for k, name in enumerate(variables)}
         of = [[number[p] for p in parents[name]] for name in variables]
+        for gate in gates:  # the model's numbers are these
+            given_names = [given.name(v) for v in gate.parents] if given is not None else []
+            of[gate.child] = []
+            if any(name in self.bins_ for name in [*given_names, variables[gate.child]]):
+                raise SettingsError(
+                    f"BayesianNetwork: {visible(variables[gate.child])} has causes that combine, "
+                    "and bins= would change the states that they are over"
+                )
         return _Families(graph, of)
 
     def _learned_states(self, name: str, column: Factorised) -> list[str] | int:
@@ -477,11 +648,23 @@ class BayesianNetwork(Estimator):
                 f"BayesianNetwork: column {visible(name)!r} has no value at all: give its states, "
                 f"as states={{{name!r}: 2}}"
             )
+        if any(isinstance(x, float | np.floating) and math.isinf(x) for x in values):
+            raise EvidenceError(
+                f"BayesianNetwork: column {visible(name)!r} has infinity, which is no finite "
+                "number: write None or NaN where nothing is known"
+            )
         numbers = [number_of(x) for x in texts]
+        strangers = sorted(x for x, number in zip(texts, numbers) if number is None)
+        nearly = 0 < len(strangers) <= max(1, len(texts) // 10)
         measured = len(texts) > FEW_NUMBERS and any(x is not None and x % 1.0 for x in numbers)
+        measured |= nearly and len(texts) - len(strangers) > MANY_NUMBERS
         if len(texts) > max(MANY_STATES, len(column.places) // 2) or measured:
-            into = f"bins={{{name!r}: 5}} puts them into five" if None not in numbers else (
-                "leave the column out, or give it fewer values")  # fmt: skip
+            into = f"bins={{{name!r}: 5}} puts them into five"
+            if nearly and len(texts) > FEW_NUMBERS:
+                absent = [*self.missing, *strangers]
+                into = f"they are numbers without {strangers[0]!r}: missing={absent!r} and {into}"
+            elif strangers:
+                into = "leave the column out, or give it fewer values"
             warn(
                 f"BayesianNetwork: column {visible(name)!r} has {len(texts):,} different values in "
                 f"{len(column.places):,} rows, and each becomes a state: {into}"

@@ -25,6 +25,7 @@ from minfer.basics.checks import concatenate, real_numbers, table_sizes, told
 from minfer.errors import EvidenceError, ModelError, visible
 from minfer.factors.group import Floats, Ints, Mask
 from minfer.factors.tables import Tables, flat_table_groups, table_groups
+from minfer.model.causes import NoisyCauses, with_causes
 from minfer.model.evidence import numbered
 from minfer.model.states import Variables
 
@@ -46,7 +47,16 @@ def with_network(graph: G, tables: Any) -> G:
             f"network: tables must be a mapping {{variable: table}}, not {told(tables)}"
         )
     children, parents, cpts = [], [], []
+    noisy: dict[int, tuple[list[int], NoisyCauses]] = {}
     for name, entry in tables.items():
+        if isinstance(entry, NoisyCauses):
+            if not isinstance(entry.causes, Mapping):
+                raise ModelError(
+                    f"network: {visible(name)}: causes must be a mapping {{parent: numbers}}, not "
+                    f"{told(entry.causes)}"
+                )
+            noisy[graph.index(name)] = [graph.index(p) for p in entry.causes], entry
+            continue
         own_parents: Any = []
         table = entry
         if isinstance(entry, tuple) and len(entry) == 2:
@@ -56,10 +66,19 @@ def with_network(graph: G, tables: Any) -> G:
         children.append(graph.index(name))
         parents.append([graph.index(p) for p in own_parents])
         cpts.append(table)
-    missing = set(range(graph.n_variables)) - set(children)
+    missing = set(range(graph.n_variables)) - set(children) - noisy.keys()
     if missing:
         raise ModelError(f"network: there is no table for {graph.name(min(missing))}")
-    return with_conditionals(graph, children, parents, cpts)
+    if not noisy:
+        return with_conditionals(graph, children, parents, cpts)
+    every = [*parents, *(own for own, _ in noisy.values())]
+    check_acyclic(graph, [*children, *noisy], every)
+    made = with_causes(with_conditionals(graph, children, parents, cpts), noisy)
+    assert made._child is not None
+    place = {v: k for k, v in enumerate(map(graph.index, tables))}  # factors as they were given
+    number = np.array([place[v] for v in made._child.tolist()], dtype=np.int64)
+    groups = tuple(g.replace(_ids=number[g._ids]) for g in made.groups)
+    return made._regrouped(groups, made._child[np.argsort(number)])
 
 
 def with_probabilities(graph: G, scopes: Sequence[Sequence[int]], tables: Sequence[ArrayLike]) -> G:
@@ -299,10 +318,15 @@ def intervened(graph: FactorGraph, done: Mapping[int, int]) -> FactorGraph:
 
 def child_last(graph: Any) -> Iterator[tuple[list[int], Floats]]:
     """The log-tables of a Bayesian network, factor by factor, scopes (parents..., child)."""
-    for i in range(graph.n_factors):
-        scope, child = graph.scope(i).tolist(), graph.child(i)
-        axis = scope.index(child)
-        yield scope[:axis] + scope[axis + 1 :] + [child], np.moveaxis(graph.log_table(i), axis, -1)
+    return (child_last_of(graph, i) for i in range(graph.n_factors))
+
+
+def child_last_of(graph: Any, factor: int) -> tuple[list[int], Floats]:
+    """The same of one factor."""
+    scope, child = graph.scope(factor).tolist(), graph.child(factor)
+    axis = scope.index(child)
+    table = np.moveaxis(graph.log_table(factor), axis, -1)
+    return scope[:axis] + scope[axis + 1 :] + [child], table
 
 
 def check_acyclic(

@@ -25,6 +25,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from decimal import Decimal
+from numbers import Real
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -68,7 +70,7 @@ def numbered(
         v = _said(what, graph.index, variable)
         if v in hard or v in soft:
             raise EvidenceError(f"{what}: {graph.name(v)} is given twice")
-        one = isinstance(state, (str, int, float, np.bool_, np.floating))
+        one = isinstance(state, str | Real | Decimal | np.bool_)
         one = one or integer(state) is not None
         if one or not likelihoods:
             hard[v] = _said(what, graph.state, variable, state)

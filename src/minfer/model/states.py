@@ -22,9 +22,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -196,11 +198,11 @@ def number_of(text: str) -> float | None:
 
 def finite(value: Any) -> float | None:
     """A number of any kind as a float; None of what is none, of truths, infinity and NaN."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal):
         return None
     try:
         number = float(value)
-    except OverflowError:
+    except (OverflowError, ValueError):  # a signalling NaN of Decimal
         return None
     return number if math.isfinite(number) else None
 

@@ -8,8 +8,9 @@
 
 spaCy finds it by the entry point of this package, so nothing need be imported; it is loaded with
 the first pipeline that names it. Blanks, which spaCy has as tokens, are no words: they hang on the
-word before them, labelled `dep`, as in spaCy. A root's head is itself. A parser that allows several
-roots makes several sentences of one, since in spaCy a root is what a sentence is.
+word before them, or on their sentence's first word, labelled `dep`. A root's head is itself. A
+parser that allows several roots makes several sentences of one, since in spaCy a root is what a
+sentence is.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class SpacyParser:
             at = 0
             for doc, sentences in zip(part, words):
                 heads, labels = np.zeros(len(doc), np.int64), ["dep"] * len(doc)
-                last = 0  # on which blanks hang
-                for t in doc:
+                last = next((t.i for t in doc if not t.is_space), 0)
+                for t in doc:  # blanks hang on the word before, else on the first
                     last = last if t.is_space else t.i
                     heads[t.i] = last - t.i
                 for sentence in sentences:

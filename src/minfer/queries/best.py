@@ -184,8 +184,8 @@ def _by_tree(
 
     ``inside``: marginal MAP of these. log Z is NaN where only the best was found in time.
     """
-    problem = only_tables(condition(graph))
     sums = inside is not None
+    problem = only_tables(condition(graph), "mpe", best=not sums)
     seconds = FOR_ORDER * (deadline - clock())
     shape = adjacency(problem)
     last = np.ones(len(shape.variables), dtype=bool)

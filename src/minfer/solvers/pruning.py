@@ -102,7 +102,7 @@ def structure_of(graph: FactorGraph) -> PruningLists:
     zeros = np.ones(n_factors, dtype=bool)
     child = np.full(n_factors, -1, dtype=np.int64)
     for g in graph.groups:
-        if g.form == "table":
+        if g.form == "table" or g.is_conditional:
             zeros[g._ids] = g.forbids()
             if graph._child is not None:
                 child[g._ids] = _summed_out(g, graph._child[g._ids])
@@ -111,7 +111,7 @@ def structure_of(graph: FactorGraph) -> PruningLists:
         said = graph._field != 0.0
         touched = (np.add.reduceat(said, graph._offsets[:-1], dtype=np.int64) > 0).tolist()
     flat = None
-    if [] not in lists and all(g.form == "table" for g in graph.groups):
+    if [] not in lists and all(g.form == "table" and not g.decomposes for g in graph.groups):
         flat = Flat(graph._n_states, graph._offsets, np.array(graph.field), *where, *arrays.cells)
     found = PruningLists(where, lists, factors, child.tolist(), zeros.tolist(), touched, flat)
     return _STRUCTURES.setdefault(graph, found)
@@ -120,6 +120,8 @@ def structure_of(graph: FactorGraph) -> PruningLists:
 def _summed_out(group: FactorGroup, child: NDArray) -> NDArray[np.int64]:
     """The child (F,) of each factor whose table does sum to one over it, -1 of others."""
     out = np.full(len(group), -1, dtype=np.int64)
+    if group.is_conditional:
+        return np.where(group._scope[:, -1] == child, child, -1)
     tables = np.exp(group.stored_tables())
     for a in range(group.arity):
         rows = np.flatnonzero(group._scope[:, a] == child)

@@ -108,7 +108,7 @@ def ready(model: Conditioned, free: NDArray[np.bool_] | None = None) -> Ready:
             tables.append(g)
         else:
             machines.append(found)
-    whole = only_tables(replace(model, groups=tuple(tables)), "circuit")
+    whole = only_tables(replace(model, groups=tuple(tables)), "circuit", best=True)
     flat = flatten(whole)
     n, extra = len(flat.card), len(flat.card) - model.graph.n_variables
     known, open_ = whole.fixed, np.zeros(len(flat.card), dtype=bool)

@@ -164,7 +164,7 @@ def _chained(model: Conditioned) -> Conditioned:
     rest = tuple(g for g in model.groups if g.form == "messages")
     others = tuple(g for g in model.groups if g.form != "messages")
     try:
-        chained = only_tables(replace(model, groups=others))
+        chained = only_tables(replace(model, groups=others), best=True)
     except RefusedError:
         return model
     return replace(chained, groups=(*chained.groups, *rest))
