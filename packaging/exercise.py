@@ -18,6 +18,7 @@ import numpy as np
 import minfer
 from minfer.certified.search import all_methods, intervals
 from minfer.engine.circuits import clauses
+from minfer.engine.circuits.driver import build
 from minfer.engine.conditioning import condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import clique_tree
@@ -95,6 +96,7 @@ def units() -> list[Unit]:
         Unit("trees", _use_trees),
         Unit("method", _use_method),
         Unit("exact for rows", _use_rows),
+        Unit("circuits", _use_circuits),
         Unit("circuits of clauses", _use_clauses),
         Unit("search for the best", _use_search),
         Unit("bp lanes", _use_lanes),
@@ -222,6 +224,23 @@ def _use(name: str, settings: dict[str, Any]) -> None:
                 if group.arity:
                     ask = np.zeros((len(group), sum(group.shape)))
                     group.messages(np.arange(len(group)), ask, np.empty_like(ask))
+
+
+def _use_circuits() -> None:
+    """Small graphs compiled, the most by search, and all questions asked."""
+    graphs = small_graphs(3)
+    for graph in (graphs[k] for k in (1, 2, 3, 4, 6, 8)):  # others have numbers too small
+        model = condition(graph)
+        for small in (1, 16):
+            build(model, max_gib=1.0, small=small)
+        circuit = minfer.compile(graph)
+        answer = circuit()
+        circuit.joint(0, 1)
+        circuit.batch([{0: 1}, {1: 0}, {}])
+        circuit.sample(3, seed=1)
+        circuit.best()
+        circuit.k_best(3)
+        pull_back(answer, np.linspace(-1.0, 1.0, len(answer.probs)))
 
 
 def _use_clauses() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import minfer
-from draws import blocks, draws, thorough
+from draws import blocks, draws, few, thorough
 from minfer import Exact, FactorGraph, Intervals, Marginals, MinferError, ModelError, SettingsError
 from minfer.certified.bounds import BoundMethod, Bounds, Effort, Refining
 from minfer.certified.boxes import Boxes
@@ -642,7 +642,10 @@ def test_tens_of_thousands_of_small_components_and_long_chains():
     assert alone(ExactCliques(), chain)[-1].width.max() < 1e-8
 
 
-@pytest.mark.parametrize("path", lists.UAI_MODELS, ids=lambda p: p.name.removesuffix(".uai.gz"))
+@pytest.mark.drawn
+@pytest.mark.parametrize(
+    "path", few(lists.UAI_MODELS, 12), ids=lambda p: p.name.removesuffix(".uai.gz")
+)
 def test_published_answers_lie_inside(path):
     graph, p = lists.published(path)
     bounds = alone(ExactCliques(), graph)[-1]

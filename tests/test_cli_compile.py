@@ -226,7 +226,7 @@ def test_several_evidences_on_one_graph():
     minfer.compile(graph)
     assert circuit_of(graph) is not None
     rng = np.random.default_rng(0)
-    for _ in range(12):
+    for _ in range(4):
         hard = {int(v): 1 for v in rng.permutation(24)[:2]}
         soft = {int(v): [1.0, 0.3] for v in rng.permutation(24)[:2] if int(v) not in hard}
         for seen in ({}, hard, soft, {**hard, **soft}):

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from draws import few
 from minfer.errors import FormatError, ModelError, SettingsError
 from minfer.io import opening
 from minfer.parsing import Parser, Recipe, treebank
@@ -591,7 +592,8 @@ def test_threads_share_a_parser_and_it_pickles():
     assert [str(s) for s in copy.parse(words)] == expected
 
 
-@pytest.mark.parametrize("path", TREEBANKS, ids=lambda p: p.name.partition(".")[0])
+@pytest.mark.drawn
+@pytest.mark.parametrize("path", few(TREEBANKS, 5), ids=lambda p: p.name.partition(".")[0])
 def test_treebanks_come_back_byte_for_byte(path):
     data = gzip.decompress(path.read_bytes())
     multi_root = path.name.startswith("danish_ddt_cdt")

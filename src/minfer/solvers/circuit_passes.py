@@ -299,12 +299,12 @@ class EightRows:
     """Rows eight abreast; it keeps the room that they need."""
 
     def __init__(self, weighed: Weighed) -> None:
-        from minfer.kernels.arithmetic.lanes import aligned
-
         wires = weighed.wires
         self.weighed, self.wires = weighed, wires
         n = len(wires.frame.variable)
-        self.work = aligned(n * 16, np.empty(0))
+        room = np.empty(n * 16 + 8)
+        first = -(room.ctypes.data // room.itemsize) % 8  # on a cache line
+        self.work = room[first : first + n * 16]
         self.likely = np.ones((wires.leaves.n + 1) * 8)
         self.out = np.empty(len(self.likely))
         self.touched = np.empty(n, dtype=np.bool_)
