@@ -10,6 +10,8 @@ from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -241,6 +243,9 @@ def _use_circuits() -> None:
         circuit.best()
         circuit.k_best(3)
         pull_back(answer, np.linspace(-1.0, 1.0, len(answer.probs)))
+        with TemporaryDirectory() as folder:
+            circuit.save(Path(folder) / "a.circuit")
+            minfer.Circuit.load(Path(folder) / "a.circuit")
 
 
 def _use_clauses() -> None:

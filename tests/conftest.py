@@ -17,8 +17,8 @@ from browser import Browser, find_chromium
 from draws import thorough
 
 settings.register_profile("thorough", deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("everyday", settings.get_profile("thorough"), max_examples=10)
-settings.load_profile("everyday")  # --hypothesis-profile=thorough draws ten times as many
+settings.register_profile("everyday", settings.get_profile("thorough"), max_examples=14)
+settings.load_profile("everyday")  # --hypothesis-profile=thorough draws seven times as many
 
 # A shell script starts its background jobs deaf to Ctrl-C, and their children inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

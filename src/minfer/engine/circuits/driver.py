@@ -25,6 +25,7 @@ from minfer.engine.conditioning import Conditioned
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.kernels.circuits import search as k
 from minfer.kernels.circuits.finish import lay_out, reached
+from minfer.kernels.circuits.keys import fill_slots
 from minfer.kernels.circuits.search import NodeArrays, SearchState
 
 #: Visits of a slice; between slices the clock, memory and Ctrl-C are looked at.
@@ -306,7 +307,7 @@ def _grown(
     slots, key = fit(d.slots, n_slots), fit(d.key, size[1])
     if n_slots > have[4]:
         slots[:] = -1
-        k.fill(slots, key, nn - nb)
+        fill_slots(slots, np.ascontiguousarray(key[: nn - nb, 0]), nn - nb)
     return NodeArrays(
         fit(d.variable, size[0]), fit(d.n_edges, size[0]), key, key.view(np.float64),
         fit(d.state, size[2]), fit(d.weight, size[2]), fit(d.child, size[3]), slots,

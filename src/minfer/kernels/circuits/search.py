@@ -109,17 +109,6 @@ def _find(slots, key, k1, k2):
 
 
 @jit
-def fill(slots, key, n):
-    """Put nodes 0..n-1 into empty slots."""
-    last = slots.size - 1
-    for item in range(n):
-        i = np.int64(key[item, 0] & np.uint64(last))
-        while slots[i] >= 0:
-            i = (i + 1) & last
-        slots[i] = item
-
-
-@jit
 def _narrow(now, known, value, left, queue, trail, x, fewer):
     """Leave a variable fewer values; one: it is known."""
     n = now[N_TRAIL]
