@@ -32,6 +32,8 @@ Floats = NDArray[np.float64]
 WIDE, NARROW = 6, 3
 #: How far, relatively, sums may be from a constant and tables from a product.
 _CLOSE = 1e-12
+#: Tables with a larger logarithm are no loose ends.
+_LARGEST = 600.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ def loose_ends(model: Conditioned) -> list[LooseEnd]:
         arity = g._scope.shape[1]
         if g.form != "table" or arity < NARROW or not loose[g._scope].any():
             continue
-        tables = np.exp(np.broadcast_to(g.log_tables(), (len(g), g.n_cells)))
+        logs = np.broadcast_to(g.log_tables(), (len(g), g.n_cells))
+        tables = np.exp(np.where(logs.max(axis=1, keepdims=True) < _LARGEST, logs, -np.inf))
         for row, axis in np.argwhere(loose[g._scope]).tolist():
             factor = int(g._ids[row])
             if factor in found:
