@@ -231,7 +231,13 @@ def _use(name: str, settings: dict[str, Any]) -> None:
 def _use_circuits() -> None:
     """Small graphs compiled, the most by search, and all questions asked."""
     graphs = small_graphs(3)
-    for graph in (graphs[k] for k in (1, 2, 3, 4, 6, 8)):  # others have numbers too small
+    counted = (
+        FactorGraph.empty([2] * 11)
+        .tilt(np.linspace(-1, 1, 22))
+        .add_cardinality([range(11)], at_most=2)
+    )  # no table
+    chosen = [graphs[k] for k in (1, 2, 3, 4, 6, 8)]  # others have numbers too small
+    for graph in [*chosen, counted]:
         model = condition(graph)
         for small in (1, 16):
             build(model, max_gib=1.0, small=small)
