@@ -59,7 +59,8 @@ def moved(before: dict[str, Counter[str]], after: dict[str, Counter[str]]) -> di
 
 
 def main() -> None:
-    commit, end = (*sys.argv[1:], *(THEN, "")[len(sys.argv) - 1 :])
+    commit = sys.argv[1] if len(sys.argv) > 1 else THEN
+    end = sys.argv[2] if len(sys.argv) > 2 else ""
     before, after = at(commit), at(end) if end else now()
     elsewhere = moved(before, after)
     heads = (commit[:8], end[:8] or "now", "at most", "vanished", "moved", "gone")
