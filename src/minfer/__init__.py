@@ -66,6 +66,7 @@ _LATE = {
     "solvers.gibbs": "Gibbs",
     "solvers.join_graph": "JoinGraph",
     "solvers.mean_field": "MeanField",
+    "solvers.mini_buckets": "MiniBuckets",
     "solvers.planning": "Plan plan",
     "solvers.prepared": "Prepared",
     "solvers.structured_mean_field": "StructuredMeanField",
@@ -130,6 +131,7 @@ if TYPE_CHECKING:
     from minfer.solvers.gibbs import Gibbs
     from minfer.solvers.join_graph import JoinGraph
     from minfer.solvers.mean_field import MeanField
+    from minfer.solvers.mini_buckets import MiniBuckets
     from minfer.solvers.planning import Plan, plan
     from minfer.solvers.prepared import Prepared
     from minfer.solvers.structured_mean_field import StructuredMeanField
@@ -172,6 +174,7 @@ __all__ = [
     "MinDivergence",
     "MinJoint",
     "MinSize",
+    "MiniBuckets",
     "MinferError",
     "ModelError",
     "NoisyAnd",

@@ -10,6 +10,7 @@ at Ctrl-C. A method works in portions, in an order that depends on the model alo
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -46,6 +47,7 @@ class Bounds:
     lo: NDArray[np.float64]  # (sum S,)
     hi: NDArray[np.float64]
     codes: NDArray[np.uint8]  # (V,)
+    log_z: tuple[float, float] = (-math.inf, math.inf)
 
     @classmethod
     def vacuous(cls, graph: FactorGraph) -> Bounds:
@@ -58,6 +60,10 @@ class Bounds:
         if not self.graph.n_variables:
             return np.zeros(0)
         return np.maximum.reduceat(self.hi - self.lo, self.graph._offsets[:-1])
+
+    def offer_log_z(self, lower: float, upper: float) -> None:
+        """Bounds of log Z, rigorous as they are."""
+        self.log_z = max(self.log_z[0], lower), min(self.log_z[1], upper)
 
     def offer_odds(self, method: str, variables: NDArray, lo: NDArray, hi: NDArray) -> None:
         """Intervals of the odds p(1) / p(0) of different binary variables (n,)."""

@@ -6,6 +6,7 @@ estimate. An interval of [0, 1] says that nothing is known; it is called *vacuou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.checks import check_number, check_type
-from minfer.basics.words import counted
+from minfer.basics.words import counted, plain
 from minfer.errors import ModelError
 from minfer.factors.group import read_only
 from minfer.graph import FactorGraph
 from minfer.model.states import Probabilities
 from minfer.say.intervals import REFUTED
-from minfer.solvers.base import SHOWN, Given, LogZ, Marginals, Status, first_argmax
+from minfer.solvers.base import SHOWN, Given, LogZ, Marginals, Status, between, first_argmax
 
 #: What can have made an interval. The order is that of the codes.
-METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "range")
+METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "range", "buckets")
 #: Wider intervals are called vacuous.
 VACUOUS = 0.999
 
@@ -39,6 +40,7 @@ class SearchStep(NamedTuple):
     mean_width: float  # over the variables asked for
     max_width: float
     open: int  # variables asked for that are not finished
+    log_z_width: float = math.inf  # between the bounds of log Z
 
     def told(self, n: int) -> str:
         """How far the intervals of n variables are."""
@@ -71,6 +73,9 @@ class Intervals:
     satisfiable : bool
         Whether it is proven that the model allows some assignment. If it allows none there are no
         marginals, and intervals say nothing: a search that ends early may not find that out.
+    log_z_bounds : (float, float) or None
+        log Z lies between these two, rounding included; None where nothing is known. Only
+        ``buckets`` finds them, so that a search which ends before its turn has none.
     """
 
     graph: FactorGraph
@@ -83,6 +88,7 @@ class Intervals:
     work: int = 0
     seconds: float = 0.0
     satisfiable: bool = True
+    log_z_bounds: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("lo", "hi", "codes"):
@@ -157,10 +163,7 @@ class Intervals:
 
         lo + t (hi - lo), one t for each variable: half for two states.
         """
-        low, high = self._sums(self.lo), self._sums(self.hi)
-        span = np.where(high > low, high - low, 1.0)
-        t = np.repeat(np.clip((1.0 - low) / span, 0.0, 1.0), self.graph._n_states)
-        p = self.lo + t * (self.hi - self.lo)
+        p = between(self.lo, self.hi, self.graph._n_states)
         return self._estimate(p, "midpoints of intervals")
 
     def clip(self, marginals: Marginals) -> Marginals:
@@ -176,10 +179,11 @@ class Intervals:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for JSON."""
-        width = self.width
+        width, bounds = self.width, self.log_z_bounds
         return {
             "stopped": self.stopped,
             "satisfiable": True if self.satisfiable else None,
+            "log_z_bounds": None if bounds is None else [plain(end) for end in bounds],
             "tol": self.tol,
             "work": self.work,
             "seconds": self.seconds,
@@ -196,7 +200,9 @@ class Intervals:
                 }
                 for (name, iv), m in zip(self.items(), self.method)
             },
-            "trace": [step._asdict() for step in self.trace],
+            "trace": [
+                {**step._asdict(), "log_z_width": plain(step.log_z_width)} for step in self.trace
+            ],
         }
 
     def __repr__(self) -> str:
@@ -235,4 +241,6 @@ class Intervals:
     def _estimate(self, p: NDArray[np.float64], name: str) -> Marginals:
         total = np.repeat(self._sums(p), self.graph._n_states)
         p = np.clip(p / total, self.lo, self.hi)
-        return Marginals(self.graph, p, Given(name), Status.GIVEN, LogZ.NONE)
+        return Marginals(
+            self.graph, p, Given(name), Status.GIVEN, LogZ.NONE, proven_log_z=self.log_z_bounds
+        )

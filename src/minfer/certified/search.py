@@ -11,6 +11,7 @@ through the same intervals and goes on.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -62,12 +63,16 @@ Watcher = Callable[[SearchStep], None]
 def all_methods() -> dict[str, tuple[Callable[[], BoundMethod], ...]]:
     """Every method by name, in the order of their turns."""
     from minfer.certified.boxes import Boxes
+    from minfer.certified.buckets import Buckets
     from minfer.certified.exact_cliques import ExactCliques
     from minfer.certified.monotone import ExactFrontier, Monotone
     from minfer.certified.walks import Walks
 
     exact = ExactCliques, ExactFrontier
-    return {"exact": exact, "walks": (Walks,), "monotone": (Monotone,), "boxes": (Boxes,)}
+    return {
+        "exact": exact, "walks": (Walks,), "monotone": (Monotone,), "boxes": (Boxes,),
+        "buckets": (Buckets,),
+    }  # fmt: skip
 
 
 def applicable(model: Conditioned) -> list[str]:
@@ -110,7 +115,7 @@ def intervals(
         A variable is finished once its most probable state is certain, whatever ``tol``. A tie
         never is; such a variable is finished once its intervals are narrower than 1e-9.
     methods : names, optional
-        Only these: exact, monotone, walks, boxes.
+        Only these: exact, monotone, walks, boxes, buckets.
     kept : bool array (n_factors,), optional
         Factors that a reduction kept: bounds that treat the others as unknown come first.
     workers : int, optional
@@ -289,6 +294,7 @@ class Search:
         step = SearchStep(
             name, level, self.effort.work, self.effort.seconds, int((width < before).sum()), mean,
             float(asked.max(initial=0.0)), int(self._open().sum()),
+            self.bounds.log_z[1] - self.bounds.log_z[0],
         )  # fmt: skip
         self.trace.append(step)
         if self.watch is not None:
@@ -296,9 +302,10 @@ class Search:
 
     def _result(self, stopped: str) -> Intervals:
         b = self.bounds
+        log_z = None if b.log_z == (-math.inf, math.inf) else b.log_z
         return Intervals(
             self.model.graph, b.lo, b.hi, b.codes, self.tol, stopped, self.trace, self.effort.work,
-            self.effort.seconds,
+            self.effort.seconds, log_z_bounds=log_z,
         )  # fmt: skip
 
     def answer(self) -> Intervals:

@@ -10,7 +10,7 @@ state, the cliques behind it take their best; so the score of every part is know
 
 g the clique's table with its children's messages. The best part is opened, and divided again.
 Marginal MAP sums all other variables first, so its tree may be much wider. Where no tree fits, the
-best of all variables is searched for, with a bound (:mod:`.map`).
+best is searched for, with a bound: of all variables (:mod:`.map`), or of some (:mod:`.map.marginal`).
 """
 
 from __future__ import annotations
@@ -56,10 +56,7 @@ _ADVICE = (
     "Observe more variables, ask for the best one only (k=1 goes on by searching), or for the "
     "most probable state of each (Marginals.mpm)"
 )
-_ADVICE_MAP = (
-    "Sums before maxima need a wider tree than either alone: ask for fewer variables, or for the "
-    "best state of all (mpe without variables)"
-)
+_ADVICE_MAP = "sums before maxima need a wider tree than either alone"
 
 
 @locates
@@ -80,7 +77,9 @@ def mpe(
     (:func:`minfer.compile`), or has zeros and a small one. Elsewhere one assignment is searched
     for, with an upper bound on all (``upper``, ``gap``, ``status``): by a maximum flow where the
     model is a cut, which is exact; else by dual block ascent, rounding and moves, and in the time
-    left by toulbar2's branch and bound where pytoulbar2 is installed.
+    left by toulbar2's branch and bound where pytoulbar2 is installed. Of some variables
+    (``variables``) the best are searched for in the same way, by weighted mini-buckets and
+    best-first search.
 
     Parameters
     ----------
@@ -92,15 +91,17 @@ def mpe(
     k : int
         How many, best first. Ties come in an order that depends on the model alone.
     variables : list, optional
-        Marginal MAP: the best states of these variables, all others summed out.
+        Marginal MAP: the best states of these variables, all others summed out. Where no clique
+        tree fits, a log score is what is proven of the sum, from below.
     time_limit : float, optional
         Seconds for a search (a step under way is finished); without it, a search ends when it has
-        made no progress for a while. With ``k`` > 1 or ``variables`` there is no search: what would
-        take longer is refused.
+        made no progress for a while. With ``k`` > 1 and no ``variables`` there is no search: what
+        would take longer is refused.
     gap : float
         A search may stop once no assignment is better by more than this, in log score.
     max_gib : float
-        Use no clique tree whose largest clique would fill more than this.
+        Use no clique tree whose largest clique would fill more than this; for ``variables`` also
+        what a search may fill.
 
     Examples
     --------
@@ -139,7 +140,7 @@ def mpe(
         home, graph, inside = model, model._observing(hard, soft), wanted
     names = tuple(model.name(v) for v in wanted)
     states = tuple(model.states(v) for v in wanted)
-    may_search = k == 1 and variables is None
+    may_search = k == 1 or variables is not None
     until = clock() + FOR_TREE * (deadline - clock()) if may_search else deadline
     try:
         found, complete, log_z, slip = _by_tree(
@@ -154,6 +155,8 @@ def mpe(
                 gib = min(max_gib, _FEW_GIB) if may_search else max_gib
                 circuit = circuit_for(graph, refusal, gib, limit)
                 return replace(circuit._ranked(graph, k), seconds=clock() - began)
+        else:
+            return _marginal(graph, inside, names, states, k, deadline, gap, max_gib, began)
         if not may_search:
             raise
         answer = search(condition(graph), deadline, gap)
@@ -169,6 +172,22 @@ def mpe(
         ranked.append(Assignment(names, x[inside].astype(np.int64), score, log_probability, states))
     upper = float(np.nextafter(ranked[0].log_score + slip, math.inf))
     return Best(tuple(ranked), True, complete, clock() - began, upper)
+
+
+def _marginal(
+    graph: FactorGraph, inside: list[int], names: tuple[str, ...],
+    states: tuple[tuple[str, ...], ...], k: int, deadline: float, gap: float, max_gib: float,
+    began: float,
+) -> Best:  # fmt: skip
+    """Marginal MAP by search, where no tree fits."""
+    from minfer.queries.map.marginal import marginal_map
+
+    answer = marginal_map(graph, inside, k, deadline, gap, max_gib)
+    ranked = tuple(Assignment(names, x, score, math.nan, states) for score, x in answer.found)
+    seconds, proven = clock() - began, answer.status == "optimal"
+    return Best(
+        ranked, proven, answer.complete, seconds, answer.upper, answer.status, answer.steps
+    )
 
 
 def _by_tree(

@@ -37,7 +37,7 @@ from minfer.reduction.gains import factor_scores
 from minfer.reduction.sources import Scan, unseen_shifts
 from minfer.say.intervals import REFUTED
 from minfer.say.intervals import to_dict as judged
-from minfer.solvers.base import LogZ, Status
+from minfer.solvers.base import ROUNDING, LogZ, Status
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
@@ -48,8 +48,6 @@ STILL = 1e-9  # estimated errors below this are those of corrections that stand 
 LOST = 1e-6  # divergence above which something was lost all the same
 #: Nats that the ignored factors may leave open for an estimate of the full model's log Z.
 OPEN = 1.0
-#: What sums of logarithms may be off by, relatively, for an estimate of log Z to be in its bounds.
-ROUNDING = 1e-9
 #: Why :func:`minfer.relax` stopped, if for time.
 OUT_OF_TIME = "the time is up"
 

@@ -42,6 +42,8 @@ _MAX_JOINT_BITS = 26.0  # of the cells of a product of marginals
 MAX_DISAGREEMENT = 0.05
 #: Variables, and states of each, that a notebook shows.
 SHOWN = 20
+#: What rounding may cost a log Z, of its size.
+ROUNDING = 1e-9
 #: What the note of an answer begins with whose numbers did not hold.
 LOST_RANGE = "lost its range"
 
@@ -54,12 +56,13 @@ class Status(Enum):
     MAX_ITERS = "not converged"
     TIME_LIMIT = "time limit"
     SAMPLED = "sampled"
+    BOUND = "bound"  # the middle of intervals that are proven to contain the true marginals
     GIVEN = "given"  # by someone else: nothing here knows how
 
     @property
     def ok(self) -> bool:
         """Whether the solver finished what it set out to do; assumed for given answers."""
-        return self in (Status.EXACT, Status.CONVERGED, Status.SAMPLED, Status.GIVEN)
+        return self not in (Status.MAX_ITERS, Status.TIME_LIMIT)
 
 
 class LogZ(Enum):
@@ -150,6 +153,8 @@ class Marginals:
         residuals shrink. Not an error: the fixed point itself may be off. 0 on trees; None where
         it is not known: damping, the residual schedule, fewer than four sweeps, residuals that
         hardly shrink, other solvers. Shown, and in JSON, only if the answer has :attr:`converged`.
+    proven_log_z : (float, float) or None
+        What the solver proved of log Z besides :attr:`log_z`; :attr:`log_z_bounds` has both.
     note : str
         Why this solver, or what it could not do; empty if there is nothing to say.
     """
@@ -166,6 +171,7 @@ class Marginals:
     note: str = ""
     state: State | None = None
     still_to_move: float | None = None
+    proven_log_z: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "probs", read_only(self.probs))
@@ -235,6 +241,27 @@ class Marginals:
             known = self.state is not None and self.log_z_kind is not LogZ.NONE
             self.__dict__["_log_z"] = float(self.state.log_z()) if known else math.nan  # type: ignore[union-attr]
         return self.__dict__["_log_z"]
+
+    @property
+    def log_z_bounds(self) -> tuple[float, float] | None:
+        """The true log Z lies between these two; None where nothing is proven.
+
+        What :attr:`proven_log_z` says, and what :attr:`log_z` is where it is exact or a bound, with
+        1e-9 of its size for rounding; an end that is not known is infinite.
+
+        >>> from minfer import FactorGraph, MeanField
+        >>> lower, upper = MeanField()(FactorGraph.pairwise([1.0, 0.0], [[0, 1]], [0.5])).log_z_bounds
+        >>> round(lower, 3), upper
+        (2.252, inf)
+        """
+        lower, upper = self.proven_log_z or (-math.inf, math.inf)
+        value, kind = self.log_z, self.log_z_kind
+        slip = ROUNDING * (1.0 + abs(value)) if math.isfinite(value) else 0.0
+        if kind in (LogZ.EXACT, LogZ.LOWER) and not math.isnan(value):
+            lower = max(lower, value - slip)
+        if kind in (LogZ.EXACT, LogZ.UPPER) and not math.isnan(value):
+            upper = min(upper, value + slip)
+        return None if lower == -math.inf and upper == math.inf else (lower, upper)
 
     @property
     def seconds(self) -> float:
@@ -406,6 +433,7 @@ class Marginals:
         chosen, names = list(chosen), {}
         if self.graph.has_state_names:
             names = {"states": {self.graph.name(v): list(self.graph.states(v)) for v in chosen}}
+        bounds = self.log_z_bounds
         return {
             "solver": repr(self.solver),
             "status": self.status.value,
@@ -415,6 +443,7 @@ class Marginals:
             "log_z": plain(self.log_z),
             "log10_z": plain(self.log_z / math.log(10)),
             "log_z_kind": self.log_z_kind.value,
+            "log_z_bounds": None if bounds is None else [plain(end) for end in bounds],
             "iterations": self.iterations,
             "residual": float(self.residuals[-1]) if len(self.residuals) else None,
             "error_estimate": self._shown_error,
@@ -494,3 +523,18 @@ def first_argmax(values: NDArray, offsets: NDArray) -> NDArray[np.int64]:
     place = np.arange(len(values)) - np.repeat(offsets[:-1], sizes)
     place = np.where(values == top, place, len(values))
     return np.minimum.reduceat(place, offsets[:-1])
+
+
+def between(
+    lo: NDArray[np.float64], hi: NDArray[np.float64], n_states: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """The middle of intervals (sum of states,): lo + t (hi - lo), one t for each variable, so that
+    its states add up to one; half for two states."""
+    if not len(n_states):
+        return np.zeros(0)
+    starts = np.cumsum(n_states) - n_states
+    low, high = np.add.reduceat(lo, starts), np.add.reduceat(hi, starts)
+    span = np.where(high > low, high - low, 1.0)
+    t = np.repeat(np.clip((1.0 - low) / span, 0.0, 1.0), n_states)
+    p = lo + t * (hi - lo)
+    return np.clip(p / np.repeat(np.add.reduceat(p, starts), n_states), lo, hi)

@@ -174,8 +174,8 @@ def _places(graph: FactorGraph, labels: NDArray[np.int64], n: int) -> list[NDArr
 
 
 _SEVERITY = [
-    Status.EXACT, Status.CONVERGED, Status.SAMPLED, Status.GIVEN, Status.MAX_ITERS,
-    Status.TIME_LIMIT,
+    Status.EXACT, Status.CONVERGED, Status.SAMPLED, Status.BOUND, Status.GIVEN,
+    Status.MAX_ITERS, Status.TIME_LIMIT,
 ]  # fmt: skip
 
 

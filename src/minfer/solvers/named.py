@@ -28,6 +28,7 @@ SOLVERS = {
     "gibbs": "Gibbs",
     "tempering": "Tempering",
     "join-graph": "JoinGraph",
+    "mini-buckets": "MiniBuckets",
     "windows": "Windows",
     "clamped": "Clamped",
     "exact": "Exact",
