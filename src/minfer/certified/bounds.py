@@ -73,6 +73,14 @@ class Bounds:
         ends = (np.stack(both, axis=1) for both in ((other_low, low), (other_high, high)))
         self.offer(method, variables, *ends)
 
+    def offer_all(self, method: str, lo: NDArray, hi: NDArray) -> None:
+        """Intervals (sum S,) of all variables, rigorous as they are."""
+        sizes = self.graph._n_states
+        for s in np.unique(sizes):
+            mine = np.flatnonzero((sizes == s) & (self.width > 0.0))
+            at = self.graph._offsets[mine][:, None] + np.arange(s)
+            self.offer(method, mine, lo[at], hi[at])
+
     def offer(self, method: str, variables: NDArray, lo: NDArray, hi: NDArray) -> None:
         """Intervals (n, S) of different variables with S states each, rigorous as they are."""
         if not len(variables):

@@ -6,10 +6,11 @@ With bounds L_s <= Z_s <= U_s of what the assignments with x_v = s add up to,
 
 Weighted mini-buckets (:mod:`minfer.engine.buckets.bounds`) give them for all variables in a few
 passes; the larger the mini-buckets, the nearer. Best-first search (:mod:`.search` there) opens what
-is left between the two, and ends with the exact answer.
+is left between the two, and ends with the exact answer. log Z is bounded on the way.
 
-Each call has a budget of work; mini-buckets grow with it up to what memory allows, and what they
-leave of it is the search's, which goes on where it was. This bounds log Z, too.
+**When.** Mini-buckets grow with the budget, up to what memory allows; what they leave of it is the
+search's, which begins anew with larger ones and else goes on where it was. Nothing is planned before
+the budget is worth the plan, which takes about n^2 for n variables.
 """
 
 from __future__ import annotations
@@ -19,13 +20,91 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from minfer.basics.limits import clock
 from minfer.certified.bounds import Refining
-from minfer.certified.local import LocalBounds
 from minfer.errors import RefusedError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from minfer.certified.bounds import Bounds
+    from minfer.certified.bounds import Effort
+    from minfer.certified.local import LocalBounds
     from minfer.engine.buckets.search import BoundedSearch
+
+#: Planning n variables takes about so many units times n squared, or times n and this many.
+PLANNING, PACK = 16.0, 2048
+#: Cells of the largest mini-bucket, for each unit of the budget of a variable.
+CELLS = 1.0 / 16.0
+#: Bytes that messages and nodes may fill.
+MOST_MEMORY = 2.0**30
+#: Cells of all mini-buckets, at most: a pass takes about half a second.
+MOST_CELLS = 3e7
+#: Steps of tightening; units that a cell takes in each, and in the passes for all marginals.
+SWEEPS, PER_CELL = 6, 16.0
+#: Units that opening a leaf takes, and leaves between two looks at the clock.
+PER_LEAF, LOOK = 2000.0, 256
+
+
+class Buckets:
+    """See the module."""
+
+    name = "buckets"
+    gradual = True
+
+    def __init__(self) -> None:
+        self._of: LocalBounds | None = None
+        self._search: BoundedSearch | None = None
+        self._largest = False  # mini-buckets cannot grow
+
+    def refine(self, now: Refining) -> bool:
+        local, bounds, wanted, budget, effort = now
+        if local is not self._of:
+            self._of, self._search, self._largest = local, None, False
+        n = max(len(wanted), 1)
+        each = budget * int(wanted.sum()) / n
+        cost = PLANNING * min(n, PACK)
+        if each < cost:
+            return True
+        try:
+            self._grow(local, max(int(math.log2(each * CELLS)), 2), cost * n, effort)
+        except RefusedError:
+            self._largest = True
+        if self._search is None:
+            return False
+        search = self._search
+        leaves = max(int(each * n / PER_LEAF), LOOK)
+        while leaves > 0 and not search.exact and not search.full and effort.go_on():
+            before = search.nodes
+            search.run(work=min(leaves, LOOK))
+            effort.spend(PER_LEAF * max(search.nodes - before, 1))
+            leaves -= LOOK
+        bounds.offer_log_z(search.lower, search.upper)
+        bounds.offer_all(self.name, *search.intervals())
+        return not search.exact and not (self._largest and search.full)
+
+    def _grow(self, local: LocalBounds, i_bound: int, cost: float, effort: Effort) -> None:
+        """Larger mini-buckets, tightened, and a search on them."""
+        from minfer.engine.buckets.search import BoundedSearch
+
+        old = self._search
+        if self._largest or (old is not None and (old.exact or i_bound <= old.buckets.i_bound)):
+            return
+        new = BoundedSearch(local.model, memory_limit=MOST_MEMORY, i_bound=i_bound)
+        effort.spend(cost)
+        cells = _cells(new)
+        if old is not None and cells > MOST_CELLS:
+            self._largest = True
+            return
+        self._largest = new.buckets.exact
+        for _ in range(SWEEPS):
+            if new.exact or not effort.go_on():
+                break
+            new.buckets.tighten(sweeps=1)
+            effort.spend(PER_CELL * cells)
+        self._search = new
+
+
+def _cells(search: BoundedSearch) -> float:
+    """Of all mini-buckets together."""
+    b = search.buckets.plan.buckets
+    if not len(b.out):
+        return 0.0
+    logs = np.add.reduceat(np.log2(b.dims), b.dptr[:-1])
+    return float(np.exp2(logs).sum())

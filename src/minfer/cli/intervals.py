@@ -36,7 +36,7 @@ def intervals(
     ),
     settings: Given = taken("minfer:intervals", "tol work undecided"),
     methods: str | None = option(
-        "A,B,...  Only these methods: exact, monotone, walks, boxes. Default: all that are "
+        "A,B,...  Only these methods: exact, monotone, walks, boxes, buckets. Default: all that are "
         "worth their time."
     ),
     csv_file: str | None = CSV,

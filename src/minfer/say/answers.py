@@ -44,7 +44,26 @@ def log_z(marginals: Marginals) -> str:
     if math.isnan(value):
         return "this solver gives none"
     kind = marginals.log_z_kind.value
-    return f"{value:.8g} ({kind}); log10 Z = {value / math.log(10):.8g}"
+    text = f"{value:.8g} ({kind}); log10 Z = {value / math.log(10):.8g}"
+    if marginals.proven_log_z is None:
+        return text
+    return f"{text}; {log_z_between(marginals.log_z_bounds)}"
+
+
+def log_z_between(bounds: tuple[float, float] | None) -> str:
+    """Bounds of log Z, empty where there are none.
+
+    >>> log_z_between((1.5, math.inf)), log_z_between((-1.25, 2.0))
+    ('at least 1.5 (rigorous)', 'from -1.25 to 2 (rigorous)')
+    """
+    if bounds is None:
+        return ""
+    lower, upper = bounds
+    if lower == -math.inf:
+        return f"at most {upper:.8g} (rigorous)"
+    if upper == math.inf:
+        return f"at least {lower:.8g} (rigorous)"
+    return f"from {lower:.8g} to {upper:.8g} (rigorous)"
 
 
 def describe(graph: FactorGraph) -> str:

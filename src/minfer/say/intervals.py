@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.words import counted, duration, upwards
+from minfer.basics.words import counted, duration, listed, upwards
+from minfer.say.answers import log_z_between
 
 if TYPE_CHECKING:
     from minfer.certified.result import Intervals
@@ -74,7 +75,22 @@ def progress(iv: Intervals, chosen: list[int] | None = None, undecided: bool = F
     ]
     if not narrower:
         return "no step narrowed anything"
-    return f"the last step that narrowed anything ended after {duration(narrower[-1])}"
+    last = f"the last step that narrowed anything ended after {duration(narrower[-1])}"
+    told = [f"{width:.2g} after {duration(seconds)}" for seconds, width in curve(iv)]
+    return f"the mean width was {listed(told)}; {last}" if len(told) > 1 else last
+
+
+def curve(iv: Intervals) -> list[tuple[float, float]]:
+    """What more time brought: (seconds, mean width) after a quarter, a half and all of the time.
+
+    Each is the last step before; of several that are the same step there is one.
+    """
+    at: dict[float, float] = {}
+    for share in (0.25, 0.5, 1.0):
+        done = [step for step in iv.trace if step.seconds <= share * iv.seconds]
+        if done:
+            at[done[-1].seconds] = done[-1].mean_width
+    return list(at.items())
 
 
 def sentence(iv: Intervals, chosen: list[int] | None = None, undecided: bool = False) -> str:
@@ -150,6 +166,7 @@ def summary(iv: Intervals, chosen: list[int] | None = None) -> dict[str, str]:
     return {
         "width": f"{width.mean():.2g} on average, {width.max():.2g} at most" if len(iv) else "none",
         "method": ", ".join(made) or "none",
+        "log Z": log_z_between(iv.log_z_bounds),
         "satisfiable": "" if iv.satisfiable else "not decided",
         "time": f"{duration(iv.seconds)} without compiling and loading kernels, "
         f"{iv.work:,.0f} units of work",

@@ -103,7 +103,7 @@ class Components(Preparable):
             joint_kind({a.log_z_kind for a in answers}), max(a.iterations for a in answers),
             residuals, {"split": ready - began, "solve": clock() - ready},
             max(errors, default=None), f"components in {len(parts):,} parts{more}",
-            Parts(labels, tuple(parts), tuple(answers)),
+            Parts(labels, tuple(parts), tuple(answers)), proven_log_z=_added(answers),
         )  # fmt: skip
 
     def _parts(
@@ -177,6 +177,15 @@ _SEVERITY = [
     Status.EXACT, Status.CONVERGED, Status.SAMPLED, Status.BOUND, Status.GIVEN,
     Status.MAX_ITERS, Status.TIME_LIMIT,
 ]  # fmt: skip
+
+
+def _added(answers: Sequence[Marginals]) -> tuple[float, float] | None:
+    """The bounds of log Z of all parts, where each has proven some."""
+    known = [a.log_z_bounds for a in answers]
+    if all(a.proven_log_z is None for a in answers) or any(ends is None for ends in known):
+        return None
+    lower, upper = zip(*(ends for ends in known if ends is not None))
+    return sum(lower), sum(upper)
 
 
 @dataclass(frozen=True, eq=False)
