@@ -1,0 +1,1 @@
+"""Bounds by buckets, and a search that uses them."""

@@ -1,0 +1,477 @@
+"""Bounds that close: best-first AND/OR search over the pseudo tree of a plan of mini-buckets.
+
+What is opened is the leaf that leaves the most between the bounds of log Z, so that the search can
+be stopped at any time and resumed (Lou, Dechter & Ihler, AAAI 2017; with variables to maximise, AAAI
+2018). Where no bucket is split in the part below a variable its messages are exact, and nothing is
+opened there. From below a leaf has the bound of mini-buckets where all numbers are positive, else
+that of one assignment after the other: a sum over some of them is one.
+
+**Intervals of marginals.** The lower bound is a sum over assignments; N(v, s) is its share with
+x_v = s, from the tree of the search for variables that were opened and from a pass down for those
+below, which are summed exactly. With M(v, s) the same share of the upper bound, leaves that are open
+counted for every state of what is below them, and r = upper / lower,
+
+    P(v = s) >= N(s) / (N(s) + min(r - N(s), sum of the others' M r)),
+
+and the upper end is one less what the other states have.
+
+**Rounding.** A node's bound is a sum of its children's or the log of a sum, wrong by no more than
+(c + 6) U A + (3 c + 20) U for c children and numbers of at most A, and what they are made of passes
+on no more than its own error. On each path from the root there is a variable once, and parts beside
+each other have different ones: so n times that, for n variables, and the messages' own error cover
+all (:mod:`minfer.engine.buckets.bounds`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from minfer.basics.limits import clock, deadline_of, start_clock
+from minfer.engine.buckets.bounds import BucketBounds, Side, U
+from minfer.engine.conditioning import Conditioned
+from minfer.engine.layout import ends
+from minfer.errors import NOTHING_POSSIBLE, ContradictionError
+
+if TYPE_CHECKING:
+    from minfer.kernels.buckets.search import SearchPlan
+
+#: The share of the first time limit that goes into tighter messages, at most, and their steps.
+TIGHTENING, TIGHTENING_STEPS = 0.3, 6
+#: Leaves that are opened between two looks at the clock, at first; seconds a look is aimed at.
+FEW, LOOK = 64, 0.05
+#: Bytes of a node.
+NODE_BYTES = 44
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class BoundedSearch:
+    """Bounds of log Z, or of the best marginal assignment, that close with time.
+
+    Parameters
+    ----------
+    model : Conditioned
+        What is bounded; answers are in the states and with the constant of its graph.
+    maximise : list of int
+        Variables to maximise over; all others are summed.
+    memory_limit : float
+        Bytes of messages and nodes.
+    i_bound : int, optional
+        The largest mini-bucket has 2^i_bound cells; None: what fits.
+
+    Examples
+    --------
+    >>> from minfer.engine.buckets.search import BoundedSearch
+    >>> from minfer.engine.conditioning import condition
+    >>> from minfer.examples import sprinkler
+    >>> search = BoundedSearch(condition(sprinkler().with_evidence({"wet_grass": 1})))
+    >>> search.run(work=100)
+    >>> search.exact, round(search.lower, 3), round(search.upper, 3)
+    (True, -0.435, -0.435)
+    """
+
+    def __init__(
+        self,
+        model: Conditioned,
+        *,
+        maximise: Sequence[int] = (),
+        memory_limit: float = 2.0**30,
+        i_bound: int | None = None,
+    ) -> None:
+        self.began = start_clock(0.0)
+        self.model = model
+        self.buckets = BucketBounds(
+            model, maximise=maximise, memory_limit=memory_limit / 2, i_bound=i_bound
+        )
+        self.history: list[tuple[float, int, float, float]] = []
+        self._memory = memory_limit / 2
+        self._tree: _Tree | None = None
+        self._upper, self._lower = self.buckets.upper, -math.inf
+        if not len(self.buckets.maximise) or self.buckets.exact:
+            self._lower = self.buckets.lower
+        self._spent = 0.0
+        self._note()
+
+    @property
+    def lower(self) -> float:
+        """A rigorous lower bound."""
+        return self._lower
+
+    @property
+    def upper(self) -> float:
+        """A rigorous upper bound."""
+        return self._upper
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing but rounding is left between the bounds."""
+        return self.buckets.exact or (self._tree is not None and self._tree.closed)
+
+    @property
+    def full(self) -> bool:
+        """Whether the memory allowed is used up."""
+        return self._tree is not None and bool(self._tree.count[2])
+
+    @property
+    def nodes(self) -> int:
+        """Leaves that were opened."""
+        return 0 if self._tree is None else int(self._tree.count[1])
+
+    def run(self, *, time_limit: float | None = None, work: int | None = None) -> None:
+        """Go on for so many seconds or leaves, or until the bounds have met."""
+        began = clock()
+        until = deadline_of(time_limit)
+        most = math.inf if work is None else self.nodes + work
+        if self._tree is None and not self.exact:
+            share = None if time_limit is None else TIGHTENING * time_limit
+            self.buckets.tighten(time_limit=share, sweeps=TIGHTENING_STEPS if share is None else None)
+            self._take(self.buckets.lower if not len(self.buckets.maximise) else -math.inf,
+                       self.buckets.upper)  # fmt: skip
+            self._tree = _Tree(self.buckets, self._memory)
+            self._look(clock() - began)
+        step = FEW
+        while not self.exact and not self.full and self.nodes < most and clock() < until:
+            at = clock()
+            before = self.nodes
+            self._tree_or_fail().advance(int(min(before + step, most)))
+            if self.nodes == before:
+                break
+            took = max(clock() - at, 1e-6)
+            step = int(min(max(step * min(LOOK / took, 4.0), 1), 1 << 20))
+            self._look(clock() - began)
+        self._spent += clock() - began
+
+    def _tree_or_fail(self) -> _Tree:
+        assert self._tree is not None
+        return self._tree
+
+    def _look(self, now: float) -> None:
+        """Take over what the tree says."""
+        tree = self._tree_or_fail()
+        if tree.nodes.upper[0] == -np.inf:
+            raise ContradictionError(NOTHING_POSSIBLE)
+        low, high = tree.bounds()
+        self._take(low, high)
+        self._note(now)
+
+    def _take(self, low: float, high: float) -> None:
+        self._lower, self._upper = max(self._lower, low), min(self._upper, high)
+
+    def _note(self, now: float = 0.0) -> None:
+        entry = (self._spent + now, self.nodes, self._lower, self._upper)
+        if not self.history or self.history[-1][2:] != entry[2:]:
+            self.history.append(entry)
+
+    @property
+    def best(self) -> Ints | None:
+        """States of the variables to maximise, in their order, of the best assignment found."""
+        if not len(self.buckets.maximise):
+            return None
+        if self._tree is None:
+            self._tree = _Tree(self.buckets, self._memory)
+        states = self._tree.best()
+        if states is None:
+            return None
+        whole = np.zeros(len(self.model.fixed), dtype=np.int64)
+        tables = self.buckets.prepared.tables
+        known = tables.fixed[: len(whole)]
+        whole[known >= 0] = known[known >= 0]
+        order = self.buckets.plan.order
+        own = order < len(whole)
+        whole[order[own]] = states[own]
+        return self.buckets.prepared.simplified.best_states(whole)[self.buckets.maximise]
+
+    def intervals(self) -> tuple[Floats, Floats]:
+        """Where the marginals of all variables lie, by what was explored, (sum S,) each."""
+        if self._tree is None:
+            self._tree = _Tree(self.buckets, self._memory)
+        low, high = self._tree.intervals(math.expm1(self.buckets.prepared.error * 2 + 1e-12))
+        return self._in_users_states(low, high)
+
+    def _in_users_states(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
+        """From states of the plan's variables to those of the model."""
+        return to_users_states(self.buckets, low, high)
+
+
+def to_users_states(
+    buckets: BucketBounds, low: Floats, high: Floats
+) -> tuple[Floats, Floats]:
+    """Ends of the intervals of the plan's variables, in its order, in the user's states."""
+    prepared, plan = buckets.prepared, buckets.plan
+    tables, found = prepared.tables, prepared.simplified
+    n = len(found.model.field)
+    off = tables.graph._offsets
+    lo, hi = np.zeros(n), np.zeros(n)
+    at = 0
+    for x in plan.order.tolist():
+        size = int(tables.graph._n_states[x])
+        if x < len(found.free):
+            lo[off[x] : off[x] + size] = low[at : at + size]
+            hi[off[x] : off[x] + size] = high[at : at + size]
+        at += size
+    known = np.flatnonzero(tables.fixed[: len(found.free)] >= 0)
+    where = off[known] + tables.fixed[known]
+    lo[where] = hi[where] = 1.0
+    low, high = found.marginals(lo), found.marginals(hi)
+    change = 1.0 + 16 * U if found.changed else 1.0
+    return np.minimum(low / change, 1.0), np.minimum(high * change, 1.0)
+
+
+class _Tree:
+    """The search over one plan."""
+
+    def __init__(self, buckets: BucketBounds, memory: float) -> None:
+        from minfer.kernels.buckets.search import Nodes
+
+        self.buckets, plan = buckets, buckets.plan
+        n = len(plan.order)
+        self.n = n
+        self.card = plan.flat.card[plan.order].astype(np.int64)
+        exact = ~plan.split
+        sure = ~(plan.split & buckets.is_max)
+        for v in range(n):  # children come before parents in the order
+            p = plan.parent[v]
+            if p >= 0:
+                exact[p] &= exact[v]
+                sure[p] &= sure[v]
+        self.exact = exact
+        self.sure = sure if buckets.below is not None else np.zeros(n, dtype=bool)
+        self.above: Side = buckets.above
+        self.below: Floats = self.above.val if buckets.below is None else buckets.below.val
+        self.search = self._lay_out()
+        widest = int((self.card * (1 + np.diff(self.search.child_ptr[:-1]))).max(initial=1))
+        room = int(min(max(memory / NODE_BYTES, 1024), 2.0**31 - 1))
+        room = max(room, 4 * (widest + n + 2))
+        ints = [np.empty(room, dtype=np.int32) for _ in range(5)]
+        self.nodes = Nodes(*ints, *(np.empty(room) for _ in range(3)))
+        self.count = np.zeros(3, dtype=np.int64)
+        self.assign = np.zeros(max(n, 1), dtype=np.int64)
+        self._plant()
+
+    def _lay_out(self) -> SearchPlan:
+        """The pseudo tree and the lookups."""
+        from minfer.kernels.buckets.search import SearchPlan
+
+        plan, n = self.buckets.plan, self.n
+        below: list[list[int]] = [[] for _ in range(n + 1)]
+        for v in range(n - 1, -1, -1):
+            p = int(plan.parent[v])
+            below[p if p >= 0 else n].append(v)
+        looks: list[tuple[int, tuple[int, ...]]] = []
+        table_ptr = [0]
+        mine: list[list[tuple[int, tuple[int, ...]]]] = [
+            [(int(plan.field_at[v]), (v,))] for v in range(n)
+        ]
+        place = np.full(len(plan.flat.card), -1, dtype=np.int64)
+        place[plan.order] = np.arange(n)
+        for f in range(len(plan.table)):
+            a, b = int(plan.flat.fptr[f]), int(plan.flat.fptr[f + 1])
+            axes = tuple(place[plan.flat.scope[a:b]].tolist())
+            mine[int(plan.table[f])].append((int(plan.table_at[f]), axes))
+        for v in range(n):
+            looks += mine[v]
+            table_ptr.append(len(looks))
+        leave: list[list[int]] = [[] for _ in range(n)]
+        for v in range(n):
+            for k in range(int(plan.buckets.bptr[v]), int(plan.buckets.bptr[v + 1])):
+                row = len(looks)
+                looks.append((int(plan.buckets.out[k]), plan.scopes[k][1:]))
+                u, target = v, int(plan.target[k])
+                while u >= 0 and u != target:
+                    leave[u].append(row)
+                    u = int(plan.parent[u])
+        at = np.array([a for a, _ in looks], dtype=np.int64)
+        var, step = [], []
+        for _, axes in looks:
+            size = 1
+            back = []
+            for u in reversed(axes):
+                back.append((u, size))
+                size *= int(self.card[u])
+            var += [u for u, _ in back]
+            step += [s for _, s in back]
+        return SearchPlan(
+            self.card, self.buckets.is_max,
+            ends([len(x) for x in below]), _ints(c for x in below for c in x),
+            np.array(table_ptr, dtype=np.int64), ends([len(x) for x in leave]),
+            _ints(r for x in leave for r in x), at, ends([len(axes) for _, axes in looks]),
+            _ints(var), _ints(step),
+        )  # fmt: skip
+
+    def _plant(self) -> None:
+        """The root and the parts that have nothing to do with each other."""
+        nodes, s = self.nodes, self.search
+        roots = s.child[s.child_ptr[self.n] : s.child_ptr[self.n + 1]].tolist()
+        nodes.parent[0], nodes.first[0], nodes.n_children[0] = -1, 1 if roots else -1, len(roots)
+        nodes.var[0], nodes.state[0], nodes.own[0] = -1 - self.n, -1, 0.0
+        u = l = 0.0
+        for x, v in enumerate(roots, start=1):
+            rows = s.rows[s.leave_ptr[v] : s.leave_ptr[v + 1]]
+            high = float(sum(self.above.val[s.at[r]] for r in rows))
+            low = -np.inf
+            if self.exact[v]:
+                low = high
+            elif self.sure[v]:
+                low = float(sum(self.below[s.at[r]] for r in rows))
+            nodes.parent[x], nodes.first[x], nodes.n_children[x] = 0, -1, 0
+            nodes.var[x], nodes.state[x], nodes.own[x] = v, -1, 0.0
+            nodes.upper[x], nodes.lower[x] = high, low
+            u, l = u + high, l + low
+        nodes.upper[0], nodes.lower[0] = u, l
+        self.count[0] = 1 + len(roots)
+
+    def advance(self, most: int) -> None:
+        from minfer.kernels.buckets.search import advance
+
+        advance(self.search, self.nodes, self.exact, self.sure, self.above.val, self.below,
+                self.assign, self.count, most)  # fmt: skip
+
+    @property
+    def closed(self) -> bool:
+        from minfer.kernels.buckets.search import CLOSED
+
+        u, l = float(self.nodes.upper[0]), float(self.nodes.lower[0])
+        return u - l <= max(CLOSED, 1e-14 * self.n) * (10.0 + abs(u))
+
+    def bounds(self) -> tuple[float, float]:
+        """Of log Z, rounding included."""
+        b = self.buckets
+        u, l = float(self.nodes.upper[0]), float(self.nodes.lower[0])
+        high, low = u + b.constant, l + b.constant
+        error = b.prepared.error + self.rounding() + 2 * U * (abs(high) + abs(b.constant))
+        high = float(np.nextafter(high + error + self.above.error(), np.inf))
+        if low > -np.inf:
+            worst = self.above.error()
+            if b.below is not None:
+                worst = max(worst, b.below.error())
+            low = float(np.nextafter(low - error - worst, -np.inf))
+        return low, high
+
+    def rounding(self) -> float:
+        """What the nodes' own sums may have cost."""
+        count = int(self.count[0])
+        sizes = 1.0
+        for x in (self.nodes.upper, self.nodes.lower, self.nodes.own):
+            values = np.abs(x[:count])
+            sizes = max(sizes, float(values[np.isfinite(values)].max(initial=0.0)))
+        s = self.search
+        tables, leaves, below = (np.diff(x) for x in (s.table_ptr, s.leave_ptr, s.child_ptr[:-1]))
+        each = (tables + leaves + below + self.card + 12) * sizes + 3 * self.card + 20
+        return 1.01 * U * float(each.sum() + 4 * sizes)
+
+    def best(self) -> Ints | None:
+        """States of the variables in the order, -1 of those that are summed; None: none yet."""
+        nodes, s = self.nodes, self.search
+        if nodes.lower[0] == -np.inf:
+            return None
+        states = np.full(self.n, -1, dtype=np.int64)
+        todo = [0]
+        while todo:
+            x = todo.pop()
+            v, first, count = int(nodes.var[x]), int(nodes.first[x]), int(nodes.n_children[x])
+            if v < 0:
+                if first >= 0:
+                    todo += [c for c in range(first, first + count)]
+                continue
+            if not self.buckets.is_max[v]:
+                continue
+            if first >= 0:
+                child = first + int(np.argmax(nodes.lower[first : first + count]))
+                states[v] = nodes.state[child]
+                todo.append(child)
+            else:
+                self._decode(v, x, states)
+        return states
+
+    def _decode(self, v: int, x: int, states: Ints) -> None:
+        """The best states of what is below a leaf whose bound is exact; of its ancestors, too."""
+        s = self.search
+        up = int(self.nodes.parent[x])
+        while up > 0:
+            w = -1 - int(self.nodes.var[up])
+            if w >= 0:
+                states[w] = self.nodes.state[up]
+            up = int(self.nodes.parent[up])
+        todo = [v]
+        while todo:
+            v = todo.pop()
+            if not self.buckets.is_max[v]:
+                continue
+            below = s.child[s.child_ptr[v] : s.child_ptr[v + 1]].tolist()
+            values = []
+            for state in range(int(self.card[v])):
+                states[v] = state
+                rows = list(range(int(s.table_ptr[v]), int(s.table_ptr[v + 1])))
+                for c in below:
+                    rows += s.rows[s.leave_ptr[c] : s.leave_ptr[c + 1]].tolist()
+                values.append(sum(self._look(r, states) for r in rows))
+            states[v] = int(np.argmax(values))
+            todo += below
+
+    def _look(self, row: int, states: Ints) -> float:
+        s = self.search
+        own = slice(int(s.look_ptr[row]), int(s.look_ptr[row + 1]))
+        return float(self.above.val[s.at[row] + s.look_step[own] @ states[s.look_var[own]]])
+
+    def intervals(self, spread: float) -> tuple[Floats, Floats]:
+        """Of all variables in the order, states end to end."""
+        n_states = int(self.card.sum())
+        if self.nodes.lower[0] == -np.inf:
+            return np.zeros(n_states), np.ones(n_states)
+        found, _ = self._shares(False)
+        over, reach = self._shares(True)
+        b = self.buckets
+        extra = b.prepared.error + self.rounding() + self.above.error()
+        if b.below is not None:
+            extra += b.below.error()
+        pad = math.expm1(4 * extra + 1e-12 + 8 * U * self.n) + spread
+        ratio = math.exp(self.nodes.upper[0] - self.nodes.lower[0]) * (1 + pad)
+        parent = b.plan.parent
+        for v in range(self.n - 1, -1, -1):
+            if parent[v] >= 0:
+                reach[v] += reach[parent[v]]
+        owner = np.repeat(np.arange(self.n), self.card)
+        most = (over * (1 + pad) + reach[owner] * (1 + pad)) * ratio
+        least = found * (1 - pad)
+        total_least = np.bincount(owner, least, minlength=self.n)[owner] - least
+        total_most = np.bincount(owner, most, minlength=self.n)[owner] - most
+        others_most = np.minimum(np.maximum(total_most, 0.0) * (1 + 1e-14), ratio - least)
+        others_most = np.maximum(others_most, 0.0)
+        others_least = np.maximum(total_least - 1e-14, 0.0)
+        own_most = np.minimum(most, ratio - others_least)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            low = np.where(least > 0, least / (least + others_most), 0.0)
+            high = np.where(own_most > 0, own_most / (own_most + others_least), 0.0)
+        return np.maximum(low * (1 - 1e-15), 0.0), np.minimum(high * (1 + 1e-15), 1.0)
+
+    def _shares(self, of_upper: bool) -> tuple[Floats, Floats]:
+        """Of all states in the order, and of open leaves by variable."""
+        from minfer.kernels.buckets.passes import spread
+        from minfer.kernels.buckets.search import explored
+
+        plan = self.buckets.plan
+        b = plan.buckets
+        found, reach = np.zeros(int(self.card.sum())), np.zeros(self.n)
+        bel = np.zeros(len(self.above.val) - b.base)
+        explored(self.search, self.nodes, int(self.count[0]), self.exact, b.base, found, bel,
+                 reach, of_upper)  # fmt: skip
+        which = np.array(
+            [b.bptr[v] for v in range(self.n - 1, -1, -1) if self.exact[v]], dtype=np.int64
+        )
+        if len(which):
+            spread(b, which, self.above.weight, self.above.val, bel, np.zeros(len(b.out)))
+        at = ends(self.card)
+        for v in np.flatnonzero(self.exact).tolist():
+            where = int(plan.field_at[v]) - b.base
+            found[at[v] : at[v + 1]] += bel[where : where + int(self.card[v])]
+        return found, reach
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    return np.array(list(values), dtype=np.int64)

@@ -1,0 +1,1 @@
+"""Kernels of mini-buckets and of the search over them."""

@@ -1,0 +1,262 @@
+"""Passes over mini-buckets: powered sums up, shares of the bound down (:mod:`minfer.engine.buckets`).
+
+A mini-bucket k has the variable v that is eliminated in it as its first dimension, and a weight w.
+With inputs f (tables, fields, shifts, messages, all logs),
+
+    up(s)  = w log sum_v exp( sum_f f(v, s) / w )        w = 0: their maximum
+    b(v, s) = b(s) exp( (sum_f f(v, s) - up(s)) / w )    down, b(s) the share at its parent
+
+and b, added up over what an input does not have, is the derivative of the bound along that input
+(Liu & Ihler, ICML 2011). Cells are never stored: they are visited row by row, for each state of v a
+row over the dimensions that are eliminated last. Shares only steer; what is proved are the sums up,
+and of unsplit mini-buckets both, see :mod:`minfer.engine.buckets.bounds`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from minfer.kernels.arithmetic.vexp import exp_in_place, log_in_place
+from minfer.kernels.cliques.streamed import _add_input, _add_output, _row_index
+from minfer.kernels.compiling.jit import jit
+
+ROW = 2048  # cells of a row, but where one dimension has more
+
+
+class Buckets(NamedTuple):
+    """K mini-buckets in the order of elimination, n variables in that order. ``val`` holds tables,
+    fields, shifts and messages end to end."""
+
+    dptr: np.ndarray  # i8 (K+1,) dimensions of each, v first
+    dims: np.ndarray  # i8
+    iptr: np.ndarray  # i8 (K+1,) inputs of each
+    src: np.ndarray  # i8 (I,) where an input lies in ``val``
+    sptr: np.ndarray  # i8 (I,) where its strides along its mini-bucket's dimensions begin
+    stride: np.ndarray  # i8
+    out: np.ndarray  # i8 (K,) where the message lies
+    shift: np.ndarray  # i8 (K,) the input that is its shift, or -1
+    bptr: np.ndarray  # i8 (n+1,) mini-buckets of each variable
+    base: int  # where fields begin in ``val``: shares are kept from there on
+
+
+@jit
+def _row_of(dims):
+    """The first dimension of a row, and its cells."""
+    di, row = dims.size, 1
+    while di > 1 and (row * dims[di - 1] <= ROW):
+        di -= 1
+        row *= dims[di]
+    return di, row
+
+
+@jit
+def _index_inputs(buckets, k, dims, di, row):
+    """A row's places in each input, how they run, and strides (inputs, dimensions)."""
+    first, n = buckets.iptr[k], buckets.iptr[k + 1] - buckets.iptr[k]
+    stride = np.empty((n, dims.size), np.int64)
+    index = np.empty((n, row), np.uint32)
+    how = np.empty((n, 2), np.int64)
+    for i in range(n):
+        at = buckets.sptr[first + i]
+        for d in range(dims.size):
+            stride[i, d] = buckets.stride[at + d]
+        how[i, 0], how[i, 1] = _row_index(stride[i], dims, di, index[i])
+    return stride, index, how
+
+
+@jit
+def _starts(stride, dims, di, outer, base):
+    """Where each input's entries begin at one step of the loop outside of rows."""
+    for i in range(base.size):
+        at, cell = 0, outer
+        for d in range(di - 1, 0, -1):
+            at += (cell % dims[d]) * stride[i, d]
+            cell //= dims[d]
+        base[i] = at
+
+
+@jit
+def _fill(buf, row, size, src, base, stride, index, how, val):
+    """All inputs added up, a row for each state of the first dimension."""
+    for s in range(size):
+        part = buf[s * row : (s + 1) * row]
+        part[:] = 0.0
+        for i in range(base.size):
+            source = val[src[i] + base[i] + s * stride[i, 0] :]
+            _add_input(part, source, index[i], how[i, 0], how[i, 1])
+
+
+@jit
+def collect(buckets, which, weight, match, val):
+    """Messages of the mini-buckets ``which``, increasing, into ``val``. ``match``: give split
+    variables shifts that make their mini-buckets' largest cells agree first; all of a variable's
+    are in ``which`` then."""
+    owner = np.empty(weight.size, np.int64)
+    for v in range(buckets.bptr.size - 1):
+        for k in range(buckets.bptr[v], buckets.bptr[v + 1]):
+            owner[k] = v
+    for at in range(which.size):
+        k = which[at]
+        v = owner[k]
+        first, stop = buckets.bptr[v], buckets.bptr[v + 1]
+        if match and k == first and stop - first > 1:
+            _agree(buckets, first, stop, weight, val)
+        _send(buckets, k, weight[k], val)
+
+
+@jit
+def _send(buckets, k, w, val):
+    """One message."""
+    dims = buckets.dims[buckets.dptr[k] : buckets.dptr[k + 1]]
+    di, row = _row_of(dims)
+    src = buckets.src[buckets.iptr[k] : buckets.iptr[k + 1]]
+    stride, index, how = _index_inputs(buckets, k, dims, di, row)
+    base = np.empty(src.size, np.int64)
+    size, n_outer = dims[0], 1
+    for d in range(1, di):
+        n_outer *= dims[d]
+    buf, top, total = np.empty(size * row), np.empty(row), np.empty(row)
+    scale = 1.0 / w if w != 0.0 else 1.0
+    for o in range(n_outer):
+        _starts(stride, dims, di, o, base)
+        _fill(buf, row, size, src, base, stride, index, how, val)
+        if w != 1.0 and w != 0.0:
+            for j in range(buf.size):
+                buf[j] *= scale
+        for j in range(row):
+            top[j] = buf[j]
+        for s in range(1, size):
+            part = buf[s * row : (s + 1) * row]
+            for j in range(row):
+                top[j] = max(top[j], part[j])
+        out = val[buckets.out[k] + o * row : buckets.out[k] + (o + 1) * row]
+        if w == 0.0:
+            for j in range(row):
+                out[j] = top[j]
+            continue
+        for j in range(row):  # minus infinity less itself would be nothing
+            out[j] = top[j] if top[j] > -np.inf else 0.0
+            total[j] = 0.0
+        for s in range(size):
+            part = buf[s * row : (s + 1) * row]
+            for j in range(row):
+                part[j] -= out[j]
+            exp_in_place(part)
+            for j in range(row):
+                total[j] += part[j]
+        log_in_place(total)
+        for j in range(row):
+            out[j] = w * (out[j] + total[j])
+
+
+@jit
+def _agree(buckets, first, stop, weight, val):
+    """Shifts that make the largest cells of a variable's mini-buckets agree, for each state of what
+    they share: each moves by w (mean - own), the means weighted by w. What one excludes all do."""
+    n = stop - first
+    place = buckets.src[buckets.shift[first]]
+    cells = buckets.src[buckets.shift[first + 1]] - place
+    most = np.full((n, cells), -np.inf)
+    for r in range(n):
+        _largest(buckets, first + r, weight[first + r], val, most[r])
+    for c in range(cells):
+        excluded = False
+        for r in range(n):
+            excluded |= most[r, c] == -np.inf
+        if excluded:
+            for r in range(n):
+                val[place + r * cells + c] = -np.inf
+            continue
+        mean, whole = 0.0, 0.0
+        for r in range(n):
+            w = weight[first + r]
+            share = w if w != 0.0 else 1.0 / n
+            mean += share * most[r, c]
+        rest = 0.0
+        for r in range(n - 1):
+            w = weight[first + r]
+            share = w if w != 0.0 else 1.0 / n
+            whole = val[place + r * cells + c] + share * (mean - most[r, c])
+            val[place + r * cells + c] = whole
+            rest += whole
+        val[place + (n - 1) * cells + c] = -rest
+
+
+@jit
+def _largest(buckets, k, w, val, most):
+    """The largest cell of a mini-bucket, to the power of 1 / w, for each entry of its shift."""
+    dims = buckets.dims[buckets.dptr[k] : buckets.dptr[k + 1]]
+    di, row = _row_of(dims)
+    begin = buckets.iptr[k]
+    src = buckets.src[begin : buckets.iptr[k + 1]]
+    stride, index, how = _index_inputs(buckets, k, dims, di, row)
+    base = np.empty(src.size, np.int64)
+    size, n_outer = dims[0], 1
+    for d in range(1, di):
+        n_outer *= dims[d]
+    buf = np.empty(size * row)
+    own = buckets.shift[k] - begin
+    scale = 1.0 / w if w != 0.0 else 1.0
+    for o in range(n_outer):
+        _starts(stride, dims, di, o, base)
+        _fill(buf, row, size, src, base, stride, index, how, val)
+        for s in range(size):
+            at = base[own] + s * stride[own, 0]
+            for j in range(row):
+                c = at + index[own, j]
+                most[c] = max(most[c], buf[s * row + j] * scale)
+
+
+@jit
+def spread(buckets, which, weight, val, bel, spare):
+    """Shares of the mini-buckets ``which``, decreasing, added to those of their inputs; ``bel``
+    lies like ``val`` from ``base`` on, and has the shares of their messages. ``spare`` (K,): minus
+    the expected log of b(v | s), the conditional entropy of each."""
+    for at in range(which.size):
+        spare[which[at]] = _share(buckets, which[at], weight[which[at]], val, bel)
+
+
+@jit
+def _share(buckets, k, w, val, bel):
+    dims = buckets.dims[buckets.dptr[k] : buckets.dptr[k + 1]]
+    di, row = _row_of(dims)
+    src = buckets.src[buckets.iptr[k] : buckets.iptr[k + 1]]
+    stride, index, how = _index_inputs(buckets, k, dims, di, row)
+    base = np.empty(src.size, np.int64)
+    size, n_outer = dims[0], 1
+    for d in range(1, di):
+        n_outer *= dims[d]
+    buf, logs = np.empty(size * row), np.empty(row)
+    scale = 1.0 / w if w != 0.0 else 1.0
+    entropy = 0.0
+    for o in range(n_outer):
+        begin = buckets.out[k] + o * row
+        up = val[begin : begin + row]
+        above = bel[begin - buckets.base : begin - buckets.base + row]
+        some = False
+        for j in range(row):
+            some |= above[j] > 0.0
+        if not some:
+            continue
+        _starts(stride, dims, di, o, base)
+        _fill(buf, row, size, src, base, stride, index, how, val)
+        for s in range(size):
+            part = buf[s * row : (s + 1) * row]
+            for j in range(row):
+                x = (part[j] - up[j]) * scale if up[j] > -np.inf else -np.inf
+                if w == 0.0:
+                    x = 0.0 if x >= 0.0 else -np.inf
+                logs[j] = x
+                part[j] = x
+            exp_in_place(part)
+            for j in range(row):
+                b = part[j] * above[j]
+                part[j] = b
+                entropy -= b * logs[j] if b > 0.0 else 0.0
+            for i in range(src.size):
+                if src[i] >= buckets.base:
+                    target = bel[src[i] - buckets.base + base[i] + s * stride[i, 0] :]
+                    _add_output(part, target, index[i], how[i, 0], how[i, 1])
+    return entropy
