@@ -65,6 +65,7 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("Tempering", {"n_sweeps": 4, "burn_in": 2, "n_replicas": 3, "n_chains": 2}),
     ("JoinGraph", {"max_cells": 64}),
     ("JoinGraph", {}),
+    ("MiniBuckets", {"i_bound": 3}),
     ("Exact", {"method": "clique-tree"}),
     ("TreeReweighted", {"weights": "spanning-tree"}),
     ("TreeReweighted", {"weights": "spanning-tree", "max_iters": 2}),

@@ -469,7 +469,7 @@ def test_intervals_that_are_not_compiled_are_left_out_and_that_is_said(monkeypat
     monkeypatch.setattr(_jit, "ready", lambda kernel: ready in kernel.py_func.__module__)
     monkeypatch.setattr("minfer.certified.search.intervals", noted)
     note = Auto(time_limit=0.3, exact_cells=0)(TWO_MODES).note
-    left = [method for method in ("monotone", "walks", "boxes") if method != ready]
+    left = [method for method in ("monotone", "walks", "boxes", "buckets") if method != ready]
     assert used == ([] if ready == "none" else [ready])
     assert f"not clipped to certified intervals by {', '.join(left)}, whose kernels" in note
     assert "minfer warmup intervals" in note

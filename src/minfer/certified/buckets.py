@@ -42,7 +42,7 @@ SWEEPS, PER_CELL = 6, 16.0
 PER_LEAF, LOOK = 2000.0, 256
 
 
-class Buckets:
+class BoundedBuckets:
     """See the module."""
 
     name = "buckets"

@@ -63,7 +63,7 @@ Watcher = Callable[[SearchStep], None]
 def all_methods() -> dict[str, tuple[Callable[[], BoundMethod], ...]]:
     """Every method by name, in the order of their turns."""
     from minfer.certified.boxes import Boxes
-    from minfer.certified.buckets import Buckets
+    from minfer.certified.buckets import BoundedBuckets
     from minfer.certified.exact_cliques import ExactCliques
     from minfer.certified.monotone import ExactFrontier, Monotone
     from minfer.certified.walks import Walks
@@ -71,7 +71,7 @@ def all_methods() -> dict[str, tuple[Callable[[], BoundMethod], ...]]:
     exact = ExactCliques, ExactFrontier
     return {
         "exact": exact, "walks": (Walks,), "monotone": (Monotone,), "boxes": (Boxes,),
-        "buckets": (Buckets,),
+        "buckets": (BoundedBuckets,),
     }  # fmt: skip
 
 

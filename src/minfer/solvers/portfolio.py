@@ -9,7 +9,8 @@ Where an exact answer does not fit, belief propagation comes first, then, with w
   decay; they, too, go on in the second half if there was no round trip,
 * clamping (:class:`~minfer.Clamped`), where runs from other starts disagree: a few modes,
 * parallel tempering (:class:`~minfer.Tempering`) for the rest of the time: soft strong couplings,
-* certified intervals (:func:`minfer.intervals`), into which the answer is clipped.
+* certified intervals and bounds of log Z (:func:`minfer.intervals`): answers that they prove to be
+  further off than another are out, and the one that is taken is clipped into them.
 
 Tempering is the referee, because it alone knows its error: the standard error s over independent
 ensembles. With enough round trips, a message passing answer further off than about s is wrong, and
@@ -26,11 +27,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from importlib import import_module
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from minfer.basics.limits import clock
+from minfer.basics.words import upwards
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import adjacency
@@ -43,6 +45,9 @@ from minfer.solvers.clamped import Clamped, MixtureState
 from minfer.solvers.join_graph import Clusters, JoinGraph, clusters, order_of
 from minfer.solvers.tempering import Ensembles, Tempering, refusal
 from minfer.solvers.windows import Rounds, Windows
+
+if TYPE_CHECKING:
+    from minfer.certified.result import Intervals
 
 #: Shares of the time for join graphs, windows, clamping and intervals; tempering has the rest.
 FOR_JOINS, FOR_WINDOWS, FOR_CLAMPING, FOR_INTERVALS = 0.2, 0.25, 0.08, 0.08
@@ -67,6 +72,8 @@ FAR = 0.03
 GOOD_ENOUGH = 5e-4
 #: Exchanges below this share: twice the copies; below that one: no copy will ever come round.
 FEW_EXCHANGES, NO_EXCHANGES = 0.2, 0.03
+#: Certified intervals that are all narrower are the answer; wider ones than this say nothing.
+CLOSED, VACUOUS = 1e-6, 0.99
 #: Cells of all clusters of a join graph, or of a window, at most.
 MOST_CELLS = 1 << 22
 #: Methods of intervals, and the kernel of each: it takes a minute to compile, which an answer does
@@ -75,6 +82,7 @@ _ENTRIES = {
     "monotone": ("intervals.frontier", "sweep"),
     "walks": ("intervals.walks", "walks"),
     "boxes": ("intervals.boxes", "boxes"),
+    "buckets": ("buckets.search", "advance"),
 }
 _SIZES = tuple(1 << b for b in (4, 6, 8, 9, 10, 11, 12, 14, 16, 18))
 
@@ -125,11 +133,15 @@ def best_of(
     if more and more[-1].answer.status is Status.EXACT:
         return more[-1].answer, f"{more[-1].name} is exact: {more[-1].answer.note}"
     found = [c for c in found if c.name not in [m.name for m in more]] + more
-    chosen, why = _choose(found, samples, soft)
-    ran, clipped = [c.name for c in found] + ["Tempering"] * (samples is not None), ""
+    ran = [c.name for c in found] + ["Tempering"] * (samples is not None)
+    proven, missing = None, ""
     if seconds >= LEAST_FOR_INTERVALS:
-        chosen, clipped = _clip(graph, chosen, max(deadline - clock(), 0.05))
-    return chosen, "; ".join(filter(None, [why, f"ran {', '.join(ran)}", why_not, clipped]))
+        proven, missing = _prove(graph, max(deadline - clock(), 0.05))
+    found, refuted = _unrefuted(proven, found)
+    chosen, why = _choose(found, samples, soft)
+    chosen, clipped = _clip(proven, chosen)
+    told = [why, f"ran {', '.join(ran)}", why_not, refuted, clipped, missing]
+    return chosen, "; ".join(filter(None, told))
 
 
 class _Joins:
@@ -401,8 +413,8 @@ def _with_error(answer: Marginals, others: list[Marginals]) -> Marginals:
     return replace(answer, error_estimate=pick(far)) if far else answer
 
 
-def _clip(graph: FactorGraph, answer: Marginals, seconds: float) -> tuple[Marginals, str]:
-    """Moved into certified intervals where it lies outside, by methods that are compiled."""
+def _prove(graph: FactorGraph, seconds: float) -> tuple[Intervals | None, str]:
+    """Certified intervals and bounds of log Z by methods that are compiled; and which are not."""
     from minfer.certified.search import applicable, intervals
     from minfer.kernels.compiling.jit import ready
 
@@ -418,21 +430,53 @@ def _clip(graph: FactorGraph, answer: Marginals, seconds: float) -> tuple[Margin
             "compiled yet (`minfer warmup intervals`)"
         )
     if not methods:
-        return answer, about
+        return None, about
     try:
-        found = intervals(graph, seconds, methods=methods, workers=1)
+        return intervals(graph, seconds, methods=methods, workers=1), about
     except MinferError:
-        return answer, about
+        return None, about
+
+
+def _unrefuted(proven: Intervals | None, found: list[Contender]) -> tuple[list[Contender], str]:
+    """Those that may be the best: without answers that are off by more, on average and at least,
+    than another is at most."""
+    if proven is None or len(found) < 2:
+        return found, ""
+    errors = [[float(e.mean()) for e in proven.error_bounds(c.answer)] for c in found]
+    most = min(most for _, most in errors)
+    left = [c for c, (least, _) in zip(found, errors) if least <= most]
+    gone = ", ".join(c.name for c in found if c not in left)
+    return left, f"{gone} refuted by certified intervals" if gone else ""
+
+
+def _clip(proven: Intervals | None, answer: Marginals) -> tuple[Marginals, str]:
+    """The answer moved into certified intervals where it lies outside, log Z too, and how far off
+    it can be; where nothing is left open, the intervals' own answer."""
+    if proven is None:
+        return answer, ""
+    width, bounds = proven.width, proven.log_z_bounds
+    off = float(proven.error_bounds(proven.clip(answer))[1].max(initial=0.0))
+    said = f"no probability is off by more than {upwards(off)} (rigorous)" if off < VACUOUS else ""
+    if len(width) and width.max() <= CLOSED:
+        middle = proven.midpoint()
+        state = Plain(bounds[1] if bounds else math.nan)
+        kind = LogZ.UPPER if bounds else LogZ.NONE
+        answer = replace(middle, status=Status.BOUND, state=state, log_z_kind=kind)
+        return answer, f"certified intervals close around it: {said}"
+    log_z = answer.log_z
+    if bounds is not None:
+        answer = replace(answer, proven_log_z=bounds)
     p = answer.probs
-    outside = (p < found.lo - 1e-9) | (p > found.hi + 1e-9)
-    if not outside.any():
-        return answer, about
-    outside = np.logical_or.reduceat(outside, graph._offsets[:-1])  # of variables
-    probs = found.clip(answer).probs
-    moved = (
-        f"{int(outside.sum()):,} of {graph.n_variables:,} marginals moved into certified intervals"
-    )
-    return (
-        replace(answer, probs=probs, state=Plain(answer.log_z), log_z_kind=LogZ.ESTIMATE),
-        f"{moved}; {about}" if about else moved,
-    )
+    outside = (p < proven.lo - 1e-9) | (p > proven.hi + 1e-9)
+    wrong_z = bounds is not None and not bounds[0] <= log_z <= bounds[1] and math.isfinite(log_z)
+    if not outside.any() and not wrong_z:
+        return answer, said
+    if wrong_z and bounds is not None:
+        log_z = min(max(log_z, bounds[0]), bounds[1])
+        said = f"log Z, which they refute, moved into its bounds; {said}".rstrip("; ")
+    if outside.any():
+        moved = int(np.logical_or.reduceat(outside, proven.graph._offsets[:-1]).sum())
+        answer = replace(answer, probs=proven.clip(answer).probs)
+        told = f"{moved:,} of {len(proven):,} marginals moved into certified intervals"
+        said = f"{told}; {said}" if said else told
+    return replace(answer, state=Plain(log_z), log_z_kind=LogZ.ESTIMATE), said
