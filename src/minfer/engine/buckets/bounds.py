@@ -265,7 +265,9 @@ class BucketBounds:
 
     @property
     def constant(self) -> float:
-        return self.prepared.tables.constant
+        """What variables with one state left, and tables over none, come to."""
+        tables = self.prepared.tables
+        return tables.constant + float(tables.field[tables.fixed_at].sum())
 
     def _note(self) -> None:
         """What both sides prove now."""

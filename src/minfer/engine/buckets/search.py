@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 TIGHTENING, TIGHTENING_STEPS = 0.3, 6
 #: Leaves that are opened between two looks at the clock, at first; seconds a look is aimed at.
 FEW, LOOK = 64, 0.05
+#: Logs of bounds of which nothing is said of shares; what a share may have lost to underflow.
+MOST_APART, LEAST_SHARE = 600.0, 1e-290
 #: Bytes of a node.
 NODE_BYTES = 44
 
@@ -219,7 +221,7 @@ def to_users_states(
     where = off[known] + tables.fixed[known]
     lo[where] = hi[where] = 1.0
     low, high = found.marginals(lo), found.marginals(hi)
-    change = 1.0 + 16 * U if found.changed else 1.0
+    change = math.exp(2 * prepared.error + 32 * U) if found.changed else 1.0
     return np.minimum(low / change, 1.0), np.minimum(high * change, 1.0)
 
 
@@ -431,13 +433,16 @@ class _Tree:
         if b.below is not None:
             extra += b.below.error()
         pad = math.expm1(4 * extra + 1e-12 + 8 * U * self.n) + spread
-        ratio = math.exp(self.nodes.upper[0] - self.nodes.lower[0]) * (1 + pad)
+        apart = float(self.nodes.upper[0] - self.nodes.lower[0])
+        ratio = math.exp(min(apart, MOST_APART)) * (1 + pad)
+        if not apart < MOST_APART:
+            return np.zeros(n_states), np.ones(n_states)
         parent = b.plan.parent
         for v in range(self.n - 1, -1, -1):
             if parent[v] >= 0:
                 reach[v] += reach[parent[v]]
         owner = np.repeat(np.arange(self.n), self.card)
-        most = (over * (1 + pad) + reach[owner] * (1 + pad)) * ratio
+        most = ((over + reach[owner]) * (1 + pad) + LEAST_SHARE) * ratio
         least = found * (1 - pad)
         total_least = np.bincount(owner, least, minlength=self.n)[owner] - least
         total_most = np.bincount(owner, most, minlength=self.n)[owner] - most
