@@ -101,7 +101,7 @@ def mpe(
         A search may stop once no assignment is better by more than this, in log score.
     max_gib : float
         Use no clique tree whose largest clique would fill more than this; for ``variables`` also
-        what a search may fill.
+        what a search may fill, but never less than a quarter of a GiB.
 
     Examples
     --------

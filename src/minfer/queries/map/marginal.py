@@ -38,6 +38,8 @@ FIRST = 512
 #: Without a time limit a search ends after so many rounds that closed less than this share of the
 #: gap, each as long as all before it.
 QUIET, CLOSED = 3, 0.02
+#: What messages and leaves may fill in any case.
+LEAST_GIB = 0.25
 #: Of the time, for the best assignment, where more are asked for.
 FOR_BEST = 0.5
 #: Of the time, for a first assignment where the search has not come to one.
@@ -62,7 +64,7 @@ def marginal_map(
 
     Raises RefusedError where the model cannot be written in tables, or no assignment was found.
     """
-    whole = _Part(graph, list(wanted), max_gib)
+    whole = _Division(graph, list(wanted), max(max_gib, LEAST_GIB))
     late = deadline if k == 1 else clock() + FOR_BEST * (deadline - clock())
     whole.run(late, gap)
     if whole.upper == -math.inf:
@@ -110,7 +112,7 @@ def _slack(score: float) -> float:
     return TOLERANCE * max(1.0, abs(score) * 1e-3)
 
 
-class _Part:
+class _Division:
     """A model whose best assignment is looked for; some states of m may be excluded."""
 
     def __init__(self, graph: FactorGraph, wanted: list[int], max_gib: float) -> None:
@@ -174,16 +176,16 @@ class _Part:
         best = search_all(self.model, clock() + max(FOR_FIRST * left, 0.2))
         self.best, self.lower = best.x[self.wanted].astype(np.int64), best.score
         known = dict(zip(self.wanted, self.best.tolist()))
-        rest = _Part(self.graph._observing(known), [], self.max_gib)
+        rest = _Division(self.graph._observing(known), [], self.max_gib)
         rest.run(clock() + max(FOR_FIRST * left, 0.2), 0.0)
         if rest.search is not None:
             self.lower = max(self.lower, rest.search.lower)
         return "best of all variables"
 
-    def without_best(self) -> list[_Part]:
+    def without_best(self) -> list[_Division]:
         """All assignments but the best, divided by the first variable that differs from it."""
         assert self.best is not None
-        out: list[_Part] = []
+        out: list[_Division] = []
         known: dict[int, int] = {}
         for v, s in zip(self.wanted, self.best.tolist()):
             n = int(self.graph.n_states[v])
@@ -194,6 +196,6 @@ class _Part:
                     graph = self.graph._observing(known, {v: like})
                 except ContradictionError:
                     continue
-                out.append(_Part(graph, self.wanted, self.max_gib))
+                out.append(_Division(graph, self.wanted, self.max_gib))
             known[v] = s
         return out
