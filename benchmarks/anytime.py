@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from places import DATA, DOCS, RESULTS, UAI, UaiModel
+from places import DATA, DOCS, RESULTS, UAI, UaiModel, uai_models
 from stopwatch import measure
 
 Row = dict[str, Any]
@@ -139,7 +139,59 @@ def of_intervals(found: Any) -> Row:
     }
 
 
-PARTS: dict[str, Callable[[str, float], Row]] = {"before": before}
+def now(name: str, seconds: float) -> Row:
+    """All methods together, and how the two widths fall."""
+    import minfer
+
+    graph = model(name)
+    minfer.intervals(warm(), 1.0, workers=1, tol=0.0)
+    found = minfer.intervals(graph, seconds, workers=1, tol=0.0)
+    falls = []
+    for mark in MARKS:
+        done = [step for step in found.trace if step.seconds <= mark * 1.05]
+        falls.append([mark, done[-1].mean_width, finite(done[-1].log_z_width)])
+    bounds = [finite(end) for end in found.log_z_bounds or (-math.inf, math.inf)]
+    return {**of_intervals(found), "log_z": bounds, "falls": falls}
+
+
+def finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+# ------------------------------------------------------------------ marginal MAP
+
+
+def maximised() -> list[str]:
+    """Twenty of the UAI models."""
+    names = [m.name for m in uai_models()]
+    return sorted(np.random.default_rng(20).permutation(names)[:20].tolist())
+
+
+def best_half(name: str, seconds: float) -> Row:
+    """Half of the variables that the evidence leaves, drawn by the model's name."""
+    import minfer
+    from minfer.engine.conditioning import condition
+
+    minfer.mpe(warm(), variables=[0, 3, 5, 9], time_limit=1.0)
+    graph = model(name)
+    free = np.flatnonzero(condition(graph).fixed < 0)
+    rng = np.random.default_rng(list(name.encode()))
+    wanted = np.sort(rng.permutation(free)[: (len(free) + 1) // 2]).tolist()
+    row: Row = {"variables": len(free), "maximised": len(wanted)}
+    with measure.Stopwatch() as spent:
+        try:
+            found = minfer.mpe(graph, variables=wanted, time_limit=seconds, max_gib=GIB)
+        except minfer.MinferError as error:
+            return {**row, "error": f"{type(error).__name__}: {error}"[:200]}
+    return {
+        **row, "score": found.log_score, "upper": found.upper, "status": found.status,
+        "steps": list(found.steps), "seconds": round(spent.cpu, 1),
+    }  # fmt: skip
+
+
+PARTS: dict[str, Callable[[str, float], Row]] = {"before": before, "now": now, "map": best_half}
+#: CPU seconds of a case of each, by default.
+SECONDS = {"before": LIMIT, "now": LIMIT, "map": 60.0}
 
 
 # ------------------------------------------------------------------ all of them
@@ -162,20 +214,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("part", choices=[*PARTS, "page"])
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--seconds", type=float, default=LIMIT)
+    parser.add_argument("--seconds", type=float)
     parser.add_argument("--out", type=Path, default=FILE)
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     a = parser.parse_intermixed_args()
+    seconds = a.seconds or SECONDS[a.part]
     if a.inside:
         cpu_clock()
-        print(json.dumps(PARTS[a.part](a.names[0], a.seconds)))
+        print(json.dumps(PARTS[a.part](a.names[0], seconds)))
         return
     from minfer_experiments.results import Results
 
     kept = Results(a.out)
     known = dict(kept.parts.get(a.part, {}))
-    for name in a.names or MODELS:
-        known[name] = alone(a.part, name, a.seconds)
+    for name in a.names or (maximised() if a.part == "map" else MODELS):
+        known[name] = alone(a.part, name, seconds)
         print(a.part, name, known[name], flush=True)
         kept.keep(a.part, known)
 

@@ -16,7 +16,7 @@ where no other part's bound is above it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -92,13 +92,17 @@ def marginal_map(
         found.append((first.lower, first.best))
         parts.remove(first)
         if len(found) == k:
-            complete = not parts and first.last
+            complete = not parts and not first.open
             break
-        rest = first.without_best()
-        for i, part in enumerate(rest):
-            left = (deadline - clock()) / max(2.0 * (k - len(found)) * (len(rest) - i), 1.0)
+        n = max(first.open, 1)
+        for i, part in enumerate(first.without_best()):
+            left = (deadline - clock()) / max(2.0 * (k - len(found)) * (n - i), 1.0)
             part.run(clock() + left if deadline < math.inf else deadline, gap)
-        parts += [p for p in rest if p.upper > -math.inf]
+            if part.upper > -math.inf:
+                parts.append(part)
+            if clock() >= deadline:
+                proven = complete = False  # of the others nothing is known
+                break
     tight = upper - found[0][0] <= _slack(found[0][0])
     if tight and proven:
         status = "optimal"
@@ -144,9 +148,9 @@ class _Division:
         return self.best is not None and self.upper - self.lower <= max(gap, _slack(self.lower))
 
     @property
-    def last(self) -> bool:
-        """Whether the variables have one assignment only."""
-        return all((self.model.fixed[v] >= 0) for v in self.wanted)
+    def open(self) -> int:
+        """How many of the variables have more than one state left."""
+        return int((self.model.fixed[self.wanted] < 0).sum())
 
     def run(self, deadline: float, gap: float) -> None:
         """Search until it is closed, out of time, or, without a limit, stands still."""
@@ -182,10 +186,9 @@ class _Division:
             self.lower = max(self.lower, rest.search.lower)
         return "best of all variables"
 
-    def without_best(self) -> list[_Division]:
+    def without_best(self) -> Iterator[_Division]:
         """All assignments but the best, divided by the first variable that differs from it."""
         assert self.best is not None
-        out: list[_Division] = []
         known: dict[int, int] = {}
         for v, s in zip(self.wanted, self.best.tolist()):
             n = int(self.graph.n_states[v])
@@ -196,6 +199,5 @@ class _Division:
                     graph = self.graph._observing(known, {v: like})
                 except ContradictionError:
                     continue
-                out.append(_Division(graph, self.wanted, self.max_gib))
+                yield _Division(graph, self.wanted, self.max_gib)
             known[v] = s
-        return out
