@@ -51,19 +51,54 @@ def _row_of(dims):
     return di, row
 
 
+class _Cells(NamedTuple):
+    """How the cells of one mini-bucket are visited: rows within steps of an outer loop. Inputs that
+    are the same in every step are added up once, in ``pre``; those that are the same in a row are
+    a number; *across* are the others, whose places in a row are indexed."""
+
+    src: np.ndarray  # i8 (I,)
+    stride: np.ndarray  # i8 (I, dimensions)
+    across: np.ndarray  # i8 (I,) the row of index and how, -1: none
+    flat: np.ndarray  # bool (I,) the same in a row
+    index: np.ndarray  # u4 (across, row)
+    how: np.ndarray  # i8 (across, 2)
+    pre: np.ndarray  # f8 (states x row,)
+
+
 @jit
-def _index_inputs(buckets, k, dims, di, row):
-    """A row's places in each input, how they run, and strides (inputs, dimensions)."""
+def _visit(buckets, k, dims, di, row, val):
+    """How to visit mini-bucket ``k``."""
     first, n = buckets.iptr[k], buckets.iptr[k + 1] - buckets.iptr[k]
     stride = np.empty((n, dims.size), np.int64)
-    index = np.empty((n, row), np.uint32)
-    how = np.empty((n, 2), np.int64)
+    across, flat = np.full(n, -1), np.zeros(n, np.bool_)
+    once = np.zeros(n, np.bool_)
+    n_across = 0
     for i in range(n):
         at = buckets.sptr[first + i]
+        outer = inner = False
         for d in range(dims.size):
-            stride[i, d] = buckets.stride[at + d]
-        how[i, 0], how[i, 1] = _row_index(stride[i], dims, di, index[i])
-    return stride, index, how
+            step = buckets.stride[at + d]
+            stride[i, d] = step
+            outer |= step != 0 and 0 < d < di
+            inner |= step != 0 and d >= di
+        once[i], flat[i] = not outer, outer and not inner
+        if outer and inner:
+            across[i] = n_across
+            n_across += 1
+    src = buckets.src[first : first + n]
+    index = np.empty((n_across, row), np.uint32)
+    how = np.empty((n_across, 2), np.int64)
+    pre = np.zeros(dims[0] * row)
+    own = np.empty(row, np.uint32)
+    for i in range(n):
+        if across[i] >= 0:
+            how[across[i], 0], how[across[i], 1] = _row_index(stride[i], dims, di, index[across[i]])
+        elif once[i]:
+            kind, run = _row_index(stride[i], dims, di, own)
+            for s in range(dims[0]):
+                source = val[src[i] + s * stride[i, 0] :]
+                _add_input(pre[s * row : (s + 1) * row], source, own, kind, run)
+    return _Cells(src, stride, across, flat, index, how, pre)
 
 
 @jit
@@ -78,14 +113,26 @@ def _starts(stride, dims, di, outer, base):
 
 
 @jit
-def _fill(buf, row, size, src, base, stride, index, how, val):
+def _fill(buf, row, size, cells, base, val):
     """All inputs added up, a row for each state of the first dimension."""
+    src, stride, across, flat, index, how, pre = cells
     for s in range(size):
         part = buf[s * row : (s + 1) * row]
-        part[:] = 0.0
+        ready = pre[s * row : (s + 1) * row]
+        same = 0.0
         for i in range(base.size):
-            source = val[src[i] + base[i] + s * stride[i, 0] :]
-            _add_input(part, source, index[i], how[i, 0], how[i, 1])
+            if flat[i]:
+                same += val[src[i] + base[i] + s * stride[i, 0]]
+        if same == -np.inf:
+            part[:] = -np.inf
+            continue
+        for j in range(row):
+            part[j] = ready[j] + same
+        for i in range(base.size):
+            c = across[i]
+            if c >= 0:
+                source = val[src[i] + base[i] + s * stride[i, 0] :]
+                _add_input(part, source, index[c], how[c, 0], how[c, 1])
 
 
 @jit
@@ -111,17 +158,16 @@ def _send(buckets, k, w, val):
     """One message."""
     dims = buckets.dims[buckets.dptr[k] : buckets.dptr[k + 1]]
     di, row = _row_of(dims)
-    src = buckets.src[buckets.iptr[k] : buckets.iptr[k + 1]]
-    stride, index, how = _index_inputs(buckets, k, dims, di, row)
-    base = np.empty(src.size, np.int64)
+    cells = _visit(buckets, k, dims, di, row, val)
+    base = np.empty(cells.src.size, np.int64)
     size, n_outer = dims[0], 1
     for d in range(1, di):
         n_outer *= dims[d]
     buf, top, total = np.empty(size * row), np.empty(row), np.empty(row)
     scale = 1.0 / w if w != 0.0 else 1.0
     for o in range(n_outer):
-        _starts(stride, dims, di, o, base)
-        _fill(buf, row, size, src, base, stride, index, how, val)
+        _starts(cells.stride, dims, di, o, base)
+        _fill(buf, row, size, cells, base, val)
         if w != 1.0 and w != 0.0:
             for j in range(buf.size):
                 buf[j] *= scale
@@ -189,23 +235,23 @@ def _largest(buckets, k, w, val, most):
     """The largest cell of a mini-bucket, to the power of 1 / w, for each entry of its shift."""
     dims = buckets.dims[buckets.dptr[k] : buckets.dptr[k + 1]]
     di, row = _row_of(dims)
-    begin = buckets.iptr[k]
-    src = buckets.src[begin : buckets.iptr[k + 1]]
-    stride, index, how = _index_inputs(buckets, k, dims, di, row)
-    base = np.empty(src.size, np.int64)
+    cells = _visit(buckets, k, dims, di, row, val)
+    base = np.empty(cells.src.size, np.int64)
     size, n_outer = dims[0], 1
     for d in range(1, di):
         n_outer *= dims[d]
     buf = np.empty(size * row)
-    own = buckets.shift[k] - begin
+    own = buckets.shift[k] - buckets.iptr[k]
+    stride, index = cells.stride[own], np.empty(row, np.uint32)
+    _row_index(stride, dims, di, index)
     scale = 1.0 / w if w != 0.0 else 1.0
     for o in range(n_outer):
-        _starts(stride, dims, di, o, base)
-        _fill(buf, row, size, src, base, stride, index, how, val)
+        _starts(cells.stride, dims, di, o, base)
+        _fill(buf, row, size, cells, base, val)
         for s in range(size):
-            at = base[own] + s * stride[own, 0]
+            at = base[own] + s * stride[0]
             for j in range(row):
-                c = at + index[own, j]
+                c = at + index[j]
                 most[c] = max(most[c], buf[s * row + j] * scale)
 
 
@@ -222,15 +268,16 @@ def spread(buckets, which, weight, val, bel, spare):
 def _share(buckets, k, w, val, bel):
     dims = buckets.dims[buckets.dptr[k] : buckets.dptr[k + 1]]
     di, row = _row_of(dims)
-    src = buckets.src[buckets.iptr[k] : buckets.iptr[k + 1]]
-    stride, index, how = _index_inputs(buckets, k, dims, di, row)
-    base = np.empty(src.size, np.int64)
+    cells = _visit(buckets, k, dims, di, row, val)
+    base = np.empty(cells.src.size, np.int64)
     size, n_outer = dims[0], 1
     for d in range(1, di):
         n_outer *= dims[d]
     buf, logs = np.empty(size * row), np.empty(row)
     scale = 1.0 / w if w != 0.0 else 1.0
     entropy = 0.0
+    src, stride, across, flat, index, how, _ = cells
+    total = np.zeros(size * row)
     for o in range(n_outer):
         begin = buckets.out[k] + o * row
         up = val[begin : begin + row]
@@ -240,8 +287,8 @@ def _share(buckets, k, w, val, bel):
             some |= above[j] > 0.0
         if not some:
             continue
-        _starts(stride, dims, di, o, base)
-        _fill(buf, row, size, src, base, stride, index, how, val)
+        _starts(cells.stride, dims, di, o, base)
+        _fill(buf, row, size, cells, base, val)
         for s in range(size):
             part = buf[s * row : (s + 1) * row]
             for j in range(row):
@@ -255,8 +302,25 @@ def _share(buckets, k, w, val, bel):
                 b = part[j] * above[j]
                 part[j] = b
                 entropy -= b * logs[j] if b > 0.0 else 0.0
+            whole = part.sum()
+            if whole == 0.0:
+                continue
+            sums = total[s * row : (s + 1) * row]
+            for j in range(row):
+                sums[j] += part[j]
             for i in range(src.size):
                 if src[i] >= buckets.base:
-                    target = bel[src[i] - buckets.base + base[i] + s * stride[i, 0] :]
-                    _add_output(part, target, index[i], how[i, 0], how[i, 1])
+                    at = src[i] - buckets.base + base[i] + s * stride[i, 0]
+                    c = across[i]
+                    if flat[i]:
+                        bel[at] += whole
+                    elif c >= 0:
+                        _add_output(part, bel[at:], index[c], how[c, 0], how[c, 1])
+    own = np.empty(row, np.uint32)
+    for i in range(src.size):
+        if src[i] >= buckets.base and not flat[i] and across[i] < 0:
+            kind, run = _row_index(stride[i], dims, di, own)
+            for s in range(size):
+                at = src[i] - buckets.base + s * stride[i, 0]
+                _add_output(total[s * row : (s + 1) * row], bel[at:], own, kind, run)
     return entropy
