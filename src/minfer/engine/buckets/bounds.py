@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock, deadline_of
+from minfer.engine.buckets.conditioned import KnownVariable
 from minfer.engine.buckets.plan import BucketPlan, plan_buckets
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.decomposition import only_tables
@@ -244,6 +245,7 @@ class BucketBounds:
         if not plan.exact and finite and self.above.bound > -np.inf:
             self.below = Side(plan, self._weights(-1), -1)
         self._upper, self._lower = math.inf, -math.inf
+        self._known: tuple[KnownVariable, KnownVariable | None] | None = None
         self._note()
         if self._upper == -np.inf:
             raise ContradictionError(NOTHING_POSSIBLE)
@@ -301,4 +303,49 @@ class BucketBounds:
             if self.below is not None and clock() < until:
                 going |= self.below.improve()
             done += 1
+        self._known = None
         self._note()
+
+    def conditioned(self, variable: int, budget: float = math.inf) -> tuple[Floats, Floats]:
+        """Bounds of the log of the sum over what is left with x_v = s, for each state, (S,) each.
+
+        Parameters
+        ----------
+        variable : int
+            Of the model's graph.
+        budget : float
+            Cells of mini-buckets that are summed again for a state, about.
+        """
+        found, tables = self.prepared.simplified, self.prepared.tables
+        off = found.before.graph._offsets
+        own = slice(int(off[variable]), int(off[variable + 1]))
+        into, share = found.state[own], found.share[own]
+        if tables.fixed[variable] >= 0:
+            there = into == tables.fixed[variable]
+            low = np.where(there, self._lower, -np.inf)
+            high = np.where(there, self._upper, -np.inf)
+        else:
+            below, above = self._with(int(np.flatnonzero(self.plan.order == variable)[0]), budget)
+            low = np.where(into >= 0, below[np.maximum(into, 0)], -np.inf)
+            high = np.where(into >= 0, above[np.maximum(into, 0)], -np.inf)
+        with np.errstate(divide="ignore"):
+            logs = np.log(share)
+        slack = 2 * self.prepared.error + 8 * U * np.where(np.isfinite(logs), np.abs(logs), 0.0)
+        high = np.minimum(high, self._upper)
+        return low + logs - slack - 1e-15, high + logs + slack + 1e-15
+
+    def _with(self, v: int, budget: float) -> tuple[Floats, Floats]:
+        """Bounds with each state of the ``v``-th variable of the order."""
+        if self._known is None:
+            self._known = KnownVariable(self.above), self.below and KnownVariable(self.below)
+        above, below = self._known
+        error = self.prepared.error + 4 * U * abs(self.constant)
+        value, rounding = above.bounds(v, budget)
+        high = value + self.constant + error + rounding
+        low = np.full(len(high), -np.inf)
+        if self.exact and budget == math.inf:
+            low = value + self.constant - error - rounding
+        elif below is not None:
+            value, rounding = below.bounds(v, budget)
+            low = value + self.constant - error - rounding
+        return low, high

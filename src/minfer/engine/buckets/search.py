@@ -130,18 +130,18 @@ class BoundedSearch:
         began = clock()
         until = deadline_of(time_limit)
         most = math.inf if work is None else self.nodes + work
-        if self._tree is None and not self.exact:
+        if not self.nodes and not self.exact:
             share = None if time_limit is None else TIGHTENING * time_limit
             self.buckets.tighten(time_limit=share, sweeps=TIGHTENING_STEPS if share is None else None)
             self._take(self.buckets.lower if not len(self.buckets.maximise) else -math.inf,
                        self.buckets.upper)  # fmt: skip
-            self._tree = _Tree(self.buckets, self._memory)
+            self._tree = None
             self._look(clock() - began)
         step = FEW
         while not self.exact and not self.full and self.nodes < most and clock() < until:
             at = clock()
             before = self.nodes
-            self._tree_or_fail().advance(int(min(before + step, most)))
+            self._planted().advance(int(min(before + step, most)))
             if self.nodes == before:
                 break
             took = max(clock() - at, 1e-6)
@@ -149,13 +149,16 @@ class BoundedSearch:
             self._look(clock() - began)
         self._spent += clock() - began
 
-    def _tree_or_fail(self) -> _Tree:
-        assert self._tree is not None
+    def _planted(self) -> _Tree:
+        """The tree of the search, which begins with this."""
+        if self._tree is None:
+            self._tree = _Tree(self.buckets, self._memory)
+            self._take(*self._tree.bounds())
         return self._tree
 
     def _look(self, now: float) -> None:
         """Take over what the tree says."""
-        tree = self._tree_or_fail()
+        tree = self._planted()
         if tree.nodes.upper[0] == -np.inf:
             raise ContradictionError(NOTHING_POSSIBLE)
         low, high = tree.bounds()
@@ -175,9 +178,7 @@ class BoundedSearch:
         """States of the variables to maximise, in their order, of the best assignment found."""
         if not len(self.buckets.maximise):
             return None
-        if self._tree is None:
-            self._tree = _Tree(self.buckets, self._memory)
-        states = self._tree.best()
+        states = self._planted().best()
         if states is None:
             return None
         whole = np.zeros(len(self.model.fixed), dtype=np.int64)
@@ -191,9 +192,7 @@ class BoundedSearch:
 
     def intervals(self) -> tuple[Floats, Floats]:
         """Where the marginals of all variables lie, by what was explored, (sum S,) each."""
-        if self._tree is None:
-            self._tree = _Tree(self.buckets, self._memory)
-        low, high = self._tree.intervals(math.expm1(self.buckets.prepared.error * 2 + 1e-12))
+        low, high = self._planted().intervals(math.expm1(self.buckets.prepared.error * 2 + 1e-12))
         return self._in_users_states(low, high)
 
     def _in_users_states(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
@@ -392,8 +391,8 @@ class _Tree:
         return states
 
     def _decode(self, v: int, x: int, states: Ints) -> None:
-        """The best states of what is below a leaf whose bound is exact; of its ancestors, too."""
-        s = self.search
+        """The best states by what bounds a leaf from below; those of its ancestors, too."""
+        s, val = self.search, self.above.val if self.exact[v] else self.below
         up = int(self.nodes.parent[x])
         while up > 0:
             w = -1 - int(self.nodes.var[up])
@@ -412,14 +411,14 @@ class _Tree:
                 rows = list(range(int(s.table_ptr[v]), int(s.table_ptr[v + 1])))
                 for c in below:
                     rows += s.rows[s.leave_ptr[c] : s.leave_ptr[c + 1]].tolist()
-                values.append(sum(self._look(r, states) for r in rows))
+                values.append(sum(self._look(r, states, val) for r in rows))
             states[v] = int(np.argmax(values))
             todo += below
 
-    def _look(self, row: int, states: Ints) -> float:
+    def _look(self, row: int, states: Ints, val: Floats) -> float:
         s = self.search
         own = slice(int(s.look_ptr[row]), int(s.look_ptr[row + 1]))
-        return float(self.above.val[s.at[row] + s.look_step[own] @ states[s.look_var[own]]])
+        return float(val[s.at[row] + s.look_step[own] @ states[s.look_var[own]]])
 
     def intervals(self, spread: float) -> tuple[Floats, Floats]:
         """Of all variables in the order, states end to end."""

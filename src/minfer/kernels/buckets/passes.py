@@ -23,6 +23,7 @@ from minfer.kernels.cliques.streamed import _add_input, _add_output, _row_index
 from minfer.kernels.compiling.jit import jit
 
 ROW = 2048  # cells of a row, but where one dimension has more
+LEAST = 1e-250  # sums of plain numbers below this are made in logs
 
 
 class Buckets(NamedTuple):
@@ -51,19 +52,54 @@ def _row_of(dims):
     return di, row
 
 
+class _Cells(NamedTuple):
+    """How the cells of one mini-bucket are visited: rows within steps of an outer loop. Inputs that
+    are the same in every step are added up once, in ``pre``; those that are the same in a row are
+    a number; *across* are the others, whose places in a row are indexed."""
+
+    src: np.ndarray  # i8 (I,)
+    stride: np.ndarray  # i8 (I, dimensions)
+    across: np.ndarray  # i8 (I,) the row of index and how, -1: none
+    flat: np.ndarray  # bool (I,) the same in a row
+    index: np.ndarray  # u4 (across, row)
+    how: np.ndarray  # i8 (across, 2)
+    pre: np.ndarray  # f8 (states x row,)
+
+
 @jit
-def _index_inputs(buckets, k, dims, di, row):
-    """A row's places in each input, how they run, and strides (inputs, dimensions)."""
+def _visit(buckets, k, dims, di, row, val):
+    """How to visit mini-bucket ``k``."""
     first, n = buckets.iptr[k], buckets.iptr[k + 1] - buckets.iptr[k]
     stride = np.empty((n, dims.size), np.int64)
-    index = np.empty((n, row), np.uint32)
-    how = np.empty((n, 2), np.int64)
+    across, flat = np.full(n, -1), np.zeros(n, np.bool_)
+    once = np.zeros(n, np.bool_)
+    n_across = 0
     for i in range(n):
         at = buckets.sptr[first + i]
+        outer = inner = False
         for d in range(dims.size):
-            stride[i, d] = buckets.stride[at + d]
-        how[i, 0], how[i, 1] = _row_index(stride[i], dims, di, index[i])
-    return stride, index, how
+            step = buckets.stride[at + d]
+            stride[i, d] = step
+            outer |= step != 0 and 0 < d < di
+            inner |= step != 0 and d >= di
+        once[i], flat[i] = not outer, outer and not inner
+        if outer and inner:
+            across[i] = n_across
+            n_across += 1
+    src = buckets.src[first : first + n]
+    index = np.empty((n_across, row), np.uint32)
+    how = np.empty((n_across, 2), np.int64)
+    pre = np.zeros(dims[0] * row)
+    own = np.empty(row, np.uint32)
+    for i in range(n):
+        if across[i] >= 0:
+            how[across[i], 0], how[across[i], 1] = _row_index(stride[i], dims, di, index[across[i]])
+        elif once[i]:
+            kind, run = _row_index(stride[i], dims, di, own)
+            for s in range(dims[0]):
+                source = val[src[i] + s * stride[i, 0] :]
+                _add_input(pre[s * row : (s + 1) * row], source, own, kind, run)
+    return _Cells(src, stride, across, flat, index, how, pre)
 
 
 @jit
@@ -78,14 +114,145 @@ def _starts(stride, dims, di, outer, base):
 
 
 @jit
-def _fill(buf, row, size, src, base, stride, index, how, val):
+def _fill(buf, row, size, cells, base, val):
     """All inputs added up, a row for each state of the first dimension."""
+    src, stride, across, flat, index, how, pre = cells
     for s in range(size):
         part = buf[s * row : (s + 1) * row]
-        part[:] = 0.0
+        ready = pre[s * row : (s + 1) * row]
+        same = 0.0
         for i in range(base.size):
-            source = val[src[i] + base[i] + s * stride[i, 0] :]
-            _add_input(part, source, index[i], how[i, 0], how[i, 1])
+            if flat[i]:
+                same += val[src[i] + base[i] + s * stride[i, 0]]
+        if same == -np.inf:
+            part[:] = -np.inf
+            continue
+        for j in range(row):
+            part[j] = ready[j] + same
+        for i in range(base.size):
+            c = across[i]
+            if c >= 0:
+                source = val[src[i] + base[i] + s * stride[i, 0] :]
+                _add_input(part, source, index[c], how[c, 0], how[c, 1])
+
+
+class _Plain(NamedTuple):
+    """The inputs of one mini-bucket as e^((f - max f) / w), at most 1, end to end."""
+
+    at: np.ndarray  # i8 (I,)
+    number: np.ndarray  # f8
+    pre: np.ndarray  # f8 (states x row,) the product of those that are the same in every step
+    top: float  # sum of max f / w
+
+
+@jit
+def _plain(cells, dims, di, row, scale, val):
+    """Plain numbers of all inputs. Nothing underflows unless the message would be below LEAST."""
+    src, stride, across, flat, _, _, _ = cells
+    n = src.size
+    at, size = np.empty(n, np.int64), 0
+    for i in range(n):
+        at[i] = size
+        span = 1
+        for d in range(dims.size):
+            span += (dims[d] - 1) * stride[i, d]
+        size += span
+    number = np.empty(size)
+    total = 0.0
+    for i in range(n):
+        stop = at[i + 1] if i + 1 < n else size
+        part = number[at[i] : stop]
+        source = val[src[i] : src[i] + part.size]
+        most = -np.inf
+        for j in range(part.size):
+            part[j] = source[j] * scale
+            most = max(most, part[j])
+        if most == -np.inf:
+            most = 0.0
+        total += most
+        for j in range(part.size):
+            part[j] -= most
+        exp_in_place(part)
+    pre = np.ones(dims[0] * row)
+    own = np.empty(row, np.uint32)
+    for i in range(n):
+        if across[i] < 0 and not flat[i]:
+            kind, run = _row_index(stride[i], dims, di, own)
+            for s in range(dims[0]):
+                source = number[at[i] + s * stride[i, 0] :]
+                _times_input(pre[s * row : (s + 1) * row], source, own, kind, run)
+    return _Plain(at, number, pre, total)
+
+
+@jit
+def _times_input(row, source, index, kind, run):
+    """row *= source[index]"""
+    if kind == 0:
+        for j in range(row.size):
+            row[j] *= source[index[j]]
+        return
+    for q in range(0, row.size, run):
+        part = row[q : q + run]
+        if kind == 1:
+            value = source[index[q]]
+            for j in range(part.size):
+                part[j] *= value
+        else:
+            entries = source[index[q] : index[q] + run]
+            for j in range(part.size):
+                part[j] *= entries[j]
+
+
+@jit
+def _multiply(part, s, cells, plain, base):
+    """The product of all inputs, the row of one state of the first dimension; whether it is all
+    zero."""
+    _, stride, across, flat, index, how, _ = cells
+    at, number, pre, _ = plain
+    row = part.size
+    same = 1.0
+    for i in range(base.size):
+        if flat[i]:
+            same *= number[at[i] + base[i] + s * stride[i, 0]]
+    if same == 0.0:
+        return True
+    ready = pre[s * row : (s + 1) * row]
+    for j in range(row):
+        part[j] = ready[j] * same
+    for i in range(base.size):
+        c = across[i]
+        if c >= 0:
+            source = number[at[i] + base[i] + s * stride[i, 0] :]
+            _times_input(part, source, index[c], how[c, 0], how[c, 1])
+    return False
+
+
+@jit
+def _cell(j, s, dims, di, cells, base, val):
+    """The log of one cell of a row."""
+    src, stride, _, _, _, _, _ = cells
+    total = 0.0
+    for i in range(base.size):
+        at, left = src[i] + base[i] + s * stride[i, 0], j
+        for d in range(dims.size - 1, di - 1, -1):
+            at += (left % dims[d]) * stride[i, d]
+            left //= dims[d]
+        total += val[at]
+    return total
+
+
+@jit
+def _log_sum(j, dims, di, scale, cells, base, val):
+    """log sum_v e^(f / w) of one cell of a message, in logs."""
+    top = -np.inf
+    for s in range(dims[0]):
+        top = max(top, _cell(j, s, dims, di, cells, base, val) * scale)
+    if top == -np.inf:
+        return top
+    total = 0.0
+    for s in range(dims[0]):
+        total += np.exp(_cell(j, s, dims, di, cells, base, val) * scale - top)
+    return top + np.log(total)
 
 
 @jit
@@ -111,44 +278,44 @@ def _send(buckets, k, w, val):
     """One message."""
     dims = buckets.dims[buckets.dptr[k] : buckets.dptr[k + 1]]
     di, row = _row_of(dims)
-    src = buckets.src[buckets.iptr[k] : buckets.iptr[k + 1]]
-    stride, index, how = _index_inputs(buckets, k, dims, di, row)
-    base = np.empty(src.size, np.int64)
+    cells = _visit(buckets, k, dims, di, row, val)
+    base = np.empty(cells.src.size, np.int64)
     size, n_outer = dims[0], 1
     for d in range(1, di):
         n_outer *= dims[d]
-    buf, top, total = np.empty(size * row), np.empty(row), np.empty(row)
-    scale = 1.0 / w if w != 0.0 else 1.0
+    if w == 0.0:
+        buf = np.empty(size * row)
+        for o in range(n_outer):
+            _starts(cells.stride, dims, di, o, base)
+            _fill(buf, row, size, cells, base, val)
+            out = val[buckets.out[k] + o * row : buckets.out[k] + (o + 1) * row]
+            out[:] = -np.inf
+            for s in range(size):
+                for j in range(row):
+                    out[j] = max(out[j], buf[s * row + j])
+        return
+    scale = 1.0 / w
+    plain = _plain(cells, dims, di, row, scale, val)
+    part, total, weak = np.empty(row), np.empty(row), np.empty(row, np.bool_)
     for o in range(n_outer):
-        _starts(stride, dims, di, o, base)
-        _fill(buf, row, size, src, base, stride, index, how, val)
-        if w != 1.0 and w != 0.0:
-            for j in range(buf.size):
-                buf[j] *= scale
-        for j in range(row):
-            top[j] = buf[j]
-        for s in range(1, size):
-            part = buf[s * row : (s + 1) * row]
-            for j in range(row):
-                top[j] = max(top[j], part[j])
-        out = val[buckets.out[k] + o * row : buckets.out[k] + (o + 1) * row]
-        if w == 0.0:
-            for j in range(row):
-                out[j] = top[j]
-            continue
-        for j in range(row):  # minus infinity less itself would be nothing
-            out[j] = top[j] if top[j] > -np.inf else 0.0
-            total[j] = 0.0
+        _starts(cells.stride, dims, di, o, base)
+        total[:] = 0.0
         for s in range(size):
-            part = buf[s * row : (s + 1) * row]
-            for j in range(row):
-                part[j] -= out[j]
-            exp_in_place(part)
-            for j in range(row):
-                total[j] += part[j]
-        log_in_place(total)
+            if not _multiply(part, s, cells, plain, base):
+                for j in range(row):
+                    total[j] += part[j]
+        some = False
         for j in range(row):
-            out[j] = w * (out[j] + total[j])
+            weak[j] = not total[j] > LEAST
+            some |= weak[j]
+        log_in_place(total)
+        out = val[buckets.out[k] + o * row : buckets.out[k] + (o + 1) * row]
+        for j in range(row):
+            out[j] = w * (total[j] + plain.top)
+        if some:
+            for j in range(row):
+                if weak[j]:
+                    out[j] = w * _log_sum(j, dims, di, scale, cells, base, val)
 
 
 @jit
@@ -189,23 +356,23 @@ def _largest(buckets, k, w, val, most):
     """The largest cell of a mini-bucket, to the power of 1 / w, for each entry of its shift."""
     dims = buckets.dims[buckets.dptr[k] : buckets.dptr[k + 1]]
     di, row = _row_of(dims)
-    begin = buckets.iptr[k]
-    src = buckets.src[begin : buckets.iptr[k + 1]]
-    stride, index, how = _index_inputs(buckets, k, dims, di, row)
-    base = np.empty(src.size, np.int64)
+    cells = _visit(buckets, k, dims, di, row, val)
+    base = np.empty(cells.src.size, np.int64)
     size, n_outer = dims[0], 1
     for d in range(1, di):
         n_outer *= dims[d]
     buf = np.empty(size * row)
-    own = buckets.shift[k] - begin
+    own = buckets.shift[k] - buckets.iptr[k]
+    stride, index = cells.stride[own], np.empty(row, np.uint32)
+    _row_index(stride, dims, di, index)
     scale = 1.0 / w if w != 0.0 else 1.0
     for o in range(n_outer):
-        _starts(stride, dims, di, o, base)
-        _fill(buf, row, size, src, base, stride, index, how, val)
+        _starts(cells.stride, dims, di, o, base)
+        _fill(buf, row, size, cells, base, val)
         for s in range(size):
-            at = base[own] + s * stride[own, 0]
+            at = base[own] + s * stride[0]
             for j in range(row):
-                c = at + index[own, j]
+                c = at + index[j]
                 most[c] = max(most[c], buf[s * row + j] * scale)
 
 
@@ -220,17 +387,22 @@ def spread(buckets, which, weight, val, bel, spare):
 
 @jit
 def _share(buckets, k, w, val, bel):
+    """Those of one mini-bucket; its entropy."""
+    if w == 1.0:
+        _share_plain(buckets, k, val, bel)
+        return 0.0
     dims = buckets.dims[buckets.dptr[k] : buckets.dptr[k + 1]]
     di, row = _row_of(dims)
-    src = buckets.src[buckets.iptr[k] : buckets.iptr[k + 1]]
-    stride, index, how = _index_inputs(buckets, k, dims, di, row)
-    base = np.empty(src.size, np.int64)
+    cells = _visit(buckets, k, dims, di, row, val)
+    base = np.empty(cells.src.size, np.int64)
     size, n_outer = dims[0], 1
     for d in range(1, di):
         n_outer *= dims[d]
     buf, logs = np.empty(size * row), np.empty(row)
     scale = 1.0 / w if w != 0.0 else 1.0
     entropy = 0.0
+    src, stride, across, flat, index, how, _ = cells
+    total = np.zeros(size * row)
     for o in range(n_outer):
         begin = buckets.out[k] + o * row
         up = val[begin : begin + row]
@@ -240,8 +412,8 @@ def _share(buckets, k, w, val, bel):
             some |= above[j] > 0.0
         if not some:
             continue
-        _starts(stride, dims, di, o, base)
-        _fill(buf, row, size, src, base, stride, index, how, val)
+        _starts(cells.stride, dims, di, o, base)
+        _fill(buf, row, size, cells, base, val)
         for s in range(size):
             part = buf[s * row : (s + 1) * row]
             for j in range(row):
@@ -255,8 +427,88 @@ def _share(buckets, k, w, val, bel):
                 b = part[j] * above[j]
                 part[j] = b
                 entropy -= b * logs[j] if b > 0.0 else 0.0
+            whole = part.sum()
+            if whole == 0.0:
+                continue
+            sums = total[s * row : (s + 1) * row]
+            for j in range(row):
+                sums[j] += part[j]
             for i in range(src.size):
                 if src[i] >= buckets.base:
-                    target = bel[src[i] - buckets.base + base[i] + s * stride[i, 0] :]
-                    _add_output(part, target, index[i], how[i, 0], how[i, 1])
+                    at = src[i] - buckets.base + base[i] + s * stride[i, 0]
+                    c = across[i]
+                    if flat[i]:
+                        bel[at] += whole
+                    elif c >= 0:
+                        _add_output(part, bel[at:], index[c], how[c, 0], how[c, 1])
+    own = np.empty(row, np.uint32)
+    for i in range(src.size):
+        if src[i] >= buckets.base and not flat[i] and across[i] < 0:
+            kind, run = _row_index(stride[i], dims, di, own)
+            for s in range(size):
+                at = src[i] - buckets.base + s * stride[i, 0]
+                _add_output(total[s * row : (s + 1) * row], bel[at:], own, kind, run)
     return entropy
+
+
+@jit
+def _share_plain(buckets, k, val, bel):
+    """The same for a sum, from plain numbers."""
+    dims = buckets.dims[buckets.dptr[k] : buckets.dptr[k + 1]]
+    di, row = _row_of(dims)
+    cells = _visit(buckets, k, dims, di, row, val)
+    plain = _plain(cells, dims, di, row, 1.0, val)
+    src, stride, across, flat, index, how, _ = cells
+    base = np.empty(src.size, np.int64)
+    size, n_outer = dims[0], 1
+    for d in range(1, di):
+        n_outer *= dims[d]
+    part, factor, weak = np.empty(row), np.empty(row), np.empty(row, np.bool_)
+    total = np.zeros(size * row)
+    for o in range(n_outer):
+        begin = buckets.out[k] + o * row
+        up = val[begin : begin + row]
+        above = bel[begin - buckets.base : begin - buckets.base + row]
+        some = any_weak = False
+        for j in range(row):
+            here = above[j] > 0.0 and up[j] > -np.inf
+            some |= here
+            factor[j] = up[j] - plain.top if here else -np.inf
+        if not some:
+            continue
+        exp_in_place(factor)
+        for j in range(row):
+            weak[j] = above[j] > 0.0 and up[j] > -np.inf and not factor[j] > LEAST
+            any_weak |= weak[j]
+            factor[j] = above[j] / factor[j] if factor[j] > LEAST else 0.0
+        _starts(stride, dims, di, o, base)
+        for s in range(size):
+            if _multiply(part, s, cells, plain, base):
+                part[:] = 0.0
+            for j in range(row):
+                part[j] *= factor[j]
+            if any_weak:
+                for j in range(row):
+                    if weak[j]:
+                        part[j] = above[j] * np.exp(_cell(j, s, dims, di, cells, base, val) - up[j])
+            whole = part.sum()
+            if whole == 0.0:
+                continue
+            sums = total[s * row : (s + 1) * row]
+            for j in range(row):
+                sums[j] += part[j]
+            for i in range(src.size):
+                if src[i] >= buckets.base:
+                    at = src[i] - buckets.base + base[i] + s * stride[i, 0]
+                    c = across[i]
+                    if flat[i]:
+                        bel[at] += whole
+                    elif c >= 0:
+                        _add_output(part, bel[at:], index[c], how[c, 0], how[c, 1])
+    own = np.empty(row, np.uint32)
+    for i in range(src.size):
+        if src[i] >= buckets.base and not flat[i] and across[i] < 0:
+            kind, run = _row_index(stride[i], dims, di, own)
+            for s in range(size):
+                at = src[i] - buckets.base + s * stride[i, 0]
+                _add_output(total[s * row : (s + 1) * row], bel[at:], own, kind, run)
