@@ -46,7 +46,7 @@ class BoundedBuckets:
     """See the module."""
 
     name = "buckets"
-    gradual = True
+    gradual = False
 
     def __init__(self) -> None:
         self._of: LocalBounds | None = None
