@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from minfer_experiments import pages
 from places import DATA, DOCS, RESULTS, UAI, UaiModel, uai_models
 from stopwatch import measure
 
@@ -194,6 +195,46 @@ PARTS: dict[str, Callable[[str, float], Row]] = {"before": before, "now": now, "
 SECONDS = {"before": LIMIT, "now": LIMIT, "map": 60.0}
 
 
+# ------------------------------------------------------------------ the page
+
+
+def gap(bounds: list[float | None]) -> str:
+    lower, upper = bounds
+    return "-" if lower is None or upper is None else pages.number(upper - lower)
+
+
+def of_bounds(old: dict[str, Row], new: dict[str, Row]) -> str:
+    head = ["model", "variables", "median width before", "now", "says nothing before", "now",
+            "log Z gap before", "now", "after 1 s", "3 s"]  # fmt: skip
+    rows = []
+    for name in MODELS:
+        a, b = old.get(name, {}), new.get(name, {})
+        if "median" not in a or "median" not in b:
+            continue
+        falls = [pages.number(width) if width is not None else "-" for *_, width in b["falls"]]
+        rows.append([
+            name, f"{a['variables']:,}", pages.number(a["median"]), pages.number(b["median"]),
+            str(a["vacuous"]), str(b["vacuous"]), gap(a["log_z"]), gap(b["log_z"]), *falls[:2],
+        ])  # fmt: skip
+    return pages.table(head, rows)
+
+
+def of_maxima(found: dict[str, Row]) -> str:
+    head = ["model", "variables", "maximised", "score", "gap", "status", "s", "by"]
+    rows = []
+    for name, row in sorted(found.items()):
+        if "score" not in row:
+            rows.append([name, *(str(row.get(k, "-")) for k in ("variables", "maximised")),
+                         row.get("error", "?")[:60], "-", "-", "-", "-"])  # fmt: skip
+            continue
+        rows.append([
+            name, str(row["variables"]), str(row["maximised"]), f"{row['score']:.6g}",
+            pages.number(row["upper"] - row["score"]), row["status"], str(row["seconds"]),
+            ", ".join(row["steps"]),
+        ])  # fmt: skip
+    return pages.table(head, rows)
+
+
 # ------------------------------------------------------------------ all of them
 
 
@@ -218,7 +259,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FILE)
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     a = parser.parse_intermixed_args()
-    seconds = a.seconds or SECONDS[a.part]
+    seconds = a.seconds or SECONDS.get(a.part, LIMIT)
     if a.inside:
         cpu_clock()
         print(json.dumps(PARTS[a.part](a.names[0], seconds)))
@@ -226,6 +267,14 @@ def main() -> None:
     from minfer_experiments.results import Results
 
     kept = Results(a.out)
+    if a.part == "page":
+        parts = kept.parts
+        made = {
+            "anytime": of_bounds(parts.get("before", {}), parts.get("now", {})),
+            "marginal": of_maxima(parts.get("map", {})),
+        }
+        pages.write_sections(PAGE, made)
+        return
     known = dict(kept.parts.get(a.part, {}))
     for name in a.names or (maximised() if a.part == "map" else MODELS):
         known[name] = alone(a.part, name, seconds)
