@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from minfer.basics.limits import clock, deadline_of
 from minfer.engine.buckets.conditioned import KnownVariable
-from minfer.engine.buckets.plan import BucketPlan, plan_buckets
+from minfer.engine.buckets.plan import MOST_CELLS, BucketPlan, plan_buckets
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.decomposition import only_tables
 from minfer.engine.simplify import CLOSEST, Simplified, simplify, untouched
@@ -209,6 +209,10 @@ class BucketBounds:
         Bytes of messages.
     i_bound : int, optional
         The largest mini-bucket has 2^i_bound cells; None: what fits.
+    most_cells : float
+        Cells of all mini-buckets together where nobody says how large they are.
+    prepared : PreparedBuckets, optional
+        Of the same model, where it is known.
 
     Examples
     --------
@@ -227,19 +231,24 @@ class BucketBounds:
         maximise: Sequence[int] = (),
         memory_limit: float = 2.0**30,
         i_bound: int | None = None,
+        most_cells: float = MOST_CELLS,
+        prepared: PreparedBuckets | None = None,
     ) -> None:
         self.model = model
         self.maximise = np.array(list(maximise), dtype=np.int64)
-        self.prepared = prepare(model, maximise)
+        self.prepared = prepare(model, maximise) if prepared is None else prepared
         tables = self.prepared.tables
         last = np.zeros(len(tables.fixed), dtype=bool)
         last[self.maximise] = True
         self.plan = plan = plan_buckets(
-            tables, last if len(self.maximise) else None, memory_limit, i_bound
+            tables, last if len(self.maximise) else None, memory_limit, i_bound, most_cells
         )
         self.i_bound, self.exact = plan.levels, plan.exact
         self.is_max = last[plan.order]
+        began = clock()
         self.above = Side(plan, self._weights(1), 1)
+        #: Cells a second, of the first pass.
+        self.rate = plan.cells / max(clock() - began, 1e-4)
         self.below: Side | None = None
         finite = bool(np.isfinite(plan.start).all())
         if not plan.exact and finite and self.above.bound > -np.inf:

@@ -31,12 +31,15 @@ if TYPE_CHECKING:
     from minfer.engine.layout import Flat
     from minfer.kernels.buckets.passes import Buckets
 
-#: Random orders that are tried beside min-fill and min-weight.
-RESTARTS = 6
-#: Cells that one pass up visits, at most: about half a second.
-MOST_CELLS = 3e7
-#: Bytes for each cell of a message: bounds from above and below, and shares.
-BYTES = 24.0
+#: Random orders that are tried beside min-fill and min-weight, and the steps that may take.
+RESTARTS, ORDER_WORK = 60, 2e7
+#: Cells that one pass up visits, at most, if nobody asks for more: about a quarter of a second.
+MOST_CELLS = 2e7
+#: So many times as many are well spent where no bucket is split then.
+EXACT_PAYS = 8.0
+#: Bytes for each cell of a message: bounds from above and below, and shares; without one from
+#: below.
+BYTES, BYTES_EXACT = 24.0, 16.0
 
 Ints = NDArray[np.int64]
 
@@ -48,7 +51,7 @@ class Piece(NamedTuple):
     source: int  # a table's number, -1 - v for the field of v, or n_tables + k for a message
 
 
-class Partition(NamedTuple):
+class MiniBuckets(NamedTuple):
     """A partition, mini-buckets in the order of elimination. K of them, n variables."""
 
     scopes: list[tuple[int, ...]]  # places in the order, the eliminated one first
@@ -76,6 +79,10 @@ class BucketPlan(NamedTuple):
     start: NDArray[np.float64]  # tables, fields, and zeros for shifts and messages
     buckets: Buckets
     levels: int  # largest mini-bucket, log2 of its cells, rounded up
+    cells: float  # of all mini-buckets: what a pass visits
+    message_cells: float
+    whole_cells: float  # the same were no bucket split
+    whole_memory: float  # bytes, then
 
     @property
     def exact(self) -> bool:
@@ -87,10 +94,11 @@ def plan_buckets(
     last: NDArray[np.bool_] | None = None,
     memory_limit: float = 2.0**30,
     i_bound: int | None = None,
+    most_cells: float = MOST_CELLS,
 ) -> BucketPlan:
     """Mini-buckets of a model in tables. ``last`` (V,): variables that are eliminated last.
-    ``i_bound``: cells of the largest, as a power of two; None: what the memory, in bytes, and half
-    a second a pass allow."""
+    ``i_bound``: cells of the largest, as a power of two; None: what the memory, in bytes, and the
+    cells of a pass allow."""
     links = adjacency(model)
     flat = flatten(model)
     order = _find_order(links, None if last is None else last[links.variables])
@@ -110,7 +118,7 @@ def plan_buckets(
                 "smaller i_bound, or for none"
             )
     else:
-        parts = _widest(scopes, card, memory_limit)
+        parts = _widest(scopes, card, memory_limit, most_cells)
     return _lay_out(flat, links.variables[order.order], order, place, card, scopes, parts)
 
 
@@ -126,34 +134,39 @@ def _find_order(links: Adjacency, last: NDArray[np.bool_] | None) -> Order:
     tries = [(MIN_FILL, 0), (MIN_WEIGHT, 0)]
     tries += [(WEIGHTED_FILL if s % 2 else MIN_FILL, s) for s in range(1, RESTARTS + 1)]
     best: Order | None = None
+    spent = 0.0
     for kind, seed in tries:
+        if best is not None and spent > ORDER_WORK:
+            break
         found = eliminate_by(links, kind, seed, math.inf, "", rank, widest=math.inf)
         if best is None or found.cells < best.cells:
             best = found
+        spent += found.work + 20.0 * len(found.order)
         if found.cells < 2.0**16:
             break
     assert best is not None
     return best
 
 
-def _widest(scopes: list[tuple[int, ...]], card: list[int], memory_limit: float) -> Partition:
+def _widest(
+    scopes: list[tuple[int, ...]], card: list[int], memory_limit: float, most_cells: float
+) -> MiniBuckets:
     """The coarsest partition that fits."""
+    whole = partition(scopes, card, math.inf)
+    if whole.message_cells * BYTES_EXACT <= memory_limit and whole.cells <= EXACT_PAYS * most_cells:
+        return whole
     least = max((math.log2(math.prod(card[v] for v in s)) for s in scopes), default=0.0)
-    best = None
-    size = max(math.ceil(least), 4)
-    step = 4
+    size, step, best = max(math.ceil(least), 4), 4, None
     while True:
         found = partition(scopes, card, float(size))
-        fits = found.message_cells * BYTES <= memory_limit and found.cells <= MOST_CELLS
-        if best is None and not fits and found.message_cells * BYTES > memory_limit:
+        memory = found.message_cells * BYTES
+        if best is None and memory > memory_limit:
             raise RefusedError(
-                f"even the smallest mini-buckets of this model need {found.message_cells * BYTES:.3g}"
-                f" bytes of messages, more than the {memory_limit:.3g} allowed; allow more memory"
+                f"even the smallest mini-buckets of this model need {memory / 2**30:.2g} GiB of "
+                f"messages, more than the {memory_limit / 2**30:.2g} GiB allowed; allow more memory"
             )
-        if fits or best is None:
+        if best is None or (memory <= memory_limit and found.cells <= most_cells):
             best = found
-            if all(b - a <= 1 for a, b in zip(found.bptr[:-1], found.bptr[1:])):
-                return best
             size += step
         elif step == 1:
             return best
@@ -161,7 +174,7 @@ def _widest(scopes: list[tuple[int, ...]], card: list[int], memory_limit: float)
             size, step = size - step + 1, 1
 
 
-def partition(scopes: list[tuple[int, ...]], card: list[int], i_bound: float) -> Partition:
+def partition(scopes: list[tuple[int, ...]], card: list[int], i_bound: float) -> MiniBuckets:
     """Mini-buckets of at most 2^i_bound cells, but where a table or message alone has more."""
     n, n_tables = len(card), len(scopes)
     log = [math.log2(c) for c in card]
@@ -180,7 +193,7 @@ def partition(scopes: list[tuple[int, ...]], card: list[int], i_bound: float) ->
             whole = (v, *sorted(scope - {v}))
             made.append(whole)
             pieces.append(members)
-            size = 2.0 ** sum(log[u] for u in whole)
+            size = 2.0 ** min(sum(log[u] for u in whole), 900.0)
             cells += size
             message_cells += size / card[v]
             if len(whole) > 1:
@@ -188,9 +201,9 @@ def partition(scopes: list[tuple[int, ...]], card: list[int], i_bound: float) ->
         common = set.intersection(*(set(s) for s, _ in minis)) if len(minis) > 1 else set()
         shared.append(tuple(sorted(common)))
         if common:
-            message_cells += len(minis) * 2.0 ** sum(log[u] for u in common)
+            message_cells += len(minis) * 2.0 ** min(sum(log[u] for u in common), 900.0)
         bptr.append(len(made))
-    return Partition(made, pieces, bptr, shared, cells, message_cells)
+    return MiniBuckets(made, pieces, bptr, shared, cells, message_cells)
 
 
 def _split(
@@ -217,7 +230,7 @@ def _split(
 
 def _lay_out(
     flat: Flat, order: Ints, found: Order, place: Ints, card: list[int],
-    scopes: list[tuple[int, ...]], parts: Partition,
+    scopes: list[tuple[int, ...]], parts: MiniBuckets,
 ) -> BucketPlan:  # fmt: skip
     """Where everything lies."""
     from minfer.kernels.buckets.passes import Buckets
@@ -283,9 +296,11 @@ def _lay_out(
     buckets = Buckets(*as_ints, np.array(out, np.int64), np.array(shift, np.int64), bptr, base)
     target = np.array([s[1] if len(s) > 1 else -1 for s in parts.scopes], dtype=np.int64)
     largest = max((sum(math.log2(card[u]) for u in s) for s in parts.scopes), default=0.0)
+    whole = partition(scopes, card, math.inf)
     return BucketPlan(
         flat, order, parent, np.diff(bptr) > 1, target, table, field_at, flat.toff.copy(),
-        parts.pieces, parts.scopes, start, buckets, math.ceil(largest - 1e-9),
+        parts.pieces, parts.scopes, start, buckets, math.ceil(largest - 1e-9), parts.cells,
+        parts.message_cells, whole.cells, whole.message_cells * BYTES_EXACT,
     )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from minfer.basics.limits import clock, deadline_of, start_clock
 from minfer.engine.buckets.bounds import BucketBounds, Side, U
+from minfer.engine.buckets.plan import BYTES, BYTES_EXACT
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.layout import ends
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError
@@ -40,6 +41,11 @@ from minfer.errors import NOTHING_POSSIBLE, ContradictionError
 if TYPE_CHECKING:
     from minfer.kernels.buckets.search import SearchPlan
 
+#: The share of the memory that messages may take; what they leave is for nodes.
+FOR_MESSAGES = 0.75
+#: The share of a time limit that one pass over what is not split at all may take, and that one over
+#: mini-buckets should, of which there are some thirty while they are tightened.
+WHOLE_PASS, ONE_PASS = 0.4, 0.01
 #: The share of the first time limit that goes into tighter messages, at most, and their steps.
 TIGHTENING, TIGHTENING_STEPS = 0.3, 6
 #: Leaves that are opened between two looks at the clock, at first; seconds a look is aimed at.
@@ -89,10 +95,10 @@ class BoundedSearch:
         self.began = start_clock(0.0)
         self.model = model
         self.buckets = BucketBounds(
-            model, maximise=maximise, memory_limit=memory_limit / 2, i_bound=i_bound
+            model, maximise=maximise, memory_limit=memory_limit * FOR_MESSAGES, i_bound=i_bound
         )
         self.history: list[tuple[float, int, float, float]] = []
-        self._memory = memory_limit / 2
+        self._memory, self._free = memory_limit, i_bound is None
         self._tree: _Tree | None = None
         self._upper, self._lower = self.buckets.upper, -math.inf
         if not len(self.buckets.maximise) or self.buckets.exact:
@@ -131,6 +137,8 @@ class BoundedSearch:
         until = deadline_of(time_limit)
         most = math.inf if work is None else self.nodes + work
         if not self.nodes and not self.exact:
+            if self._free and time_limit is not None:
+                self._widen(time_limit)
             share = None if time_limit is None else TIGHTENING * time_limit
             self.buckets.tighten(time_limit=share, sweeps=TIGHTENING_STEPS if share is None else None)
             self._take(self.buckets.lower if not len(self.buckets.maximise) else -math.inf,
@@ -138,7 +146,7 @@ class BoundedSearch:
             self._tree = None
             self._look(clock() - began)
         step = FEW
-        while not self.exact and not self.full and self.nodes < most and clock() < until:
+        while not (self.exact or self.full) and self.nodes < most and clock() < until:
             at = clock()
             before = self.nodes
             self._planted().advance(int(min(before + step, most)))
@@ -149,10 +157,30 @@ class BoundedSearch:
             self._look(clock() - began)
         self._spent += clock() - began
 
+    def _widen(self, seconds: float) -> None:
+        """Larger mini-buckets where there is the time for them."""
+        old, plan = self.buckets, self.buckets.plan
+        memory, cells = self._memory * FOR_MESSAGES, old.rate * seconds
+        if plan.whole_cells <= WHOLE_PASS * cells and plan.whole_memory <= memory:
+            most = plan.whole_cells
+        elif ONE_PASS * cells > 2.0 * plan.cells and plan.message_cells * BYTES < 0.5 * memory:
+            most = ONE_PASS * cells
+        else:
+            return
+        self.buckets = BucketBounds(
+            self.model, maximise=old.maximise.tolist(), memory_limit=memory, most_cells=most,
+            prepared=old.prepared,
+        )  # fmt: skip
+        self._free = False
+        sums = not len(old.maximise) or self.buckets.exact
+        self._take(self.buckets.lower if sums else -math.inf, self.buckets.upper)
+
     def _planted(self) -> _Tree:
         """The tree of the search, which begins with this."""
         if self._tree is None:
-            self._tree = _Tree(self.buckets, self._memory)
+            plan = self.buckets.plan
+            used = plan.message_cells * (BYTES_EXACT if plan.exact else BYTES)
+            self._tree = _Tree(self.buckets, max(self._memory - used, 0.1 * self._memory))
             self._take(*self._tree.bounds())
         return self._tree
 

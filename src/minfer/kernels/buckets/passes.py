@@ -23,7 +23,7 @@ from minfer.kernels.cliques.streamed import _add_input, _add_output, _row_index
 from minfer.kernels.compiling.jit import jit
 
 ROW = 2048  # cells of a row, but where one dimension has more
-LEAST = 1e-250  # sums of plain numbers below this are made in logs
+LEAST, SAFE = 1e-250, 570.0  # sums of plain numbers below this are made in logs; minus its log
 
 
 class Buckets(NamedTuple):
@@ -143,6 +143,7 @@ class _Plain(NamedTuple):
     number: np.ndarray  # f8
     pre: np.ndarray  # f8 (states x row,) the product of those that are the same in every step
     top: float  # sum of max f / w
+    safe: bool  # whether no product of those that are not zero is below LEAST
 
 
 @jit
@@ -158,18 +159,21 @@ def _plain(cells, dims, di, row, scale, val):
             span += (dims[d] - 1) * stride[i, d]
         size += span
     number = np.empty(size)
-    total = 0.0
+    total = range_ = 0.0
     for i in range(n):
         stop = at[i + 1] if i + 1 < n else size
         part = number[at[i] : stop]
         source = val[src[i] : src[i] + part.size]
-        most = -np.inf
+        most, least = -np.inf, np.inf
         for j in range(part.size):
-            part[j] = source[j] * scale
-            most = max(most, part[j])
+            x = source[j] * scale
+            part[j] = x
+            most = max(most, x)
+            least = min(least, x if x > -np.inf else np.inf)
         if most == -np.inf:
-            most = 0.0
+            most = least = 0.0
         total += most
+        range_ += most - least
         for j in range(part.size):
             part[j] -= most
         exp_in_place(part)
@@ -181,7 +185,7 @@ def _plain(cells, dims, di, row, scale, val):
             for s in range(dims[0]):
                 source = number[at[i] + s * stride[i, 0] :]
                 _times_input(pre[s * row : (s + 1) * row], source, own, kind, run)
-    return _Plain(at, number, pre, total)
+    return _Plain(at, number, pre, total, range_ < SAFE)
 
 
 @jit
@@ -208,7 +212,7 @@ def _multiply(part, s, cells, plain, base):
     """The product of all inputs, the row of one state of the first dimension; whether it is all
     zero."""
     _, stride, across, flat, index, how, _ = cells
-    at, number, pre, _ = plain
+    at, number, pre, _, _ = plain
     row = part.size
     same = 1.0
     for i in range(base.size):
@@ -228,31 +232,20 @@ def _multiply(part, s, cells, plain, base):
 
 
 @jit
-def _cell(j, s, dims, di, cells, base, val):
-    """The log of one cell of a row."""
-    src, stride, _, _, _, _, _ = cells
-    total = 0.0
-    for i in range(base.size):
-        at, left = src[i] + base[i] + s * stride[i, 0], j
-        for d in range(dims.size - 1, di - 1, -1):
-            at += (left % dims[d]) * stride[i, d]
-            left //= dims[d]
-        total += val[at]
-    return total
-
-
-@jit
-def _log_sum(j, dims, di, scale, cells, base, val):
-    """log sum_v e^(f / w) of one cell of a message, in logs."""
-    top = -np.inf
-    for s in range(dims[0]):
-        top = max(top, _cell(j, s, dims, di, cells, base, val) * scale)
-    if top == -np.inf:
-        return top
-    total = 0.0
-    for s in range(dims[0]):
-        total += np.exp(_cell(j, s, dims, di, cells, base, val) * scale - top)
-    return top + np.log(total)
+def _log_sums(buf, size, scale, weak, out):
+    """log sum_v e^(f / w) of those cells of a message that are ``weak``, from logs."""
+    row = out.size
+    for j in range(row):
+        if not weak[j]:
+            continue
+        top, total = -np.inf, 0.0
+        for s in range(size):
+            top = max(top, buf[s * row + j] * scale)
+        if top > -np.inf:
+            for s in range(size):
+                total += np.exp(buf[s * row + j] * scale - top)
+            top += np.log(total)
+        out[j] = top / scale
 
 
 @jit
@@ -297,6 +290,7 @@ def _send(buckets, k, w, val):
     scale = 1.0 / w
     plain = _plain(cells, dims, di, row, scale, val)
     part, total, weak = np.empty(row), np.empty(row), np.empty(row, np.bool_)
+    logs = np.empty(0 if plain.safe else size * row)
     for o in range(n_outer):
         _starts(cells.stride, dims, di, o, base)
         total[:] = 0.0
@@ -305,17 +299,17 @@ def _send(buckets, k, w, val):
                 for j in range(row):
                     total[j] += part[j]
         some = False
-        for j in range(row):
-            weak[j] = not total[j] > LEAST
-            some |= weak[j]
+        if not plain.safe:
+            for j in range(row):
+                weak[j] = not total[j] > LEAST
+                some |= weak[j]
         log_in_place(total)
         out = val[buckets.out[k] + o * row : buckets.out[k] + (o + 1) * row]
         for j in range(row):
             out[j] = w * (total[j] + plain.top)
         if some:
-            for j in range(row):
-                if weak[j]:
-                    out[j] = w * _log_sum(j, dims, di, scale, cells, base, val)
+            _fill(logs, row, size, cells, base, val)
+            _log_sums(logs, size, scale, weak, out)
 
 
 @jit
@@ -465,6 +459,7 @@ def _share_plain(buckets, k, val, bel):
         n_outer *= dims[d]
     part, factor, weak = np.empty(row), np.empty(row), np.empty(row, np.bool_)
     total = np.zeros(size * row)
+    logs = np.empty(0 if plain.safe else size * row)
     for o in range(n_outer):
         begin = buckets.out[k] + o * row
         up = val[begin : begin + row]
@@ -482,6 +477,9 @@ def _share_plain(buckets, k, val, bel):
             any_weak |= weak[j]
             factor[j] = above[j] / factor[j] if factor[j] > LEAST else 0.0
         _starts(stride, dims, di, o, base)
+        any_weak &= not plain.safe
+        if any_weak:
+            _fill(logs, row, size, cells, base, val)
         for s in range(size):
             if _multiply(part, s, cells, plain, base):
                 part[:] = 0.0
@@ -490,7 +488,7 @@ def _share_plain(buckets, k, val, bel):
             if any_weak:
                 for j in range(row):
                     if weak[j]:
-                        part[j] = above[j] * np.exp(_cell(j, s, dims, di, cells, base, val) - up[j])
+                        part[j] = above[j] * np.exp(logs[s * row + j] - up[j])
             whole = part.sum()
             if whole == 0.0:
                 continue
