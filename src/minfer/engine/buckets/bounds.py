@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock, deadline_of
-from minfer.engine.buckets.conditioned import KnownVariable
+from minfer.engine.buckets.conditioned import KnownVariable, marginal_ends
 from minfer.engine.buckets.plan import MOST_CELLS, BucketPlan, plan_buckets
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.decomposition import only_tables
@@ -255,6 +255,7 @@ class BucketBounds:
             self.below = Side(plan, self._weights(-1), -1)
         self._upper, self._lower = math.inf, -math.inf
         self._known: tuple[KnownVariable, KnownVariable | None] | None = None
+        self._ends: dict[int, tuple[Floats, Floats]] = {}
         self._note()
         if self._upper == -np.inf:
             raise ContradictionError(NOTHING_POSSIBLE)
@@ -342,6 +343,34 @@ class BucketBounds:
         slack = 2 * self.prepared.error + 8 * U * np.where(np.isfinite(logs), np.abs(logs), 0.0)
         high = np.minimum(high, self._upper)
         return low + logs - slack - 1e-15, high + logs + slack + 1e-15
+
+    def intervals(
+        self, *, time_limit: float | None = None, lower: float = -math.inf, upper: float = math.inf
+    ) -> tuple[Floats, Floats]:
+        """Where the marginals of all variables lie, (sum S,) each, by conditioning.
+
+        Variables that were looked at before are not looked at again; those that the time limit
+        leaves out have [0, 1]. ``lower`` and ``upper``: what else is known of log Z.
+        """
+        graph = self.model.graph
+        off = graph._offsets
+        free = np.flatnonzero(self.prepared.tables.fixed[: graph.n_variables] < 0)
+        until = deadline_of(time_limit)
+        budget = math.inf
+        if time_limit is not None:
+            sides = 1 if self.below is None else 2
+            states = float(graph._n_states[free].sum())
+            budget = self.rate * time_limit / max(states * sides, 1.0)
+        low, high = np.zeros(int(off[-1])), np.ones(int(off[-1]))
+        lower, upper = max(lower, self._lower), min(upper, self._upper)
+        for v in range(graph.n_variables):
+            if v not in self._ends:
+                if self.prepared.tables.fixed[v] < 0 and clock() >= until:
+                    continue
+                self._ends[v] = self.conditioned(v, budget)
+            own = slice(int(off[v]), int(off[v + 1]))
+            low[own], high[own] = marginal_ends(*self._ends[v], lower, upper)
+        return low, high
 
     def _with(self, v: int, budget: float) -> tuple[Floats, Floats]:
         """Bounds with each state of the ``v``-th variable of the order."""

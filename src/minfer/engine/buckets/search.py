@@ -36,7 +36,7 @@ from minfer.engine.buckets.bounds import BucketBounds, Side, U
 from minfer.engine.buckets.plan import BYTES, BYTES_EXACT
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.layout import ends
-from minfer.errors import NOTHING_POSSIBLE, ContradictionError
+from minfer.errors import NOTHING_POSSIBLE, ContradictionError, SettingsError
 
 if TYPE_CHECKING:
     from minfer.kernels.buckets.search import SearchPlan
@@ -218,14 +218,21 @@ class BoundedSearch:
         whole[order[own]] = states[own]
         return self.buckets.prepared.simplified.best_states(whole)[self.buckets.maximise]
 
-    def intervals(self) -> tuple[Floats, Floats]:
-        """Where the marginals of all variables lie, by what was explored, (sum S,) each."""
-        low, high = self._planted().intervals(math.expm1(self.buckets.prepared.error * 2 + 1e-12))
-        return self._in_users_states(low, high)
-
-    def _in_users_states(self, low: Floats, high: Floats) -> tuple[Floats, Floats]:
-        """From states of the plan's variables to those of the model."""
-        return to_users_states(self.buckets, low, high)
+    def intervals(self, *, time_limit: float | None = 0.0) -> tuple[Floats, Floats]:
+        """Where the marginals of all variables lie, (sum S,) each: by what was explored, and, with
+        a time limit in seconds or None for no limit, by the mini-buckets with each state known."""
+        if len(self.buckets.maximise):
+            raise SettingsError(
+                "intervals are of marginals: start a search without variables to maximise"
+            )
+        slack = math.expm1(2 * self.buckets.prepared.error + 1e-12)
+        low, high = to_users_states(self.buckets, *self._planted().intervals(slack))
+        if time_limit is None or time_limit > 0.0 or self.buckets._ends:
+            other_low, other_high = self.buckets.intervals(
+                time_limit=time_limit, lower=self._lower, upper=self._upper
+            )
+            low, high = np.maximum(low, other_low), np.minimum(high, other_high)
+        return low, high
 
 
 def to_users_states(
