@@ -24,7 +24,9 @@ from minfer.certified.bounds import Refining
 from minfer.errors import RefusedError
 
 if TYPE_CHECKING:
-    from minfer.certified.bounds import Effort
+    from numpy.typing import NDArray
+
+    from minfer.certified.bounds import Bounds, Effort
     from minfer.certified.local import LocalBounds
     from minfer.engine.buckets.search import BoundedSearch
 
@@ -38,6 +40,11 @@ MOST_MEMORY = 2.0**30
 MOST_CELLS = 3e7
 #: Steps of tightening; units that a cell takes in each, and in the passes for all marginals.
 SWEEPS, PER_CELL = 6, 16.0
+#: Between the bounds of log Z, from which on each state is bounded by itself: before, that says
+#: next to nothing of a marginal and takes as long as all else.
+WORTH = 3.0
+#: Cells that are summed again for a state, at least; units that this takes beside the cells.
+LEAST_CELLS, PER_WAY = 4096.0, 50_000.0
 #: Units that opening a leaf takes, and leaves between two looks at the clock.
 PER_LEAF, LOOK = 2000.0, 256
 
@@ -52,6 +59,8 @@ class BoundedBuckets:
         self._of: LocalBounds | None = None
         self._search: BoundedSearch | None = None
         self._largest = False  # mini-buckets cannot grow
+        self._known_of: BoundedSearch | None = None  # whose bounds with a state known these are:
+        self._known: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
 
     def refine(self, now: Refining) -> bool:
         local, bounds, wanted, budget, effort = now
@@ -69,6 +78,8 @@ class BoundedBuckets:
         if self._search is None:
             return False
         search = self._search
+        bounds.offer_log_z(search.lower, search.upper)
+        self._condition(bounds, wanted, each, effort)
         leaves = max(int(each * n / PER_LEAF), LOOK)
         while leaves > 0 and not search.exact and not search.full and effort.go_on():
             before = search.nodes
@@ -77,7 +88,37 @@ class BoundedBuckets:
             leaves -= LOOK
         bounds.offer_log_z(search.lower, search.upper)
         bounds.offer_all(self.name, *search.intervals())
+        self._offer_conditioned(bounds)
         return not search.exact and not (self._largest and search.full)
+
+    def _condition(
+        self, bounds: Bounds, wanted: NDArray[np.bool_], each: float, effort: Effort
+    ) -> None:
+        """Bounds with each state of each wanted variable, by the mini-buckets as they are now."""
+        search = self._search
+        assert search is not None
+        if self._known_of is search or not search.upper - search.lower < WORTH:
+            return
+        self._known_of, self._known = search, {}
+        for v in np.flatnonzero(wanted & (bounds.width > 0.0)).tolist():
+            if not effort.go_on():
+                break
+            states = int(bounds.graph._n_states[v])
+            budget = each / (2.0 * PER_CELL * states)
+            self._known[v] = search.buckets.conditioned(v, max(budget, LEAST_CELLS))
+            effort.spend(2.0 * states * PER_WAY + each)
+        self._offer_conditioned(bounds)
+
+    def _offer_conditioned(self, bounds: Bounds) -> None:
+        from minfer.engine.buckets.conditioned import marginal_ends
+
+        off = bounds.graph._offsets
+        lo, hi = np.zeros(len(bounds.lo)), np.ones(len(bounds.lo))
+        lower, upper = bounds.log_z
+        for v, ends in self._known.items():
+            own = slice(int(off[v]), int(off[v + 1]))
+            lo[own], hi[own] = marginal_ends(*ends, lower, upper)
+        bounds.offer_all(self.name, lo, hi)
 
     def _grow(self, local: LocalBounds, i_bound: int, cost: float, effort: Effort) -> None:
         """Larger mini-buckets, tightened, and a search on them."""
