@@ -188,9 +188,9 @@ def partition(scopes: list[tuple[int, ...]], card: list[int], i_bound: float) ->
     for v in range(n):
         minis = _split(waiting[v], log, i_bound)
         waiting[v] = []
-        for scope, members in minis:
+        for own, members in minis:
             k = len(made)
-            whole = (v, *sorted(scope - {v}))
+            whole = (v, *sorted(own - {v}))
             made.append(whole)
             pieces.append(members)
             size = 2.0 ** min(sum(log[u] for u in whole), 900.0)
@@ -252,7 +252,12 @@ def _lay_out(
     for scope in parts.scopes:
         out.append(top)
         top += math.prod(card[u] for u in scope[1:])
-    dptr, dims, iptr, src, sptr, stride, shift = [0], [], [0], [], [], [], []
+    dptr, iptr = [0], [0]
+    dims: list[int] = []
+    src: list[int] = []
+    sptr: list[int] = []
+    stride: list[int] = []
+    shift: list[int] = []
     for k, (scope, members) in enumerate(zip(parts.scopes, parts.pieces)):
         dims += [card[u] for u in scope]
         dptr.append(len(dims))
@@ -292,8 +297,9 @@ def _lay_out(
         if length:
             parent[v] = back[found.pool[a : a + length]].min()
     bptr = np.array(parts.bptr, dtype=np.int64)
-    as_ints = [np.array(x, dtype=np.int64) for x in (dptr, dims, iptr, src, sptr, stride)]
-    buckets = Buckets(*as_ints, np.array(out, np.int64), np.array(shift, np.int64), bptr, base)
+    given = (dptr, dims, iptr, src, sptr, stride, out, shift)
+    laid = [np.array(values, dtype=np.int64) for values in given]
+    buckets = Buckets._make([*laid, bptr, base])
     target = np.array([s[1] if len(s) > 1 else -1 for s in parts.scopes], dtype=np.int64)
     largest = max((sum(math.log2(card[u]) for u in s) for s in parts.scopes), default=0.0)
     whole = partition(scopes, card, math.inf)
