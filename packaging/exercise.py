@@ -19,6 +19,7 @@ import numpy as np
 
 import minfer
 from minfer.certified.search import all_methods, intervals
+from minfer.engine.buckets.search import BoundedSearch
 from minfer.engine.circuits import clauses
 from minfer.engine.circuits.driver import build
 from minfer.engine.conditioning import condition
@@ -100,6 +101,7 @@ def units() -> list[Unit]:
         Unit("method", _use_method),
         Unit("exact for rows", _use_rows),
         Unit("circuits", _use_circuits),
+        Unit("buckets", _use_buckets),
         Unit("circuits of clauses", _use_clauses),
         Unit("search for the best", _use_search),
         Unit("bp lanes", _use_lanes),
@@ -253,6 +255,24 @@ def _use_circuits() -> None:
         with TemporaryDirectory() as folder:
             circuit.save(Path(folder) / "a.circuit")
             minfer.Circuit.load(Path(folder) / "a.circuit")
+
+
+def _use_buckets() -> None:
+    """Split buckets with and without zeros, numbers far apart, and variables to maximise."""
+    rng = np.random.default_rng(5)
+    for zeros, scale in ((0.0, 1.0), (0.2, 1.0), (0.0, 400.0)):
+        graph = FactorGraph.empty([2, 3, 2, 3, 2])
+        for scope in ((0, 1), (1, 2), (2, 3), (3, 4), (0, 4), (0, 2), (1, 3)):
+            shape = [int(graph.n_states[v]) for v in scope]
+            table = rng.normal(size=shape) * scale
+            table[rng.random(shape) < zeros] = -np.inf
+            graph = graph.add_tables([scope], table[None])
+        for most in ((), (1, 3)):
+            with suppress(ContradictionError):
+                search = BoundedSearch(condition(graph), maximise=most, i_bound=2)
+                search.run(work=20)
+                if not most:
+                    search.intervals(time_limit=None)
 
 
 def _use_clauses() -> None:

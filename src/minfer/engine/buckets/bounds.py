@@ -34,15 +34,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock, deadline_of
-from minfer.engine.buckets.conditioned import KnownVariable, marginal_ends
+from minfer.engine.buckets.conditioned import KnownVariable, U, marginal_ends
 from minfer.engine.buckets.plan import MOST_CELLS, BucketPlan, plan_buckets
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.decomposition import only_tables
 from minfer.engine.simplify import CLOSEST, Simplified, simplify, untouched
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError
 
-#: Unit roundoff of a double.
-U = 2.0**-53
 #: The least size of a weight, and steps that are given up.
 LEAST_WEIGHT, LEAST_STEP = 1e-3, 1e-3
 
@@ -375,7 +373,8 @@ class BucketBounds:
     def _with(self, v: int, budget: float) -> tuple[Floats, Floats]:
         """Bounds with each state of the ``v``-th variable of the order."""
         if self._known is None:
-            self._known = KnownVariable(self.above), self.below and KnownVariable(self.below)
+            low_side = None if self.below is None else KnownVariable(self.below)
+            self._known = KnownVariable(self.above), low_side
         above, below = self._known
         error = self.prepared.error + 4 * U * abs(self.constant)
         value, rounding = above.bounds(v, budget)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-
 if TYPE_CHECKING:
     from minfer.engine.buckets.bounds import Side
     from minfer.engine.buckets.plan import BucketPlan
@@ -145,9 +144,7 @@ def holders(plan: BucketPlan) -> NDArray[np.int64]:
     return holder
 
 
-def marginal_ends(
-    low: Floats, high: Floats, lower: float, upper: float
-) -> tuple[Floats, Floats]:
+def marginal_ends(low: Floats, high: Floats, lower: float, upper: float) -> tuple[Floats, Floats]:
     """Intervals of P(v = s) from bounds of log Z_s (S,) and of log Z."""
     top = max(upper, float(high.max(initial=-np.inf))) if len(high) else upper
     with np.errstate(under="ignore", over="ignore", divide="ignore", invalid="ignore"):

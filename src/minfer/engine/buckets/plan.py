@@ -44,7 +44,7 @@ BYTES, BYTES_EXACT = 24.0, 16.0
 Ints = NDArray[np.int64]
 
 
-class Piece(NamedTuple):
+class BucketPiece(NamedTuple):
     """A factor of some bucket: its variables as places in the order, increasing."""
 
     scope: tuple[int, ...]
@@ -55,7 +55,7 @@ class MiniBuckets(NamedTuple):
     """A partition, mini-buckets in the order of elimination. K of them, n variables."""
 
     scopes: list[tuple[int, ...]]  # places in the order, the eliminated one first
-    pieces: list[list[Piece]]
+    pieces: list[list[BucketPiece]]
     bptr: list[int]  # (n+1,) those of each variable
     shared: list[tuple[int, ...]]  # (n,) what all mini-buckets of a split variable share
     cells: float  # of all
@@ -74,7 +74,7 @@ class BucketPlan(NamedTuple):
     table: Ints  # (F,) the variable whose bucket a table is in
     field_at: Ints  # (n,) where in ``val`` a variable's field lies
     table_at: Ints  # (F,) where in ``val`` a table lies
-    pieces: list[list[Piece]]
+    pieces: list[list[BucketPiece]]
     scopes: list[tuple[int, ...]]
     start: NDArray[np.float64]  # tables, fields, and zeros for shifts and messages
     buckets: Buckets
@@ -178,26 +178,26 @@ def partition(scopes: list[tuple[int, ...]], card: list[int], i_bound: float) ->
     """Mini-buckets of at most 2^i_bound cells, but where a table or message alone has more."""
     n, n_tables = len(card), len(scopes)
     log = [math.log2(c) for c in card]
-    waiting: list[list[Piece]] = [[Piece((v,), -1 - v)] for v in range(n)]
+    waiting: list[list[BucketPiece]] = [[BucketPiece((v,), -1 - v)] for v in range(n)]
     for f, scope in enumerate(scopes):
-        waiting[scope[0]].append(Piece(scope, f))
+        waiting[scope[0]].append(BucketPiece(scope, f))
     made: list[tuple[int, ...]] = []
-    pieces: list[list[Piece]] = []
+    pieces: list[list[BucketPiece]] = []
     bptr, shared = [0], []
     cells = message_cells = 0.0
     for v in range(n):
         minis = _split(waiting[v], log, i_bound)
         waiting[v] = []
-        for scope, members in minis:
+        for own, members in minis:
             k = len(made)
-            whole = (v, *sorted(scope - {v}))
+            whole = (v, *sorted(own - {v}))
             made.append(whole)
             pieces.append(members)
             size = 2.0 ** min(sum(log[u] for u in whole), 900.0)
             cells += size
             message_cells += size / card[v]
             if len(whole) > 1:
-                waiting[whole[1]].append(Piece(whole[1:], n_tables + k))
+                waiting[whole[1]].append(BucketPiece(whole[1:], n_tables + k))
         common = set.intersection(*(set(s) for s, _ in minis)) if len(minis) > 1 else set()
         shared.append(tuple(sorted(common)))
         if common:
@@ -207,11 +207,11 @@ def partition(scopes: list[tuple[int, ...]], card: list[int], i_bound: float) ->
 
 
 def _split(
-    pieces: list[Piece], log: list[float], i_bound: float
-) -> list[tuple[set[int], list[Piece]]]:
+    pieces: list[BucketPiece], log: list[float], i_bound: float
+) -> list[tuple[set[int], list[BucketPiece]]]:
     """One bucket: the largest pieces first, each where it adds the fewest cells."""
     by_size = sorted(pieces, key=lambda p: (-sum(log[u] for u in p.scope), p.source))
-    minis: list[tuple[set[int], list[Piece], list[float]]] = []
+    minis: list[tuple[set[int], list[BucketPiece], list[float]]] = []
     for p in by_size:
         best, least = -1, math.inf
         for m, (scope, _, size) in enumerate(minis):
@@ -252,7 +252,12 @@ def _lay_out(
     for scope in parts.scopes:
         out.append(top)
         top += math.prod(card[u] for u in scope[1:])
-    dptr, dims, iptr, src, sptr, stride, shift = [0], [], [0], [], [], [], []
+    dptr, iptr = [0], [0]
+    dims: list[int] = []
+    src: list[int] = []
+    sptr: list[int] = []
+    stride: list[int] = []
+    shift: list[int] = []
     for k, (scope, members) in enumerate(zip(parts.scopes, parts.pieces)):
         dims += [card[u] for u in scope]
         dptr.append(len(dims))
@@ -292,8 +297,9 @@ def _lay_out(
         if length:
             parent[v] = back[found.pool[a : a + length]].min()
     bptr = np.array(parts.bptr, dtype=np.int64)
-    as_ints = [np.array(x, dtype=np.int64) for x in (dptr, dims, iptr, src, sptr, stride)]
-    buckets = Buckets(*as_ints, np.array(out, np.int64), np.array(shift, np.int64), bptr, base)
+    given = (dptr, dims, iptr, src, sptr, stride, out, shift)
+    laid = [np.array(values, dtype=np.int64) for values in given]
+    buckets = Buckets._make([*laid, bptr, base])
     target = np.array([s[1] if len(s) > 1 else -1 for s in parts.scopes], dtype=np.int64)
     largest = max((sum(math.log2(card[u]) for u in s) for s in parts.scopes), default=0.0)
     whole = partition(scopes, card, math.inf)

@@ -1,19 +1,21 @@
 """Bounds that close: best-first AND/OR search over the pseudo tree of a plan of mini-buckets.
 
 What is opened is the leaf that leaves the most between the bounds of log Z, so that the search can
-be stopped at any time and resumed (Lou, Dechter & Ihler, AAAI 2017; with variables to maximise, AAAI
-2018). Where no bucket is split in the part below a variable its messages are exact, and nothing is
-opened there. From below a leaf has the bound of mini-buckets where all numbers are positive, else
-that of one assignment after the other: a sum over some of them is one.
+be stopped at any time and resumed (Lou, Dechter & Ihler, AAAI 2017; with variables to maximise,
+AAAI 2018). Where no bucket is split in the part below a variable, its messages are exact and
+nothing is opened. From below, a leaf has the bound of mini-buckets where all numbers are positive;
+else that of one assignment after the other, since a sum over some of them is one.
 
-**Intervals of marginals.** The lower bound is a sum over assignments; N(v, s) is its share with
-x_v = s, from the tree of the search for variables that were opened and from a pass down for those
-below, which are summed exactly. With M(v, s) the same share of the upper bound, leaves that are open
-counted for every state of what is below them, and r = upper / lower,
+**Intervals of marginals.** The lower bound is a sum over assignments. N(v, s) is its part with
+x_v = s: of variables that were opened from the tree, of those below, which are summed exactly, from
+a pass down. M(v, s) is the same part of the upper bound, leaves that are open counted for every
+state of what is below them. With both as shares of the lower bound, and r = upper / lower,
 
-    P(v = s) >= N(s) / (N(s) + min(r - N(s), sum of the others' M r)),
+    P(v = s) >= N(s) / (N(s) + min(r - N(s), sum of the others' M)),
+    P(v = s) <= m / (m + sum of the others' N),    m = min(M(s), r - sum of the others' N).
 
-and the upper end is one less what the other states have.
+**Memory.** When there is no room for another node, the parts that leave the least between the
+bounds become leaves again that keep their bounds, and closed ones stay so.
 
 **Rounding.** A node's bound is a sum of its children's or the log of a sum, wrong by no more than
 (c + 6) U A + (3 c + 20) U for c children and numbers of at most A, and what they are made of passes
@@ -140,7 +142,9 @@ class BoundedSearch:
             if self._free and time_limit is not None:
                 self._widen(time_limit)
             share = None if time_limit is None else TIGHTENING * time_limit
-            self.buckets.tighten(time_limit=share, sweeps=TIGHTENING_STEPS if share is None else None)
+            self.buckets.tighten(
+                time_limit=share, sweeps=TIGHTENING_STEPS if share is None else None
+            )
             self._take(self.buckets.lower if not len(self.buckets.maximise) else -math.inf,
                        self.buckets.upper)  # fmt: skip
             self._tree = None
@@ -235,9 +239,7 @@ class BoundedSearch:
         return low, high
 
 
-def to_users_states(
-    buckets: BucketBounds, low: Floats, high: Floats
-) -> tuple[Floats, Floats]:
+def to_users_states(buckets: BucketBounds, low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """Ends of the intervals of the plan's variables, in its order, in the user's states."""
     prepared, plan = buckets.prepared, buckets.plan
     tables, found = prepared.tables, prepared.simplified
@@ -282,7 +284,7 @@ class _Tree:
         self.below: Floats = self.above.val if buckets.below is None else buckets.below.val
         self.search = self._lay_out()
         widest = int((self.card * (1 + np.diff(self.search.child_ptr[:-1]))).max(initial=1))
-        room = int(min(max(memory / NODE_BYTES, 1024), 2.0**31 - 1))
+        room = int(min(max(memory / NODE_BYTES, 256), 2.0**31 - 1))
         room = max(room, 4 * (widest + n + 2))
         ints = [np.empty(room, dtype=np.int32) for _ in range(5)]
         self.nodes = Nodes(*ints, *(np.empty(room) for _ in range(3)))
@@ -367,6 +369,21 @@ class _Tree:
 
         advance(self.search, self.nodes, self.exact, self.sure, self.above.val, self.below,
                 self.assign, self.count, most)  # fmt: skip
+        if self.count[2]:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Make room: half of the nodes, if that many may go."""
+        from minfer.kernels.buckets.search import forget, weigh
+
+        n = int(self.count[0])
+        weight = np.empty(n)
+        weigh(self.nodes, n, self.buckets.is_max, weight)
+        opened = (self.nodes.first[:n] >= 0) & (self.nodes.var[:n] >= 0)
+        least = float(np.median(weight[opened])) if opened.any() else 0.0
+        if least < np.inf:
+            forget(self.nodes, self.count, weight, least)
+        self.count[2] = self.count[0] > 0.9 * n  # nothing to be gained any more
 
     @property
     def closed(self) -> bool:
@@ -403,7 +420,7 @@ class _Tree:
 
     def best(self) -> Ints | None:
         """States of the variables in the order, -1 of those that are summed; None: none yet."""
-        nodes, s = self.nodes, self.search
+        nodes = self.nodes
         if nodes.lower[0] == -np.inf:
             return None
         states = np.full(self.n, -1, dtype=np.int64)
@@ -413,7 +430,7 @@ class _Tree:
             v, first, count = int(nodes.var[x]), int(nodes.first[x]), int(nodes.n_children[x])
             if v < 0:
                 if first >= 0:
-                    todo += [c for c in range(first, first + count)]
+                    todo += range(first, first + count)
                 continue
             if not self.buckets.is_max[v]:
                 continue

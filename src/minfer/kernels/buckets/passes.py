@@ -1,4 +1,4 @@
-"""Passes over mini-buckets: powered sums up, shares of the bound down (:mod:`minfer.engine.buckets`).
+"""Passes over mini-buckets (:mod:`minfer.engine.buckets`): powered sums up, shares down.
 
 A mini-bucket k has the variable v that is eliminated in it as its first dimension, and a weight w.
 With inputs f (tables, fields, shifts, messages, all logs),
@@ -61,7 +61,7 @@ class _Cells(NamedTuple):
     stride: np.ndarray  # i8 (I, dimensions)
     across: np.ndarray  # i8 (I,) the row of index and how, -1: none
     flat: np.ndarray  # bool (I,) the same in a row
-    index: np.ndarray  # u4 (across, row)
+    places: np.ndarray  # u4 (across, row)
     how: np.ndarray  # i8 (across, 2)
     pre: np.ndarray  # f8 (states x row,)
 

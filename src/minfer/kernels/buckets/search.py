@@ -273,8 +273,8 @@ def advance(plan, nodes, exact, sure, above, below, assign, count, most):
 def explored(plan, nodes, n_nodes, exact, base, found, bel, reach, of_upper):
     """Where the mass of the lower bounds is, as shares of the root's: of the states of variables
     with a node into ``found`` (ptr is ``card`` summed), of parts that are summed exactly at their
-    messages in ``bel``, which lies like those numbers from ``base`` on. ``of_upper``: of the upper bounds, and of leaves that are open into
-    ``reach`` (n,), by variable. ``reach`` has room for n variables."""
+    messages in ``bel``, which lies like those numbers from ``base`` on. ``of_upper``: of the upper
+    bounds, and of leaves that are open into ``reach`` (n,), by variable."""
     n = plan.card.size
     start = np.empty(n + 1, np.int64)
     start[0] = 0
@@ -312,3 +312,64 @@ def explored(plan, nodes, n_nodes, exact, base, found, bel, reach, of_upper):
                 bel[at - base] += q
         elif of_upper:
             reach[v] += q
+
+
+@jit
+def weigh(nodes, n_nodes, is_max, weight):
+    """What each OR node leaves between the bounds, as a share of the root's, into ``weight`` (N,),
+    infinite where it has to stay open; of other nodes and leaves 0."""
+    share = np.zeros(n_nodes)
+    share[0] = 1.0
+    for x in range(n_nodes):
+        v, first = nodes.var[x], nodes.first[x]
+        weight[x] = 0.0
+        if first < 0:
+            continue
+        for c in range(first, first + nodes.n_children[x]):
+            share[c] = share[x]
+            if v >= 0 and nodes.upper[x] > -np.inf:
+                share[c] *= np.exp(nodes.upper[c] - nodes.upper[x])
+        if v >= 0:
+            gap = _gap(nodes.upper[x], nodes.lower[x])
+            weight[x] = share[x] * np.exp(gap - nodes.upper[x]) if gap > -np.inf else 0.0
+            if is_max[v]:
+                weight[x] = np.inf
+
+
+@jit
+def forget(nodes, count, weight, least):
+    """Make leaves, with the bounds they have, of OR nodes that weigh no more than ``least``, and
+    move what is left together."""
+    n_nodes = count[NODES]
+    new = np.full(n_nodes, -1, np.int32)
+    new[0] = 0
+    top = 1
+    for x in range(n_nodes):
+        if new[x] == -1:
+            continue
+        first, n = nodes.first[x], nodes.n_children[x]
+        if first >= 0 and nodes.var[x] >= 0 and weight[x] <= least:
+            first, n = np.int32(-1), np.int32(0)
+        if n > 0:
+            for c in range(first, first + n):
+                new[c] = -2  # its place is found below, in the order of numbers
+        nodes.first[x] = first
+        nodes.n_children[x] = n
+        if new[x] == -2:
+            new[x] = top
+            top += 1
+    for x in range(n_nodes):
+        y = new[x]
+        if y < 0:
+            continue
+        first = nodes.first[x]
+        nodes.first[y] = new[first] if first >= 0 and nodes.n_children[x] > 0 else first
+        nodes.n_children[y] = nodes.n_children[x]
+        nodes.parent[y] = new[nodes.parent[x]] if x > 0 else -1
+        nodes.var[y] = nodes.var[x]
+        nodes.state[y] = nodes.state[x]
+        nodes.upper[y] = nodes.upper[x]
+        nodes.lower[y] = nodes.lower[x]
+        nodes.own[y] = nodes.own[x]
+    count[NODES] = top
+    count[FULL] = 0
