@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #: Planning n variables takes about so many units times n squared, or times n and this many.
 PLANNING, PACK = 16.0, 2048
 #: Cells of the largest mini-bucket, for each unit of the budget of a variable.
-CELLS = 1.0 / 16.0
+CELLS = 1.0 / 8.0
 #: Bytes that messages and nodes may fill.
 MOST_MEMORY = 2.0**30
 #: Cells of all mini-buckets, at most: a pass takes about half a second.
@@ -46,7 +46,7 @@ WORTH = 3.0
 #: Cells that are summed again for a state, at least; units that this takes beside the cells.
 LEAST_CELLS, PER_WAY = 4096.0, 50_000.0
 #: Units that opening a leaf takes, and leaves between two looks at the clock.
-PER_LEAF, LOOK = 2000.0, 256
+PER_LEAF, LOOK = 20_000.0, 256
 
 
 class BoundedBuckets:
