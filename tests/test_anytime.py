@@ -152,15 +152,15 @@ def test_mini_buckets_bound_log_z_and_the_marginals_are_within_what_they_say():
         seen.add(answer.status)
         lower, upper = answer.proven_log_z
         assert not violated(drawn, lower, upper), where
-        assert answer.log_z_kind is (
-            LogZ.EXACT if answer.status is Status.EXACT else LogZ.UPPER
-        ), where
+        assert answer.log_z_kind is (LogZ.EXACT if answer.status is Status.EXACT else LogZ.UPPER), (
+            where
+        )
         low, high = answer.state.low, answer.state.high
         iv = minfer.Intervals(
             drawn.graph, low, high, np.zeros(len(answer), np.uint8), 0.01, "exhausted"
         )
         assert not models.judge(drawn, iv).any(), where
-        assert (answer.probs >= low).all() and (answer.probs <= high).all(), where
+        assert ((low <= answer.probs) & (answer.probs <= high)).all(), where
     assert seen == {Status.EXACT, Status.BOUND}
 
 
@@ -171,7 +171,7 @@ def test_log_z_bounds_of_every_kind_of_answer():
     assert lower <= exact.log_z <= upper <= lower + 1e-7
     above = minfer.TreeReweighted()(graph).log_z_bounds
     below = minfer.MeanField()(graph).log_z_bounds
-    assert above[0] == -math.inf and below[1] == math.inf
+    assert (above[0], below[1]) == (-math.inf, math.inf)
     assert below[0] <= exact.log_z <= above[1]
     assert minfer.BeliefPropagation()(graph).log_z_bounds is None
     both = MiniBuckets(i_bound=2)(graph)
@@ -186,7 +186,7 @@ def test_intervals_bound_log_z_and_are_narrower_with_time():
     graph = FactorGraph.grid(rng.normal(size=(9, 9)), rng.choice([-1.5, 1.5], 144))
     truth = minfer.Exact()(graph)
     before = (-math.inf, math.inf)
-    for work in (1_000, 30_000, 300_000):
+    for work in (1_000, 3_000_000, 30_000_000):
         iv = minfer.intervals(graph, None, work=work, methods=["buckets"], tol=0.0, workers=1)
         lower, upper = iv.log_z_bounds or (-math.inf, math.inf)
         assert before[0] <= lower <= truth.log_z <= upper <= before[1]
@@ -271,5 +271,5 @@ def test_marginal_map_where_no_tree_fits_has_an_answer_and_a_gap():
     graph = FactorGraph.grid(rng.normal(size=(16, 16)), rng.choice([-1.0, 1.0], 480))
     found = minfer.mpe(graph, variables=range(0, 256, 2), time_limit=2.0, max_gib=0.01)
     assert found.steps[0] == "best-first search"
-    assert math.isfinite(found.log_score) and found.gap < math.inf
+    assert -math.inf < found.log_score <= found.upper < math.inf
     assert found.status in ("optimal", "time limit")

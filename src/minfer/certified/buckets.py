@@ -9,8 +9,8 @@ passes; the larger the mini-buckets, the nearer. Best-first search (:mod:`.searc
 is left between the two, and ends with the exact answer. log Z is bounded on the way.
 
 **When.** Mini-buckets grow with the budget, up to what memory allows; what they leave of it is the
-search's, which begins anew with larger ones and else goes on where it was. Nothing is planned before
-the budget is worth the plan, which takes about n^2 for n variables.
+search's, which begins anew with larger ones and else goes on where it was. Nothing is planned
+before the budget is worth the plan, which takes about n^2 for n variables.
 """
 
 from __future__ import annotations
@@ -80,16 +80,36 @@ class BoundedBuckets:
         search = self._search
         bounds.offer_log_z(search.lower, search.upper)
         self._condition(bounds, wanted, each, effort)
-        leaves = max(int(each * n / PER_LEAF), LOOK)
-        while leaves > 0 and not search.exact and not search.full and effort.go_on():
-            before = search.nodes
-            search.run(work=min(leaves, LOOK))
-            effort.spend(PER_LEAF * max(search.nodes - before, 1))
-            leaves -= LOOK
-        bounds.offer_log_z(search.lower, search.upper)
-        bounds.offer_all(self.name, *search.intervals())
-        self._offer_conditioned(bounds)
+        leaves, chunk = max(int(each * n / PER_LEAF), LOOK), LOOK
+        while leaves > 0 and not search.exact and not search.full:
+            if not self._open(chunk, bounds, effort):
+                return True
+            leaves, chunk = leaves - chunk, min(2 * chunk, leaves - chunk)
+        self._offer(bounds)
         return not search.exact and not (self._largest and search.full)
+
+    def _open(self, leaves: int, bounds: Bounds, effort: Effort) -> bool:
+        """So many leaves. What a search says of marginals is only offered where a longer run would
+        offer it, too: False where this one ends before."""
+        search = self._search
+        assert search is not None
+        done = 0
+        while done < leaves and not search.exact and not search.full:
+            if not effort.go_on():
+                return False
+            before = search.nodes
+            search.run(work=min(LOOK, leaves - done))
+            effort.spend(PER_LEAF * max(search.nodes - before, 1))
+            bounds.offer_log_z(search.lower, search.upper)
+            done += LOOK
+        self._offer(bounds)
+        return True
+
+    def _offer(self, bounds: Bounds) -> None:
+        """What was explored, and what is known with each state."""
+        assert self._search is not None
+        bounds.offer_all(self.name, *self._search.intervals())
+        self._offer_conditioned(bounds)
 
     def _condition(
         self, bounds: Bounds, wanted: NDArray[np.bool_], each: float, effort: Effort
@@ -134,9 +154,9 @@ class BoundedBuckets:
             self._largest = True
             return
         self._largest = new.buckets.exact
-        for _ in range(SWEEPS):
-            if new.exact or not effort.go_on():
-                break
+        for _ in range(0 if new.exact else SWEEPS):
+            if not effort.go_on():
+                return  # a longer run would search on tighter ones
             new.buckets.tighten(sweeps=1)
             effort.spend(PER_CELL * cells)
         self._search = new

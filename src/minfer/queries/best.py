@@ -10,7 +10,8 @@ state, the cliques behind it take their best; so the score of every part is know
 
 g the clique's table with its children's messages. The best part is opened, and divided again.
 Marginal MAP sums all other variables first, so its tree may be much wider. Where no tree fits, the
-best is searched for, with a bound: of all variables (:mod:`.map`), or of some (:mod:`.map.marginal`).
+best is searched for, with a bound: of all variables (:mod:`.map`), or of some
+(:mod:`.map.marginal`).
 """
 
 from __future__ import annotations
@@ -185,9 +186,7 @@ def _marginal(
     answer = marginal_map(graph, inside, k, deadline, gap, max_gib)
     ranked = tuple(Assignment(names, x, score, math.nan, states) for score, x in answer.found)
     seconds, proven = clock() - began, answer.status == "optimal"
-    return Best(
-        ranked, proven, answer.complete, seconds, answer.upper, answer.status, answer.steps
-    )
+    return Best(ranked, proven, answer.complete, seconds, answer.upper, answer.status, answer.steps)
 
 
 def _by_tree(

@@ -250,7 +250,8 @@ class Marginals:
         1e-9 of its size for rounding; an end that is not known is infinite.
 
         >>> from minfer import FactorGraph, MeanField
-        >>> lower, upper = MeanField()(FactorGraph.pairwise([1.0, 0.0], [[0, 1]], [0.5])).log_z_bounds
+        >>> pair = FactorGraph.pairwise([1.0, 0.0], [[0, 1]], [0.5])
+        >>> lower, upper = MeanField()(pair).log_z_bounds
         >>> round(lower, 3), upper
         (2.214, inf)
         """
@@ -526,7 +527,7 @@ def first_argmax(values: NDArray, offsets: NDArray) -> NDArray[np.int64]:
 
 
 def between(
-    lo: NDArray[np.float64], hi: NDArray[np.float64], n_states: NDArray[np.int64]
+    lo: NDArray[np.float64], hi: NDArray[np.float64], n_states: NDArray[np.integer]
 ) -> NDArray[np.float64]:
     """The middle of intervals (sum of states,): lo + t (hi - lo), one t for each variable, so that
     its states add up to one; half for two states."""

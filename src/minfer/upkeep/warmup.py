@@ -24,7 +24,9 @@ PARTS = {
     "method": tuple(
         f"{_KERNELS}{topic}." for topic in _TOPICS if topic not in ("best", "learning")
     ),
-    "intervals": tuple(f"{_KERNELS}{topic}" for topic in ("intervals.", "cliques.", "arithmetic.", "buckets.")),
+    "intervals": tuple(
+        f"{_KERNELS}{topic}" for topic in ("intervals.", "cliques.", "arithmetic.", "buckets.")
+    ),
     "trees": (
         f"{_KERNELS}trees.",
         f"{_KERNELS}messages.",

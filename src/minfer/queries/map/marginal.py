@@ -78,7 +78,8 @@ def marginal_map(
             "none was proven to be impossible; allow more time (time_limit), or observe more "
             "variables"
         )
-    parts, found = [whole], []
+    parts = [whole]
+    found: list[tuple[float, NDArray[np.int64]]] = []
     upper, proven, complete = whole.upper, True, False
     while len(found) < k:
         able = [p for p in parts if p.best is not None]
@@ -128,9 +129,7 @@ class _Division:
         self.search: BoundedSearch | None = None
         try:
             self.model = condition(graph)
-            self.search = BoundedSearch(
-                self.model, maximise=wanted, memory_limit=max_gib * 2.0**30
-            )
+            self.search = BoundedSearch(self.model, maximise=wanted, memory_limit=max_gib * 2.0**30)
         except ContradictionError:
             self.upper = -math.inf
         else:
