@@ -5,7 +5,7 @@
                               [--reference 300] [--references DIR] [--write FILE.json]
                               [--most SECONDS]
     python benchmarks/hard.py --show FILE.json
-    python benchmarks/hard.py --page    # docs/hard-measured.md, and what when-bp-is-wrong.md shows
+    python benchmarks/hard.py --page    # docs/reference/hard-measured.md, and what when-bp-is-wrong.md shows
 
 The UAI 2014 models (DIR as in places.py) against their exact marginals; square grids with strong
 mixed couplings, fields N(0, 1/4) and couplings "equal" N(0, 4), against a long run of tempering,
@@ -279,7 +279,7 @@ def report(rows: list[dict]) -> str:
 # ---------------------------------------------------------------------- the pages
 
 RESULTS = Path(__file__).parent / "results" / "hard.json"
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs" / "reference"
 TITLES = {
     "uai": "The UAI 2014 models, nothing above 2^16 cells",
     "drawn": "Models drawn anew, nothing above 2^16 cells",

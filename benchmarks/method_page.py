@@ -456,7 +456,7 @@ def losses(result: Row) -> str:
 
 
 def sections(result: Row) -> dict[str, str]:
-    """The sections of docs/method.md by name."""
+    """The sections of docs/reference/method.md by name."""
     entries, cubics = result["collection"], result["cubic"]
     held = result["later"] + result["fresh"]
     bars = costs.scan_missed(result["scan"])

@@ -1,4 +1,4 @@
-"""The sections of docs/peers.md from what peers.py found."""
+"""The sections of docs/reference/peers.md from what peers.py found."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FEATURES = [p for p in NAMES if p not in ("libdai", "opengm")]
 def sections(
     results: dict[str, dict[str, Any]], networks: dict[str, Any] | None = None
 ) -> dict[str, str]:
-    """The sections of docs/peers.md by name, with what benchmarks/networks.py found."""
+    """The sections of docs/reference/peers.md by name, with what benchmarks/networks.py found."""
     made = {
         "measured": f"{_measured(results)}. {_way()}.",
         "short": _short(results),

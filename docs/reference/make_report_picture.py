@@ -1,6 +1,6 @@
-"""Make the report of a noisy picture and keep what a browser shows of it as docs/report.png.
+"""Make the report of a noisy picture and keep what a browser shows of it as docs/reference/report.png.
 
-python docs/make_report_picture.py        # needs Chromium
+python docs/reference/make_report_picture.py        # needs Chromium
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from browser import Browser, find_chromium
 from minfer.pictures import base_pictures, gaussian
 from minfer.report import denoise_report, write_report

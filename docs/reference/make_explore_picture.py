@@ -1,6 +1,6 @@
-"""Make a page of the alarm network and keep what a browser shows of it as docs/explore.png.
+"""Make a page of the alarm network and keep what a browser shows of it as docs/reference/explore.png.
 
-python docs/make_explore_picture.py        # needs Chromium and pgmpy
+python docs/reference/make_explore_picture.py        # needs Chromium and pgmpy
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 import minfer
 from browser import Browser, find_chromium
 from oracle.models import bundled
