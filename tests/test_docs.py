@@ -52,7 +52,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 LONG = {
     "entity-resolution.md", "neural-parser.md", "from-pgmpy.md", "map.md", "rules.md", "plots.md",
     "when-bp-is-wrong.md", "denoising.md", "intervals.md", "learning.md", "parsing.md", "torch.md",
-    "circuits.md", "puzzles.md", "classes.md",
+    "circuits.md", "puzzles.md", "classes.md", "how-far-off.md", "paper.md", "pictures.md",
 }  # fmt: skip
 #: Pages whose blocks are only checked, and commands that are never called from here.
 NOT_RUN_PAGES = {"commands.md": "the examples of the help texts, about files of the reader's"}
