@@ -2,7 +2,7 @@
 
     python benchmarks/learning.py --treebank TRAIN.conllu.gz DEV.conllu.gz   # everything: an hour
     python benchmarks/learning.py denoising --seeds 1 --images FOLDER
-    python benchmarks/learning.py --page                           # docs/reference/learning-measured.md again
+    python benchmarks/learning.py --page                 # docs/reference/learning-measured.md again
 
 Writes ``benchmarks/results/learning.json``; what is not measured in a run stays as it was. From it
 come the sections of ``docs/reference/learning-measured.md``.
