@@ -1,4 +1,4 @@
-"""Make a page of the alarm network and keep what a browser shows of it as docs/reference/explore.png.
+"""Make a page of the alarm network and keep what a browser shows, docs/reference/explore.png.
 
 python docs/reference/make_explore_picture.py        # needs Chromium and pgmpy
 """

@@ -1,4 +1,4 @@
-"""Make the report of a noisy picture and keep what a browser shows of it as docs/reference/report.png.
+"""Make the report of a noisy picture and keep what a browser shows, docs/reference/report.png.
 
 python docs/reference/make_report_picture.py        # needs Chromium
 """
