@@ -295,6 +295,20 @@ def test_the_reference_has_every_public_name():
         assert hasattr(importlib.import_module(where), name), path
 
 
+def test_the_tables_of_the_reference_are_up_to_date():
+    for module in ("pyarrow", "torch", "duckdb"):
+        pytest.importorskip(module)
+    spec = importlib.util.spec_from_file_location("make_api", ROOT / "docs" / "make_api.py")
+    assert spec is not None
+    assert spec.loader is not None
+    make_api = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_api)
+    for path in (ROOT / "docs" / "api").glob("*.md"):
+        text = path.read_text("utf-8")
+        assert text == make_api.page(text), "run `python docs/make_api.py`"
+        assert path.name == "index.md" or "| `" in text, f"{path.name} shows no name"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_what_a_page_names_is_there(page):
     """Files of the repository and commands of ours that the text mentions."""
