@@ -147,6 +147,11 @@ RATIOS = {
 }  # fmt: skip
 
 
+def lost(found: Found) -> str:
+    """What is lost, in a line; empty if nothing is."""
+    return "; ".join(_lost(found))
+
+
 def _lost(found: Found) -> list[str]:
     """Every ratio below one."""
     out = []
