@@ -389,7 +389,9 @@ def main() -> int:
     cli.add_argument("parts", nargs="*", metavar="PART", help="uai, ldpc, chunking; default all")
     cli.add_argument("--folder", type=Path, default=UAI, help="of FAMILY/NAME.uai.gz")
     cli.add_argument("--names", nargs="*", default=[], help="only these models, or dB")
-    cli.add_argument("--page", action="store_true", help="write docs/reference/boards.md from what is kept")
+    cli.add_argument(
+        "--page", action="store_true", help="write docs/reference/boards.md from what is kept"
+    )
     cli.add_argument("--model", type=Path, help=argparse.SUPPRESS)
     asked = cli.parse_args()
     if asked.model:
