@@ -52,6 +52,14 @@ def test_a_page_is_complete_in_itself(name):
     assert not any(b.note.startswith("not run") for b in code)
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/path/start.md", "docs/path/speed.md"])
+def test_there_is_one_story_of_the_first_call(page):
+    text = " ".join((ROOT / page).read_text("utf-8").split())
+    for part in ("about 11 s", "some 4 minutes", "machine code"):
+        assert part in text
+    assert set(re.findall(r"[^ ]+ 11 s\b", text)) == {"about 11 s"}
+
+
 def test_every_page_of_reference_is_listed():
     """By the index of reference, or by one of the pages that it lists."""
     folder = DOCS / "reference"
