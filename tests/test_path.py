@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,39 @@ def test_there_is_one_story_of_the_first_call(page):
     for part in ("about 11 s", "some 4 minutes", "machine code"):
         assert part in text
     assert set(re.findall(r"[^ ]+ 11 s\b", text)) == {"about 11 s"}
+
+
+#: Runs pages, and names what was compiled for them that no wheel and no `minfer warmup` holds.
+LACKING = """
+import sys
+from pathlib import Path
+import numba, pytest
+sys.path.insert(0, sys.argv[1])
+import test_docs
+from minfer.kernels.compiling import answers, jit
+for name in sys.argv[3:]:
+    with pytest.MonkeyPatch.context() as patch:
+        folder = Path(sys.argv[2], name)
+        folder.mkdir()
+        test_docs.test_a_page_is_a_script(test_docs.ROOT / "docs" / "path" / name, folder, patch)
+held = {k: {tuple(map(numba.typeof, q.arguments())) for q in known}
+        for k, known in answers.kept().items()}
+used = [(answers._name(k), tuple(types)) for k in jit._KERNELS for types in k.overloads]
+print(len(used), [(k, types) for k, types in used if types not in held.get(k, ())])
+"""
+
+
+@pytest.mark.slow
+def test_a_wheel_with_machine_code_compiles_nothing_for_these_pages(tmp_path):
+    """Wheels hold every recorded call, and these pages make no other."""
+    words = [sys.executable, "-c", LACKING, str(Path(__file__).parent), str(tmp_path)]
+    ran = subprocess.run(
+        [*words, *(f"{name}.md" for name in TEN)], capture_output=True, text=True, timeout=900
+    )
+    assert ran.returncode == 0, ran.stderr
+    used, lacking = ran.stdout.strip().split(" ", 1)
+    assert int(used) > 50
+    assert lacking == "[]"
 
 
 def test_every_page_of_reference_is_listed():
