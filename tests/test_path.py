@@ -125,7 +125,10 @@ def test_the_index_has_some_forty_questions_each_with_a_link():
     assert len(rows) - len(asked) <= 4  # the heads of tables
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=str)
+READ_ELSEWHERE = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", READ_ELSEWHERE, ids=lambda page: page.relative_to(ROOT))
 def test_links_lead_to_files(page):
     """Sphinx looks after the anchors; the README and bare folders are read elsewhere."""
     for link in links(page):
