@@ -1,7 +1,7 @@
 """Public boards: data that anybody can get, beside numbers that others published.
 
     python benchmarks/boards.py [uai] [ldpc] [chunking] [--folder DIR] [--names NAME ...]
-    python benchmarks/boards.py --page        docs/boards.md, from what is kept
+    python benchmarks/boards.py --page        docs/reference/boards.md, from what is kept
 
 * *uai*: marginals and log Z of the UAI 2014 problems by ``Auto(time_limit=20)``: one core, 8 GiB, a
   process each. ``--folder`` names any other folder of ``FAMILY/NAME.uai.gz`` with evidence and
@@ -12,7 +12,7 @@
   rates; and frames a second beside the package ``ldpc`` (``pip install --no-deps ldpc``).
 * *chunking*: CoNLL-2000, the chain CRF beside python-crfsuite on the same lists of features.
 
-What others answer in weighted counting is in docs/circuits.md (``circuits.py``).
+What others answer in weighted counting is in docs/reference/circuits.md (``circuits.py``).
 """
 
 from __future__ import annotations
@@ -389,7 +389,9 @@ def main() -> int:
     cli.add_argument("parts", nargs="*", metavar="PART", help="uai, ldpc, chunking; default all")
     cli.add_argument("--folder", type=Path, default=UAI, help="of FAMILY/NAME.uai.gz")
     cli.add_argument("--names", nargs="*", default=[], help="only these models, or dB")
-    cli.add_argument("--page", action="store_true", help="write docs/boards.md from what is kept")
+    cli.add_argument(
+        "--page", action="store_true", help="write docs/reference/boards.md from what is kept"
+    )
     cli.add_argument("--model", type=Path, help=argparse.SUPPRESS)
     asked = cli.parse_args()
     if asked.model:

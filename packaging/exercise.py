@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -273,6 +273,10 @@ def _use_buckets() -> None:
                 search.run(work=20)
                 if not most:
                     search.intervals(time_limit=None)
+    graph = FactorGraph.empty([2] * 8)
+    for pair in combinations(range(8), 2):
+        graph = graph.add_tables([pair], rng.normal(size=(1, 2, 2)))
+    BoundedSearch(condition(graph), i_bound=2, memory_limit=12_000, marginals=True).run(work=60)
 
 
 def _use_clauses() -> None:

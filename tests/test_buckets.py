@@ -52,7 +52,8 @@ def check(drawn: models.Drawn, rng: np.random.Generator) -> None:
     for _ in range(3):
         assert found.lower <= truth + slip(truth), drawn.number
         assert found.upper >= truth - slip(truth), drawn.number
-        assert found.upper <= last[0] and found.lower >= last[1], "it only tightens"
+        assert found.upper <= last[0], "it only tightens"
+        assert found.lower >= last[1], "it only tightens"
         last = found.upper, found.lower
         found.tighten(sweeps=2)
     for v in range(len(drawn.n_states)):
@@ -80,10 +81,13 @@ def test_intervals_hold_when_conditioned():
         truth = drawn.wide
         if np.isnan(truth).any():
             continue  # numbers beyond what long doubles hold
-        search = BoundedSearch(condition(drawn.graph), i_bound=int(rng.integers(1, 4)))
+        size, of_marginals = int(rng.integers(1, 4)), bool(rng.random() < 0.5)
+        search = BoundedSearch(condition(drawn.graph), i_bound=size, marginals=of_marginals)
         search.run(work=int(rng.integers(1, 8)))
-        low, high = search.intervals(time_limit=None)
-        assert (low <= truth + 1e-17).all() and (high >= truth - 1e-17).all(), drawn.number
+        for limit in (0.0, None):  # by what was explored; by conditioning, too
+            low, high = search.intervals(time_limit=limit)
+            assert (low <= truth + 1e-17).all(), drawn.number
+            assert (high >= truth - 1e-17).all(), drawn.number
 
 
 def loop(n: int, rng: np.random.Generator, states: int = 3, zeros: float = 0.0) -> FactorGraph:
@@ -110,7 +114,8 @@ def test_a_split_is_a_partition_and_messages_go_on_one_path():
     reader = holders(plan)
     for k, scope in enumerate(plan.scopes):
         if len(scope) == 1:
-            assert reader[k] == -1 and plan.target[k] == -1
+            assert reader[k] == -1
+            assert plan.target[k] == -1
         else:
             assert set(scope[1:]) <= set(plan.scopes[reader[k]])
             assert plan.scopes[reader[k]][0] == scope[1] == plan.target[k]
@@ -121,7 +126,8 @@ def test_a_split_is_a_partition_and_messages_go_on_one_path():
 def test_exact_where_nothing_is_split():
     graph = loop(5, np.random.default_rng(1))
     found = BucketBounds(condition(graph))
-    assert found.exact and found.upper - found.lower < 1e-11
+    assert found.exact
+    assert found.upper - found.lower < 1e-11
     low, high = found.conditioned(2)
     assert (high - low < 1e-11).all()
 
@@ -134,9 +140,11 @@ def test_search_closes_and_goes_on():
     while not search.exact:
         search.run(work=5)
         widths.append(search.upper - search.lower)
-    assert widths == sorted(widths, reverse=True) and widths[-1] < 1e-9
+    assert widths == sorted(widths, reverse=True)
+    assert widths[-1] < 1e-9
     exact = BucketBounds(condition(graph))
-    assert search.lower <= exact.upper and exact.lower <= search.upper
+    assert search.lower <= exact.upper
+    assert exact.lower <= search.upper
     assert [h[2] for h in search.history] == sorted(h[2] for h in search.history)
     nodes = search.nodes
     search.run(work=5)
@@ -163,7 +171,8 @@ def test_little_memory():
         nodes = search.nodes
         search.run(work=1_000)
         assert search.nodes > nodes, "it never gets stuck here"
-        assert search.lower <= whole.upper and whole.lower <= search.upper
+        assert search.lower <= whole.upper
+        assert whole.lower <= search.upper
     assert search.upper - search.lower < 1e-9
     held = BoundedSearch(condition(graph), i_bound=5)
     held.run()
@@ -185,7 +194,8 @@ def test_best_assignment():
         if search.best is not None:
             a, b, c = (int(s) for s in search.best)
             assert search.lower - 1e-9 <= value[b, c, a] <= search.upper + 1e-9
-    assert search.exact and abs(value.max() - search.lower) < 1e-9
+    assert search.exact
+    assert abs(value.max() - search.lower) < 1e-9
     with pytest.raises(SettingsError, match="without variables to maximise"):
         search.intervals()
 
@@ -202,4 +212,5 @@ def test_contradictions():
 
 def test_ends_of_a_marginal():
     low, high = marginal_ends(np.log([0.2, 0.5]), np.log([0.3, 0.6]), math.log(0.8), 0.0)
-    assert np.allclose(low, [0.2 / 0.8, 0.5 / 0.8]) and np.allclose(high, [0.3 / 0.8, 0.6 / 0.8])
+    assert np.allclose(low, [0.2 / 0.8, 0.5 / 0.8])
+    assert np.allclose(high, [0.3 / 0.8, 0.6 / 0.8])

@@ -47,13 +47,15 @@ if TYPE_CHECKING:
 FOR_MESSAGES = 0.75
 #: The share of a time limit that one pass over what is not split at all may take, and that one over
 #: mini-buckets should, of which there are some thirty while they are tightened.
-WHOLE_PASS, ONE_PASS = 0.4, 0.01
+WHOLE_PASS, ONE_PASS = 0.45, 0.01
 #: The share of the first time limit that goes into tighter messages, at most, and their steps.
 TIGHTENING, TIGHTENING_STEPS = 0.3, 6
 #: Leaves that are opened between two looks at the clock, at first; seconds a look is aimed at.
 FEW, LOOK = 64, 0.05
 #: Logs of bounds of which nothing is said of shares; what a share may have lost to underflow.
 MOST_APART, LEAST_SHARE = 600.0, 1e-290
+#: Logs of bounds so close that parts of the upper one are not looked at.
+NEARLY = 1e-6
 #: Bytes of a node.
 NODE_BYTES = 44
 
@@ -74,6 +76,9 @@ class BoundedSearch:
         Bytes of messages and nodes.
     i_bound : int, optional
         The largest mini-bucket has 2^i_bound cells; None: what fits.
+    marginals : bool
+        Whether intervals of marginals are what is wanted: then leaves count as explored only where
+        they are summed exactly, so that the states of all variables are known there.
 
     Examples
     --------
@@ -93,9 +98,10 @@ class BoundedSearch:
         maximise: Sequence[int] = (),
         memory_limit: float = 2.0**30,
         i_bound: int | None = None,
+        marginals: bool = False,
     ) -> None:
-        self.began = start_clock(0.0)
-        self.model = model
+        start_clock(0.0)
+        self.model, self._marginals = model, marginals
         self.buckets = BucketBounds(
             model, maximise=maximise, memory_limit=memory_limit * FOR_MESSAGES, i_bound=i_bound
         )
@@ -165,8 +171,8 @@ class BoundedSearch:
         """Larger mini-buckets where there is the time for them."""
         old, plan = self.buckets, self.buckets.plan
         memory, cells = self._memory * FOR_MESSAGES, old.rate * seconds
-        if plan.whole_cells <= WHOLE_PASS * cells and plan.whole_memory <= memory:
-            most = plan.whole_cells
+        if plan.whole_cells <= WHOLE_PASS * cells and plan.whole_memory <= self._memory:
+            most, memory = plan.whole_cells, self._memory
         elif ONE_PASS * cells > 2.0 * plan.cells and plan.message_cells * BYTES < 0.5 * memory:
             most = ONE_PASS * cells
         else:
@@ -184,7 +190,8 @@ class BoundedSearch:
         if self._tree is None:
             plan = self.buckets.plan
             used = plan.message_cells * (BYTES_EXACT if plan.exact else BYTES)
-            self._tree = _Tree(self.buckets, max(self._memory - used, 0.1 * self._memory))
+            room = max(self._memory - used, 0.1 * self._memory)
+            self._tree = _Tree(self.buckets, room, self._marginals)
             self._take(*self._tree.bounds())
         return self._tree
 
@@ -264,7 +271,7 @@ def to_users_states(buckets: BucketBounds, low: Floats, high: Floats) -> tuple[F
 class _Tree:
     """The search over one plan."""
 
-    def __init__(self, buckets: BucketBounds, memory: float) -> None:
+    def __init__(self, buckets: BucketBounds, memory: float, marginals: bool) -> None:
         from minfer.kernels.buckets.search import Nodes
 
         self.buckets, plan = buckets, buckets.plan
@@ -279,12 +286,13 @@ class _Tree:
                 exact[p] &= exact[v]
                 sure[p] &= sure[v]
         self.exact = exact
-        self.sure = sure if buckets.below is not None else np.zeros(n, dtype=bool)
+        below = None if marginals else buckets.below
+        self.sure = sure if below is not None else np.zeros(n, dtype=bool)
         self.above: Side = buckets.above
-        self.below: Floats = self.above.val if buckets.below is None else buckets.below.val
+        self.below: Floats = self.above.val if below is None else below.val
         self.search = self._lay_out()
         widest = int((self.card * (1 + np.diff(self.search.child_ptr[:-1]))).max(initial=1))
-        room = int(min(max(memory / NODE_BYTES, 256), 2.0**31 - 1))
+        room = int(min(max(memory / NODE_BYTES, 64), 2.0**31 - 1))
         room = max(room, 4 * (widest + n + 2))
         ints = [np.empty(room, dtype=np.int32) for _ in range(5)]
         self.nodes = Nodes(*ints, *(np.empty(room) for _ in range(3)))
@@ -477,8 +485,7 @@ class _Tree:
         n_states = int(self.card.sum())
         if self.nodes.lower[0] == -np.inf:
             return np.zeros(n_states), np.ones(n_states)
-        found, _ = self._shares(False)
-        over, reach = self._shares(True)
+        found, reach = self._shares(False)
         b = self.buckets
         extra = b.prepared.error + self.rounding() + self.above.error()
         if b.below is not None:
@@ -488,6 +495,9 @@ class _Tree:
         ratio = math.exp(min(apart, MOST_APART)) * (1 + pad)
         if not apart < MOST_APART:
             return np.zeros(n_states), np.ones(n_states)
+        over = np.ones(n_states)
+        if apart > NEARLY:  # else what is left between the bounds says all there is
+            over, reach = self._shares(True)
         parent = b.plan.parent
         for v in range(self.n - 1, -1, -1):
             if parent[v] >= 0:
@@ -496,10 +506,11 @@ class _Tree:
         most = ((over + reach[owner]) * (1 + pad) + LEAST_SHARE) * ratio
         least = found * (1 - pad)
         total_least = np.bincount(owner, least, minlength=self.n)[owner] - least
-        total_most = np.bincount(owner, most, minlength=self.n)[owner] - most
+        all_most = np.bincount(owner, most, minlength=self.n)[owner]
+        total_most = all_most - most + U * (self.card[owner] + 4) * all_most
         others_most = np.minimum(np.maximum(total_most, 0.0) * (1 + 1e-14), ratio - least)
         others_most = np.maximum(others_most, 0.0)
-        others_least = np.maximum(total_least - 1e-14, 0.0)
+        others_least = np.maximum(total_least - 2 * U * (self.card[owner] + 4), 0.0)
         own_most = np.minimum(most, ratio - others_least)
         with np.errstate(divide="ignore", invalid="ignore"):
             low = np.where(least > 0, least / (least + others_most), 0.0)

@@ -22,7 +22,7 @@ from minfer.kernels.arithmetic.vexp import exp_in_place, log_in_place
 from minfer.kernels.cliques.streamed import _add_input, _add_output, _row_index
 from minfer.kernels.compiling.jit import jit
 
-ROW = 2048  # cells of a row, but where one dimension has more
+ROW = 8192  # cells of a row, but where one dimension has more
 LEAST, SAFE = 1e-250, 570.0  # sums of plain numbers below this are made in logs; minus its log
 
 
