@@ -246,3 +246,10 @@ def check_gradient(graph: FactorGraph, m: Marginals, rng: np.random.Generator) -
     plain = pull_back(Exact(method="enumerate")(graph), c)
     np.testing.assert_allclose(back.field, plain.field, atol=1e-9)
     np.testing.assert_allclose(back.weights, plain.weights, atol=1e-9)
+
+
+def test_states_whose_share_would_underflow_stay_apart():
+    graph = FactorGraph.empty([2, 2]).tilt([-18000.0, -4800.0, -360.0, 0.0])
+    found = simplify(condition(graph))
+    assert found.state.tolist() == [0, 1, 0, 0]  # the first two are not one
+    np.testing.assert_allclose(np.log(found.share[2:]), [-360.0, 0.0], atol=1e-12)

@@ -581,7 +581,9 @@ class _Work:
         ahead = (self.best[some] + ratio == best[home]) & (best[home] > self.best[home])
         self.leader[home[ahead]] = self.leader[some[ahead]]
         self.log_share[there] += share[self.at[there]]
-        self.at[there] = into[self.at[there]]
+        moved = np.arange(n)  # those that stay apart do not
+        moved[some] = into[some]
+        self.at[there] = moved[self.at[there]]
         self.field, self.best = field, best
         keep = np.ones(n, dtype=bool)
         keep[some] = False

@@ -149,6 +149,7 @@ def marginal_ends(low: Floats, high: Floats, lower: float, upper: float) -> tupl
     top = max(upper, float(high.max(initial=-np.inf))) if len(high) else upper
     with np.errstate(under="ignore", over="ignore", divide="ignore", invalid="ignore"):
         l, h = np.exp(low - top) * (1 - 1e-14), np.exp(high - top) * (1 + 1e-14) + 1e-300
+        l = np.where(l > 1e-290, l, 0.0)  # numbers near the end of the range are not accurate
         whole_l, whole_h = math.exp(lower - top) * (1 - 1e-14), math.exp(upper - top) * (1 + 1e-14)
         other_l = np.maximum(l.sum() - l - len(l) * 1e-15 * l.sum(), whole_l - h)
         other_l = np.maximum(other_l * (1 - 1e-15), 0.0)

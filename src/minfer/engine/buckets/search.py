@@ -52,8 +52,9 @@ WHOLE_PASS, ONE_PASS = 0.45, 0.01
 TIGHTENING, TIGHTENING_STEPS = 0.3, 6
 #: Leaves that are opened between two looks at the clock, at first; seconds a look is aimed at.
 FEW, LOOK = 64, 0.05
-#: Logs of bounds of which nothing is said of shares; what a share may have lost to underflow.
-MOST_APART, LEAST_SHARE = 600.0, 1e-290
+#: Logs of bounds of which nothing is said of shares; what a share may have lost to underflow: in
+#: plain numbers a cell of next to nothing beside sums of 1e-250 or more, in each mini-bucket.
+MOST_APART, LEAST_SHARE = 600.0, 1e-40
 #: Logs of bounds so close that parts of the upper one are not looked at.
 NEARLY = 1e-6
 #: Bytes of a node.
@@ -236,7 +237,7 @@ class BoundedSearch:
             raise SettingsError(
                 "intervals are of marginals: start a search without variables to maximise"
             )
-        slack = math.expm1(2 * self.buckets.prepared.error + 1e-12)
+        slack = math.expm1(min(2 * self.buckets.prepared.error + 1e-12, MOST_APART))
         low, high = to_users_states(self.buckets, *self._planted().intervals(slack))
         if time_limit is None or time_limit > 0.0 or self.buckets._ends:
             other_low, other_high = self.buckets.intervals(
@@ -264,7 +265,7 @@ def to_users_states(buckets: BucketBounds, low: Floats, high: Floats) -> tuple[F
     where = off[known] + tables.fixed[known]
     lo[where] = hi[where] = 1.0
     low, high = found.marginals(lo), found.marginals(hi)
-    change = math.exp(2 * prepared.error + 32 * U) if found.changed else 1.0
+    change = math.exp(min(2 * prepared.error + 32 * U, MOST_APART)) if found.changed else 1.0
     return np.minimum(low / change, 1.0), np.minimum(high * change, 1.0)
 
 
@@ -490,10 +491,10 @@ class _Tree:
         extra = b.prepared.error + self.rounding() + self.above.error()
         if b.below is not None:
             extra += b.below.error()
-        pad = math.expm1(4 * extra + 1e-12 + 8 * U * self.n) + spread
+        pad = math.expm1(min(4 * extra + 1e-12 + 8 * U * self.n, 100.0)) + spread
         apart = float(self.nodes.upper[0] - self.nodes.lower[0])
         ratio = math.exp(min(apart, MOST_APART)) * (1 + pad)
-        if not apart < MOST_APART:
+        if not (apart < MOST_APART and pad < 1.0):
             return np.zeros(n_states), np.ones(n_states)
         over = np.ones(n_states)
         if apart > NEARLY:  # else what is left between the bounds says all there is
@@ -504,7 +505,7 @@ class _Tree:
                 reach[v] += reach[parent[v]]
         owner = np.repeat(np.arange(self.n), self.card)
         most = ((over + reach[owner]) * (1 + pad) + LEAST_SHARE) * ratio
-        least = found * (1 - pad)
+        least = np.where(found > 1e-280, found * (1 - pad), 0.0)
         total_least = np.bincount(owner, least, minlength=self.n)[owner] - least
         all_most = np.bincount(owner, most, minlength=self.n)[owner]
         total_most = all_most - most + U * (self.card[owner] + 4) * all_most
