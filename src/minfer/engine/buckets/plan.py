@@ -51,7 +51,7 @@ class BucketPiece(NamedTuple):
     source: int  # a table's number, -1 - v for the field of v, or n_tables + k for a message
 
 
-class MiniBuckets(NamedTuple):
+class Partition(NamedTuple):
     """A partition, mini-buckets in the order of elimination. K of them, n variables."""
 
     scopes: list[tuple[int, ...]]  # places in the order, the eliminated one first
@@ -150,7 +150,7 @@ def _find_order(links: Adjacency, last: NDArray[np.bool_] | None) -> Order:
 
 def _widest(
     scopes: list[tuple[int, ...]], card: list[int], memory_limit: float, most_cells: float
-) -> MiniBuckets:
+) -> Partition:
     """The coarsest partition that fits."""
     whole = partition(scopes, card, math.inf)
     if whole.message_cells * BYTES_EXACT <= memory_limit and whole.cells <= EXACT_PAYS * most_cells:
@@ -174,7 +174,7 @@ def _widest(
             size, step = size - step + 1, 1
 
 
-def partition(scopes: list[tuple[int, ...]], card: list[int], i_bound: float) -> MiniBuckets:
+def partition(scopes: list[tuple[int, ...]], card: list[int], i_bound: float) -> Partition:
     """Mini-buckets of at most 2^i_bound cells, but where a table or message alone has more."""
     n, n_tables = len(card), len(scopes)
     log = [math.log2(c) for c in card]
@@ -203,7 +203,7 @@ def partition(scopes: list[tuple[int, ...]], card: list[int], i_bound: float) ->
         if common:
             message_cells += len(minis) * 2.0 ** min(sum(log[u] for u in common), 900.0)
         bptr.append(len(made))
-    return MiniBuckets(made, pieces, bptr, shared, cells, message_cells)
+    return Partition(made, pieces, bptr, shared, cells, message_cells)
 
 
 def _split(
@@ -230,7 +230,7 @@ def _split(
 
 def _lay_out(
     flat: Flat, order: Ints, found: Order, place: Ints, card: list[int],
-    scopes: list[tuple[int, ...]], parts: MiniBuckets,
+    scopes: list[tuple[int, ...]], parts: Partition,
 ) -> BucketPlan:  # fmt: skip
     """Where everything lies."""
     from minfer.kernels.buckets.passes import Buckets
