@@ -56,7 +56,6 @@ SOLVERS = {
     "join-graph": JoinGraph(),
     "join-graph-small": JoinGraph(max_cells=4, damping=0.3),
     "mini-buckets": MiniBuckets(),
-    "mini-buckets-small": MiniBuckets(i_bound=3),
     "tempering": Tempering(n_sweeps=300, burn_in=100, n_replicas=6, n_chains=3, rng=7),
     "structured-mean-field": StructuredMeanField(),
     "windows": Windows(),
