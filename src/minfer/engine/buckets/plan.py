@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 #: Random orders that are tried beside min-fill and min-weight, and the steps that may take.
 RESTARTS, ORDER_WORK = 60, 2e7
-#: Cells that one pass up visits, at most, if nobody asks for more: about a quarter of a second.
-MOST_CELLS = 2e7
+#: Cells that one pass up visits, at most, if nobody asks for more: about an eighth of a second.
+MOST_CELLS = 1e7
 #: So many times as many are well spent where no bucket is split then.
-EXACT_PAYS = 8.0
+EXACT_PAYS = 16.0
 #: Bytes for each cell of a message: bounds from above and below, and shares; without one from
 #: below.
 BYTES, BYTES_EXACT = 24.0, 16.0

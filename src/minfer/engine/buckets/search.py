@@ -57,6 +57,8 @@ FEW, LOOK = 64, 0.05
 MOST_APART, LEAST_SHARE = 600.0, 1e-40
 #: Logs of bounds so close that parts of the upper one are not looked at.
 NEARLY = 1e-6
+#: What bounds may differ by, beside ten and their size, where all leaves are closed.
+NOISE = 1e-10
 #: Bytes of a node.
 NODE_BYTES = 44
 
@@ -299,6 +301,7 @@ class _Tree:
         self.nodes = Nodes(*ints, *(np.empty(room) for _ in range(3)))
         self.count = np.zeros(3, dtype=np.int64)
         self.assign = np.zeros(max(n, 1), dtype=np.int64)
+        self.stuck = False  # all leaves are closed
         self._plant()
 
     def _lay_out(self) -> SearchPlan:
@@ -378,6 +381,7 @@ class _Tree:
 
         advance(self.search, self.nodes, self.exact, self.sure, self.above.val, self.below,
                 self.assign, self.count, most)  # fmt: skip
+        self.stuck = self.count[1] < most and not self.count[2]
         if self.count[2]:
             self._forget()
 
@@ -399,7 +403,8 @@ class _Tree:
         from minfer.kernels.buckets.search import CLOSED
 
         u, l = float(self.nodes.upper[0]), float(self.nodes.lower[0])
-        return u - l <= max(CLOSED, 1e-14 * self.n) * (10.0 + abs(u))
+        least = NOISE if self.stuck else max(CLOSED, 1e-14 * self.n)
+        return u - l <= least * (10.0 + abs(u))
 
     def bounds(self) -> tuple[float, float]:
         """Of log Z, rounding included."""

@@ -120,9 +120,9 @@ def _closed(u, l):
 @jit
 def _gap(u, l):
     """log(e^u - e^l)."""
-    if _closed(u, l):
+    if not u > l:
         return -np.inf
-    return u + np.log1p(-np.exp(l - u)) if l > -np.inf else u
+    return u + np.log(-np.expm1(l - u)) if l > -np.inf else u
 
 
 @jit
@@ -140,7 +140,7 @@ def _likeliest(nodes, x, is_max, dive):
         elif dive:
             key = 1.0 if l == -np.inf else -np.inf
         else:
-            key = -np.inf if _closed(u, l) else u - l
+            key = u - l if u > l else -np.inf
         if key > most:
             best, most = c, key
     return best
