@@ -219,7 +219,7 @@ class BucketBounds:
     >>> from minfer.examples import sprinkler
     >>> found = BucketBounds(condition(sprinkler().with_evidence({"wet_grass": 1})))
     >>> found.exact, round(found.lower, 3), round(found.upper, 3)
-    (True, -0.435, -0.435)
+    (True, -0.734, -0.734)
     """
 
     def __init__(

@@ -91,7 +91,7 @@ class BoundedSearch:
     >>> search = BoundedSearch(condition(sprinkler().with_evidence({"wet_grass": 1})))
     >>> search.run(work=100)
     >>> search.exact, round(search.lower, 3), round(search.upper, 3)
-    (True, -0.435, -0.435)
+    (True, -0.734, -0.734)
     """
 
     def __init__(
