@@ -1,5 +1,5 @@
 // A CUDA C source as C++, for machines without a card: one thread after the other. Compile with
-// -DREAL=float or double and -DSOURCE="...". Arrays know their length: an index out of range is
+// -DSOURCE="...", the text of a program. Arrays know their length: an index out of range is
 // counted, and goes nowhere. Kernels here have no barriers, so threads may run in any order:
 // `backwards` runs them in the opposite one, and what depends on it is a race.
 #include <cmath>
@@ -28,6 +28,7 @@ template <class T> struct Checked {
 #define HELPER static inline
 #define KERNEL static
 #define ARRAY(T) Checked<T>
+#define UNROLL
 
 HELPER double as_double(unsigned long long bits) {
   double x;

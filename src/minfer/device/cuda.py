@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.device.odds import SOURCE, Device
+from minfer.device.runs import Device, Program
 from minfer.errors import DeviceError
 
 #: Threads of a block, and blocks of a launch at most: threads go on to the next place.
@@ -25,6 +25,7 @@ PRELUDE = """
 #define HELPER __device__ __forceinline__
 #define KERNEL extern "C" __global__
 #define ARRAY(T) T*
+#define UNROLL _Pragma("unroll")
 HELPER double as_double(unsigned long long x) { return __longlong_as_double((long long)x); }
 HELPER void raise_to(unsigned long long *seen, long long at, double x) {
   unsigned long long bits = (unsigned long long)__double_as_longlong(x);  // in order from 0 on
@@ -63,16 +64,46 @@ class Cuda:
         with told(self.cupy):
             return self.cupy.asnumpy(there)
 
-    def launch(self, dtype: Any, kernel: str, threads: int, rows: int, *given: Any) -> None:
+    def take(self, there: Any, columns: Any) -> Any:
+        with told(self.cupy):
+            return self.cupy.take(there, columns, axis=1)
+
+    def fill(self, there: Any, numbers: Any, columns: Any = None) -> None:
+        with told(self.cupy):
+            if isinstance(numbers, np.ndarray):
+                numbers = self.cupy.asarray(numbers)
+            there[... if columns is None else (slice(None), columns)] = numbers
+
+    def launch(self, program: Program, kernel: str, threads: int, rows: int, *given: Any) -> None:
         with told(self.cupy):
             blocks = min(-(-threads // BLOCK), max(BLOCKS // rows, 1))
-            self._kernel(np.dtype(dtype).name, kernel)((blocks, rows), (BLOCK,), given)
+            self._kernel(program, kernel)((max(blocks, 1), rows), (BLOCK,), given)
+
+    def recorded(self, program: Program, work: Callable[[], None]) -> Callable[[], None]:
+        with told(self.cupy):
+            for name in ("sweep", "mix", "update", "compare", "judge"):
+                self._kernel(program, name)  # what is loaded for the first time is not recorded
+            stream = self.cupy.cuda.Stream()  # waits for what others launched, and they for it
+            with stream:
+                stream.begin_capture()
+                try:
+                    work()
+                finally:
+                    graph = stream.end_capture()
+
+        def again() -> None:
+            with told(self.cupy):
+                graph.launch(stream)
+
+        return again
 
     @cache  # noqa: B019 - there is one, for the life of the process
-    def _kernel(self, dtype: str, name: str) -> Callable[..., None]:
-        real = {"float32": "float", "float64": "double"}[dtype]
-        source = f"#define REAL {real}\n{PRELUDE}{SOURCE.read_text('utf-8')}"
-        return self.cupy.RawKernel(source, name, options=("--std=c++17",))
+    def _kernel(self, program: Program, name: str) -> Callable[..., None]:
+        return self._module(program).get_function(name)
+
+    @cache  # noqa: B019
+    def _module(self, program: Program) -> Any:
+        return self.cupy.RawModule(code=PRELUDE + program.text, options=("--std=c++17",))
 
 
 @contextmanager

@@ -83,6 +83,9 @@ class Wired:
         new.__dict__.update(changes)
         return new
 
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "found": {}}  # what is on a device stays there
+
     def for_a_run(self, kept: Wired) -> Wired:
         """The mesh with messages and scratch of its own, so that ``kept`` stays as it is."""
         ma = self.machines

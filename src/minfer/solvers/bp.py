@@ -123,10 +123,11 @@ class BeliefPropagation(Propagating):
 
     def _rows_there(self, mesh: Wired, rows: int) -> Callable[..., LaneAnswers] | None:
         """What runs so many rows of a structure on the device; None: they stay here."""
-        from minfer.solvers.on_device import chosen, run_rows
+        from minfer.solvers.on_device import chosen, of_pairs, run_rows, vector_rows
 
         there, _ = chosen(self, mesh, rows)
-        return None if there is None else partial(run_rows, there, self, mesh)
+        run = run_rows if of_pairs(mesh) else vector_rows
+        return None if there is None else partial(run, there, self, mesh)
 
 
 def at_rest(

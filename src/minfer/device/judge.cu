@@ -1,0 +1,72 @@
+// What runs of all sorts share: arithmetic, the columns of `controls`, and the judge.
+//
+// What converged means is minfer.solvers.propagation's; `judge` follows
+// minfer.kernels.messages.odds.sweep_pairs line by line, a thread a row.
+//
+// REAL is what numbers are stored as; a confirming update computes in double whatever they are.
+// ARRAY(T), KERNEL and HELPER are the launcher's: pointers on a card, checked arrays in tests on a
+// processor.
+
+#define SLICE 32
+enum { TOL, DAMPING, PHASE, TRIGGER, LAST, WORST, PASSED, MADE, SIDE, FLOODING, MOST, RESIDUAL,
+       CONTROL };
+enum { CHANGE, MOVED, OFF, SEEN };
+
+HELPER double higher(double x, double y) { return x > y ? x : y; }
+HELPER float exp_of(float x) { return expf(x); }
+HELPER double exp_of(double x) { return exp(x); }
+HELPER float log_of(float x) { return logf(x); }
+HELPER double log_of(double x) { return log(x); }
+HELPER float log1p_of(float x) { return log1pf(x); }
+HELPER double log1p_of(double x) { return log1p(x); }
+
+template <class T> HELPER T size_of(T x) { return x < 0 ? -x : x; }
+template <class T> HELPER T softplus(T x) { return (x > 0 ? x : 0) + log1p_of(exp_of(-size_of(x))); }
+template <class T> HELPER T chance(T x) {
+  T e = exp_of(-size_of(x));
+  return (x < 0 ? e : 1) / (1 + e);
+}
+
+enum { PLAIN, MIXED, WATCHED };  // how a sweep is made: undamped, damped, or as a confirming update
+
+// The end of a sweep of every row: has it converged, is the next sweep a confirming update?
+KERNEL void judge(
+    int rows, ARRAY(double) controls, ARRAY(unsigned long long) seen, ARRAY(double) trace) {
+  long long row = blockIdx.x * (long long)blockDim.x + threadIdx.x, c = row * CONTROL;
+  if (row >= rows) return;
+  double told = 0;
+  if (controls[c + PASSED] == 0 && controls[c + MADE] < controls[c + MOST]) {
+    double change = as_double(seen[row * SEEN + CHANGE]);
+    double moved = as_double(seen[row * SEEN + MOVED]);
+    double tol = controls[c + TOL], damping = controls[c + DAMPING];
+    bool flooding = controls[c + FLOODING] != 0, turn = flooding;
+    controls[c + MADE] += 1;
+    if (controls[c + PHASE] == 0) {
+      told = change / (1 - damping);
+      double most = damping > 0 ? higher(told, moved) : told, last = controls[c + LAST];
+      controls[c + LAST] = most;
+      if (damping == 0 && most < last && last < 1e300) most *= most / last;
+      if (most <= controls[c + TRIGGER]) controls[c + PHASE] = -1;
+    } else {
+      double worst = moved;
+      if (worst <= tol) worst = higher(worst, as_double(seen[row * SEEN + OFF]));
+      controls[c + PHASE] = 0;
+      controls[c + WORST] = worst;
+      told = -worst;
+      if (worst <= tol) {
+        controls[c + PASSED] = 1;
+        turn = true;
+      } else {
+        turn = flooding && damping == 0;  // then it is one like any other
+        double share = 0.9 * tol / worst, least = damping == 0 ? 0.02 * tol : 0;
+        share = share < 0.1 ? 0.1 : share > 0.7 ? 0.7 : share;
+        controls[c + TRIGGER] = higher(controls[c + TRIGGER] * share, least);
+        controls[c + LAST] = 1e308;
+      }
+    }
+    if (turn) controls[c + SIDE] = 1 - controls[c + SIDE];
+    controls[c + RESIDUAL] = told;
+  }
+  trace[row] = told;
+  for (int k = 0; k < SEEN; ++k) seen[row * SEEN + k] = 0;
+}
