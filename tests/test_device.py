@@ -164,16 +164,16 @@ def test_threads_that_read_what_others_write_are_found(monkeypatch):
 
 
 def test_refusals_name_a_way_out(there):
-    labels = FactorGraph.empty([3, 3, 3]).add_potts([[0, 1], [1, 2], [2, 0]], 1.0)
-    with pytest.raises(RefusedError, match=r"binary pairs.*device='cpu'"):
-        BeliefPropagation(device="cuda")(labels)
+    either = GRID.add_or([[0, 8, 16], [3, 9, 22]])
+    with pytest.raises(RefusedError, match=r"models of pairs.*device='cpu'"):
+        BeliefPropagation(device="cuda")(either)
     with pytest.raises(RefusedError, match="residual"):
         BeliefPropagation(device="cuda", schedule="residual")(GRID)
     with pytest.raises(SettingsError, match="float32"):
         BeliefPropagation(dtype="float32")
-    found = BeliefPropagation(device="auto")(labels)
+    found = BeliefPropagation(device="auto")(either)
     assert found.note.startswith("on the processor: devices have")
-    np.testing.assert_array_equal(found.probs, BeliefPropagation()(labels).probs)
+    np.testing.assert_array_equal(found.probs, BeliefPropagation()(either).probs)
     assert "too few" in BeliefPropagation(device="auto")(GRID).note
 
 
