@@ -40,6 +40,14 @@ HELPER void raise_to(Checked<unsigned long long> seen, long long at, double x) {
   std::memcpy(&bits, &x, 8);
   if (bits > seen[at]) seen[at] = bits;
 }
+HELPER double seen_at(Checked<unsigned long long> seen, long long at) {
+  return as_double(seen[at]);
+}
+HELPER bool is_last(Checked<int> tickets, long long row) {
+  if (++tickets[row] < (int)(gridDim.x * blockDim.x)) return false;
+  tickets[row] = 0;
+  return true;
+}
 
 #include SOURCE
 
@@ -68,8 +76,7 @@ extern "C" long long launch(const char *name, int blocks, int rows, int block, i
   if (!std::strcmp(name, "sweep")) over(sweep, given, backwards);
   else if (!std::strcmp(name, "mix")) over(mix, given, backwards);
   else if (!std::strcmp(name, "update")) over(update, given, backwards);
-  else if (!std::strcmp(name, "compare")) over(compare, given, backwards);
-  else if (!std::strcmp(name, "judge")) over(judge, given, backwards);
+  else if (!std::strcmp(name, "finish")) over(finish, given, backwards);
   else if (!std::strcmp(name, "believe")) over(believe, given, backwards);
   else if (!std::strcmp(name, "bethe")) over(bethe, given, backwards);
   else return -1;

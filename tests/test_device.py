@@ -164,7 +164,7 @@ def test_threads_that_read_what_others_write_are_found(monkeypatch):
 
 
 def test_refusals_name_a_way_out(there):
-    either = GRID.add_or([[0, 8, 16], [3, 9, 22]])
+    either = GRID.add_clauses([[0, 8, 16], [3, 9, 22]])
     with pytest.raises(RefusedError, match=r"models of pairs.*device='cpu'"):
         BeliefPropagation(device="cuda")(either)
     with pytest.raises(RefusedError, match="residual"):

@@ -27,9 +27,29 @@ PRELUDE = """
 #define ARRAY(T) T*
 #define UNROLL _Pragma("unroll")
 HELPER double as_double(unsigned long long x) { return __longlong_as_double((long long)x); }
+HELPER double seen_at(unsigned long long *seen, long long at) {
+  return as_double(*(volatile unsigned long long *)(seen + at));
+}
 HELPER void raise_to(unsigned long long *seen, long long at, double x) {
+  __shared__ double most[32];
+  x = x <= 1e300 ? x : 1e300;  // NaN is much
+  for (int k = 16; k > 0; k /= 2) x = fmax(x, __shfl_xor_sync(~0u, x, k));
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = x;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int k = 1; k < blockDim.x / 32; ++k) x = fmax(x, most[k]);
   unsigned long long bits = (unsigned long long)__double_as_longlong(x);  // in order from 0 on
   if (bits > *(volatile unsigned long long *)(seen + at)) atomicMax(seen + at, bits);
+}
+HELPER bool is_last(int *tickets, long long row) {
+  __syncthreads();
+  if (threadIdx.x != 0) return false;
+  __threadfence();
+  if (atomicAdd(tickets + row, 1) < gridDim.x - 1) return false;
+  tickets[row] = 0;
+  __threadfence();
+  return true;
 }
 """
 ADVICE = "or solve on the processor (device='cpu')"
@@ -81,7 +101,7 @@ class Cuda:
 
     def recorded(self, program: Program, work: Callable[[], None]) -> Callable[[], None]:
         with told(self.cupy):
-            for name in ("sweep", "mix", "update", "compare", "judge"):
+            for name in ("sweep", "mix", "update", "finish"):
                 self._kernel(program, name)  # what is loaded for the first time is not recorded
             stream = self.cupy.cuda.Stream()  # waits for what others launched, and they for it
             with stream:

@@ -4,8 +4,9 @@
 // minfer.kernels.messages.odds.sweep_pairs line by line, a thread a row.
 //
 // REAL is what numbers are stored as; a confirming update computes in double whatever they are.
-// ARRAY(T), KERNEL and HELPER are the launcher's: pointers on a card, checked arrays in tests on a
-// processor.
+// The launcher's are ARRAY(T), pointers on a card and checked arrays in tests on a processor; KERNEL
+// and HELPER; raise_to(seen, at, x), which all threads of a block call, and seen_at; and
+// is_last(tickets, row), true in one thread of a row once all others are done.
 
 #define SLICE 32
 enum { TOL, DAMPING, PHASE, TRIGGER, LAST, WORST, PASSED, MADE, SIDE, FLOODING, MOST, RESIDUAL,
@@ -29,15 +30,14 @@ template <class T> HELPER T chance(T x) {
 
 enum { PLAIN, MIXED, WATCHED };  // how a sweep is made: undamped, damped, or as a confirming update
 
-// The end of a sweep of every row: has it converged, is the next sweep a confirming update?
-KERNEL void judge(
-    int rows, ARRAY(double) controls, ARRAY(unsigned long long) seen, ARRAY(double) trace) {
-  long long row = blockIdx.x * (long long)blockDim.x + threadIdx.x, c = row * CONTROL;
-  if (row >= rows) return;
+// The end of a sweep of a row: has it converged, is the next sweep a confirming update?
+HELPER void judge(long long row, ARRAY(double) controls, ARRAY(unsigned long long) seen,
+                  ARRAY(double) trace) {
+  long long c = row * CONTROL;
   double told = 0;
   if (controls[c + PASSED] == 0 && controls[c + MADE] < controls[c + MOST]) {
-    double change = as_double(seen[row * SEEN + CHANGE]);
-    double moved = as_double(seen[row * SEEN + MOVED]);
+    double change = seen_at(seen, row * SEEN + CHANGE);
+    double moved = seen_at(seen, row * SEEN + MOVED);
     double tol = controls[c + TOL], damping = controls[c + DAMPING];
     bool flooding = controls[c + FLOODING] != 0, turn = flooding;
     controls[c + MADE] += 1;
@@ -49,7 +49,7 @@ KERNEL void judge(
       if (most <= controls[c + TRIGGER]) controls[c + PHASE] = -1;
     } else {
       double worst = moved;
-      if (worst <= tol) worst = higher(worst, as_double(seen[row * SEEN + OFF]));
+      if (worst <= tol) worst = higher(worst, seen_at(seen, row * SEEN + OFF));
       controls[c + PHASE] = 0;
       controls[c + WORST] = worst;
       told = -worst;

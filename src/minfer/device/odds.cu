@@ -86,8 +86,8 @@ template <class T, int HOW> HELPER void visit(
     change = by > change ? by : change;
     bel[at + i] = p;
   }
-  raise_to(seen, row * SEEN + CHANGE, change);
-  raise_to(seen, row * SEEN + MOVED, moved);
+  if (HOW != WATCHED) raise_to(seen, row * SEEN + CHANGE, change);
+  if (HOW != PLAIN) raise_to(seen, row * SEEN + MOVED, moved);
 }
 
 // Places first..last of every row that goes on: a colour, or all of them. A row that is to be
@@ -105,27 +105,31 @@ SWEEP(sweep, REAL, PLAIN)
 SWEEP(mix, REAL, MIXED)
 SWEEP(update, double, WATCHED)
 
-// After a confirming update that moved no message too far: how far it moved beliefs.
-KERNEL void compare(
+// The end of a sweep. After a confirming update that moved no message too far: how far it moved
+// beliefs; then the judge.
+KERNEL void finish(
     int places, long long slots, ARRAY(const int) width, ARRAY(const long long) start,
     ARRAY(const REAL) prior, ARRAY(const REAL) even, ARRAY(const REAL) odd,
-    ARRAY(const double) controls, ARRAY(unsigned long long) seen) {
+    ARRAY(double) controls, ARRAY(unsigned long long) seen, ARRAY(int) tickets,
+    ARRAY(double) trace) {
   long long row = blockIdx.y, c = row * CONTROL;
-  if (controls[c + PASSED] != 0 || controls[c + PHASE] == 0 ||
-      controls[c + MADE] >= controls[c + MOST] ||
-      as_double(seen[row * SEEN + MOVED]) > controls[c + TOL]) return;
-  double off = 0;
-  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < places;
-       i += (long long)blockDim.x * gridDim.x) {
-    long long from = start[i / SLICE] + i % SLICE;
-    double x = prior[row * places + i], y = x;
-    for (int d = 0; d < width[i]; ++d) {
-      x += even[row * slots + from + SLICE * d];
-      y += odd[row * slots + from + SLICE * d];
+  if (controls[c + PASSED] == 0 && controls[c + PHASE] != 0 &&
+      controls[c + MADE] < controls[c + MOST] &&
+      seen_at(seen, row * SEEN + MOVED) <= controls[c + TOL]) {
+    double off = 0;
+    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < places;
+         i += (long long)blockDim.x * gridDim.x) {
+      long long from = start[i / SLICE] + i % SLICE;
+      double x = prior[row * places + i], y = x;
+      for (int d = 0; d < width[i]; ++d) {
+        x += even[row * slots + from + SLICE * d];
+        y += odd[row * slots + from + SLICE * d];
+      }
+      off = higher(off, size_of(chance(x) - chance(y)));
     }
-    off = higher(off, size_of(chance(x) - chance(y)));
+    raise_to(seen, row * SEEN + OFF, off);
   }
-  raise_to(seen, row * SEEN + OFF, off);
+  if (is_last(tickets, row)) judge(row, controls, seen, trace);
 }
 
 // Log-odds of place i, less a field that stands for certainty; whether there is one.

@@ -115,8 +115,10 @@ class Run(DeviceRun):
                 for row in range(self.rows):
                     said = messages[row % len(messages), lay.at_rest]
                     prior[row] += np.bincount(lay.told, said, minlength=prior.shape[1])
-        sent = device.put(np.clip(prior, -1e30, 1e30).astype(self.prior.dtype))
-        device.fill(self.prior, device.take(sent, lay.who_there))
+        with np.errstate(over="ignore"):
+            sent = prior.astype(self.prior.dtype)
+        np.clip(sent, -1e30, 1e30, out=sent)
+        device.fill(self.prior, device.take(device.put(sent), lay.who_there))
         if messages is None:
             device.fill(self.even, 0)
         else:
@@ -136,10 +138,9 @@ class Run(DeviceRun):
                 self.bel, self.controls, self.seen,
             )  # fmt: skip
         go(
-            self.program, "compare", lay.n_places, self.rows, n, slots, lay.width, lay.start,
-            self.prior, self.even, self.odd, self.controls, self.seen,
+            self.program, "finish", lay.n_places, self.rows, n, slots, lay.width, lay.start,
+            self.prior, self.even, self.odd, self.controls, self.seen, self.tickets, trace,
         )  # fmt: skip
-        self._judge(trace)
 
     def beliefs(self) -> tuple[NDArray, NDArray[np.bool_]]:
         """p(x = 1), (N, V), of what is swept; which variables are, (V,)."""

@@ -131,6 +131,7 @@ class DeviceRun:
         self.odd = device.empty((rows, numbers), dtype)
         self.burst = int(np.clip(BURST / max(rows * numbers, 1), 1, LONGEST))
         self.seen = device.empty((rows, SEEN), np.uint64)
+        self.tickets = device.empty((rows,), np.int32)
         # controls and the residuals of a burst, which are read together
         self.told = device.empty((rows * (12 + self.burst),), np.float64)
         self.controls = self.told[: 12 * rows].reshape(rows, 12)
@@ -214,12 +215,6 @@ class DeviceRun:
 
     def _sweep(self, trace: Any) -> None:
         raise NotImplementedError
-
-    def _judge(self, trace: Any) -> None:
-        self.device.launch(
-            self.program, "judge", self.rows, 1, np.int32(self.rows), self.controls, self.seen,
-            trace,
-        )  # fmt: skip
 
     @property
     def _kernel(self) -> str:

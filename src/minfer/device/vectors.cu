@@ -22,7 +22,8 @@
 
 enum { DENSE, RISE, BAND, CHAIN };
 
-#if UNIFORM && STATES <= 16
+#define FEW (UNIFORM && STATES <= 16)  // then vectors are in registers: no index is computed
+#if FEW
 #define EACH UNROLL
 #else
 #define EACH
@@ -60,45 +61,68 @@ template <class T> HELPER T normal(int n, T *b) {
   return top + log_of(sum);
 }
 
-// x(y) = sum_x psi(x, y) h(x), n states to m.
+// x(y) = sum_x psi(x, y) h(x), n states to m, by a table whose numbers are STEP apart.
+template <class T, int STEP> HELPER void dense(
+    long long at, int n, int m, ARRAY(const REAL) tab, const T *h, T *x) {
+  EACH for (int y = 0; y < m; ++y) x[y] = 0;
+  EACH for (int k = 0; k < n; ++k)
+    EACH for (int y = 0; y < m; ++y) x[y] += (T)tab[at + STEP * (k * m + y)] * h[k];
+}
+
+// The same, by whatever psi is.
 template <class T> HELPER void send(
     int form, int lane, int n, int m, ARRAY(const long long) forms, ARRAY(const REAL) tab,
     const T *h, T *x) {
-  long long how = DENSE, at = SLICE * (long long)(-1 - form) + lane, step = SLICE;
-  int D = 0;
-  if (form >= 0) how = forms[3 * (long long)form], at = forms[3 * (long long)form + 1], step = 1;
+  if (form < 0) {
+    dense<T, SLICE>(SLICE * (long long)(-1 - form) + lane, n, m, tab, h, x);
+    return;
+  }
+  long long how = forms[3 * (long long)form], at = forms[3 * (long long)form + 1];
   if (how == DENSE) {
-    EACH for (int y = 0; y < m; ++y) x[y] = 0;
-    EACH for (int k = 0; k < n; ++k)
-      EACH for (int y = 0; y < m; ++y) x[y] += (T)tab[at + step * (k * m + y)] * h[k];
+    dense<T, 1>(at, n, m, tab, h, x);
     return;
   }
-  D = (int)forms[3 * (long long)form + 2];
-  T c = tab[at], all = 0;
-  EACH for (int k = 0; k < n; ++k) all += h[k];
+  int D = (int)forms[3 * (long long)form + 2];
+  T c = tab[at], v = D > 0 ? (T)tab[at + 1] : (T)0, base = 0;
+  if (how == RISE)
+    EACH for (int k = 0; k < n; ++k) base += c * h[k];
   if (how == RISE && D <= 1) {  // Potts
-    T v = D > 0 ? (T)tab[at + 1] : (T)0;
-    EACH for (int y = 0; y < n; ++y) x[y] = c * all + v * h[y];
+    EACH for (int y = 0; y < n; ++y) x[y] = base + v * h[y];
     return;
   }
-  EACH for (int y = 0; y < n; ++y) {
-    T sum = how == RISE ? c * all : 0;
-    EACH for (int k = 0; k < n; ++k) {
-      int apart = k < y ? y - k : k - y;
-      if (apart < D) sum += (T)tab[at + 1 + apart] * h[k];
+  T far = how == RISE ? 0 : c;  // what is beyond the width counts by
+#if FEW
+  EACH for (int y = 0; y < n; ++y) x[y] = base;
+  EACH for (int d = 0; d < n; ++d) {
+    T tap = d < D ? (T)tab[at + 1 + d] : far;
+    EACH for (int y = d; y < n; ++y) {
+      x[y] += tap * h[y - d];
+      if (d > 0) x[y - d] += tap * h[y];
+    }
+  }
+#else
+  for (int y = 0; y < n; ++y) {
+    T sum = base + v * h[y];
+    for (int d = 1; d < D; ++d) {
+      T both = 0;
+      if (y >= d) both += h[y - d];
+      if (y + d < n) both += h[y + d];
+      sum += (T)tab[at + 1 + d] * both;
     }
     x[y] = sum;
   }
-  if (how == RISE || c == 0) return;
+  if (far == 0) return;
   T left = 0, right = 0;
   for (int y = D; y < n; ++y) {
     left += h[y - D];
-    x[y] += c * left;
+    x[y] += far * left;
   }
   for (int y = n - 1 - D; y >= 0; --y) {
-    right += h[y + D];
-    x[y] += c * right;
+    if (D > 0) right += h[y + D];
+    x[y] += far * right;
+    if (D == 0) right += h[y];  // its own has been counted
   }
+#endif
 }
 
 // How far a message that becomes x, of sum `sum`, moves from the logs at in[at]; and what rounding
@@ -170,8 +194,8 @@ template <class T, int HOW> HELPER void visit(
       bel[own + SLICE * k] = p;
     }
   }
-  raise_to(seen, row * SEEN + CHANGE, change);
-  raise_to(seen, row * SEEN + MOVED, moved);
+  if (HOW != WATCHED) raise_to(seen, row * SEEN + CHANGE, change);
+  if (HOW != PLAIN) raise_to(seen, row * SEEN + MOVED, moved);
 }
 
 // As in odds.cu.
@@ -184,27 +208,29 @@ SWEEP(sweep, REAL, PLAIN)
 SWEEP(mix, REAL, MIXED)
 SWEEP(update, double, WATCHED)
 
-// After a confirming update that moved no message too far: how far it moved beliefs.
-KERNEL void compare(MODEL, ARRAY(const REAL) even, ARRAY(const REAL) odd,
-                    ARRAY(const double) controls, ARRAY(unsigned long long) seen) {
+// As in odds.cu.
+KERNEL void finish(MODEL, ARRAY(const REAL) even, ARRAY(const REAL) odd, ARRAY(double) controls,
+                   ARRAY(unsigned long long) seen, ARRAY(int) tickets, ARRAY(double) trace) {
   long long row = blockIdx.y, c = row * CONTROL;
-  if (controls[c + PASSED] != 0 || controls[c + PHASE] == 0 ||
-      controls[c + MADE] >= controls[c + MOST] ||
-      as_double(seen[row * SEEN + MOVED]) > controls[c + TOL]) return;
-  double off = 0;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < places; i += blockDim.x * gridDim.x) {
-    int d = width[i], n = SIZE_OF(i);
-    if (d < 0) continue;
-    long long own = row * fields + front[i / SLICE] + i % SLICE;
-    long long from = row * numbers + start[i / SLICE] + i % SLICE;
-    double x[STATES], y[STATES];
-    product<double, ARRAY(const REAL)>(i, n, d, own, from, prior, even, x);
-    product<double, ARRAY(const REAL)>(i, n, d, own, from, prior, odd, y);
-    normal(n, x);
-    normal(n, y);
-    EACH for (int k = 0; k < n; ++k) off = higher(off, size_of(x[k] - y[k]));
+  if (controls[c + PASSED] == 0 && controls[c + PHASE] != 0 &&
+      controls[c + MADE] < controls[c + MOST] &&
+      seen_at(seen, row * SEEN + MOVED) <= controls[c + TOL]) {
+    double off = 0;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < places; i += blockDim.x * gridDim.x) {
+      int d = width[i], n = SIZE_OF(i);
+      if (d < 0) continue;
+      long long own = row * fields + front[i / SLICE] + i % SLICE;
+      long long from = row * numbers + start[i / SLICE] + i % SLICE;
+      double x[STATES], y[STATES];
+      product<double, ARRAY(const REAL)>(i, n, d, own, from, prior, even, x);
+      product<double, ARRAY(const REAL)>(i, n, d, own, from, prior, odd, y);
+      normal(n, x);
+      normal(n, y);
+      EACH for (int k = 0; k < n; ++k) off = higher(off, size_of(x[k] - y[k]));
+    }
+    raise_to(seen, row * SEEN + OFF, off);
   }
-  raise_to(seen, row * SEEN + OFF, off);
+  if (is_last(tickets, row)) judge(row, controls, seen, trace);
 }
 
 // What each place adds to the Bethe log Z: (1 - degree) log Z_v, and log Z_f of the pairs whose

@@ -194,7 +194,9 @@ class VectorRun(DeviceRun):
             self.tab, self._recorded = tab, None
         if len(lay.swept) < field.shape[1]:
             field = field[:, lay.swept]
-        sent = np.maximum(field, -1e30).astype(self.prior.dtype)
+        with np.errstate(over="ignore"):
+            sent = field.astype(self.prior.dtype)
+        np.maximum(sent, -1e30, out=sent)
         device.fill(self.prior, device.put(sent), lay.field_at)
         device.fill(self.even, 0)
         if messages is not None:
@@ -224,10 +226,9 @@ class VectorRun(DeviceRun):
                 *self._model, *both, self.bel, self.controls, self.seen,
             )  # fmt: skip
         go(
-            self.program, "compare", lay.n_places, self.rows, *self._model, *both, self.controls,
-            self.seen,
+            self.program, "finish", lay.n_places, self.rows, *self._model, *both, self.controls,
+            self.seen, self.tickets, trace,
         )  # fmt: skip
-        self._judge(trace)
 
     def beliefs(self) -> tuple[NDArray, NDArray[np.int64]]:
         """Probabilities (N, E) of what is swept, and where these are among all numbers (E,)."""

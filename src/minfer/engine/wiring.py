@@ -147,9 +147,13 @@ class Wired:
             colour(self.wiring, self.owner, self.gowner, np.zeros(n + 1, np.int64), colours)
             self.found["colours"] = colours
         awake = np.flatnonzero((self.wiring if whole else self.core).kind != ASLEEP)
-        colours = self.found["colours"][awake]
-        first = np.append(0, np.cumsum(np.bincount(colours)))
-        return awake[np.argsort(colours, kind="stable")], first
+        kept = self.found.get(("order", whole))
+        if kept is None or not np.array_equal(kept[0], awake):
+            colours = self.found["colours"][awake]
+            first = np.append(0, np.cumsum(np.bincount(colours)))
+            kept = awake, awake[np.argsort(colours, kind="stable")], first
+            self.found["order", whole] = kept
+        return kept[1:]
 
     @property
     def core(self) -> Wiring:

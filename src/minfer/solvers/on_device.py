@@ -25,14 +25,13 @@ from minfer.engine.message_state import MessageState, fresh_messages, start_mess
 from minfer.engine.wiring import Wired, to_log
 from minfer.errors import DeviceError, RefusedError
 from minfer.kernels.backend import backend
-from minfer.kernels.messages.wiring import PLAIN
+from minfer.kernels.messages.wiring import PLAIN, WiredMessages
 from minfer.solvers.base import Marginals, Status
 from minfer.solvers.lanes import LaneAnswers, LaneStructure
 from minfer.solvers.propagation import SCHEDULES, Propagation, iterate, propagate, unconfirmed
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
-    from minfer.kernels.messages.wiring import WiredMessages
     from minfer.solvers.bp import BeliefPropagation
 
 #: Rows of a launch at most.
@@ -195,8 +194,9 @@ class RunThere(Noted):
             status, residuals = sweep_there(run, max_iters, time_limit)
             self.copy = run.messages()
             probs, swept = run.beliefs()
-        self.messages.bel[1::2][swept] = probs[0, swept]
-        self.messages.bel[::2][swept] = 1.0 - probs[0, swept]
+        which = slice(None) if swept.all() else swept
+        self.messages.bel[1::2][which] = probs[0, which]
+        self.messages.bel[::2][which] = 1.0 - probs[0, which].astype(float)
         if mesh.trees is not None:
             self._fetch(layout)
             if len(layout.at_rest):
@@ -246,7 +246,9 @@ class VectorsThere(RunThere):
         self.tol, self.damping, self.schedule = float(tol), float(damping), SCHEDULES[schedule]
         self.lost, self.residuals, self.why = False, np.zeros(0), _where(there, dtype, schedule)
         self.begin = None if start is None else start_messages(mesh, start)
-        self.messages = fresh_messages(mesh, blank=True) if self.begin is None else self.begin
+        none = np.zeros(0)
+        bel = np.full(int(mesh.wiring.off[-1]), 0.5)
+        self.messages = WiredMessages(none, none, none, none, bel, none, none, np.zeros(2, int))
 
     def run(self, max_iters: int, time_limit: float | None) -> tuple[Status, NDArray[np.float64]]:
         mesh, there, flooding = self.mesh, self.there, self.schedule.flooding
@@ -255,9 +257,8 @@ class VectorsThere(RunThere):
         if self.begin is not None:
             begin = self.begin.to_variable
             begin = begin if mesh.log else to_log(begin)
-        field, _ = fields_there(mesh, mesh.model.field[None], None)
-        if mesh.known is not None:
-            field, _ = fields_there(mesh, mesh.model.field[None], mesh.known[None])
+        known = None if mesh.known is None else mesh.known[None]
+        field, _ = fields_there(mesh, mesh.model.field[None], known)
         key = layout, self.dtype, 1, flooding
         with lent(mesh, key, lambda: VectorRun(there, layout, 1, flooding, self.dtype)) as run:
             tab = tables_there(there, mesh, layout, self.dtype)
@@ -265,8 +266,8 @@ class VectorsThere(RunThere):
             status, self.residuals = sweep_there(run, max_iters, time_limit)
             self.copy = run.messages()
             probs, swept = run.beliefs()
-        self.messages.bel[:] = 0.5
-        self.messages.bel[swept] = probs[0]
+        which = slice(None) if len(swept) == len(self.messages.bel) else swept
+        self.messages.bel[which] = probs[0]
         return status, unconfirmed(status, self.residuals, self.tol)
 
     def _fetch_vectors(self) -> WiredMessages:
@@ -274,7 +275,8 @@ class VectorsThere(RunThere):
         logs = self.there.get(self.copy)[0, there].astype(float)
         out = np.empty(len(here))
         out[here] = logs if self.mesh.log else np.exp(logs)
-        return self.messages._replace(to_variable=out, to_factor=np.zeros(0))
+        fresh = fresh_messages(self.mesh, blank=True)
+        return fresh._replace(to_variable=out, bel=self.messages.bel)
 
     def state(self, bound: bool = False) -> MessageState:
         return StateThere(self.mesh, self._fetch_vectors, self.damping)
@@ -363,16 +365,20 @@ def fields_there(
     variable's largest taken off; and the sum (N,) of what was: minus infinity where a variable has
     no state left."""
     off, card = mesh.wiring.off, mesh.wiring.card.astype(np.int64)
-    field = np.array(log_field)
+    field = log_field
     if known is not None:
         field = np.array(np.broadcast_to(field, (len(known), field.shape[1])))
         state = np.arange(field.shape[1]) - np.repeat(off[:-1], card)
         told = np.repeat(known, card, axis=1)
         field[(told >= 0) & (told != state)] = -np.inf
+    if (card == card[0]).all():  # sooner
+        by_variable = field.reshape(len(field), len(card), -1)
+        top = by_variable.max(axis=2)
+        least = np.where(np.isfinite(top), top, 0.0)
+        return (by_variable - least[:, :, None]).reshape(field.shape), top.sum(axis=1)
     top = np.maximum.reduceat(field, off[:-1], axis=1)
-    total = top.sum(axis=1)
-    field -= np.repeat(np.where(np.isfinite(top), top, 0.0), card, axis=1)
-    return field, total
+    least = np.where(np.isfinite(top), top, 0.0)
+    return field - np.repeat(least, card, axis=1), top.sum(axis=1)
 
 
 def room_for(there: Device, each: int) -> int:
@@ -420,7 +426,7 @@ def run_rows(
             run.start(prior, mine, start, solver.tol, solver.damping, solver.max_iters)
             _go_on(run, solver, began, found.stop)
             probs, swept = run.beliefs()
-            found.probs[rows] = np.where(swept, probs, 0.5)
+            found.probs[rows] = probs if swept.all() else np.where(swept, probs, 0.5)
             found.converged[rows], found.iterations[rows] = run.passed, run.made
             found.residual[rows] = run.last
             if log_z:
