@@ -159,7 +159,7 @@ def test_an_index_out_of_range_is_found(monkeypatch):
 
 
 def test_threads_that_read_what_others_write_are_found(monkeypatch):
-    first, second = planted(monkeypatch, "== 0) == other ? odd : even", "== 0) ? even : odd")
+    first, second = planted(monkeypatch, "(now.side == 0) == other ? odd", "now.side != 0 ? odd")
     assert first.iterations != second.iterations or (first.residuals != second.residuals).any()
 
 

@@ -30,41 +30,56 @@ template <class T> HELPER T chance(T x) {
 
 enum { PLAIN, MIXED, WATCHED };  // how a sweep is made: undamped, damped, or as a confirming update
 
+// The controls of a row, all read at once: what is read one by one is waited for one by one.
+struct State {
+  double tol, damping, phase, trigger, last, passed, made, side, flooding, most;
+
+  HELPER State(ARRAY(const double) controls, long long row)
+      : tol(controls[row * CONTROL + TOL]), damping(controls[row * CONTROL + DAMPING]),
+        phase(controls[row * CONTROL + PHASE]), trigger(controls[row * CONTROL + TRIGGER]),
+        last(controls[row * CONTROL + LAST]), passed(controls[row * CONTROL + PASSED]),
+        made(controls[row * CONTROL + MADE]), side(controls[row * CONTROL + SIDE]),
+        flooding(controls[row * CONTROL + FLOODING]), most(controls[row * CONTROL + MOST]) {}
+
+  // Whether the row's next sweep is one like any other, or a confirming update.
+  HELPER bool sweeps() const { return passed == 0 && made < most && phase == 0; }
+  HELPER bool confirms() const { return passed == 0 && made < most && phase != 0; }
+};
+
 // The end of a sweep of a row: has it converged, is the next sweep a confirming update?
 HELPER void judge(long long row, ARRAY(double) controls, ARRAY(unsigned long long) seen,
                   ARRAY(double) trace) {
+  State now(controls, row);
+  double change = seen_at(seen, row * SEEN + CHANGE), moved = seen_at(seen, row * SEEN + MOVED);
+  double off = seen_at(seen, row * SEEN + OFF), told = 0;
   long long c = row * CONTROL;
-  double told = 0;
-  if (controls[c + PASSED] == 0 && controls[c + MADE] < controls[c + MOST]) {
-    double change = seen_at(seen, row * SEEN + CHANGE);
-    double moved = seen_at(seen, row * SEEN + MOVED);
-    double tol = controls[c + TOL], damping = controls[c + DAMPING];
-    bool flooding = controls[c + FLOODING] != 0, turn = flooding;
-    controls[c + MADE] += 1;
-    if (controls[c + PHASE] == 0) {
-      told = change / (1 - damping);
-      double most = damping > 0 ? higher(told, moved) : told, last = controls[c + LAST];
+  if (now.sweeps() || now.confirms()) {
+    bool flooding = now.flooding != 0, turn = flooding;
+    if (now.phase == 0) {
+      told = change / (1 - now.damping);
+      double most = now.damping > 0 ? higher(told, moved) : told;
       controls[c + LAST] = most;
-      if (damping == 0 && most < last && last < 1e300) most *= most / last;
-      if (most <= controls[c + TRIGGER]) controls[c + PHASE] = -1;
+      if (now.damping == 0 && most < now.last && now.last < 1e300) most *= most / now.last;
+      if (most <= now.trigger) controls[c + PHASE] = -1;
     } else {
       double worst = moved;
-      if (worst <= tol) worst = higher(worst, seen_at(seen, row * SEEN + OFF));
+      if (worst <= now.tol) worst = higher(worst, off);
       controls[c + PHASE] = 0;
       controls[c + WORST] = worst;
       told = -worst;
-      if (worst <= tol) {
+      if (worst <= now.tol) {
         controls[c + PASSED] = 1;
         turn = true;
       } else {
-        turn = flooding && damping == 0;  // then it is one like any other
-        double share = 0.9 * tol / worst, least = damping == 0 ? 0.02 * tol : 0;
+        turn = flooding && now.damping == 0;  // then it is one like any other
+        double share = 0.9 * now.tol / worst, least = now.damping == 0 ? 0.02 * now.tol : 0;
         share = share < 0.1 ? 0.1 : share > 0.7 ? 0.7 : share;
-        controls[c + TRIGGER] = higher(controls[c + TRIGGER] * share, least);
+        controls[c + TRIGGER] = higher(now.trigger * share, least);
         controls[c + LAST] = 1e308;
       }
     }
-    if (turn) controls[c + SIDE] = 1 - controls[c + SIDE];
+    controls[c + MADE] = now.made + 1;
+    if (turn) controls[c + SIDE] = 1 - now.side;
     controls[c + RESIDUAL] = told;
   }
   trace[row] = told;

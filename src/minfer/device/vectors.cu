@@ -149,15 +149,15 @@ template <class T, int HOW, class A> HELPER double shift(
 template <class T, int HOW> HELPER void visit(
     int first, int last, MODEL, ARRAY(REAL) even, ARRAY(REAL) odd, ARRAY(REAL) bel,
     ARRAY(double) controls, ARRAY(unsigned long long) seen) {
-  long long row = blockIdx.y, c = row * CONTROL, at = row * fields, mine = row * numbers;
-  if (controls[c + PASSED] != 0 || controls[c + MADE] >= controls[c + MOST]) return;
-  if ((controls[c + PHASE] != 0) != (HOW == WATCHED)) return;
-  bool other = HOW == WATCHED || controls[c + FLOODING] != 0;
-  T damping = HOW == MIXED ? controls[c + DAMPING] : 0;
+  long long row = blockIdx.y, at = row * fields, mine = row * numbers;
+  State now(controls, row);
+  if (!(HOW == WATCHED ? now.confirms() : now.sweeps())) return;
+  bool other = HOW == WATCHED || now.flooding != 0;
+  T damping = HOW == MIXED ? now.damping : 0;
   double moved = 0;
   REAL change = 0;
-  ARRAY(REAL) in = controls[c + SIDE] == 0 ? even : odd;
-  ARRAY(REAL) out = (controls[c + SIDE] == 0) == other ? odd : even;
+  ARRAY(REAL) in = now.side == 0 ? even : odd;
+  ARRAY(REAL) out = (now.side == 0) == other ? odd : even;
   for (int i = first + blockIdx.x * blockDim.x + threadIdx.x; i < last;
        i += blockDim.x * gridDim.x) {
     int d = width[i], n = SIZE_OF(i), lane = i % SLICE;
@@ -211,10 +211,9 @@ SWEEP(update, double, WATCHED)
 // As in odds.cu.
 KERNEL void finish(MODEL, ARRAY(const REAL) even, ARRAY(const REAL) odd, ARRAY(double) controls,
                    ARRAY(unsigned long long) seen, ARRAY(int) tickets, ARRAY(double) trace) {
-  long long row = blockIdx.y, c = row * CONTROL;
-  if (controls[c + PASSED] == 0 && controls[c + PHASE] != 0 &&
-      controls[c + MADE] < controls[c + MOST] &&
-      seen_at(seen, row * SEEN + MOVED) <= controls[c + TOL]) {
+  long long row = blockIdx.y;
+  State now(controls, row);
+  if (now.confirms() && seen_at(seen, row * SEEN + MOVED) <= now.tol) {
     double off = 0;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < places; i += blockDim.x * gridDim.x) {
       int d = width[i], n = SIZE_OF(i);
