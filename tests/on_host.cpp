@@ -26,6 +26,7 @@ template <class T> struct Checked {
 };
 
 #define HELPER static inline
+#define METHOD
 #define KERNEL static
 #define ARRAY(T) Checked<T>
 #define UNROLL

@@ -19,10 +19,13 @@ from minfer.device.runs import Device, Program
 from minfer.errors import DeviceError
 
 #: Threads of a block, and blocks of a launch at most: threads go on to the next place.
-BLOCK, BLOCKS = 256, 132 * 32
+BLOCK, BLOCKS = 256, 132 * 16
+#: The same of kernels that mostly have nothing to do, and whose blocks are large or meet.
+FEWER = {"update": 132 * 4, "finish": 132 * 4}
 #: What the source needs of the language: see its text.
 PRELUDE = """
 #define HELPER __device__ __forceinline__
+#define METHOD __device__ __forceinline__
 #define KERNEL extern "C" __global__
 #define ARRAY(T) T*
 #define UNROLL _Pragma("unroll")
@@ -96,7 +99,8 @@ class Cuda:
 
     def launch(self, program: Program, kernel: str, threads: int, rows: int, *given: Any) -> None:
         with told(self.cupy):
-            blocks = min(-(-threads // BLOCK), max(BLOCKS // rows, 1))
+            most = FEWER.get(kernel, BLOCKS)
+            blocks = min(-(-threads // BLOCK), max(most // rows, 1))
             self._kernel(program, kernel)((max(blocks, 1), rows), (BLOCK,), given)
 
     def recorded(self, program: Program, work: Callable[[], None]) -> Callable[[], None]:

@@ -4,8 +4,8 @@
 // minfer.kernels.messages.odds.sweep_pairs line by line, a thread a row.
 //
 // REAL is what numbers are stored as; a confirming update computes in double whatever they are.
-// The launcher's are ARRAY(T), pointers on a card and checked arrays in tests on a processor; KERNEL
-// and HELPER; raise_to(seen, at, x), which all threads of a block call, and seen_at; and
+// The launcher's are ARRAY(T), pointers on a card and checked arrays in tests on a processor; KERNEL,
+// HELPER and METHOD; raise_to(seen, at, x), which all threads of a block call, and seen_at; and
 // is_last(tickets, row), true in one thread of a row once all others are done.
 
 #define SLICE 32
@@ -34,7 +34,7 @@ enum { PLAIN, MIXED, WATCHED };  // how a sweep is made: undamped, damped, or as
 struct State {
   double tol, damping, phase, trigger, last, passed, made, side, flooding, most;
 
-  HELPER State(ARRAY(const double) controls, long long row)
+  METHOD State(ARRAY(const double) controls, long long row)
       : tol(controls[row * CONTROL + TOL]), damping(controls[row * CONTROL + DAMPING]),
         phase(controls[row * CONTROL + PHASE]), trigger(controls[row * CONTROL + TRIGGER]),
         last(controls[row * CONTROL + LAST]), passed(controls[row * CONTROL + PASSED]),
@@ -42,8 +42,8 @@ struct State {
         flooding(controls[row * CONTROL + FLOODING]), most(controls[row * CONTROL + MOST]) {}
 
   // Whether the row's next sweep is one like any other, or a confirming update.
-  HELPER bool sweeps() const { return passed == 0 && made < most && phase == 0; }
-  HELPER bool confirms() const { return passed == 0 && made < most && phase != 0; }
+  METHOD bool sweeps() const { return passed == 0 && made < most && phase == 0; }
+  METHOD bool confirms() const { return passed == 0 && made < most && phase != 0; }
 };
 
 // The end of a sweep of a row: has it converged, is the next sweep a confirming update?

@@ -20,8 +20,8 @@ HERE = Path(__file__).parent
 SLICE = 32  # as in the sources, like the columns of ``controls``
 TOL, DAMPING, PHASE, TRIGGER, LAST, WORST, PASSED, MADE, SIDE, FLOODING, MOST, RESIDUAL = range(12)
 SEEN = 3
-#: Messages of sweeps that are launched before the host looks, and how many sweeps at most.
-BURST, LONGEST = 3e7, 16
+#: Messages of sweeps that are launched before the host looks, and how many sweeps, from and to.
+BURST, SHORTEST, LONGEST = 3e7, 4, 16
 #: Numbers beyond which indices would not fit.
 MOST_SLOTS = 2**31 - 1
 
@@ -129,7 +129,7 @@ class DeviceRun:
         dtype = np.dtype(program.real)
         self.even = device.empty((rows, numbers), dtype)
         self.odd = device.empty((rows, numbers), dtype)
-        self.burst = int(np.clip(BURST / max(rows * numbers, 1), 1, LONGEST))
+        self.burst = int(np.clip(BURST / max(rows * numbers, 1), SHORTEST, LONGEST))
         self.seen = device.empty((rows, SEEN), np.uint64)
         self.tickets = device.empty((rows,), np.int32)
         # controls and the residuals of a burst, which are read together
