@@ -164,29 +164,11 @@ template <class T, int HOW> HELPER void visit(
     if (d < 0) continue;  // nobody
     long long own = at + front[i / SLICE] + lane, from = mine + start[i / SLICE] + lane;
     T b[STATES], h[STATES], x[STATES], e[STATES];
-    const bool hold = FEW && HOW == PLAIN && sizeof(T) == 4;  // few slots are read once
-    T a[hold ? 4 : 1][STATES];
-    if (hold && d <= 4) {
-      EACH for (int k = 0; k < n; ++k) b[k] = prior[own + SLICE * k];
-      UNROLL for (int j = 0; j < 4; ++j)
-        EACH for (int k = 0; k < n; ++k) {
-          a[hold ? j : 0][k] = j < d ? (T)in[from + SLICE * (n * (j < d ? j : 0) + k)] : (T)0;
-          b[k] += a[hold ? j : 0][k];
-        }
-    } else {
-      product<T, ARRAY(const REAL)>(i, n, d, own, from, prior, in, b);
-    }
+    product<T, ARRAY(const REAL)>(i, n, d, own, from, prior, in, b);
     for (int j = 0; j < d; ++j) {
       long long s = link[i / SLICE] + SLICE * j + lane, to = mine + rev[s], l = from + SLICE * n * j;
       int m = SIZE_OF(mate[s]);
-      if (hold && d <= 4) {
-        EACH for (int k = 0; k < n; ++k) {
-          h[k] = b[k] - a[0][k];
-          UNROLL for (int q = 1; q < 4; ++q) a[hold ? q - 1 : 0][k] = a[hold ? q : 0][k];
-        }
-      } else {
-        EACH for (int k = 0; k < n; ++k) h[k] = b[k] - (T)in[l + SLICE * k];
-      }
+      EACH for (int k = 0; k < n; ++k) h[k] = b[k] - (T)in[l + SLICE * k];
       normal(n, h);
       send(form[s], lane, n, m, forms, tab, h, x);
       T sum = 0;
