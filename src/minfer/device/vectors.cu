@@ -43,10 +43,18 @@ enum { DENSE, RISE, BAND, CHAIN };
 #define GIVEN places, fields, numbers, width, card, front, start, link, rev, mate, form, forms,   \
   tab, prior
 
-// Field and messages of place i.
+// Field and messages of place i. What is needed at once is read at once, here and below: a load that
+// follows a store, or that another depends on, waits for memory alone.
 template <class T, class A> HELPER void product(
     int i, int n, int d, long long own, long long from, A prior, A in, T *b) {
   EACH for (int k = 0; k < n; ++k) b[k] = prior[own + SLICE * k];
+#if FEW
+  if (d <= 4) {
+    UNROLL for (int j = 0; j < 4; ++j)
+      EACH for (int k = 0; k < n; ++k) b[k] += j < d ? (T)in[from + SLICE * (n * j + k)] : (T)0;
+    return;
+  }
+#endif
   for (int j = 0; j < d; ++j, from += SLICE * n)
     EACH for (int k = 0; k < n; ++k) b[k] += in[from + SLICE * k];
 }
@@ -78,11 +86,11 @@ template <class T> HELPER void send(
     return;
   }
   long long how = forms[3 * (long long)form], at = forms[3 * (long long)form + 1];
+  int D = (int)forms[3 * (long long)form + 2];
   if (how == DENSE) {
     dense<T, 1>(at, n, m, tab, h, x);
     return;
   }
-  int D = (int)forms[3 * (long long)form + 2];
   T c = tab[at], v = D > 0 ? (T)tab[at + 1] : (T)0, base = 0;
   if (how == RISE)
     EACH for (int k = 0; k < n; ++k) base += c * h[k];
@@ -165,31 +173,44 @@ template <class T, int HOW> HELPER void visit(
     long long own = at + front[i / SLICE] + lane, from = mine + start[i / SLICE] + lane;
     T b[STATES], h[STATES], x[STATES], e[STATES];
     product<T, ARRAY(const REAL)>(i, n, d, own, from, prior, in, b);
-    for (int j = 0; j < d; ++j) {
-      long long s = link[i / SLICE] + SLICE * j + lane, to = mine + rev[s], l = from + SLICE * n * j;
-      int m = SIZE_OF(mate[s]);
-      EACH for (int k = 0; k < n; ++k) h[k] = b[k] - (T)in[l + SLICE * k];
+    long long s = link[i / SLICE] + lane, to = 0;
+    int kind = 0, m = n;
+    T next[FEW ? STATES : 1];  // a slot ahead, for no store may overtake it
+    for (int j = -1; j < d; ++j) {
+      long long l = from + SLICE * n * j, there = to;
+      int what = kind, size = m;
+      if (j >= 0) {
+        EACH for (int k = 0; k < n; ++k) h[k] = b[k] - (FEW ? next[FEW ? k : 0] : (T)in[l + SLICE * k]);
+      }
+      if (j + 1 < d) {
+        to = mine + rev[s], kind = form[s], m = SIZE_OF(mate[s]), s += SLICE;
+#if FEW
+        EACH for (int k = 0; k < n; ++k) next[k] = in[l + SLICE * (n + k)];
+#endif
+      }
+      if (j < 0) continue;
       normal(n, h);
-      send(form[s], lane, n, m, forms, tab, h, x);
+      send(what, lane, n, size, forms, tab, h, x);
       T sum = 0;
       if (HOW != PLAIN) {
-        EACH for (int y = 0; y < m; ++y) sum += x[y];
+        EACH for (int y = 0; y < size; ++y) sum += x[y];
         if (HOW == WATCHED && sizeof(REAL) == 4) {
           EACH for (int k = 0; k < n; ++k) h[k] = h[k] > 0 ? h[k] * size_of((T)prior[own + SLICE * k]) : 0;
-          send(form[s], lane, n, m, forms, tab, h, e);
+          send(what, lane, n, size, forms, tab, h, e);
         }
-        moved = higher(moved, shift<T, HOW, ARRAY(REAL)>(m, x, sum, e, in, to));
+        moved = higher(moved, shift<T, HOW, ARRAY(REAL)>(size, x, sum, e, in, there));
       }
-      EACH for (int y = 0; y < m; ++y) {
+      EACH for (int y = 0; y < size; ++y) {
         T z = x[y];
-        if (HOW == MIXED) z = (1 - damping) * z / sum + damping * exp_of((T)in[to + SLICE * y]);
-        out[to + SLICE * y] = log_of(z);
+        if (HOW == MIXED) z = (1 - damping) * z / sum + damping * exp_of((T)in[there + SLICE * y]);
+        out[there + SLICE * y] = log_of(z);
       }
     }
     if (HOW == WATCHED) continue;
+    EACH for (int k = 0; k < n; ++k) h[k] = bel[own + SLICE * k];
     normal(n, b);
     EACH for (int k = 0; k < n; ++k) {
-      REAL p = b[k], by = size_of(p - bel[own + SLICE * k]);
+      REAL p = b[k], by = size_of(p - (REAL)h[k]);
       change = by > change ? by : change;
       bel[own + SLICE * k] = p;
     }
