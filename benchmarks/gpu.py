@@ -26,6 +26,7 @@ from minfer.solvers import on_device
 
 TOL = 1e-4
 SIDES = (64, 256, 512, 1024, 2048, 4096)
+PARTS = ("grids", "labels", "random", "pictures", "even")
 SINGLE = np.dtype("float32")
 
 
@@ -214,7 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--sides", type=int, nargs="*", default=list(SIDES))
-    parser.add_argument("parts", nargs="*", default=["grids", "labels", "random", "pictures", "even"])
+    parser.add_argument("parts", nargs="*", default=list(PARTS))
     given = parser.parse_args()
     copy = copy_bandwidth()
     found: dict = {"card": cuda().name, "copy, TB/s": copy / 1e12}

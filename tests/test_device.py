@@ -29,18 +29,6 @@ SETTINGS = [{}, {"schedule": "flooding"}, {"damping": 0.3},
             {"schedule": "flooding", "damping": 0.4}]  # fmt: skip
 
 
-@pytest.fixture(params=["host", pytest.param("card", marks=pytest.mark.device)])
-def there(request, monkeypatch):
-    """A device: of tests, or a card."""
-    if request.param == "card":
-        from minfer.device.cuda import cuda
-
-        return cuda()
-    host = Host()
-    monkeypatch.setattr(on_device, "device", lambda: host)
-    return host
-
-
 def alike(solver: dict, graph: FactorGraph, dtype: str, atol: float) -> None:
     """The same answer as on the processor, in about as many sweeps."""
     settings = {"schedule": "coloured", **solver}

@@ -18,7 +18,6 @@ from minfer.engine.wiring import wire
 from minfer.errors import RefusedError
 from minfer.graph import grid_edges
 from minfer.solvers import on_device
-from test_device import there  # noqa: F401 - a fixture
 
 RNG = np.random.default_rng(5)
 
@@ -171,7 +170,8 @@ def test_drawn_models_promise_no_more_than_here(there, block):
 def test_threads_may_run_in_any_order(monkeypatch):
     answers = []
     for backwards in (False, True):
-        monkeypatch.setattr(on_device, "device", lambda host=Host(backwards): host)
+        host = Host(backwards)
+        monkeypatch.setattr(on_device, "device", lambda host=host: host)
         answers.append(BeliefPropagation(device="cuda", dtype="float64")(MODELS["Potts"]))
     np.testing.assert_array_equal(answers[0].probs, answers[1].probs)
 

@@ -202,7 +202,7 @@ class DeviceRun:
         return done
 
     def _burst(self) -> None:
-        """As many sweeps as there is a trace for; recorded once for damped ones, once for others."""
+        """As many sweeps as there is a trace for, recorded; anew where they are damped or not."""
         damped = bool(self.state[0, DAMPING] > 0.0)
         if self._recorded is None or self._recorded[0] != damped:
 

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 #: Rows of a launch at most.
 MOST_ROWS = 65_535
 #: Messages from which "auto" takes the card: docs/gpu.md has the measurement.
-BREAK_EVEN = 100_000
+BREAK_EVEN = 40_000
+#: Colours up to which sweeps are coloured where nothing is asked for: each is launched by itself.
+MOST_COLOURS = 32
 #: Bytes of a run up to which it stays there for the next call over its structure.
 KEPT = 1 << 30
 
@@ -72,9 +74,7 @@ def _against_vectors(solver: Any, mesh: Wired) -> str:
     if len(mesh.machines.code) or mesh.python_factors or not mesh.meets:
         return f"{have}, and this has factors over three or more variables, or logical ones"
     if len(w.rev):
-        return (
-            "devices have binary pairs alone, or pairs of more states alone, and this has both"
-        )
+        return "devices have binary pairs alone, or pairs of more states alone, and this has both"
     if mesh.lowest == -np.inf:
         return f"{have}, and this has zeros"
     if w.card.max() > MOST_STATES:
@@ -82,8 +82,8 @@ def _against_vectors(solver: Any, mesh: Wired) -> str:
     least = LOWEST["float32" if solver.dtype == "float32" else "float64"]
     if mesh.lowest < least:
         return (
-            f"the numbers of a table are e^{-mesh.lowest:.0f} apart, of which sums there lose some "
-            f"from e^{-least:.0f} on" + (" (dtype='float64': later)" if least > -100 else "")
+            f"the numbers of a table are e^{-mesh.lowest:.0f} apart, more than e^{-least:.0f}: "
+            "ask for dtype='float64' if that is less than e^600"
         )
     return ""
 
@@ -121,10 +121,19 @@ def propagate_there(
         return propagate(
             solver, graph, mesh, start, begin, solver.schedule, make=partial(Noted, note)
         )
-    schedule = "flooding" if solver.schedule == "flooding" else "coloured"
+    schedule = schedule_there(solver, mesh)
     kind = RunThere if of_pairs(mesh) else VectorsThere
     make = partial(kind, there, number_type(solver, mesh))
     return propagate(solver, graph, mesh, start, begin, schedule, make=make)
+
+
+def schedule_there(solver: Any, mesh: Wired) -> str:
+    """What is asked for, if devices have it; else coloured, or flooding where there are many
+    colours."""
+    if solver.schedule in ("coloured", "flooding"):
+        return str(solver.schedule)
+    colours = len(mesh.by_colour(whole=True)[1]) - 1
+    return "coloured" if colours <= MOST_COLOURS else "flooding"
 
 
 def number_type(solver: Any, mesh: Wired) -> Any:
@@ -293,9 +302,7 @@ def sweep_there(
     run: DeviceRun, max_iters: int, time_limit: float | None
 ) -> tuple[Status, NDArray[np.float64]]:
     """Sweeps of a single row, or of many, until all have converged or time is up."""
-    status, residuals = iterate(
-        run.sweeps, lambda: run.ended, max_iters, time_limit, run.seconds
-    )
+    status, residuals = iterate(run.sweeps, lambda: run.ended, max_iters, time_limit, run.seconds)
     if status.ok and not run.passed.all():
         status = Status.MAX_ITERS
     return status, residuals
@@ -399,7 +406,7 @@ def run_rows(
     """Many rows of a loopy structure, on a device: what :func:`minfer.solvers.lanes.run_in_lanes`
     answers, and takes; trees are swept like the rest. As many at once as there is room for."""
     n, began, dtype = len(log_odds), clock(), np.dtype(number_type(solver, mesh))
-    flooding = solver.schedule == "flooding"
+    flooding = schedule_there(solver, mesh) == "flooding"
     layout = laid_out(there, mesh, *mesh.by_colour(whole=True))
     own = w is not None and len(w) > 1
     shared = weights(there, mesh, layout, dtype) if w is None else None
@@ -454,7 +461,7 @@ def vector_rows(
     """Rows of pairs of many states: their fields (N or 1, sum S) and states that are known (N, V),
     or -1. Probabilities are (N, sum S), log Z relative to tables of largest number 1."""
     began, dtype = clock(), np.dtype(number_type(solver, mesh))
-    layout, flooding = vectors_laid_out(there, mesh), solver.schedule == "flooding"
+    layout, flooding = vectors_laid_out(there, mesh), schedule_there(solver, mesh) == "flooding"
     tab = tables_there(there, mesh, layout, dtype)
     found = LaneAnswers(
         np.empty((n, int(mesh.wiring.off[-1]))), np.zeros(n, np.int64), np.zeros(n, bool),

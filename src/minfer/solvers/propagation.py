@@ -626,9 +626,7 @@ def iterate(
     return Status.MAX_ITERS, np.concatenate(trace) if trace else np.zeros(0)
 
 
-def unconfirmed(
-    status: Status, residuals: NDArray[np.float64], tol: float
-) -> NDArray[np.float64]:
+def unconfirmed(status: Status, residuals: NDArray[np.float64], tol: float) -> NDArray[np.float64]:
     """Residuals without signs; the last one above ``tol`` where it was quiet, but not confirmed."""
     residuals = np.abs(residuals)
     if not status.ok and len(residuals) and residuals[-1] <= tol:
