@@ -151,6 +151,15 @@ def test_threads_that_read_what_others_write_are_found(monkeypatch):
     assert first.iterations != second.iterations or (first.residuals != second.residuals).any()
 
 
+def test_where_many_colours_are_needed_all_are_swept_at_once(there):
+    pairs = [[a, b] for a in range(14) for b in range(a)]
+    graph = FactorGraph.pairwise(RNG.normal(size=14), pairs, 0.1 * RNG.normal(size=91))
+    solver = BeliefPropagation(device="cuda", dtype="float64", tol=1e-9)
+    assert "flooding" in solver(graph).note
+    assert "coloured" in solver(GRID).note
+    np.testing.assert_allclose(solver(graph).probs, BeliefPropagation()(graph).probs, atol=1e-6)
+
+
 def test_refusals_name_a_way_out(there):
     either = GRID.add_clauses([[0, 8, 16], [3, 9, 22]])
     with pytest.raises(RefusedError, match=r"models of pairs.*device='cpu'"):

@@ -67,7 +67,7 @@ class BeliefPropagation(Propagating):
         ``time limit``.
     device : "cpu", "cuda" or "auto"
         Where it runs; "auto" takes the card for models that gain by it. On a card the default
-        schedule is ``coloured``, or ``flooding`` where more than 32 colours are needed.
+        schedule is ``coloured``, or ``flooding`` where more than 12 colours are needed.
     dtype : "auto", "float64" or "float32"
         Numbers of a card; "auto" is float32, if it holds the model's. Processors have float64.
 

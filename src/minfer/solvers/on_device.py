@@ -39,7 +39,7 @@ MOST_ROWS = 65_535
 #: Messages from which "auto" takes the card: docs/gpu.md has the measurement.
 BREAK_EVEN = 40_000
 #: Colours up to which sweeps are coloured where nothing is asked for: each is launched by itself.
-MOST_COLOURS = 32
+MOST_COLOURS = 12
 #: Bytes of a run up to which it stays there for the next call over its structure.
 KEPT = 1 << 30
 
