@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from minfer.device.runs import Program
+from minfer.device.runs import CudaProgram
 
 
 class Array(ctypes.Structure):
@@ -70,10 +70,12 @@ class Host:
     def fill(self, there: NDArray, numbers: Any, columns: Any = None) -> None:
         there[... if columns is None else (slice(None), columns)] = numbers
 
-    def recorded(self, program: Program, work: Callable[[], None]) -> Callable[[], None]:
+    def recorded(self, program: CudaProgram, work: Callable[[], None]) -> Callable[[], None]:
         return work
 
-    def launch(self, program: Program, kernel: str, threads: int, rows: int, *given: Any) -> None:
+    def launch(
+        self, program: CudaProgram, kernel: str, threads: int, rows: int, *given: Any
+    ) -> None:
         text = program.text
         if self.right:
             assert text.count(self.right) == 1

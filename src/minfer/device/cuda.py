@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.device.runs import Device, Program
+from minfer.device.runs import Device, CudaProgram
 from minfer.errors import DeviceError
 
 #: Threads of a block, and blocks of a launch at most: threads go on to the next place.
@@ -97,13 +97,15 @@ class Cuda:
                 numbers = self.cupy.asarray(numbers)
             there[... if columns is None else (slice(None), columns)] = numbers
 
-    def launch(self, program: Program, kernel: str, threads: int, rows: int, *given: Any) -> None:
+    def launch(
+        self, program: CudaProgram, kernel: str, threads: int, rows: int, *given: Any
+    ) -> None:
         with told(self.cupy):
             most = FEWER.get(kernel, BLOCKS)
             blocks = min(-(-threads // BLOCK), max(most // rows, 1))
             self._kernel(program, kernel)((max(blocks, 1), rows), (BLOCK,), given)
 
-    def recorded(self, program: Program, work: Callable[[], None]) -> Callable[[], None]:
+    def recorded(self, program: CudaProgram, work: Callable[[], None]) -> Callable[[], None]:
         with told(self.cupy):
             for name in ("sweep", "mix", "update", "finish"):
                 self._kernel(program, name)  # what is loaded for the first time is not recorded
@@ -122,11 +124,11 @@ class Cuda:
         return again
 
     @cache  # noqa: B019 - there is one, for the life of the process
-    def _kernel(self, program: Program, name: str) -> Callable[..., None]:
+    def _kernel(self, program: CudaProgram, name: str) -> Callable[..., None]:
         return self._module(program).get_function(name)
 
     @cache  # noqa: B019
-    def _module(self, program: Program) -> Any:
+    def _module(self, program: CudaProgram) -> Any:
         return self.cupy.RawModule(code=PRELUDE + program.text, options=("--std=c++17",))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.device.runs import MOST_SLOTS, SLICE, Device, DeviceRun, Program, in_slices, starts
+from minfer.device.runs import MOST_SLOTS, SLICE, Device, DeviceRun, CudaProgram, in_slices, starts
 
 
 class Layout:
@@ -86,7 +86,7 @@ class Run(DeviceRun):
         self, device: Device, layout: Layout, rows: int, own: bool, flooding: bool, dtype: Any
     ) -> None:
         super().__init__(
-            device, Program("odds", np.dtype(dtype).name), rows, layout.n_slots, flooding
+            device, CudaProgram("odds", np.dtype(dtype).name), rows, layout.n_slots, flooding
         )
         self.layout = layout
         self.prior = device.empty((rows, layout.n_places), dtype)

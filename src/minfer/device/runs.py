@@ -26,7 +26,7 @@ BURST, SHORTEST, LONGEST = 3e7, 4, 16
 MOST_SLOTS = 2**31 - 1
 
 
-class Program(NamedTuple):
+class CudaProgram(NamedTuple):
     """A source with what it is compiled for."""
 
     source: str  # its name
@@ -70,14 +70,16 @@ class Device(Protocol):
     def fill(self, there: Any, numbers: Any, columns: Any = None) -> None:
         """Numbers, of an array there or here or a single one, into (some columns of) an array."""
 
-    def launch(self, program: Program, kernel: str, threads: int, rows: int, *given: Any) -> None:
+    def launch(
+        self, program: CudaProgram, kernel: str, threads: int, rows: int, *given: Any
+    ) -> None:
         """A kernel of a program, over so many threads of every row."""
 
-    def recorded(self, program: Program, work: Callable[[], None]) -> Callable[[], None]:
+    def recorded(self, program: CudaProgram, work: Callable[[], None]) -> Callable[[], None]:
         """What launches the same as ``work`` does, with the same arguments, at less cost."""
 
 
-class Places(NamedTuple):
+class DevicePlaces(NamedTuple):
     """Variables colour after colour in slices of 32 places, each colour from a new slice on."""
 
     first: NDArray[np.int64]  # (C+1,) places where a colour begins
@@ -90,8 +92,8 @@ def in_slices(
     first: NDArray[np.int64],
     load: NDArray[np.int64],
     card: NDArray | None = None,
-) -> Places:
-    """Places for variables that need room for ``load`` (V,) numbers each, 32 times the most of its
+) -> DevicePlaces:
+    """DevicePlaces for variables that need room for ``load`` (V,) numbers each, 32 times the most of its
     slice; sorted by ``card`` if given, and by load only where that spares much."""
     n = len(load)
     colour = np.repeat(np.arange(len(first) - 1), np.diff(first))
@@ -105,14 +107,14 @@ def in_slices(
         place, who = np.full(n, -1), np.full(ends[-1], -1)
         place[order] = ends[colour] + np.arange(len(order)) - first[colour]
         who[place[order]] = order
-        found = Places(ends, place, who)
+        found = DevicePlaces(ends, place, who)
         if starts(found, load)[-1] <= 1.25 * load[order].sum():
             break
     assert found is not None
     return found
 
 
-def starts(places: Places, load: NDArray[np.int64]) -> NDArray[np.int64]:
+def starts(places: DevicePlaces, load: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where the numbers of each slice begin, and where the last ones end."""
     mine = np.where(places.who >= 0, load[places.who], 0)
     return np.append(0, np.cumsum(mine.reshape(-1, SLICE).max(axis=1) * SLICE))
@@ -122,7 +124,7 @@ class DeviceRun:
     """Rows of one structure, and how far they are; what a sweep launches is for kinds to say."""
 
     def __init__(
-        self, device: Device, program: Program, rows: int, numbers: int, flooding: bool
+        self, device: Device, program: CudaProgram, rows: int, numbers: int, flooding: bool
     ) -> None:
         self.device, self.program, self.rows = device, program, rows
         self.numbers, self.flooding = numbers, flooding

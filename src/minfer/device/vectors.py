@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.device.runs import MOST_SLOTS, SLICE, Device, DeviceRun, Program, in_slices, starts
+from minfer.device.runs import MOST_SLOTS, SLICE, Device, DeviceRun, CudaProgram, in_slices, starts
 
 if TYPE_CHECKING:
     from minfer.kernels.messages.wiring import Wiring
@@ -173,7 +173,7 @@ class VectorRun(DeviceRun):
     def __init__(
         self, device: Device, layout: VectorLayout, rows: int, flooding: bool, dtype: Any
     ) -> None:
-        program = Program("vectors", np.dtype(dtype).name, layout.states, layout.uniform)
+        program = CudaProgram("vectors", np.dtype(dtype).name, layout.states, layout.uniform)
         super().__init__(device, program, rows, layout.n_numbers, flooding)
         self.layout, self.tab = layout, None
         self.prior = device.empty((rows, layout.n_fields), dtype)
