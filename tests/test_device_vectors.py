@@ -48,6 +48,7 @@ MODELS = {
     "band": bare([26] * 3).add_label_distances(RING, 0.3 * RNG.normal(size=(3, 5))),
     "chain": bare([26] * 3).add_truncated_linear(RING, 0.1, 25),
 }
+LONG = ("rise", "band", "chain", "ragged")  # programs of their own to compile
 SETTINGS = [{}, {"schedule": "flooding"}, {"damping": 0.3},
             {"schedule": "flooding", "damping": 0.4}]  # fmt: skip
 
@@ -66,7 +67,9 @@ def alike(graph: FactorGraph, dtype: str, **settings: object) -> None:
     assert dtype in found.note
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in MODELS]
+)
 def test_answers_are_those_of_the_processor(there, name):
     alike(MODELS[name], "float64")
 
@@ -139,7 +142,7 @@ def test_batches_answer_what_single_calls_do(there, name):
     assert found.converged[[0, 2, 3, 4]].all()
 
 
-@pytest.mark.drawn
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(2))
 def test_drawn_models_promise_no_more_than_here(there, block):
     for number in range(20 * block, 20 * block + 20):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.device.runs import Device, CudaProgram
+from minfer.device.runs import CudaProgram, Device
 from minfer.errors import DeviceError
 
 #: Threads of a block, and blocks of a launch at most: threads go on to the next place.

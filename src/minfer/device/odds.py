@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.device.runs import MOST_SLOTS, SLICE, Device, DeviceRun, CudaProgram, in_slices, starts
+from minfer.device.runs import MOST_SLOTS, SLICE, CudaProgram, Device, DeviceRun, in_slices, starts
 
 
 class Layout:

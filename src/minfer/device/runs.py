@@ -93,8 +93,8 @@ def in_slices(
     load: NDArray[np.int64],
     card: NDArray | None = None,
 ) -> DevicePlaces:
-    """DevicePlaces for variables that need room for ``load`` (V,) numbers each, 32 times the most of its
-    slice; sorted by ``card`` if given, and by load only where that spares much."""
+    """Places for variables that need room for ``load`` (V,) numbers each, 32 times the most of
+    its slice; sorted by ``card`` if given, and by load only where that spares much."""
     n = len(load)
     colour = np.repeat(np.arange(len(first) - 1), np.diff(first))
     ends = np.append(0, np.cumsum(-(-np.diff(first) // SLICE) * SLICE))

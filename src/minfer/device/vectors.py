@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.device.runs import MOST_SLOTS, SLICE, Device, DeviceRun, CudaProgram, in_slices, starts
+from minfer.device.runs import MOST_SLOTS, SLICE, CudaProgram, Device, DeviceRun, in_slices, starts
 
 if TYPE_CHECKING:
     from minfer.kernels.messages.wiring import Wiring
