@@ -3,7 +3,7 @@
     python benchmarks/anytime.py before [NAME ...]   # as it was: the methods and bounds there were
     python benchmarks/anytime.py now [NAME ...]      # mini-buckets and search among them
     python benchmarks/anytime.py map [NAME ...]      # half of the variables of 20 models maximised
-    python benchmarks/anytime.py page                # the tables of docs/how-far-off.md
+    python benchmarks/anytime.py page                # the tables of docs/reference/how-far-off.md
 
 The models: two noisy-or chains and three of UAI 2014 where exact inference does not fit (with a GiB
 for two of them), and five drawn networks of 300 variables with three states, each with two
@@ -33,7 +33,7 @@ from places import DATA, DOCS, RESULTS, UAI, UaiModel, uai_models
 from stopwatch import measure
 
 Row = dict[str, Any]
-FILE, PAGE = RESULTS / "anytime.json", DOCS / "how-far-off.md"
+FILE, PAGE = RESULTS / "anytime.json", DOCS / "reference" / "how-far-off.md"
 #: CPU seconds of a run, and where it is looked at.
 LIMIT, MARKS = 10.0, (1.0, 3.0, 10.0)
 GIB = 1.0
