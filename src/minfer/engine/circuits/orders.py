@@ -119,7 +119,7 @@ def candidates(links: Adjacency, look: Look) -> list[tuple[float, NDArray]]:
     spent = 0.0
     for trial in range(MOST_ORDERS):
         kind, seed, rank = (0, 3, 1)[trial % 3], trial // 3, None
-        if trial in (3, 4):  # what is laid out on a grid, in one direction
+        if n and trial in (3, 4):  # what is laid out on a grid, in one direction
             kind, rank = 2, cuthill_mckee(links) if trial == 3 else np.arange(n, dtype=float)
         order = eliminate_by(links, kind, seed, math.inf, "circuit", rank, math.inf, 1e300)
         spent += order.work + 20.0 * n
