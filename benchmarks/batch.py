@@ -1,4 +1,4 @@
-"""What batch runs cost and what they survive: the facts of docs/batch.md.
+"""What batch runs cost and what they survive: the facts of docs/reference/batch.md.
 
     python benchmarks/batch.py PART... [--work DIR] [--treebank FILE] [--model FILE] [--scale X]
 

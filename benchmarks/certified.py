@@ -5,7 +5,7 @@
     python benchmarks/certified.py --judge              # BP, TRW, mean field, Gibbs on large models
 
 Several may be given at once. ``--out FILE`` keeps what was found as JSON (parts that are there
-stay), ``--page docs/how-far-off.md`` writes the tables of that file into the page.
+stay), ``--page docs/reference/how-far-off.md`` writes the tables of that file into the page.
 One pinned core, one thread; seconds are CPU seconds, compiling excluded; every seed is fixed.
 ``--uai`` exits with 1 if an interval does not hold the truth.
 """

@@ -6,7 +6,7 @@ Sections: promedas, linkage, cnf, uai, rows, quickscore; all by default. Each ca
 one pinned core, and a limit is one of CPU seconds, compiling excluded. ganak (``pip install
 pyganak`` for the Python named) gets the same CNFs; an older checkout's ``Exact`` the UAI models.
 What a case gave is kept in ``build/circuits.json`` and not run again without ``--again``; a run
-that was stopped goes on there. ``--page`` writes the tables into docs/circuits.md.
+that was stopped goes on there. ``--page`` writes the tables into docs/reference/circuits.md.
 """
 
 from __future__ import annotations

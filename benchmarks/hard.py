@@ -5,7 +5,7 @@
                               [--reference 300] [--references DIR] [--write FILE.json]
                               [--most SECONDS]
     python benchmarks/hard.py --show FILE.json
-    python benchmarks/hard.py --page    # docs/hard-measured.md, and what when-bp-is-wrong.md shows
+    python benchmarks/hard.py --page    # docs/reference/hard-measured.md
 
 The UAI 2014 models (DIR as in places.py) against their exact marginals; square grids with strong
 mixed couplings, fields N(0, 1/4) and couplings "equal" N(0, 4), against a long run of tempering,
@@ -276,55 +276,47 @@ def report(rows: list[dict]) -> str:
     return "\n".join(out)
 
 
-# ---------------------------------------------------------------------- the pages
+# ---------------------------------------------------------------------- the page
 
 RESULTS = Path(__file__).parent / "results" / "hard.json"
-DOCS = Path(__file__).parents[1] / "docs"
-TITLES = {
-    "uai": "The UAI 2014 models, nothing above 2^16 cells",
-    "drawn": "Models drawn anew, nothing above 2^16 cells",
-    "grid": "Large grids with strong mixed couplings",
-}
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "hard-measured.md"
+#: The UAI 2014 models, models drawn anew, and large grids with strong mixed couplings.
+KINDS = ("uai", "drawn", "grid")
 
 
 def pages(rows: list[dict]) -> None:
-    """All errors on a page of their own; belief propagation and Auto on the one for readers."""
+    """The sections of docs/reference/hard-measured.md: Auto in short, and all methods."""
     rows = [row for row in rows if not row.get("exact")]
-    out = [
-        "# Hard models, measured",
-        "Made by `python benchmarks/hard.py --page`. Mean errors over all states of all variables, "
-        "by method and seconds (wall clock, one core, nothing to compile); a dash: not measured, "
-        "or the method refuses. What the models are, and what to conclude: "
-        "[When belief propagation is wrong](when-bp-is-wrong.md).",
-    ]
-    for kind, title in TITLES.items():
+    for kind in KINDS:
         mine = [row for row in rows if row["kind"] == kind]
-        out += [f"## {title}", *summary(mine)]
+        parts = summary(mine)
         for seconds in (1, 10, 60):
             names = [f"{m} {seconds} s" for m in list(methods(1.0, True))[1:]]
             seen = [k for k in names if any(k in row["errors"] for row in mine)]
             if seen:
-                out.append(table(mine, ["bp", *seen]))
-    (DOCS / "hard-measured.md").write_text("\n\n".join(out) + "\n", "utf-8")
-    wrong = [row for row in rows if row["errors"]["bp"] > 0.01]
+                parts.append(table(mine, ["bp", *seen]))
+        write_section(PAGE, f"{kind}, all methods", "\n\n".join(parts))
+        write_section(PAGE, kind, in_short(kind, mine))
+
+
+def in_short(kind: str, rows: list[dict]) -> str:
+    """Belief propagation and Auto where the first errs, a row for each family of models."""
+    mine = [row for row in rows if row["errors"]["bp"] > 0.01]
     columns = ["bp", "auto 1 s", "auto 10 s", "auto 60 s"]
     head = ["model", "belief propagation", *(f"`Auto(time_limit={s})`" for s in (1, 10, 60))]
-    for kind in TITLES:
-        mine = [row for row in wrong if row["kind"] == kind]
-        families: dict[str, list[dict]] = {}
-        for row in mine:
-            family = row["name"].rpartition(" " if kind == "drawn" else "_")[0]
-            families.setdefault(family, []).append(row)
-        body = []
-        for some in families.values() if kind != "grid" else [[row] for row in mine]:
-            about = f" (reference ± {some[0]['noise']:.3f})" if some[0].get("noise") else ""
-            cells = [[r["errors"].get(k) for r in some] for k in columns]
-            body.append([
-                ", ".join(r["name"] for r in some) + about,
-                *(", ".join(map(decimals, c)) for c in cells),
-            ])  # fmt: skip
-        text = markdown(head, body) + "\n\n" + "\n\n".join(summary(mine))
-        write_section(DOCS / "when-bp-is-wrong.md", kind, text)
+    families: dict[str, list[dict]] = {}
+    for row in mine:
+        family = row["name"].rpartition(" " if kind == "drawn" else "_")[0]
+        families.setdefault(family, []).append(row)
+    body = []
+    for some in families.values() if kind != "grid" else [[row] for row in mine]:
+        about = f" (reference ± {some[0]['noise']:.3f})" if some[0].get("noise") else ""
+        cells = [[r["errors"].get(k) for r in some] for k in columns]
+        body.append([
+            ", ".join(r["name"] for r in some) + about,
+            *(", ".join(map(decimals, c)) for c in cells),
+        ])  # fmt: skip
+    return markdown(head, body) + "\n\n" + "\n\n".join(summary(mine))
 
 
 def main() -> None:

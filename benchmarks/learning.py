@@ -2,10 +2,10 @@
 
     python benchmarks/learning.py --treebank TRAIN.conllu.gz DEV.conllu.gz   # everything: an hour
     python benchmarks/learning.py denoising --seeds 1 --images FOLDER
-    python benchmarks/learning.py --page                           # docs/learning-measured.md again
+    python benchmarks/learning.py --page                 # docs/reference/learning-measured.md again
 
 Writes ``benchmarks/results/learning.json``; what is not measured in a run stays as it was. From it
-come the sections of ``docs/learning-measured.md``.
+come the sections of ``docs/reference/learning-measured.md``.
 
 * ``denoising``: a CRF over pixels with 15 tied weights (1 and the 3x3 patch for a pixel; for two
   neighbours 1 and whether they differ by more than .1, .2, .3, .4). Black and white drawings under

@@ -9,7 +9,8 @@ reading of features included; they take turns in one process, and a time is the 
 That is done twice: on one core with one thread, and in a process as anybody starts it, where
 libraries have threads of their own. Compiling is not counted. Rows: penalties, and a stopping rule
 near crfsuite's own (delta) or tight.
-Writes the part "chains" of benchmarks/results/learning.json and of docs/learning-measured.md.
+Writes the part "chains" of benchmarks/results/learning.json and of
+docs/reference/learning-measured.md.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
 
 The libraries take turns in one process, and a time is the median over turns: once on one core with
 one thread, and once in a process as anybody starts it, of which the ratios are told. Writes
-the part "tables" of benchmarks/results/learning.json and of docs/learning-measured.md.
+the part "tables" of benchmarks/results/learning.json and of docs/reference/learning-measured.md.
 """
 
 from __future__ import annotations

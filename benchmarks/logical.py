@@ -193,16 +193,25 @@ def _our_decoder(checks: np.ndarray, error_rate: float) -> Decoder:
     return run
 
 
-def _others(checks: np.ndarray, n: int, error_rate: float) -> dict[str, Decoder]:
-    """The package's decoder in its two schedules."""
+def load_ldpc() -> Any:
+    """The package's decoder without its ``__init__``, which needs stim and sinter; or None."""
     if "ldpc" not in sys.modules:
         spec = importlib.util.find_spec("ldpc")
         if spec is None or spec.submodule_search_locations is None:
-            return {}
-        package = types.ModuleType("ldpc")  # without its __init__, which needs stim and sinter
+            return None
+        package = types.ModuleType("ldpc")
         package.__path__ = list(spec.submodule_search_locations)
         sys.modules["ldpc"] = package
     from ldpc.bp_decoder import BpDecoder
+
+    return BpDecoder
+
+
+def _others(checks: np.ndarray, n: int, error_rate: float) -> dict[str, Decoder]:
+    """The package's decoder in its two schedules."""
+    decoder_of = load_ldpc()
+    if decoder_of is None:
+        return {}
     from scipy.sparse import csr_matrix
 
     rows = np.repeat(np.arange(len(checks)), checks.shape[1])
@@ -210,7 +219,7 @@ def _others(checks: np.ndarray, n: int, error_rate: float) -> dict[str, Decoder]
     matrix = csr_matrix((ones, (rows, checks.ravel())), shape=(len(checks), n))
 
     def decoder(schedule: str) -> Decoder:
-        theirs = BpDecoder(
+        theirs = decoder_of(
             matrix, error_rate=error_rate, max_iter=MOST, bp_method="product_sum",
             schedule=schedule, input_vector_type="received_vector",
         )  # fmt: skip

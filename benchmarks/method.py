@@ -1,6 +1,6 @@
 """How well does it work: the method against exact answers, truncated BP and active-set BP.
 
-    python benchmarks/method.py [--write docs/method.md] [--parts NAME ...] [--data DIR]
+    python benchmarks/method.py [--write docs/reference/method.md] [--parts NAME ...] [--data DIR]
 
 Every model of method_problems.py, every method at several shares of kept factors. The error is the
 mean over all marginal entries of the distance to the reference. Times are CPU times of the whole

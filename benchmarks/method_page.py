@@ -338,20 +338,6 @@ def certificate_table(rows: list[Row]) -> str:
     return table(head, body)
 
 
-def instance_table(entries: list[Row]) -> str:
-    """Every instance: relative error of every method at every share."""
-    body = []
-    for e in entries:
-        cells = [
-            " / ".join(number(pick([e], m, f)[0]["relative"]) for f in SHARES) for m in METHODS
-        ]
-        bp = number(pick([e], "converged BP", 0)[0]["relative"])
-        body.append(
-            [e["instance"], e["reference"], number(e["noise"]), number(e["seed_error"]), bp, *cells]
-        )
-    return table(["instance", "reference", "noise", "seed error", "BP", *METHODS], body)
-
-
 # ------------------------------------------------------------------ where it loses
 
 
@@ -456,9 +442,8 @@ def losses(result: Row) -> str:
 
 
 def sections(result: Row) -> dict[str, str]:
-    """The sections of docs/method.md by name."""
+    """The sections of docs/reference/method.md by name."""
     entries, cubics = result["collection"], result["cubic"]
-    held = result["later"] + result["fresh"]
     bars = costs.scan_missed(result["scan"])
     gibbs = next(r for r in result["solvers"] if r["solver"] == "Gibbs")
     return {
@@ -481,7 +466,6 @@ def sections(result: Row) -> dict[str, str]:
         "certificates": certificate_table(result["certificates"]) + "\n\n"
         + certificate_words(result["certificates"]),
         "losses": losses(result),
-        "instances": instance_table(entries + held),
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The collection behind docs/method.md: seeded models on which the method is judged.
+"""The collection behind docs/reference/method.md: seeded models on which the method is judged.
 
 Thirteen kinds, three seeds each. Every model is binary and pairwise with one unary factor per
 variable (the seed of the method):

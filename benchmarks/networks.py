@@ -3,9 +3,9 @@
     python benchmarks/networks.py                           # everything: some ten minutes
     python benchmarks/networks.py --parts rows single --networks alarm pigs --dry
 
-Writes ``benchmarks/results/networks.json`` and, from it, ``docs/networks.md`` and a section of
-``docs/peers.md``; what is not measured in a run stays as it was. ``--dry`` prints only, ``--check``
-fails where an aim is missed, ``--parts`` without any writes the pages again.
+Writes ``benchmarks/results/networks.json`` and, from it, ``docs/reference/networks.md`` and a
+section of ``docs/reference/peers.md``; what is not measured in a run stays as it was. ``--dry``
+prints only, ``--check`` fails where an aim is missed, ``--parts`` without any writes the pages.
 
 CPU time on one pinned core and, in a second process, as anybody runs it; each network of a part in
 processes of its own. Compiling and imports are not counted. The libraries take turns, and a time is

@@ -1,4 +1,4 @@
-"""The sections of docs/networks.md from what benchmarks/networks.py found."""
+"""The sections of docs/reference/networks.md from what benchmarks/networks.py found."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def sections(found: Found) -> dict[str, str]:
 
 
 def for_peers(found: Found) -> str:
-    """The section of docs/peers.md."""
+    """The section of docs/reference/peers.md."""
     lines, lost = aims(found), _lost(found)
     if not lines:
         return ""
@@ -145,6 +145,11 @@ RATIOS = {
     "cold": [("ratio", "file read, planned, answered")],
     "reading": [("pyagrum ratio", "reading alone")],
 }  # fmt: skip
+
+
+def lost(found: Found) -> str:
+    """What is lost, in a line; empty if nothing is."""
+    return "; ".join(_lost(found))
 
 
 def _lost(found: Found) -> list[str]:

@@ -5,7 +5,8 @@
 
 ``--data`` (default as in places.py) holds UD treebanks in folders of their own (UD_English-EWT,
 UD_Italian-ParTUT, UD_Dutch-LassySmall...). Models are trained into ``--models`` if they are not
-there yet. Results go to benchmarks/results/parsing.json, from which docs/parsing.md is written.
+there yet. Results go to benchmarks/results/parsing.json, from which
+docs/reference/parsing.md is written.
 
 Times are CPU seconds of whole passes over a corpus on one pinned core, the methods in turn, the
 least of several rounds; a pass parses every sentence once, so nothing is warm that would not be.

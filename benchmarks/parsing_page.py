@@ -1,4 +1,4 @@
-"""The measured sections of docs/parsing.md, from the results of benchmarks/parsing.py."""
+"""The measured sections of docs/reference/parsing.md, from the results of benchmarks/parsing.py."""
 
 from __future__ import annotations
 

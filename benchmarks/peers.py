@@ -1,4 +1,4 @@
-"""minfer and the other libraries on the same problems, in one go: writes docs/peers.md.
+"""minfer and the other libraries on the same problems, in one go: writes docs/reference/peers.md.
 
     python benchmarks/peers.py                          # everything; resumes where it stopped
     python benchmarks/peers.py --only parsing           # the arc probabilities alone
@@ -424,7 +424,7 @@ def main() -> int:
                      help="what was found (default benchmarks/results/peers, or "
                      "benchmarks/results/loose/peers)")  # fmt: skip
     cli.add_argument("--page", type=Path,
-                     help="the page (default docs/peers.md, or peers.md among loose results)"
+                     help="the page (default docs/reference/peers.md, loose: among the results)"
                      )  # fmt: skip
     args = cli.parse_args()
     kept = HERE / "results"
@@ -432,7 +432,9 @@ def main() -> int:
         measure.loosen()
         kept = kept / "loose"
     args.results = args.results or kept / "peers"
-    args.page = args.page or (kept / "peers.md" if args.loose else ROOT / "docs" / "peers.md")
+    args.page = args.page or (
+        kept / "peers.md" if args.loose else ROOT / "docs" / "reference" / "peers.md"
+    )
     core = measure.last_core() if args.core is None else args.core
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # through `finally`
     args.results.mkdir(parents=True, exist_ok=True)

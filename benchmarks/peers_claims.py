@@ -99,6 +99,7 @@ CLAIMS: dict[str, dict[str, Claim]] = {
         "pgmpy": Claim("pgmpy.causal_discovery:PC", BN),
     },
     "GPU": {
+        "minfer": Claim("minfer:BeliefPropagation.device", "BP of binary pairs"),
         "pgmax": Claim("jax:devices", "JAX"),
         "pomegranate": Claim("torch:device", "torch"),
         "pgmpy": Claim("pgmpy:config.set_backend", "torch, if installed"),
@@ -138,6 +139,7 @@ CLAIMS: dict[str, dict[str, Claim]] = {
     },
     "sensitivity of a posterior to every entry": {"minfer": Claim("minfer:sensitivity")},
     "causal effects": {
+        "minfer": Claim("minfer:FactorGraph.with_do", "of what is set"),
         "pyagrum": Claim("pyagrum:CausalModel"),
         "pgmpy": Claim("pgmpy.inference:CausalInference"),
     },

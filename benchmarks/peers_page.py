@@ -1,4 +1,4 @@
-"""The sections of docs/peers.md from what peers.py found."""
+"""The sections of docs/reference/peers.md from what peers.py found."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ FEATURES = [p for p in NAMES if p not in ("libdai", "opengm")]
 def sections(
     results: dict[str, dict[str, Any]], networks: dict[str, Any] | None = None
 ) -> dict[str, str]:
-    """The sections of docs/peers.md by name, with what benchmarks/networks.py found."""
+    """The sections of docs/reference/peers.md by name, with what benchmarks/networks.py found."""
     made = {
         "measured": f"{_measured(results)}. {_way()}.",
-        "short": _short(results),
+        "short": _short(results, networks),
         "claims": table(["", *(NAMES[p] for p in FEATURES)], _claims(results)),
     }
     for name, (head, body) in TABLES.items():
@@ -241,8 +241,8 @@ def _remark(r: dict[str, Any]) -> str:
     return text
 
 
-def _short(results: dict[str, Any]) -> str:
-    """Who wins where, from the numbers."""
+def _short(results: dict[str, Any], networks: dict[str, Any] | None) -> str:
+    """Who is faster where, from the numbers: everything the page has."""
     rows = [(f"{r['problem']}, BP to 1e-4", r) for r in _rows(results, "bp")]
     rows += [(f"{r['problem']}, exact", r) for r in _rows(results, "exact")]
     for peer, name in NAMES.items():
@@ -253,15 +253,12 @@ def _short(results: dict[str, Any]) -> str:
     slower = [(w, r) for w, r in compared if r["x_minfer"] >= 1 / NOISE]
     right = [(w, r) for w, r in faster if r.get("difference", 0.0) <= WRONG]
     wrong = [(w, r) for w, r in faster if r.get("difference", 0.0) > WRONG]
-    lines = []
-    if right:
-        said = "; ".join(f"{r['tool']} on {w} ({1 / r['x_minfer']:.1f} times)" for w, r in right)
-        lines.append(f"* **Faster than minfer:** {said}.")
-    else:
-        lines.append(
-            "* No library here was faster than minfer on these problems (parsers of second order: "
-            "below)."
-        )
+    ahead = [f"{r['tool']} on {w} ({1 / r['x_minfer']:.1f} times)" for w, r in right]
+    if networks and (lost := networks_page.lost(networks)):
+        ahead.append(f"pyAgrum on Bayesian networks, {lost}: minfer's speed, in times pyAgrum's")
+    if second := _faster_second(results):
+        ahead.append(f"by other models of second order, {second} times what minfer takes")
+    lines = [f"* **Faster than minfer:** {'; '.join(ahead) or 'no library here'}."]
     if wrong:
         said = "; ".join(
             f"{r['tool']} on {w} ({1 / r['x_minfer']:.1f} times; its numbers are off by "
@@ -271,32 +268,26 @@ def _short(results: dict[str, Any]) -> str:
         lines.append(f"* Faster, but not the answer: {said}.")
     if slower:
         what, least = min(slower, key=lambda row: row[1]["x_minfer"])
+        closest = f"{least['tool']} on {what}, {number(least['x_minfer'])} times minfer's time"
         lines.append(
-            f"* In {'the other ' if faster else ''}{len(slower)} comparisons minfer was faster or "
-            f"level; the closest is {least['tool']} on {what}, {number(least['x_minfer'])} times "
-            "minfer's time."
+            f"* In {'the other ' if faster else ''}{len(slower)} comparisons of the same answer, "
+            f"Bayesian networks aside, minfer was faster or level; the closest is {closest}."
         )
-    lines += _short_second(results)
     return "\n".join(lines)
 
 
-def _short_second(results: dict[str, Any]) -> list[str]:
+def _faster_second(results: dict[str, Any]) -> str:
+    """The parsers of second order that took less time, by form."""
     said = []
     for peer, name in NAMES.items():
-        if peer == "minfer":
-            continue
         by_form: dict[str, list[float]] = {}
         for r in results.get(peer, {}).get("parsing", {}).get("second", []):
             by_form.setdefault(r["form"], []).append(r["x_all"])
         for form, x in by_form.items():
-            span = " to ".join(dict.fromkeys(number(v) for v in (min(x), max(x))))
-            said.append(f"{name}'s {form} {span}")
-    if not said:
-        return []
-    return [
-        "* Second order, by different models; times as multiples of minfer's time with all pairs: "
-        f"{', '.join(said)}."
-    ]
+            if peer != "minfer" and min(x) < 1 / NOISE:
+                span = " to ".join(dict.fromkeys(number(v) for v in (min(x), max(x))))
+                said.append(f"{name}'s {form} with {span}")
+    return ", ".join(said)
 
 
 #: section -> head, rows

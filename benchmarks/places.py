@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from minfer import FactorGraph
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs"
+RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs" / "reference"
 DATA = Path(os.environ.get("MINFER_DATA") or ROOT.parent / "shared" / "data")
 UAI = DATA / "uai"
 TREEBANKS = DATA / "treebanks"

@@ -7,7 +7,7 @@ Cases: ``grounding``, ``linear``, ``class``, ``cora-fold``, ``cora``, ``people``
 Each runs in a process of its own, so that its memory is its own. ``--data`` is a folder with the
 data sets ``cora`` (five folds in the format of srlearn, ``fold1/test/test_facts.txt.gz``, ...) and
 ``tuffy`` (``class/prog.mln.gz``, ...); what is not there is skipped, and said. ``--page`` writes
-docs/rules-measured.md from the results.
+docs/reference/rules-measured.md from the results.
 
 CPU seconds of one core; memory is the most a process held. Baselines are belief propagation over
 all groundings with the same kernels, converged (tol 1e-5) and stopped after 1, 2 and 3 sweeps.
@@ -37,7 +37,7 @@ CASES = (
     "people-large",
 )  # fmt: skip
 SMALL = 30  # atoms of a part of a model that is solved exactly, to compare
-PAGE = Path(__file__).parents[1] / "docs" / "rules-measured.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "rules-measured.md"
 RESULTS = Path(__file__).parent / "results" / "rules.json"
 
 
@@ -420,7 +420,7 @@ def main() -> None:
 
 
 def section(name: str, found: dict[str, Any]) -> list[str]:
-    """A section of docs/rules-measured.md."""
+    """A section of docs/reference/rules-measured.md."""
     if "skipped" in found:
         return [f"Skipped: {found['skipped']}."]
     if name == "grounding":

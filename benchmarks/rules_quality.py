@@ -1,6 +1,6 @@
 """How good the answers of rules are: entity resolution on Cora and advisers in UW-CSE, five folds.
 
-    python benchmarks/rules_quality.py DATA [--rows ROWS] [-o docs/rules-quality.md]
+    python benchmarks/rules_quality.py DATA [--rows ROWS] [-o docs/reference/rules-measured.md]
         [--folds 1 2] [--only cora] [--objectives pseudolikelihood marginals lazy grid]
 
 DATA has the folders ``cora`` and ``uwcse``, each with ``fold1`` to ``fold5`` and in them

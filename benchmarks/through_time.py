@@ -11,7 +11,7 @@ libraries take turns, and a time is the median of CPU seconds over turns.
   LazyPropagation the unrolled network, whose making is not counted.
 * ``long``: 100,000 steps; and what a stream's memory grows by from 1,000 to 1,000,000 steps.
 
-Writes the section "measured" of docs/time.md.
+Writes the section "measured" of docs/reference/time.md.
 """
 
 from __future__ import annotations

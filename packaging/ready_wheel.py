@@ -42,7 +42,7 @@ class Variant(NamedTuple):
 
 _V3 = "avx avx2 bmi bmi2 f16c fma lzcnt movbe popcnt sse4.2"
 _V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
-#: By machine, the best first. What x86-64-v4 would give is in docs/speed.md.
+#: By machine, the best first. What x86-64-v4 would give is in docs/reference/speed.md.
 VARIANTS = {
     "x86_64": [Variant("x86-64-v3", "x86-64-v3", _V3), Variant("x86-64", "x86-64")],
     "aarch64": [Variant("aarch64", "generic")],

@@ -52,7 +52,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 LONG = {
     "entity-resolution.md", "neural-parser.md", "from-pgmpy.md", "map.md", "rules.md", "plots.md",
     "when-bp-is-wrong.md", "denoising.md", "intervals.md", "learning.md", "parsing.md", "torch.md",
-    "circuits.md", "puzzles.md", "classes.md",
+    "circuits.md", "puzzles.md", "classes.md", "how-far-off.md", "paper.md", "pictures.md",
 }  # fmt: skip
 #: Pages whose blocks are only checked, and commands that are never called from here.
 NOT_RUN_PAGES = {"commands.md": "the examples of the help texts, about files of the reader's"}
@@ -293,6 +293,20 @@ def test_the_reference_has_every_public_name():
     for path in shown:  # and no name that is gone
         where, _, name = path.rpartition(".")
         assert hasattr(importlib.import_module(where), name), path
+
+
+def test_the_tables_of_the_reference_are_up_to_date():
+    for module in ("pyarrow", "torch", "duckdb"):
+        pytest.importorskip(module)
+    spec = importlib.util.spec_from_file_location("make_api", ROOT / "docs" / "make_api.py")
+    assert spec is not None
+    assert spec.loader is not None
+    make_api = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_api)
+    for path in (ROOT / "docs" / "api").glob("*.md"):
+        text = path.read_text("utf-8")
+        assert text == make_api.page(text), "run `python docs/make_api.py`"
+        assert path.name == "index.md" or "| `" in text, f"{path.name} shows no name"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -1,4 +1,4 @@
-"""Every door reads evidence by one set of rules (docs/networks.md, minfer.model.evidence)."""
+"""Every door reads evidence by one set of rules (recipes/evidence.md, minfer.model.evidence)."""
 
 from __future__ import annotations
 

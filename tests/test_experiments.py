@@ -22,7 +22,7 @@ from minfer_experiments.results import Results, together
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = ROOT / "benchmarks"
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs" / "reference"
 needs_scripts = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="the benchmarks are not here")
 
 

@@ -92,7 +92,7 @@ def test_the_page_in_the_docs_is_what_the_results_say(tmp_path):
     folder = FOLDER / "results" / "peers"
     results = {p: json.loads((folder / f"{p}.json").read_text()) for p in peers.PEERS}
     networks = json.loads((FOLDER / "results" / "networks.json").read_text())
-    docs = FOLDER.parent / "docs"
+    docs = FOLDER.parent / "docs" / "reference"
     made = {
         "peers.md": peers_page.sections(results, networks),
         "networks.md": networks_page.sections(networks),

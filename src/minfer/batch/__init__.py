@@ -2,8 +2,8 @@
 
 A job is one function, Arrow record batch in, Arrow record batch out (:mod:`minfer.batch.jobs`);
 :func:`run` takes it over files of any size, resumes where it was stopped, and uses the processes
-of this machine or Ray. Needs the extra ``batch`` (pyarrow). docs/batch.md has the details.
-Independent parts of rules over tables are run by ``minfer.batch.rules.infer_rules``.
+of this machine or Ray. Needs the extra ``batch`` (pyarrow). docs/reference/batch.md has the
+details. Independent parts of rules over tables are run by ``minfer.batch.rules.infer_rules``.
 """
 
 from minfer.errors import RefusedError

@@ -1,1 +1,1 @@
-"""Rigorous intervals for single marginals (see docs/how-far-off.md)."""
+"""Rigorous intervals for single marginals (see docs/reference/how-far-off.md)."""

@@ -18,7 +18,7 @@ With ``smooth`` linear or quadratic the means are evenly spread, and a step of d
 m_{y_j}| sqrt(alpha), that is in standard deviations of the noise, costs coupling * min(d,
 truncation), or the square of the minimum (:mod:`minfer.factors.distances`). The seed of the
 reduction is the unary part. Without an objective all factors count: on a grid, ignoring some saves
-no time (docs/denoising.md).
+no time (docs/reference/denoising.md).
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ c_i independent given the true y_i, so the neighbours can judge the pixel:
   pixels (of flipped pixels, the loss estimate of Weissman et al. 2005).
 
 Alpha and level are those with the least estimate: half way between the two shades would not do
-with little ink on a page (docs/denoising.md has the numbers). A shade without any inside, such as
-strokes one pixel wide, has no pixels whose neighbours can be sure; its noise is then taken to be
-the mirror image of the other's, and so it is for flipped pixels of the rarer shade if the two are
-flipped about as often.
+with little ink on a page (docs/reference/denoising.md has the numbers). A shade without any inside,
+such as strokes one pixel wide, has no pixels whose neighbours can be sure; its noise is then taken
+to be the mirror image of the other's, and so it is for flipped pixels of the rarer shade if the two
+are flipped about as often.
 """
 
 from __future__ import annotations

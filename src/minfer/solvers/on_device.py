@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Rows of a launch at most.
 MOST_ROWS = 65_535
-#: Messages from which "auto" takes the card: docs/gpu.md has the measurement.
+#: Messages from which "auto" takes the card: docs/reference/gpu.md has the measurement.
 BREAK_EVEN = 100_000
 
 
