@@ -91,10 +91,12 @@ def build(
     search = ClauseSearch(start, clauses, watch.room, watch.ordered)
     circuit = search.run(watch.searched, FIRST_STEPS)
     if circuit is None:
-        with suppress(RefusedError):  # within its limits the other search goes on
-            circuit = _by_order(start, replace(watch), small, lent, TENTATIVE)
+        other = replace(watch)
+        with suppress(RefusedError):  # the search of clauses goes on, within what is left
+            circuit = _by_order(start, other, small, lent, TENTATIVE)
         if circuit is not None:
             return circuit
+        watch.most_steps -= other.steps
         circuit = search.run(watch.searched)
         assert circuit is not None
     _check_raised(lent, search.raised)
@@ -237,8 +239,8 @@ def forecast(model: Conditioned, max_gib: float = 1.0) -> Forecast:
     most = float(np.logaddexp2.reduce(np.append(core.contexts, np.log2(dense + 1.0))))
     likely = 2.0**most if found is None else dense + found.nodes
     if search is not None:
-        n = float(start.free.sum())  # that search keeps to no order
-        most = max(most, n + math.log2(n + 1.0))
+        free = float(start.free.sum())  # that search keeps to no order
+        most = max(most, free + math.log2(free + 1.0))
         if not _promising(found):
             likely = search.n_nodes / max(search.share, 1e-12)
             return Forecast(min(likely, 2.0 ** min(most, 1000.0)), most, "its first steps")
@@ -258,6 +260,7 @@ class _Watch:
     deadline: float
     progress: Callable[[SearchProgress], object] | None
     most_steps: float
+    steps: int = 0  # taken
 
     def ordered(self, orders: int) -> None:
         """While orders are compared."""
@@ -271,6 +274,7 @@ class _Watch:
 
     def searched(self, nodes: int, share: float, steps: int) -> None:
         """Between slices."""
+        self.steps = steps
         if self.progress is not None:
             self.progress(SearchProgress(nodes, share))
         over = "the time limit is over" if clock() > self.deadline else ""
