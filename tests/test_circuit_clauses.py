@@ -161,7 +161,7 @@ def test_the_search_goes_on_after_the_other_one_was_tried(most, monkeypatch):
 @pytest.mark.parametrize("asked", [1, 1e6])
 def test_the_forecast_of_clauses_is_their_own_search(asked, monkeypatch):
     monkeypatch.setattr(clauses, "SLICE", 500)
-    monkeypatch.setattr(driver, "FIRST_STEPS", asked)
+    monkeypatch.setattr(driver, "FORECAST_STEPS", asked)
     monkeypatch.setattr(driver, "TENTATIVE", 0.0)
     model = condition(random_formula(40, 120, 3, 1))
     found, made = driver.forecast(model), len(driver.build(model, max_gib=1.0).variable)

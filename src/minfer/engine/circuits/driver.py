@@ -33,9 +33,10 @@ from minfer.kernels.circuits.search import NodeArrays, SearchState
 SLICE = 100_000
 #: Steps beyond which a search is not begun: so many for each node of its forecast.
 STEPS_A_NODE = 4.0
-#: Clauses have a search of their own. After so many steps of it the one in a fixed order is tried,
-#: for so many nodes, if walks say that these are enough: so large a share of them ends.
-FIRST_STEPS, TENTATIVE, ARRIVING = 1_500_000, 2e7, 0.05
+#: Clauses have a search of their own, whose first steps are a forecast. After some more of them the
+#: one in a fixed order is tried, for so many nodes, if walks say that these are enough and so large
+#: a share of walks ends.
+FORECAST_STEPS, FIRST_STEPS, TENTATIVE, ARRIVING = 500_000, 4_000_000, 2e7, 0.05
 #: Circuits to be compiled whose forecast has no more nodes are searched in the best few orders, and
 #: the smallest is taken; without a time limit, or the circuit would depend on the clock.
 TRIED = 300_000
@@ -230,7 +231,7 @@ def forecast(model: Conditioned, max_gib: float = 1.0) -> Forecast:
     search: ClauseSearch | None = None
     if clauses is not None:
         search = ClauseSearch(start, clauses, watch.room, watch.ordered)
-        done = search.run(watch.searched, FIRST_STEPS / 2)
+        done = search.run(watch.searched, FORECAST_STEPS)
         if done is not None:
             n = len(done.variable)
             return Forecast(float(n), math.log2(n + 1.0))
