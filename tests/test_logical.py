@@ -703,3 +703,47 @@ def test_a_plan_for_logical_factors():
     p = plan(GRAPHS["clauses"])
     assert p["mean-field"].refuses == p["gibbs"].refuses == ""
     assert 0 < p["bp"].seconds < 1
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "flooding"])
+def test_checks_that_all_hold_have_converged(schedule):
+    """The log-odds of their messages double for ever; nothing hangs on them any more."""
+    rng = np.random.default_rng(3)
+    checks = np.array([rng.choice(24, 6, replace=False) for _ in range(14)])
+    field = np.zeros((24, 2))
+    field[:, 0] = rng.normal(9.0, 3.0, 24)
+    graph = FactorGraph.empty([2] * 24).add_parity(checks)
+    prepared = BeliefPropagation(schedule=schedule, max_iters=60, tol=1e-3).prepare(graph)
+    answer = prepared(field=field.ravel())
+    assert answer.converged
+    assert answer.probs[1::2].max() < 1e-6
+
+
+@pytest.mark.parametrize("seed", few(range(400), 20))
+def test_what_sank_into_silence_stays_there(seed):
+    """A run that converged while messages grew comes no farther if it is made to go on."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(6, 20))
+    graph = FactorGraph.empty([2] * n)
+    for _ in range(2):
+        size = int(rng.integers(2, 6))
+        scopes = np.array([rng.choice(n, size, replace=False) for _ in range(n // 2)])
+        weights = rng.choice([np.inf, 5.0, 300.0], len(scopes))
+        graph = graph.add_parity(scopes, weights) if rng.random() < 0.6 else graph
+        signs = rng.choice([-1, 1], scopes.shape)
+        graph = graph.add_clauses(scopes, weights, signs=signs) if rng.random() < 0.5 else graph
+    field = np.zeros((n, 2))
+    field[:, 0] = rng.normal(rng.choice([0.0, 4.0, 12.0]), rng.choice([1.0, 5.0]), n)
+    schedule = str(rng.choice(["sequential", "flooding"]))
+
+    def run(tol: float, most: int):
+        solver = BeliefPropagation(max_iters=most, tol=tol, schedule=schedule)
+        return solver.prepare(graph)(field=field.ravel())
+
+    try:
+        answer = run(1e-3, 80)
+    except ContradictionError:
+        return
+    if answer.converged:
+        longer = run(1e-15, answer.iterations + 40)
+        assert np.abs(longer.probs - answer.probs).max() < 0.02

@@ -8,6 +8,7 @@ twice the largest weights have a lower loss, the status is ``diverging``.
 
 from __future__ import annotations
 
+import ast
 import math
 import os
 import sys
@@ -200,7 +201,7 @@ class Fitted:
                 f"{path} was fitted with the objective {told_}, not with {known.name!r}: leave "
                 "objective= out, or give that one"
             )
-        if objective is None and repr(known) != told_:
+        if objective is None and not _agree(told_, repr(known)):
             raise SettingsError(
                 f"{path} was fitted with an objective of its own, {told_}: give it as objective="
             )
@@ -568,3 +569,28 @@ def _resumed(path: PathLike, mark: str, patience: int | None, n: int) -> Optimis
         state = OptimiserState.unpack(header["state"], arrays, n)
     state.stop.patience = patience
     return state
+
+
+def _agree(one: str, other: str) -> bool:
+    """Whether two settings written by ``repr`` are the same where both have them.
+
+    A later version may have gained a setting, or lost one.
+    """
+    if one == other:
+        return True
+    try:
+        return _same(*(ast.parse(text, mode="eval").body for text in (one, other)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # no settings at all
+        return False
+
+
+def _same(a: ast.expr, b: ast.expr) -> bool:
+    if not (isinstance(a, ast.Call) and isinstance(b, ast.Call)):
+        return ast.dump(a) == ast.dump(b)
+    mine, theirs = ({word.arg: word.value for word in call.keywords} for call in (a, b))
+    return (
+        ast.dump(a.func) == ast.dump(b.func)
+        and len(a.args) == len(b.args)
+        and all(map(_same, a.args, b.args))
+        and all(_same(mine[name], theirs[name]) for name in mine.keys() & theirs.keys())
+    )

@@ -33,7 +33,7 @@ from minfer.engine.layout import ends
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
 from minfer.solvers.base import LogZ, Marginals, Status, check_start, normalised
 from minfer.solvers.prepared import Preparable
-from minfer.solvers.propagation import drifts, iterate
+from minfer.solvers.propagation import drifting, iterate
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -303,7 +303,7 @@ class Links:
                 if sweep(self.arrays, float(damping), forward, moved) >= 0:
                     raise ContradictionError(NOTHING_POSSIBLE)
             residuals[k] = self.last = float(moved[0])
-            if self.last <= tol and drifts(before, self.arrays.msg):
+            if self.last <= tol and drifting(before, self.arrays.msg).any():
                 residuals[k] = self.last = math.nextafter(tol, 1.0)  # quiet, but not settled
             if self.last <= tol:
                 return k + 1

@@ -366,9 +366,36 @@ class Propagation:
             self._go_on_in_logs()
         if self._has_passed() and self.mesh.log:
             before, after = on.get((watch.to_variable, s.to_variable))
-            if len(before) == len(after) and drifts(before, after):
+            if len(before) == len(after) and self._drifts(before, after):
                 self._set_control(PASSED=0.0, PHASE=0.0)
         return made
+
+    def _drifts(self, before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
+        """Whether a message in logs moves (:func:`drifting`) so that it may yet change an answer.
+
+        One that only sinks is on its way to a zero. Nothing hangs on how far it is, if without it,
+        and without any one other message, its state has no more than ``tol`` left: beliefs and what
+        the variable sends move by no more than that. Parity checks that all hold double their
+        log-odds for ever.
+        """
+        moving = drifting(before, after)
+        if not moving.any():
+            return False
+        w, state = self.mesh.wiring, self._state_of
+        pairs = np.diff(w.ptr) > 0  # whose messages are elsewhere
+        if self.mesh.reweighted or (after > before)[moving].any() or pairs[self.mesh.gowner].any():
+            return True
+        sinking = np.bincount(state, moving, len(w.field))
+        with np.errstate(invalid="ignore"):
+            belief: NDArray[np.float64] = w.field + np.bincount(state, after, len(w.field))
+            sent = belief[state] - after  # by a variable to a factor
+        sent[np.isneginf(after)] = -np.inf  # that factor has nothing where it is
+        most = math.log(max(self.tol, LEAST))
+        if (_normalised(belief, w.off[:-1])[sinking > 0] > most).any():
+            return True
+        by_others = sinking[state] - moving > 0
+        size = w.gslot[:, 3].astype(np.int64)
+        return bool((_normalised(sent, np.cumsum(size) - size)[by_others] > most).any())
 
     def _go(
         self,
@@ -629,12 +656,19 @@ def iterate(
     return Status.MAX_ITERS, np.concatenate(trace) if trace else np.zeros(0)
 
 
-def drifts(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
-    """Whether messages in logs still moved while no probability showed it: e^-500 and e^-900 are
-    not the same to a belief in which another message of e^700 stands against them."""
+def drifting(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which messages in logs still moved while no probability showed it: e^-500 and e^-900 are not
+    the same to a belief in which another message of e^700 stands against them."""
     both = np.isfinite(before) & np.isfinite(after)
-    moved = np.abs(after[both] - before[both])
-    return bool((moved > DRIFT * (1.0 + np.abs(after[both]))).any())
+    with np.errstate(invalid="ignore"):
+        return both & (np.abs(after - before) > DRIFT * (1.0 + np.abs(after)))
+
+
+def _normalised(logs: NDArray[np.float64], first: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Logs of weights as logs of probabilities, block by block from ``first`` on."""
+    sizes = np.diff(first, append=len(logs))
+    with np.errstate(invalid="ignore"):
+        return logs - np.repeat(np.logaddexp.reduceat(logs, first), sizes)
 
 
 def still_to_move(residuals: Sequence[float], stride: int) -> float | None:
