@@ -1,6 +1,6 @@
 """Belief propagation on a graphics card: what is sent, swept and set up, in absolute times.
 
-    python benchmarks/gpu.py [--json FILE]
+    python benchmarks/gpu.py [--json FILE] [grids labels random pictures even]
 
 The CPU's stop rule at tol=1e-4 everywhere. Device times are of CUDA events, medians; the rest is
 wall-clock time of the whole call, the best of several. One core of the processor beside it.
@@ -17,12 +17,17 @@ import numpy as np
 
 from minfer import BeliefPropagation, FactorGraph
 from minfer.device.cuda import cuda
+from minfer.device.odds import Run
+from minfer.device.vectors import VectorRun
 from minfer.engine.conditioning import condition
-from minfer.engine.wiring import wire
+from minfer.engine.wiring import Wired, wire
+from minfer.graph import grid_edges
 from minfer.solvers import on_device
 
 TOL = 1e-4
 SIDES = (64, 256, 512, 1024, 2048, 4096)
+PARTS = ("grids", "labels", "random", "pictures", "even")
+SINGLE = np.dtype("float32")
 
 
 def best(call, n: int = 5) -> float:
@@ -67,50 +72,87 @@ def noisy(side: int, rows: int | None = None, seed: int = 0) -> np.ndarray:
     return 2.0 * (clean + rng.normal(size=shape) - 0.5)
 
 
-def a_grid(side: int, copy: float, slow: bool) -> dict:
-    there = cuda()
-    field = noisy(side)
-    graph = FactorGraph.grid(field, 1.0)
-    solver = BeliefPropagation(device="cuda", tol=TOL)
+def a_sweep(mesh: Wired, schedule: str, moved: float, copy: float) -> dict:
+    """Microseconds of a sweep, bursts of which are recorded, and its share of copy bandwidth, if it
+    moves so many bytes."""
+    there, flooding = cuda(), schedule == "flooding"
+    if on_device.of_pairs(mesh):
+        layout = on_device.laid_out(there, mesh, *mesh.by_colour())
+        run = Run(there, layout, 1, False, flooding, SINGLE)
+        w = on_device.weights(there, mesh, layout, SINGLE)
+        run.start(on_device.log_prior(mesh)[None], w, None, -1.0, 0.0, 10**9)  # never at rest
+    else:
+        layout = on_device.vectors_laid_out(there, mesh)
+        run = VectorRun(there, layout, 1, flooding, SINGLE)
+        field, _ = on_device.fields_there(mesh, mesh.model.field[None], None)
+        tab = on_device.tables_there(there, mesh, layout, SINGLE)
+        run.start(field, tab, None, -1.0, 0.0, 10**9)
+    seconds = on_card(run._burst, 6) / run.burst
+    return {
+        f"{schedule}, us a sweep": 1e6 * seconds,
+        f"{schedule}, share of copy": moved / seconds / copy,
+    }
+
+
+def calls(graph: FactorGraph, copy: float, moved: float, slow: bool) -> dict:
+    """A model: set-up, prepared calls, sweeps; one core beside it unless that is slow."""
     begin = time.perf_counter()
-    run = solver.prepare(graph)
+    run = BeliefPropagation(device="cuda", tol=TOL).prepare(graph)
     first = run()
     setup = time.perf_counter() - begin
-    answer = run()
-    call = best(run, 3 if slow else 7)
+    run()
     row = {
-        "side": side, "sweeps": answer.iterations, "status": answer.status.value,
-        "set-up and first call, s": setup, "prepared call, ms": 1e3 * call,
+        "sweeps": first.iterations, "status": first.status.value,
+        "set-up and first call, s": setup,
+        "prepared call, ms": 1e3 * best(run, 3 if slow else 7),
     }  # fmt: skip
     mesh = wire(condition(graph))
     for schedule in ("coloured", "flooding"):
-        layout = on_device.laid_out(there, mesh, *mesh.by_colour())
-        held = on_device.Run(
-            there, layout, on_device.log_prior(mesh)[None],
-            on_device.weights(there, mesh, layout, np.dtype("float32")),
-            np.zeros((1, len(mesh.wiring.rev))), TOL, 0.0, schedule == "flooding", 10**9,
-            np.float32,
-        )  # fmt: skip
-        trace = held.trace[0]
-        many = 20
-
-        def go(held=held, trace=trace, many=many) -> None:
-            held.controls[:, 6] = 0.0  # PASSED: each is a sweep like any other
-            for _ in range(many):
-                held.controls[:, 2] = 0.0
-                held._sweep(trace)
-
-        seconds = on_card(go, 5) / many
-        moved = 16.0 * len(mesh.wiring.rev) + 12.0 * side * side
-        row[f"{schedule}, us a sweep"] = 1e6 * seconds
-        row[f"{schedule}, share of copy"] = moved / seconds / copy
+        row |= a_sweep(mesh, schedule, moved, copy)
     if not slow:
-        plain = BeliefPropagation(tol=TOL)
-        here = plain.prepare(graph)
-        here()
-        row["one core, ms"] = 1e3 * best(here, 3)
-        row["largest difference"] = float(np.abs(here().probs - first.probs).max())
+        here = BeliefPropagation(tol=TOL).prepare(graph)
+        answer = here()
+        row["one core, sweeps"] = answer.iterations
+        row["one core, ms"] = 1e3 * best(here, 2)
+        row["largest difference"] = float(np.abs(answer.probs - first.probs).max())
     return row
+
+
+def a_grid(side: int, copy: float, slow: bool) -> dict:
+    messages = 4 * side * (side - 1)
+    graph = FactorGraph.grid(noisy(side), 1.0)
+    return {"side": side} | calls(graph, copy, 16.0 * messages + 12.0 * side * side, slow)
+
+
+def a_labelling(side: int, k: int, kind: str, copy: float, slow: bool) -> dict:
+    """Labels on a grid: a field of squares of distances, and smoothness."""
+    rng, edges = np.random.default_rng(0), grid_edges(side, side)
+    clean = (np.arange(side) * k // side)[:, None] * np.ones((1, side))
+    seen = clean + 0.1 * k * rng.normal(size=(side, side))
+    field = -((seen.reshape(-1, 1) - np.arange(k)) ** 2) / (0.02 * k * k)
+    graph = FactorGraph.empty([k] * side * side).tilt(field.ravel())
+    if kind == "Potts":
+        graph = graph.add_potts(edges, 1.0)
+    elif kind == "truncated":
+        graph = graph.add_truncated_linear(edges, 0.5, 3)
+    else:
+        rows = 1 if kind == "one table" else len(edges)
+        graph = graph.add_tables(edges, rng.normal(size=(rows, k, k)))
+    messages = 2 * len(edges)
+    moved = messages * (8.0 * k + 12) + 12.0 * k * side * side
+    if kind == "own tables":
+        moved += 4.0 * k * k * messages
+    return {"side": side, "states": k, "pairs": kind} | calls(graph, copy, moved, slow)
+
+
+def a_random(variables: int, pairs: int, copy: float, slow: bool) -> dict:
+    rng = np.random.default_rng(0)
+    scope = rng.integers(0, variables, (pairs, 2)).astype(np.int32)
+    scope = scope[scope[:, 0] != scope[:, 1]]
+    weight = rng.normal(size=len(scope)) / np.sqrt(pairs / variables)
+    graph = FactorGraph.pairwise(rng.normal(size=variables), scope, weight)
+    moved = 32.0 * len(scope) + 12.0 * variables
+    return {"variables": variables, "pairs": len(scope)} | calls(graph, copy, moved, slow)
 
 
 def pictures(rows: int, side: int = 64) -> dict:
@@ -119,23 +161,20 @@ def pictures(rows: int, side: int = 64) -> dict:
     graph = FactorGraph.grid(np.zeros((side, side)), 1.0)
     mesh = wire(condition(graph))
     layout = on_device.laid_out(there, mesh, *mesh.by_colour(whole=True))
-    w = on_device.weights(there, mesh, layout, np.dtype("float32"))
+    w = on_device.weights(there, mesh, layout, SINGLE)
     log_odds = on_device.log_prior(mesh) + field
+    run = Run(there, layout, rows, False, False, SINGLE)
     sent, swept, read = [], [], []
-    probs = np.empty(log_odds.shape)
     for _ in range(6):
         begin = time.perf_counter()
-        run = on_device.Run(
-            there, layout, log_odds, w, np.zeros((1, len(mesh.wiring.rev))), TOL, 0.0, False, 1000,
-            np.float32,
-        )  # fmt: skip
+        run.start(log_odds, w, None, TOL, 0.0, 1000)
         there.get(run.controls)
         sent.append(time.perf_counter() - begin)
         begin = time.perf_counter()
         run.sweeps(1000, np.zeros(1000))
         swept.append(time.perf_counter() - begin)
         begin = time.perf_counter()
-        run.beliefs(probs)
+        run.beliefs()
         read.append(time.perf_counter() - begin)
     both = np.stack([np.zeros_like(field), field], axis=2).reshape(rows, -1)
     call = BeliefPropagation(device="cuda", tol=TOL).prepare(graph)
@@ -145,32 +184,68 @@ def pictures(rows: int, side: int = 64) -> dict:
     return {
         "pictures": rows, "side": side, "sweeps, mean": float(run.made.mean()),
         "sweeps, most": int(run.made.max()), "converged": int(run.passed.sum()),
-        "laid out and sent, ms": 1e3 * min(sent), "swept, ms": 1e3 * min(swept),
+        "sent, ms": 1e3 * min(sent), "swept, ms": 1e3 * min(swept),
         "beliefs back, ms": 1e3 * min(read),
         "batch(), ms": 1e3 * best(lambda: call.batch(field=both, log_z=False), 3),
-        "batch() with log Z, ms": 1e3 * best(lambda: call.batch(field=both), 2),
         "one core, batch(), ms": 1e3 * best(lambda: here.batch(field=both, log_z=False), 2),
         "largest difference": float(np.abs(few.probs - found.probs[: len(few.probs)]).max()),
     }  # fmt: skip
+
+
+def break_even(states: int, sides: tuple[int, ...]) -> list[dict]:
+    """Prepared calls here and there by size."""
+    out = []
+    for side in sides:
+        graph = FactorGraph.grid(noisy(side), 1.0)
+        if states > 2:
+            field = np.random.default_rng(0).normal(size=side * side * states)
+            graph = FactorGraph.empty([states] * side * side).tilt(2.0 * field)
+            graph = graph.add_potts(grid_edges(side, side), 1.0)
+        row: dict = {"side": side, "numbers of messages": 4 * side * (side - 1)}
+        row["numbers of messages"] *= states if states > 2 else 1
+        for device in ("cuda", "cpu"):
+            run = BeliefPropagation(device=device, tol=TOL).prepare(graph)
+            run()
+            row[f"{device}, ms"] = 1e3 * best(run, 5)
+        out.append(row)
+    return out
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--sides", type=int, nargs="*", default=list(SIDES))
+    parser.add_argument("parts", nargs="*", default=list(PARTS))
     given = parser.parse_args()
     copy = copy_bandwidth()
-    found = {"card": cuda().name, "copy, TB/s": copy / 1e12, "grids": []}
+    found: dict = {"card": cuda().name, "copy, TB/s": copy / 1e12}
     print(found, flush=True)
-    for side in given.sides:
-        found["grids"].append(a_grid(side, copy, side > 2048))
-        print(json.dumps(found["grids"][-1]), flush=True)
-    found["pictures"] = []
-    for rows in (1, 132, 1000, 10_000):
-        found["pictures"].append(pictures(rows))
-        print(json.dumps(found["pictures"][-1]), flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
+
+    def add(part: str, row: dict) -> None:
+        found.setdefault(part, []).append(row)
+        print(json.dumps({k: float(f"{v:.4g}") if isinstance(v, float) else v
+                          for k, v in row.items()}), flush=True)  # fmt: skip
+        if given.json:
+            given.json.write_text(json.dumps(found, indent=1) + "\n")
+
+    if "grids" in given.parts:
+        for side in given.sides:
+            add("grids", a_grid(side, copy, side > 1024))
+    if "labels" in given.parts:
+        for kind in ("one table", "Potts", "truncated", "own tables"):
+            add("labels", a_labelling(512, 12, kind, copy, kind != "Potts"))
+        add("labels", a_labelling(2048, 12, "one table", copy, True))
+        add("labels", a_labelling(256, 64, "truncated", copy, False))
+    if "random" in given.parts:
+        for n, pairs in ((700, 20_000), (10_000, 990_000), (100_000, 10_000_000)):
+            add("random", a_random(n, pairs, copy, pairs > 1_000_000))
+    if "pictures" in given.parts:
+        for rows in (1, 132, 1000, 10_000):
+            add("pictures", pictures(rows))
+    if "even" in given.parts:
+        for states in (2, 12):
+            for row in break_even(states, (16, 32, 48, 64, 96, 128, 192)):
+                add(f"break-even, {states} states", row)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,22 @@ os.environ.pop("COLUMNS", None)  # which processes of pytest-xdist have, and tab
 typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 
+@pytest.fixture(params=["host", pytest.param("card", marks=pytest.mark.device)])
+def there(request, monkeypatch):
+    """A device: this processor, as one, or a card."""
+    from minfer.solvers import on_device
+
+    if request.param == "card":
+        from minfer.device.cuda import cuda
+
+        return cuda()
+    from host_device import Host
+
+    host = Host()
+    monkeypatch.setattr(on_device, "device", lambda: host)
+    return host
+
+
 @pytest.fixture(scope="module")
 def cluster():
     """Ray, with two cores and the modules of this folder."""

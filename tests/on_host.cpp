@@ -1,5 +1,5 @@
 // A CUDA C source as C++, for machines without a card: one thread after the other. Compile with
-// -DREAL=float or double and -DSOURCE="...". Arrays know their length: an index out of range is
+// -DSOURCE="...", the text of a program. Arrays know their length: an index out of range is
 // counted, and goes nowhere. Kernels here have no barriers, so threads may run in any order:
 // `backwards` runs them in the opposite one, and what depends on it is a race.
 #include <cmath>
@@ -26,8 +26,10 @@ template <class T> struct Checked {
 };
 
 #define HELPER static inline
+#define METHOD
 #define KERNEL static
 #define ARRAY(T) Checked<T>
+#define UNROLL
 
 HELPER double as_double(unsigned long long bits) {
   double x;
@@ -38,6 +40,14 @@ HELPER void raise_to(Checked<unsigned long long> seen, long long at, double x) {
   unsigned long long bits;
   std::memcpy(&bits, &x, 8);
   if (bits > seen[at]) seen[at] = bits;
+}
+HELPER double seen_at(Checked<unsigned long long> seen, long long at) {
+  return as_double(seen[at]);
+}
+HELPER bool is_last(Checked<int> tickets, long long row) {
+  if (++tickets[row] < (int)(gridDim.x * blockDim.x)) return false;
+  tickets[row] = 0;
+  return true;
 }
 
 #include SOURCE
@@ -67,8 +77,7 @@ extern "C" long long launch(const char *name, int blocks, int rows, int block, i
   if (!std::strcmp(name, "sweep")) over(sweep, given, backwards);
   else if (!std::strcmp(name, "mix")) over(mix, given, backwards);
   else if (!std::strcmp(name, "update")) over(update, given, backwards);
-  else if (!std::strcmp(name, "compare")) over(compare, given, backwards);
-  else if (!std::strcmp(name, "judge")) over(judge, given, backwards);
+  else if (!std::strcmp(name, "finish")) over(finish, given, backwards);
   else if (!std::strcmp(name, "believe")) over(believe, given, backwards);
   else if (!std::strcmp(name, "bethe")) over(bethe, given, backwards);
   else return -1;

@@ -12,7 +12,6 @@ import pytest
 
 from host_device import Host
 from minfer import BeliefPropagation, Exact, FactorGraph, Status
-from minfer.device.odds import SOURCE
 from minfer.errors import DeviceError, RefusedError, SettingsError
 from minfer.solvers import on_device
 from oracle import promises
@@ -28,18 +27,6 @@ WHEEL = FactorGraph.pairwise(  # a hub, and a tree that hangs on it
 WIDE = FactorGraph.grid(60.0 * RNG.normal(size=(5, 5)), 20.0 * RNG.normal(size=40))
 SETTINGS = [{}, {"schedule": "flooding"}, {"damping": 0.3},
             {"schedule": "flooding", "damping": 0.4}]  # fmt: skip
-
-
-@pytest.fixture(params=["host", pytest.param("card", marks=pytest.mark.device)])
-def there(request, monkeypatch):
-    """A device: of tests, or a card."""
-    if request.param == "card":
-        from minfer.device.cuda import cuda
-
-        return cuda()
-    host = Host()
-    monkeypatch.setattr(on_device, "device", lambda: host)
-    return host
 
 
 def alike(solver: dict, graph: FactorGraph, dtype: str, atol: float) -> None:
@@ -146,10 +133,9 @@ def test_threads_may_run_in_any_order(real):
 
 def planted(monkeypatch, right: str, wrong: str) -> list:
     """Answers of a source with a fault, in both orders of threads."""
-    text, answers = SOURCE.read_text(), []
-    assert text.count(right) == 1
+    answers = []
     for backwards in (False, True):
-        host = Host(backwards, text.replace(right, wrong))
+        host = Host(backwards, right, wrong)
         monkeypatch.setattr(on_device, "device", lambda host=host: host)
         answers.append(BeliefPropagation(device="cuda", schedule="flooding", damping=0.5)(GRID))
     return answers
@@ -161,21 +147,30 @@ def test_an_index_out_of_range_is_found(monkeypatch):
 
 
 def test_threads_that_read_what_others_write_are_found(monkeypatch):
-    first, second = planted(monkeypatch, "== 0) == other ? odd : even", "== 0) ? even : odd")
+    first, second = planted(monkeypatch, "(now.side == 0) == other ? odd", "now.side != 0 ? odd")
     assert first.iterations != second.iterations or (first.residuals != second.residuals).any()
 
 
+def test_where_many_colours_are_needed_all_are_swept_at_once(there):
+    pairs = [[a, b] for a in range(14) for b in range(a)]
+    graph = FactorGraph.pairwise(RNG.normal(size=14), pairs, 0.1 * RNG.normal(size=91))
+    solver = BeliefPropagation(device="cuda", dtype="float64", tol=1e-9)
+    assert "flooding" in solver(graph).note
+    assert "coloured" in solver(GRID).note
+    np.testing.assert_allclose(solver(graph).probs, BeliefPropagation()(graph).probs, atol=1e-6)
+
+
 def test_refusals_name_a_way_out(there):
-    labels = FactorGraph.empty([3, 3, 3]).add_potts([[0, 1], [1, 2], [2, 0]], 1.0)
-    with pytest.raises(RefusedError, match=r"binary pairs.*device='cpu'"):
-        BeliefPropagation(device="cuda")(labels)
+    either = GRID.add_clauses([[0, 8, 16], [3, 9, 22]])
+    with pytest.raises(RefusedError, match=r"models of pairs.*device='cpu'"):
+        BeliefPropagation(device="cuda")(either)
     with pytest.raises(RefusedError, match="residual"):
         BeliefPropagation(device="cuda", schedule="residual")(GRID)
     with pytest.raises(SettingsError, match="float32"):
         BeliefPropagation(dtype="float32")
-    found = BeliefPropagation(device="auto")(labels)
+    found = BeliefPropagation(device="auto")(either)
     assert found.note.startswith("on the processor: devices have")
-    np.testing.assert_array_equal(found.probs, BeliefPropagation()(labels).probs)
+    np.testing.assert_array_equal(found.probs, BeliefPropagation()(either).probs)
     assert "too few" in BeliefPropagation(device="auto")(GRID).note
 
 

@@ -15,20 +15,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.device.odds import SOURCE, Device
+from minfer.device.runs import CudaProgram, Device
 from minfer.errors import DeviceError
 
 #: Threads of a block, and blocks of a launch at most: threads go on to the next place.
-BLOCK, BLOCKS = 256, 132 * 32
+BLOCK, BLOCKS = 256, 132 * 16
+#: The same of kernels that mostly have nothing to do, and whose blocks are large or meet.
+FEWER = {"update": 132 * 4, "finish": 132 * 4}
 #: What the source needs of the language: see its text.
 PRELUDE = """
 #define HELPER __device__ __forceinline__
+#define METHOD __device__ __forceinline__
 #define KERNEL extern "C" __global__
 #define ARRAY(T) T*
+#define UNROLL _Pragma("unroll")
 HELPER double as_double(unsigned long long x) { return __longlong_as_double((long long)x); }
+HELPER double seen_at(unsigned long long *seen, long long at) {
+  return as_double(*(volatile unsigned long long *)(seen + at));
+}
 HELPER void raise_to(unsigned long long *seen, long long at, double x) {
+  __shared__ double most[32];
+  x = x <= 1e300 ? x : 1e300;  // NaN is much
+  for (int k = 16; k > 0; k /= 2) x = fmax(x, __shfl_xor_sync(~0u, x, k));
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = x;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (int k = 1; k < blockDim.x / 32; ++k) x = fmax(x, most[k]);
   unsigned long long bits = (unsigned long long)__double_as_longlong(x);  // in order from 0 on
   if (bits > *(volatile unsigned long long *)(seen + at)) atomicMax(seen + at, bits);
+}
+HELPER bool is_last(int *tickets, long long row) {
+  __syncthreads();
+  if (threadIdx.x != 0) return false;
+  __threadfence();
+  if (atomicAdd(tickets + row, 1) < gridDim.x - 1) return false;
+  tickets[row] = 0;
+  __threadfence();
+  return true;
 }
 """
 ADVICE = "or solve on the processor (device='cpu')"
@@ -63,16 +87,49 @@ class Cuda:
         with told(self.cupy):
             return self.cupy.asnumpy(there)
 
-    def launch(self, dtype: Any, kernel: str, threads: int, rows: int, *given: Any) -> None:
+    def take(self, there: Any, columns: Any) -> Any:
         with told(self.cupy):
-            blocks = min(-(-threads // BLOCK), max(BLOCKS // rows, 1))
-            self._kernel(np.dtype(dtype).name, kernel)((blocks, rows), (BLOCK,), given)
+            return self.cupy.take(there, columns, axis=1)
+
+    def fill(self, there: Any, numbers: Any, columns: Any = None) -> None:
+        with told(self.cupy):
+            if isinstance(numbers, np.ndarray):
+                numbers = self.cupy.asarray(numbers)
+            there[... if columns is None else (slice(None), columns)] = numbers
+
+    def launch(
+        self, program: CudaProgram, kernel: str, threads: int, rows: int, *given: Any
+    ) -> None:
+        with told(self.cupy):
+            most = FEWER.get(kernel, BLOCKS)
+            blocks = min(-(-threads // BLOCK), max(most // rows, 1))
+            self._kernel(program, kernel)((max(blocks, 1), rows), (BLOCK,), given)
+
+    def recorded(self, program: CudaProgram, work: Callable[[], None]) -> Callable[[], None]:
+        with told(self.cupy):
+            for name in ("sweep", "mix", "update", "finish"):
+                self._kernel(program, name)  # what is loaded for the first time is not recorded
+            stream = self.cupy.cuda.Stream()  # waits for what others launched, and they for it
+            with stream:
+                stream.begin_capture()
+                try:
+                    work()
+                finally:
+                    graph = stream.end_capture()
+
+        def again() -> None:
+            with told(self.cupy):
+                graph.launch(stream)
+
+        return again
 
     @cache  # noqa: B019 - there is one, for the life of the process
-    def _kernel(self, dtype: str, name: str) -> Callable[..., None]:
-        real = {"float32": "float", "float64": "double"}[dtype]
-        source = f"#define REAL {real}\n{PRELUDE}{SOURCE.read_text('utf-8')}"
-        return self.cupy.RawKernel(source, name, options=("--std=c++17",))
+    def _kernel(self, program: CudaProgram, name: str) -> Callable[..., None]:
+        return self._module(program).get_function(name)
+
+    @cache  # noqa: B019
+    def _module(self, program: CudaProgram) -> Any:
+        return self.cupy.RawModule(code=PRELUDE + program.text, options=("--std=c++17",))
 
 
 @contextmanager

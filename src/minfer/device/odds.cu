@@ -8,31 +8,7 @@
 // Variables lie colour after colour, in slices of 32; slot d of place i is start[i / 32] + 32 d +
 // i % 32, so that a warp reads 32 neighbouring numbers. There are two sets of messages: sweeps of
 // one colour after the other write into the set they read, flooding ones and confirming updates
-// into the other. What converged means is minfer.solvers.propagation's; `judge` follows
-// minfer.kernels.messages.odds.sweep_pairs line by line, a thread a row.
-//
-// REAL is what numbers are stored as; a confirming update computes in double whatever they are.
-// ARRAY(T) and KERNEL are the launcher's: pointers here, checked arrays in tests on a processor.
-
-#define SLICE 32
-enum { TOL, DAMPING, PHASE, TRIGGER, LAST, WORST, PASSED, MADE, SIDE, FLOODING, MOST, RESIDUAL,
-       CONTROL };
-enum { CHANGE, MOVED, OFF, SEEN };
-
-HELPER double higher(double x, double y) { return x > y ? x : y; }
-HELPER float exp_of(float x) { return expf(x); }
-HELPER double exp_of(double x) { return exp(x); }
-HELPER float log_of(float x) { return logf(x); }
-HELPER double log_of(double x) { return log(x); }
-HELPER float log1p_of(float x) { return log1pf(x); }
-HELPER double log1p_of(double x) { return log1p(x); }
-
-template <class T> HELPER T size_of(T x) { return x < 0 ? -x : x; }
-template <class T> HELPER T softplus(T x) { return (x > 0 ? x : 0) + log1p_of(exp_of(-size_of(x))); }
-template <class T> HELPER T chance(T x) {
-  T e = exp_of(-size_of(x));
-  return (x < 0 ? e : 1) / (1 + e);
-}
+// into the other.
 
 // f(c, w): the larger parts are subtracted first, so nothing large cancels.
 template <class T> HELPER T message(T c, T w) {
@@ -52,8 +28,6 @@ template <class T> HELPER T damped(T x, T old, T damping) {
 // How far messages moved: the most that a probability can, however tables are split.
 template <class T> HELPER double apart(T x, T y) { return tanh(0.25 * size_of((double)x - (double)y)); }
 
-enum { PLAIN, MIXED, WATCHED };  // how a sweep is made: undamped, damped, or as a confirming update
-
 // Every place first..last of a row, in the arithmetic of T. A place's first four slots, which are
 // most, are read at once, before anything is written: loads wait for nothing but memory.
 template <class T, int HOW> HELPER void visit(
@@ -61,15 +35,15 @@ template <class T, int HOW> HELPER void visit(
     ARRAY(const long long) start, ARRAY(const int) rev, ARRAY(const REAL) prior,
     ARRAY(const REAL) w, ARRAY(REAL) even, ARRAY(REAL) odd, ARRAY(REAL) bel,
     ARRAY(double) controls, ARRAY(unsigned long long) seen) {
-  long long row = blockIdx.y, c = row * CONTROL, at = row * places, mine = row * slots;
-  if (controls[c + PASSED] != 0 || controls[c + MADE] >= controls[c + MOST]) return;
-  if ((controls[c + PHASE] != 0) != (HOW == WATCHED)) return;
-  bool other = HOW == WATCHED || controls[c + FLOODING] != 0;
-  T damping = HOW == MIXED ? controls[c + DAMPING] : 0;
+  long long row = blockIdx.y, at = row * places, mine = row * slots;
+  State now(controls, row);
+  if (!(HOW == WATCHED ? now.confirms() : now.sweeps())) return;
+  bool other = HOW == WATCHED || now.flooding != 0;
+  T damping = HOW == MIXED ? now.damping : 0;
   double moved = 0;
   REAL change = 0;
-  ARRAY(REAL) in = controls[c + SIDE] == 0 ? even : odd;
-  ARRAY(REAL) out = (controls[c + SIDE] == 0) == other ? odd : even;
+  ARRAY(REAL) in = now.side == 0 ? even : odd;
+  ARRAY(REAL) out = (now.side == 0) == other ? odd : even;
   for (int i = first + blockIdx.x * blockDim.x + threadIdx.x; i < last;
        i += blockDim.x * gridDim.x) {
     int n = width[i];
@@ -112,8 +86,8 @@ template <class T, int HOW> HELPER void visit(
     change = by > change ? by : change;
     bel[at + i] = p;
   }
-  raise_to(seen, row * SEEN + CHANGE, change);
-  raise_to(seen, row * SEEN + MOVED, moved);
+  if (HOW != WATCHED) raise_to(seen, row * SEEN + CHANGE, change);
+  if (HOW != PLAIN) raise_to(seen, row * SEEN + MOVED, moved);
 }
 
 // Places first..last of every row that goes on: a colour, or all of them. A row that is to be
@@ -131,69 +105,30 @@ SWEEP(sweep, REAL, PLAIN)
 SWEEP(mix, REAL, MIXED)
 SWEEP(update, double, WATCHED)
 
-// After a confirming update that moved no message too far: how far it moved beliefs.
-KERNEL void compare(
+// The end of a sweep. After a confirming update that moved no message too far: how far it moved
+// beliefs; then the judge.
+KERNEL void finish(
     int places, long long slots, ARRAY(const int) width, ARRAY(const long long) start,
     ARRAY(const REAL) prior, ARRAY(const REAL) even, ARRAY(const REAL) odd,
-    ARRAY(const double) controls, ARRAY(unsigned long long) seen) {
-  long long row = blockIdx.y, c = row * CONTROL;
-  if (controls[c + PASSED] != 0 || controls[c + PHASE] == 0 ||
-      controls[c + MADE] >= controls[c + MOST] ||
-      as_double(seen[row * SEEN + MOVED]) > controls[c + TOL]) return;
-  double off = 0;
-  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < places;
-       i += (long long)blockDim.x * gridDim.x) {
-    long long from = start[i / SLICE] + i % SLICE;
-    double x = prior[row * places + i], y = x;
-    for (int d = 0; d < width[i]; ++d) {
-      x += even[row * slots + from + SLICE * d];
-      y += odd[row * slots + from + SLICE * d];
-    }
-    off = higher(off, size_of(chance(x) - chance(y)));
-  }
-  raise_to(seen, row * SEEN + OFF, off);
-}
-
-// The end of a sweep of every row: has it converged, is the next sweep a confirming update?
-KERNEL void judge(
-    int rows, ARRAY(double) controls, ARRAY(unsigned long long) seen, ARRAY(double) trace) {
-  long long row = blockIdx.x * (long long)blockDim.x + threadIdx.x, c = row * CONTROL;
-  if (row >= rows) return;
-  double told = 0;
-  if (controls[c + PASSED] == 0 && controls[c + MADE] < controls[c + MOST]) {
-    double change = as_double(seen[row * SEEN + CHANGE]);
-    double moved = as_double(seen[row * SEEN + MOVED]);
-    double tol = controls[c + TOL], damping = controls[c + DAMPING];
-    bool flooding = controls[c + FLOODING] != 0, turn = flooding;
-    controls[c + MADE] += 1;
-    if (controls[c + PHASE] == 0) {
-      told = change / (1 - damping);
-      double most = damping > 0 ? higher(told, moved) : told, last = controls[c + LAST];
-      controls[c + LAST] = most;
-      if (damping == 0 && most < last && last < 1e300) most *= most / last;
-      if (most <= controls[c + TRIGGER]) controls[c + PHASE] = -1;
-    } else {
-      double worst = moved;
-      if (worst <= tol) worst = higher(worst, as_double(seen[row * SEEN + OFF]));
-      controls[c + PHASE] = 0;
-      controls[c + WORST] = worst;
-      told = -worst;
-      if (worst <= tol) {
-        controls[c + PASSED] = 1;
-        turn = true;
-      } else {
-        turn = flooding && damping == 0;  // then it is one like any other
-        double share = 0.9 * tol / worst, least = damping == 0 ? 0.02 * tol : 0;
-        share = share < 0.1 ? 0.1 : share > 0.7 ? 0.7 : share;
-        controls[c + TRIGGER] = higher(controls[c + TRIGGER] * share, least);
-        controls[c + LAST] = 1e308;
+    ARRAY(double) controls, ARRAY(unsigned long long) seen, ARRAY(int) tickets,
+    ARRAY(double) trace) {
+  long long row = blockIdx.y;
+  State now(controls, row);
+  if (now.confirms() && seen_at(seen, row * SEEN + MOVED) <= now.tol) {
+    double off = 0;
+    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < places;
+         i += (long long)blockDim.x * gridDim.x) {
+      long long from = start[i / SLICE] + i % SLICE;
+      double x = prior[row * places + i], y = x;
+      for (int d = 0; d < width[i]; ++d) {
+        x += even[row * slots + from + SLICE * d];
+        y += odd[row * slots + from + SLICE * d];
       }
+      off = higher(off, size_of(chance(x) - chance(y)));
     }
-    if (turn) controls[c + SIDE] = 1 - controls[c + SIDE];
-    controls[c + RESIDUAL] = told;
+    raise_to(seen, row * SEEN + OFF, off);
   }
-  trace[row] = told;
-  for (int k = 0; k < SEEN; ++k) seen[row * SEEN + k] = 0;
+  if (is_last(tickets, row)) judge(row, controls, seen, trace);
 }
 
 // Log-odds of place i, less a field that stands for certainty; whether there is one.

@@ -83,6 +83,9 @@ class Wired:
         new.__dict__.update(changes)
         return new
 
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, "found": {}}  # what is on a device stays there
+
     def for_a_run(self, kept: Wired) -> Wired:
         """The mesh with messages and scratch of its own, so that ``kept`` stays as it is."""
         ma = self.machines
@@ -144,9 +147,13 @@ class Wired:
             colour(self.wiring, self.owner, self.gowner, np.zeros(n + 1, np.int64), colours)
             self.found["colours"] = colours
         awake = np.flatnonzero((self.wiring if whole else self.core).kind != ASLEEP)
-        colours = self.found["colours"][awake]
-        first = np.append(0, np.cumsum(np.bincount(colours)))
-        return awake[np.argsort(colours, kind="stable")], first
+        kept = self.found.get(("order", whole))
+        if kept is None or not np.array_equal(kept[0], awake):
+            colours = self.found["colours"][awake]
+            first = np.append(0, np.cumsum(np.bincount(colours)))
+            kept = awake, awake[np.argsort(colours, kind="stable")], first
+            self.found["order", whole] = kept
+        return kept[1:]
 
     @property
     def core(self) -> Wiring:

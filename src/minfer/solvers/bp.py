@@ -67,9 +67,9 @@ class BeliefPropagation(Propagating):
         ``time limit``.
     device : "cpu", "cuda" or "auto"
         Where it runs; "auto" takes the card for models that gain by it. On a card the default
-        schedule is ``coloured``.
+        schedule is ``coloured``, or ``flooding`` where more than 12 colours are needed.
     dtype : "auto", "float64" or "float32"
-        Numbers of a card; "auto" is float32. Processors have float64.
+        Numbers of a card; "auto" is float32, if it holds the model's. Processors have float64.
 
     Examples
     --------
@@ -123,10 +123,11 @@ class BeliefPropagation(Propagating):
 
     def _rows_there(self, mesh: Wired, rows: int) -> Callable[..., LaneAnswers] | None:
         """What runs so many rows of a structure on the device; None: they stay here."""
-        from minfer.solvers.on_device import chosen, run_rows
+        from minfer.solvers.on_device import chosen, of_pairs, run_rows, vector_rows
 
         there, _ = chosen(self, mesh, rows)
-        return None if there is None else partial(run_rows, there, self, mesh)
+        run = run_rows if of_pairs(mesh) else vector_rows
+        return None if there is None else partial(run, there, self, mesh)
 
 
 def at_rest(

@@ -1,26 +1,34 @@
 """Belief propagation with the sweeps on a graphics card (:mod:`minfer.device`).
 
 The run is the processor's (:mod:`minfer.solvers.propagation`): trees, the clock, statuses and
-results. Only the core is swept there. What has no form there is refused, or done on the processor
-under ``device="auto"``; a note of the answer says what was done.
+results. Only the core is swept there; of models with many states all of it, trees that hang on the
+core too. What has no form there is refused, or done on the processor under ``device="auto"``; a
+note of the answer says what was done. Messages come back when somebody asks for what follows from
+them.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
-from minfer.device.odds import MOST_SLOTS, Device, Layout, Run
-from minfer.engine.wiring import Wired
+from minfer.device.odds import Layout, Run
+from minfer.device.runs import MOST_SLOTS, Device, DeviceRun
+from minfer.device.vectors import LOWEST, MOST_STATES, VectorLayout, VectorRun
+from minfer.engine.message_state import MessageState, fresh_messages, start_messages
+from minfer.engine.wiring import Wired, to_log
 from minfer.errors import DeviceError, RefusedError
-from minfer.kernels.messages.wiring import PLAIN
+from minfer.kernels.backend import backend
+from minfer.kernels.messages.wiring import PLAIN, WiredMessages
 from minfer.solvers.base import Marginals, Status
 from minfer.solvers.lanes import LaneAnswers, LaneStructure
-from minfer.solvers.propagation import Propagation, iterate, propagate
+from minfer.solvers.propagation import SCHEDULES, Propagation, iterate, propagate, unconfirmed
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -29,7 +37,11 @@ if TYPE_CHECKING:
 #: Rows of a launch at most.
 MOST_ROWS = 65_535
 #: Messages from which "auto" takes the card: docs/reference/gpu.md has the measurement.
-BREAK_EVEN = 100_000
+BREAK_EVEN = 40_000
+#: Colours up to which sweeps are coloured where nothing is asked for: each is launched by itself.
+MOST_COLOURS = 12
+#: Bytes of a run up to which it stays there for the next call over its structure.
+KEPT = 1 << 30
 
 
 def device() -> Device:
@@ -39,18 +51,47 @@ def device() -> Device:
     return cuda()
 
 
+def of_pairs(mesh: Wired) -> bool:
+    """Whether a model is one of binary pairs, all in odds form."""
+    return not (mesh.wiring.field.size or len(mesh.wiring.gslot))
+
+
 def reason_against(solver: Any, mesh: Wired) -> str:
     """Why a model, or a setting, has no form on a device; empty if it has one."""
-    if mesh.reweighted or mesh.wiring.field.size or len(mesh.wiring.gslot):
-        return "devices have models of binary pairs without zeros so far, and this is another"
     if solver.schedule == "residual":
         return "the schedule 'residual' has no form on a device; coloured and flooding have"
+    if mesh.reweighted:
+        return "tree-reweighted messages have no form on a device so far"
+    if of_pairs(mesh):
+        return ""
+    return _against_vectors(solver, mesh)
+
+
+def _against_vectors(solver: Any, mesh: Wired) -> str:
+    """The same of a model that is not all binary pairs."""
+    w = mesh.wiring
+    have = "devices have models of pairs without zeros so far"
+    if len(mesh.machines.code) or mesh.python_factors or not mesh.meets:
+        return f"{have}, and this has factors over three or more variables, or logical ones"
+    if len(w.rev):
+        return "devices have binary pairs alone, or pairs of more states alone, and this has both"
+    if mesh.lowest == -np.inf:
+        return f"{have}, and this has zeros"
+    if w.card.max() > MOST_STATES:
+        return f"devices have variables of up to {MOST_STATES} states, not {int(w.card.max())}"
+    least = LOWEST["float32" if solver.dtype == "float32" else "float64"]
+    if mesh.lowest < least:
+        return (
+            f"the numbers of a table are e^{-mesh.lowest:.0f} apart, more than e^{-least:.0f}: "
+            "ask for dtype='float64' if that is less than e^600"
+        )
     return ""
 
 
 def chosen(solver: Any, mesh: Wired, rows: int = 1) -> tuple[Device | None, str]:
     """The device that runs go to, None for the processor; and why, if it was not asked for."""
-    against, size = reason_against(solver, mesh), rows * len(mesh.wiring.rev)
+    against = reason_against(solver, mesh)
+    size = rows * (len(mesh.wiring.rev) + int(mesh.wiring.gslot[:, 3].sum()))
     if solver.device == "auto":
         if not against and size < BREAK_EVEN:
             against = f"{size:,} messages are too few for a card"
@@ -74,17 +115,41 @@ def propagate_there(
 ) -> Marginals:
     """The answer from a mesh, which serves this run alone."""
     there, note = chosen(solver, mesh)
+    if there is not None and mesh.is_forest and not of_pairs(mesh):
+        there, note = None, "on the processor: the model is a tree"
     if there is None:
         return propagate(
             solver, graph, mesh, start, begin, solver.schedule, make=partial(Noted, note)
         )
-    schedule = "flooding" if solver.schedule == "flooding" else "coloured"
-    make = partial(RunThere, there, number_type(solver))
+    schedule = schedule_there(solver, mesh)
+    kind = RunThere if of_pairs(mesh) else VectorsThere
+    make = partial(kind, there, number_type(solver, mesh))
     return propagate(solver, graph, mesh, start, begin, schedule, make=make)
 
 
-def number_type(solver: Any) -> Any:
-    return np.float64 if solver.dtype == "float64" else np.float32
+def schedule_there(solver: Any, mesh: Wired) -> str:
+    """What is asked for, if devices have it; else coloured, or flooding where there are many
+    colours."""
+    if solver.schedule in ("coloured", "flooding"):
+        return str(solver.schedule)
+    colours = len(mesh.by_colour(whole=True)[1]) - 1
+    return "coloured" if colours <= MOST_COLOURS else "flooding"
+
+
+def number_type(solver: Any, mesh: Wired) -> Any:
+    """What numbers are stored as: under "auto" float32, where it holds all of them."""
+    wide = not of_pairs(mesh) and mesh.lowest < LOWEST["float32"]
+    return np.float64 if solver.dtype == "float64" or wide else np.float32
+
+
+@contextmanager
+def lent(mesh: Wired, key: tuple[Any, ...], make: Callable[[], Any]) -> Iterator[Any]:
+    """A run over a structure, one that was left by an earlier call or a new one."""
+    run = mesh.found.pop(key, None)
+    run = make() if run is None else run
+    yield run
+    if 20 * run.rows * run.numbers <= KEPT:
+        mesh.found[key] = run
 
 
 class Noted(Propagation):
@@ -99,40 +164,66 @@ class Noted(Propagation):
         return "; ".join(filter(None, (super().note, self.why)))
 
 
+class StateThere(MessageState):
+    """Messages that are on a device until somebody asks."""
+
+    def __init__(self, mesh: Wired, fetch: Callable[[], WiredMessages], damping: float) -> None:
+        self.mesh, self._fetch, self.damping = mesh, fetch, damping
+        self.before, self.bound = None, False
+
+    @cached_property
+    def messages(self) -> WiredMessages:  # type: ignore[override]
+        return self._fetch()
+
+    def __getstate__(self) -> dict:
+        self.messages  # noqa: B018 - fetched
+        return super().__getstate__()
+
+
 class RunThere(Noted):
     """A run whose core is swept on a device."""
 
     def __init__(self, there: Device, dtype: Any, *given: Any) -> None:
         self.there, self.dtype = there, np.dtype(dtype)
-        sweeps = f"{given[-1]} sweeps in {self.dtype.name}"
-        super().__init__(f"on {there.name}, {sweeps}", *given)
-        self.read = False
+        super().__init__(_where(there, self.dtype, given[-1]), *given)
+        self.copy: Any = None  # of messages, there
 
     def _settle_core(
         self, max_iters: int, time_limit: float | None
     ) -> tuple[Status, NDArray[np.float64]]:
-        mesh = self.mesh
-        layout = laid_out(self.there, mesh, *mesh.by_colour())
-        run = Run(
-            self.there, layout, log_prior(mesh)[None],
-            weights(self.there, mesh, layout, self.dtype), np.log(self.messages.m)[None],
-            self.tol, self.damping, self.schedule.flooding, max_iters, self.dtype,
-        )  # fmt: skip
-        status, residuals = iterate(
-            run.sweeps, lambda: run.ended, max_iters, time_limit, run.seconds
-        )
-        run.messages(self.messages.m)
-        if len(layout.at_rest):
-            self._tell_trees(layout)
-        probs = np.full((1, len(mesh.wiring.card)), 0.5)
-        run.beliefs(probs)
-        self.messages.bel[1::2], self.messages.bel[::2] = probs[0], 1.0 - probs[0]
+        mesh, there, flooding = self.mesh, self.there, self.schedule.flooding
+        layout = laid_out(there, mesh, *mesh.by_colour())
+        m, begin = self.messages.m, None
+        if not (m == 1.0).all():
+            begin = np.log(m)[None]
+        key = layout, self.dtype, 1, flooding, False
+        with lent(mesh, key, lambda: Run(there, layout, 1, False, flooding, self.dtype)) as run:
+            w = weights(there, mesh, layout, self.dtype)
+            run.start(log_prior(mesh)[None], w, begin, self.tol, self.damping, max_iters)
+            status, residuals = sweep_there(run, max_iters, time_limit)
+            self.copy = run.messages()
+            probs, swept = run.beliefs()
+        which = slice(None) if swept.all() else swept
+        self.messages.bel[1::2][which] = probs[0, which]
+        self.messages.bel[::2][which] = 1.0 - probs[0, which].astype(float)
+        if mesh.trees is not None:
+            self._fetch(layout)
+            if len(layout.at_rest):
+                self._tell_trees(layout)
+            self.copy = None
         self.watch = self.watch._replace(m=np.zeros(0))  # what it began with stays there
         self._set_control(PASSED=float(run.passed[0]))
-        if status.ok and not run.passed[0]:
-            status = Status.MAX_ITERS
-        self.read = mesh.trees is None
+        self.layout = layout
         return status, residuals
+
+    def _fetch(self, layout: Layout) -> WiredMessages:
+        self.messages.m[layout.slots] = np.exp(self.there.get(self.copy)[0].astype(float))
+        return self.messages
+
+    def state(self, bound: bool = False) -> MessageState:
+        if self.copy is None:
+            return super().state(bound)
+        return StateThere(self.mesh, partial(self._fetch, self.layout), self.damping)
 
     def _tell_trees(self, layout: Layout) -> None:
         """What the core says to the trees on it, in logs as on the device."""
@@ -143,8 +234,78 @@ class RunThere(Noted):
         m[mesh.wiring.rev[out]] = np.exp(np.logaddexp(0.0, w + c) - np.logaddexp(0.0, c))
 
     def _read_beliefs(self) -> None:
-        if not self.read:
+        if self.copy is None:
             super()._read_beliefs()
+
+
+class VectorsThere(RunThere):
+    """The same of pairs of many states, all of which are swept there."""
+
+    def __init__(
+        self,
+        there: Device,
+        dtype: Any,
+        mesh: Wired,
+        start: Marginals | None,
+        tol: float,
+        damping: float,
+        schedule: str,
+    ) -> None:  # nothing of what sweeps on the processor need
+        self.on, self.mesh, self.there, self.dtype = backend(), mesh, there, np.dtype(dtype)
+        self.tol, self.damping, self.schedule = float(tol), float(damping), SCHEDULES[schedule]
+        self.lost, self.residuals, self.why = False, np.zeros(0), _where(there, dtype, schedule)
+        self.begin = None if start is None else start_messages(mesh, start)
+        none = np.zeros(0)
+        bel = np.full(int(mesh.wiring.off[-1]), 0.5)
+        self.messages = WiredMessages(none, none, none, none, bel, none, none, np.zeros(2, int))
+
+    def run(self, max_iters: int, time_limit: float | None) -> tuple[Status, NDArray[np.float64]]:
+        mesh, there, flooding = self.mesh, self.there, self.schedule.flooding
+        self.vectors = layout = vectors_laid_out(there, mesh)
+        begin = None
+        if self.begin is not None:
+            begin = self.begin.to_variable
+            begin = begin if mesh.log else to_log(begin)
+        known = None if mesh.known is None else mesh.known[None]
+        field, _ = fields_there(mesh, mesh.model.field[None], known)
+        key = layout, self.dtype, 1, flooding
+        with lent(mesh, key, lambda: VectorRun(there, layout, 1, flooding, self.dtype)) as run:
+            tab = tables_there(there, mesh, layout, self.dtype)
+            run.start(field, tab, begin, self.tol, self.damping, max_iters)
+            status, self.residuals = sweep_there(run, max_iters, time_limit)
+            self.copy = run.messages()
+            probs, swept = run.beliefs()
+        which = slice(None) if len(swept) == len(self.messages.bel) else swept
+        self.messages.bel[which] = probs[0]
+        return status, unconfirmed(status, self.residuals, self.tol)
+
+    def _fetch_vectors(self) -> WiredMessages:
+        here, there = self.vectors.entries()
+        logs = self.there.get(self.copy)[0, there].astype(float)
+        out = np.empty(len(here))
+        out[here] = logs if self.mesh.log else np.exp(logs)
+        fresh = fresh_messages(self.mesh, blank=True)
+        return fresh._replace(to_variable=out, bel=self.messages.bel)
+
+    def state(self, bound: bool = False) -> MessageState:
+        return StateThere(self.mesh, self._fetch_vectors, self.damping)
+
+    def _read_beliefs(self) -> None:
+        pass
+
+
+def _where(there: Device, dtype: Any, schedule: str) -> str:
+    return f"on {there.name}, {schedule} sweeps in {np.dtype(dtype).name}"
+
+
+def sweep_there(
+    run: DeviceRun, max_iters: int, time_limit: float | None
+) -> tuple[Status, NDArray[np.float64]]:
+    """Sweeps of a single row, or of many, until all have converged or time is up."""
+    status, residuals = iterate(run.sweeps, lambda: run.ended, max_iters, time_limit, run.seconds)
+    if status.ok and not run.passed.all():
+        status = Status.MAX_ITERS
+    return status, residuals
 
 
 def log_prior(mesh: Wired) -> NDArray[np.float64]:
@@ -162,11 +323,27 @@ def laid_out(
     found = mesh.found.get(key)
     if found is None or not found.swept[order].all():
         found = mesh.found[key] = Layout(there, mesh.wiring.ptr, mesh.wiring.rev, order, first)
-    if found.n_slots > MOST_SLOTS:
-        raise RefusedError(
-            f"{found.n_slots:,} messages are more than one card's indices hold; use device='cpu'"
-        )
+    _check_size(found.n_slots)
     return found
+
+
+def vectors_laid_out(there: Device, mesh: Wired) -> VectorLayout:
+    """The same of pairs of many states."""
+    key = there, "vectors"
+    found = mesh.found.get(key)
+    if found is None:
+        order = mesh.by_colour(whole=True)
+        found = mesh.found[key] = VectorLayout(there, mesh.wiring, mesh.gowner, *order)
+    _check_size(max(found.n_numbers, found.n_fields))
+    return found
+
+
+def _check_size(numbers: int) -> None:
+    if numbers > MOST_SLOTS:
+        raise RefusedError(
+            f"{numbers:,} numbers of messages are more than one card's indices hold; use "
+            "device='cpu'"
+        )
 
 
 def weights(there: Device, mesh: Wired, layout: Layout, dtype: np.dtype) -> Any:
@@ -174,8 +351,46 @@ def weights(there: Device, mesh: Wired, layout: Layout, dtype: np.dtype) -> Any:
     key, w = (layout, dtype), mesh.wiring.W
     found = mesh.found.get(key)
     if found is None or found[0] is not w:
-        found = mesh.found[key] = w, there.put(layout.by_slot(np.log(w)[None], dtype))
+        found = mesh.found[key] = w, layout.by_slot(np.log(w)[None], dtype)
     return found[1]
+
+
+def tables_there(there: Device, mesh: Wired, layout: VectorLayout, dtype: np.dtype) -> Any:
+    """Tables on a device, sent again only if they are others."""
+    key, tab = (layout, dtype), mesh.wiring.tab
+    found = mesh.found.get(key)
+    if found is None or found[0] is not tab:
+        sent = layout.tables(np.exp(tab) if mesh.log else tab, dtype)
+        found = mesh.found[key] = tab, sent
+    return found[1]
+
+
+def fields_there(
+    mesh: Wired, log_field: NDArray[np.float64], known: NDArray | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Fields of rows (N, sum S), states that are not the ``known`` ones (N, V) excluded, each
+    variable's largest taken off; and the sum (N,) of what was: minus infinity where a variable has
+    no state left."""
+    off, card = mesh.wiring.off, mesh.wiring.card.astype(np.int64)
+    field = log_field
+    if known is not None:
+        field = np.array(np.broadcast_to(field, (len(known), field.shape[1])))
+        state = np.arange(field.shape[1]) - np.repeat(off[:-1], card)
+        told = np.repeat(known, card, axis=1)
+        field[(told >= 0) & (told != state)] = -np.inf
+    if (card == card[0]).all():  # sooner
+        by_variable = field.reshape(len(field), len(card), -1)
+        top = by_variable.max(axis=2)
+        least = np.where(np.isfinite(top), top, 0.0)
+        return (by_variable - least[:, :, None]).reshape(field.shape), top.sum(axis=1)
+    top = np.maximum.reduceat(field, off[:-1], axis=1)
+    least = np.where(np.isfinite(top), top, 0.0)
+    return field - np.repeat(least, card, axis=1), top.sum(axis=1)
+
+
+def room_for(there: Device, each: int) -> int:
+    """Rows of so many bytes that go there at once."""
+    return int(min(max(there.room // 2 // max(each, 1), 1), MOST_ROWS))
 
 
 def run_rows(
@@ -190,40 +405,90 @@ def run_rows(
 ) -> LaneAnswers:
     """Many rows of a loopy structure, on a device: what :func:`minfer.solvers.lanes.run_in_lanes`
     answers, and takes; trees are swept like the rest. As many at once as there is room for."""
-    n, began, dtype = len(log_odds), clock(), np.dtype(number_type(solver))
-    flooding = solver.schedule == "flooding"
+    n, began, dtype = len(log_odds), clock(), np.dtype(number_type(solver, mesh))
+    flooding = schedule_there(solver, mesh) == "flooding"
     layout = laid_out(there, mesh, *mesh.by_colour(whole=True))
+    own = w is not None and len(w) > 1
     shared = weights(there, mesh, layout, dtype) if w is None else None
-    logs = lanes.first[None] if w is None else np.zeros((1, len(lanes.rev)))
-    logs = logs if first is None else first
+    if w is not None and not own:
+        shared = layout.by_slot(w[:, lanes.pair], dtype)
+    logs = lanes.first[None] if w is None and lanes.first.any() else first
+    if logs is not None and not logs.any():
+        logs = None
     found = LaneAnswers(
         np.empty(log_odds.shape), np.zeros(n, np.int64), np.zeros(n, bool), np.full(n, np.nan),
         np.full(n if log_z else 0, np.nan), np.zeros((0, len(lanes.slot), 4)),
         np.asarray(np.isnan(log_odds).any(axis=1)), np.zeros(1, np.int64),
     )  # fmt: skip
-    own = 3 if w is not None and len(w) > 1 else 2
-    each = dtype.itemsize * (own * layout.n_slots + 2 * layout.n_places) + 8 * layout.n_places
-    most = int(min(max(there.room // 2 // max(each, 1), 1), MOST_ROWS))
+    each = dtype.itemsize * ((4 if own else 3) * layout.n_slots + 4 * layout.n_places)
+    most = room_for(there, each + 8 * layout.n_places)
     for begin in range(0, n, most):
         rows = slice(begin, min(begin + most, n))
-        mine = shared
-        if w is not None:
-            few = w[rows] if len(w) > 1 else w
-            mine = there.put(layout.by_slot(few[:, lanes.pair], dtype))
-        start = logs[rows] if len(logs) > 1 else logs
+        mine = shared if w is None or not own else w[rows][:, lanes.pair]
+        start = logs[rows] if logs is not None and len(logs) > 1 else logs
         prior = np.where(found.unsafe[rows, None], 0.0, log_odds[rows])
-        run = Run(there, layout, prior, mine, start, solver.tol, solver.damping, flooding,
-                  solver.max_iters, dtype)  # fmt: skip
-        limit = None if solver.time_limit is None else solver.time_limit - (clock() - began)
-        status, _ = iterate(
-            run.sweeps, lambda run=run: run.ended, solver.max_iters,  # type: ignore[misc]
-            None if limit is None else max(limit, 1e-9), run.seconds,
-        )  # fmt: skip
-        if status is Status.TIME_LIMIT:
-            found.stop[0] = 1
-        run.beliefs(found.probs[rows])
-        found.converged[rows], found.iterations[rows] = run.passed, run.made
-        found.residual[rows] = run.last
-        if log_z:
-            found.log_z[rows] = run.log_z()
+        key = layout, dtype, len(prior), flooding, own
+        make = partial(Run, there, layout, len(prior), own, flooding, dtype)
+        with lent(mesh, key, make) as run:
+            run.start(prior, mine, start, solver.tol, solver.damping, solver.max_iters)
+            _go_on(run, solver, began, found.stop)
+            probs, swept = run.beliefs()
+            found.probs[rows] = probs if swept.all() else np.where(swept, probs, 0.5)
+            found.converged[rows], found.iterations[rows] = run.passed, run.made
+            found.residual[rows] = run.last
+            if log_z:
+                found.log_z[rows] = run.log_z()
+    return found
+
+
+def _go_on(run: DeviceRun, solver: Any, began: float, stop: NDArray[np.int64]) -> None:
+    """Sweep rows until all are done, or the time of a batch is up, which ``stop`` is told."""
+    limit = None if solver.time_limit is None else solver.time_limit - (clock() - began)
+    status, _ = sweep_there(run, solver.max_iters, None if limit is None else max(limit, 1e-9))
+    if status is Status.TIME_LIMIT:
+        stop[0] = 1
+
+
+def vector_rows(
+    there: Device,
+    solver: Any,
+    mesh: Wired,
+    log_field: NDArray[np.float64],
+    known: NDArray | None,
+    n: int,
+    log_z: bool,
+) -> LaneAnswers:
+    """Rows of pairs of many states: their fields (N or 1, sum S) and states that are known (N, V),
+    or -1. Probabilities are (N, sum S), log Z relative to tables of largest number 1."""
+    began, dtype = clock(), np.dtype(number_type(solver, mesh))
+    layout, flooding = vectors_laid_out(there, mesh), schedule_there(solver, mesh) == "flooding"
+    tab = tables_there(there, mesh, layout, dtype)
+    found = LaneAnswers(
+        np.empty((n, int(mesh.wiring.off[-1]))), np.zeros(n, np.int64), np.zeros(n, bool),
+        np.full(n, np.nan), np.full(n if log_z else 0, np.nan), np.zeros((0, 0, 4)),
+        np.zeros(n, bool), np.zeros(1, np.int64),
+    )  # fmt: skip
+    each = dtype.itemsize * (3 * layout.n_numbers + 4 * layout.n_fields) + 8 * layout.n_places
+    most = room_for(there, each)
+    for begin in range(0, n, most):
+        rows = slice(begin, min(begin + most, n))
+        mine = log_field[rows] if len(log_field) > 1 else log_field
+        field, total = fields_there(mesh, mine, None if known is None else known[rows])
+        size = rows.stop - rows.start
+        impossible = np.broadcast_to(total == -np.inf, size)
+        found.unsafe[rows] = impossible
+        if impossible.any():
+            field = np.array(np.broadcast_to(field, (size, field.shape[1])))
+            field[impossible] = 0.0
+        key = layout, dtype, size, flooding
+        with lent(mesh, key, partial(VectorRun, there, layout, size, flooding, dtype)) as run:
+            run.start(field, tab, None, solver.tol, solver.damping, solver.max_iters)
+            _go_on(run, solver, began, found.stop)
+            probs, swept = run.beliefs()
+            found.probs[rows] = np.nan
+            found.probs[rows][:, swept] = probs
+            found.converged[rows], found.iterations[rows] = run.passed, run.made
+            found.residual[rows] = run.last
+            if log_z:
+                found.log_z[rows] = run.log_z() + total
     return found

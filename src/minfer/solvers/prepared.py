@@ -234,7 +234,7 @@ class PreparedPropagation(Prepared):
         began = clock()
         found = self.in_lanes(rows, dtype, workers, log_z, statistics)
         if found is None:
-            return None
+            return None if statistics else self._of_vectors(rows, log_z)
         batch, joints, left = found
         if joints is not None:
             assert self.mesh is not None
@@ -304,6 +304,32 @@ class PreparedPropagation(Prepared):
             found.iterations, found.residual, solver, 0.0,
         )  # fmt: skip
         return batch, found.pairs if pairs else None, np.flatnonzero(found.unsafe & ~impossible)
+
+    def _of_vectors(self, rows: Rows, log_z: bool) -> Batch | None:
+        """Rows of pairs of many states, on a device; None where they have no form there."""
+        from minfer.solvers.batch import Batch, Fields, code
+
+        solver, mesh, n, began = self.solver, self.mesh, rows.n, clock()
+        if mesh is None or mesh.is_forest or mesh.reweighted or self.model.has_fixed:
+            return None
+        if getattr(solver, "device", "cpu") == "cpu" or rows.weights is not None:
+            return None
+        fields = Fields.of(self.model, self.graph, rows, False)
+        there = solver._rows_there(mesh, n)  # type: ignore[union-attr]
+        if fields is None or there is None or not len(mesh.wiring.gslot):
+            return None
+        found = there(fields.whole, rows.evidence, n, log_z)
+        constant = fields.constant + mesh.left_over
+        values = found.log_z + constant if log_z else np.full(n, np.nan)
+        values[found.unsafe] = -np.inf
+        found.probs[found.unsafe] = np.nan
+        left = Status.TIME_LIMIT if found.stopped else Status.MAX_ITERS
+        codes = np.where(found.converged, code(Status.CONVERGED), code(left)).astype(np.int8)
+        codes[found.unsafe] = code(None)
+        return Batch(
+            self.graph, found.probs, values, LogZ.ESTIMATE, codes, found.iterations, found.residual,
+            solver, clock() - began,
+        )  # fmt: skip
 
     def _edge_weights(
         self, model: Conditioned, known: NDArray[np.int32]

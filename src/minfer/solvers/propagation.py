@@ -194,10 +194,7 @@ class Propagation:
             self._look_at_zeros()
         if self.lost and status.ok:
             status = Status.MAX_ITERS
-        residuals = np.abs(self.residuals)
-        if not status.ok and len(residuals) and residuals[-1] <= self.tol:
-            residuals[-1] = np.nextafter(self.tol, 1.0)  # quiet, but not confirmed
-        return status, residuals
+        return status, unconfirmed(status, self.residuals, self.tol)
 
     def _settle_core(
         self, max_iters: int, time_limit: float | None
@@ -654,6 +651,14 @@ def iterate(
         left = None if time_limit is None else time_limit - spent
         chunk = _chunk(spent / max(done, 1), left, max_chunk)
     return Status.MAX_ITERS, np.concatenate(trace) if trace else np.zeros(0)
+
+
+def unconfirmed(status: Status, residuals: NDArray[np.float64], tol: float) -> NDArray[np.float64]:
+    """Residuals without signs; the last one above ``tol`` where it was quiet, but not confirmed."""
+    residuals = np.abs(residuals)
+    if not status.ok and len(residuals) and residuals[-1] <= tol:
+        residuals[-1] = np.nextafter(tol, 1.0)
+    return residuals
 
 
 def drifting(before: NDArray[np.float64], after: NDArray[np.float64]) -> NDArray[np.bool_]:
