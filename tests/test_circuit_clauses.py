@@ -69,13 +69,13 @@ def check(seed: int) -> bool:
 @pytest.mark.parametrize("block", range(4))
 def test_drawn_formulas_are_summed_as_assignments_are(block, monkeypatch):
     asked = []
-    count = clauses.count_clauses
+    begin = driver.ClauseSearch
 
     def counted(*args):
         asked.append(args)
-        return count(*args)
+        return begin(*args)
 
-    monkeypatch.setattr(driver, "count_clauses", counted)
+    monkeypatch.setattr(driver, "ClauseSearch", counted)
     if block % 2:
         monkeypatch.setattr(clauses, "SLICE", 40)
         monkeypatch.setattr(clauses, "FORGET", 0)
@@ -135,12 +135,49 @@ def test_progress_is_told_and_limits_are_kept(monkeypatch):
         driver.build(model, max_gib=1.0, most_steps=1e4)
 
 
+@pytest.mark.parametrize("most", [0.0, 20.0, 2e7])
+def test_the_search_goes_on_after_the_other_one_was_tried(most, monkeypatch):
+    """In a fixed order within so many nodes; too few of them, or enough."""
+    graph = random_formula(24, 60, 3, 4)
+    tree = Exact(method="clique-tree")(graph)
+    monkeypatch.setattr(clauses, "SLICE", 50)
+    monkeypatch.setattr(driver, "FIRST_STEPS", 100)
+    monkeypatch.setattr(driver, "ARRIVING", 0.0)
+    monkeypatch.setattr(driver, "TENTATIVE", most)
+    ends = []
+    by_order = driver._by_order
+
+    def tried(*args):
+        ends.append(by_order(*args))
+        return ends[-1]
+
+    monkeypatch.setattr(driver, "_by_order", tried)
+    answer = minfer.compile(random_formula(24, 60, 3, 4))()
+    assert [found is not None for found in ends] == [most == 2e7]
+    assert answer.log_z == pytest.approx(tree.log_z, abs=1e-9)
+    np.testing.assert_allclose(answer.probs, tree.probs, atol=1e-9)
+
+
+@pytest.mark.parametrize("asked", [1, 1e6])
+def test_the_forecast_of_clauses_is_their_own_search(asked, monkeypatch):
+    monkeypatch.setattr(clauses, "SLICE", 500)
+    monkeypatch.setattr(driver, "FORECAST_STEPS", asked)
+    monkeypatch.setattr(driver, "TENTATIVE", 0.0)
+    model = condition(random_formula(40, 120, 3, 1))
+    found, made = driver.forecast(model), len(driver.build(model, max_gib=1.0).variable)
+    if asked == 1:
+        assert found.by == "its first steps"
+        assert made <= 2.0**found.most
+    else:
+        assert found.likely == made
+
+
 @pytest.mark.parametrize("other", ["soft", "table", "states"])
 def test_what_is_not_of_clauses_alone_is_searched_as_before(other, monkeypatch):
     def refuse(*args):
         raise AssertionError
 
-    monkeypatch.setattr(driver, "count_clauses", refuse)
+    monkeypatch.setattr(driver, "ClauseSearch", refuse)
     graph = FactorGraph.empty([2, 2, 2, 3]).add_clauses([[0, 1, 2]])
     if other == "soft":
         graph = graph.add_clauses([[0, 1]], 1.0)

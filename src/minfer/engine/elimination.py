@@ -258,7 +258,7 @@ def find_order(
         best = _better(best, attempt(WEIGHTED_FILL, 0, _bar(best, max_cells), "weighted fill"))
     if best.cells > CHEAP_CELLS:
         natural = np.arange(n, dtype=np.float64)
-        for name, rank in (("as numbered", natural), ("Cuthill-McKee", _cuthill_mckee(links))):
+        for name, rank in (("as numbered", natural), ("Cuthill-McKee", cuthill_mckee(links))):
             best = _better(best, attempt(GIVEN, 0, _bar(best, max_cells), name, rank))
     spent = 0.0  # look only for as long as it may pay: a small share of the time of the solution
     for seed in range(1, MAX_RESTARTS + 1):
@@ -333,7 +333,7 @@ def eliminate_by(
     return Order(*found)._replace(method=method)
 
 
-def _cuthill_mckee(links: Adjacency) -> NDArray[np.float64]:
+def cuthill_mckee(links: Adjacency) -> NDArray[np.float64]:
     """Each vertex's place in the reverse Cuthill-McKee order (small bandwidth, small width)."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee

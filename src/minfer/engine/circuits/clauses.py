@@ -105,47 +105,76 @@ def prime_clauses(wrong: list[int], arity: int) -> list[list[int]]:
     ]
 
 
-def count_clauses(
-    start: Ready,
-    model: ClauseModel,
-    room: float,
-    ordered: Callable[[int], object],
-    searched: Callable[[int, float, int], object],
-) -> tuple[CircuitArrays, bool]:
-    """The circuit of clauses, and whether some weight was raised to LEAST. ``room``: bytes.
-    ``ordered`` is told how many orders were compared, ``searched`` of nodes, the share that is
-    done and steps; both may raise."""
-    variables = np.flatnonzero(start.free)
-    number = np.full(len(start.free), -1)
-    number[variables] = np.arange(len(variables))
-    clauses = [tuple(int(2 * number[q >> 1] + (q & 1)) for q in c) for c in sorted(model.clauses)]
-    links = links_of(start.tables, [g.scope for g in start.machines], start.free)
-    order = candidates(links, ordered)[0][1] if len(variables) else np.zeros(0, np.int64)
-    arrays = _arrays(start, clauses, variables, _prior(links, order))
-    state, nodes = _begun(arrays)
-    if not k.begin(arrays, state):
-        raise ContradictionError(NOTHING_POSSIBLE)
-    now, forgot = state.now, (0, 0)
-    while True:
-        why = k.search_clauses(arrays, state, nodes, SLICE)
-        if why == k.SOLVED:
-            break
-        if why == k.IMPOSSIBLE:
+class ClauseSearch:
+    """A search of clauses that can be interrupted. ``room``: bytes; ``ordered`` is told how many
+    orders were compared, and may raise."""
+
+    def __init__(
+        self, start: Ready, model: ClauseModel, room: float, ordered: Callable[[int], object]
+    ) -> None:
+        self.model, self.room = model, room
+        self.variables = variables = np.flatnonzero(start.free)
+        number = np.full(len(start.free), -1)
+        number[variables] = np.arange(len(variables))
+        clauses = [
+            tuple(int(2 * number[q >> 1] + (q & 1)) for q in c) for c in sorted(model.clauses)
+        ]
+        links = links_of(start.tables, [g.scope for g in start.machines], start.free)
+        order = candidates(links, ordered)[0][1] if len(variables) else np.zeros(0, np.int64)
+        self.arrays = _arrays(start, clauses, variables, _prior(links, order))
+        self.state, self.nodes = _begun(self.arrays)
+        self._forgot = 0, 0  # the last conflict whose clauses were looked at, and when that was
+        if not k.begin(self.arrays, self.state):
             raise ContradictionError(NOTHING_POSSIBLE)
-        assert why != k.WRONG, "circuit: a solution of clauses was lost"
-        share = _share(state)
+
+    @property
+    def n_nodes(self) -> int:
+        return int(self.state.now[k.NODES])
+
+    @property
+    def share(self) -> float:
+        """Of the search, what is done: along the path under way, both values alike."""
+        return _share(self.state)
+
+    @property
+    def raised(self) -> bool:
+        """Whether some weight was raised to LEAST."""
+        return bool(self.state.now[k.RAISED])
+
+    def run(
+        self, searched: Callable[[int, float, int], object], most_steps: float = math.inf
+    ) -> CircuitArrays | None:
+        """Search on; the circuit at its end, None where it has taken so many steps before.
+        ``searched`` is told of nodes, the share that is done and steps, and may raise."""
+        now = self.state.now
+        while True:
+            why = k.search_clauses(self.arrays, self.state, self.nodes, SLICE)
+            if why == k.SOLVED:
+                return _laid_out(self.model, self.variables, self.state, self.nodes)
+            if why == k.IMPOSSIBLE:
+                raise ContradictionError(NOTHING_POSSIBLE)
+            assert why != k.WRONG, "circuit: a solution of clauses was lost"
+            share = self.share
+            self._make_room(why, share)
+            steps = int(_STEP * now[k.STEPS])
+            searched(self.n_nodes, share, steps)
+            if steps > most_steps:
+                return None
+
+    def _make_room(self, why: int, share: float) -> None:
+        """What a slice ended for."""
+        state, now = self.state, self.state.now
         if why in (k.NO_ROOM, k.NO_SLOTS):
-            nodes = _grown(state, nodes, room, share)
+            self.nodes = _grown(state, self.nodes, self.room, share)
         elif why == k.NO_POOL:
             twice = {n: grown(a, 2 * len(a)) for n, a in state._asdict().items() if n in _POOLS}
-            state = state._replace(**twice)
-        elif now[k.CONFLICTS] > forgot[1] + FORGET:
-            k.reduce(state, forgot[0])
-            forgot = int(now[k.CONFLICTS]) - FORGET // 2, int(now[k.CONFLICTS])
-        if why == k.NO_ARENA and now[k.N_ARENA] + 8 * len(variables) > len(state.arena):
-            state = state._replace(arena=grown(state.arena, 2 * len(state.arena)))
-        searched(int(now[k.NODES]), share, int(_STEP * now[k.STEPS]))
-    return _laid_out(model, variables, state, nodes), bool(now[k.RAISED])
+            self.state = state._replace(**twice)
+        elif now[k.CONFLICTS] > self._forgot[1] + FORGET:
+            k.reduce(state, self._forgot[0])
+            self._forgot = int(now[k.CONFLICTS]) - FORGET // 2, int(now[k.CONFLICTS])
+        arena = self.state.arena
+        if why == k.NO_ARENA and now[k.N_ARENA] + 8 * len(self.variables) > len(arena):
+            self.state = self.state._replace(arena=grown(arena, 2 * len(arena)))
 
 
 _POOLS = ("pool", "part", "part_key", "kids")

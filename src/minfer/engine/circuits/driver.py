@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
 from minfer.engine.circuits.arrays import CircuitArrays, grown
-from minfer.engine.circuits.clauses import clause_model, count_clauses
+from minfer.engine.circuits.clauses import ClauseSearch, clause_model
 from minfer.engine.circuits.core import SMALL, Bottom, Core, Ready, eliminate_bottom, ready
 from minfer.engine.circuits.orders import WalkEstimate, begun, chosen
 from minfer.engine.conditioning import Conditioned
@@ -32,6 +33,10 @@ from minfer.kernels.circuits.search import NodeArrays, SearchState
 SLICE = 100_000
 #: Steps beyond which a search is not begun: so many for each node of its forecast.
 STEPS_A_NODE = 4.0
+#: Clauses have a search of their own, whose first steps are a forecast. After some more of them the
+#: one in a fixed order is tried, for so many nodes, if walks say that these are enough and so large
+#: a share of walks ends.
+FORECAST_STEPS, FIRST_STEPS, TENTATIVE, ARRIVING = 500_000, 4_000_000, 2e7, 0.05
 #: Circuits to be compiled whose forecast has no more nodes are searched in the best few orders, and
 #: the smallest is taken; without a time limit, or the circuit would depend on the clock.
 TRIED = 300_000
@@ -80,27 +85,49 @@ def build(
     start = ready(model, free)
     watch.room -= _held(start.tables)
     clauses = clause_model(start)
-    if clauses is not None:
-        circuit, raised = count_clauses(start, clauses, watch.room, watch.ordered, watch.searched)
-        _check_raised(lent, raised)
-        return circuit
+    if clauses is None:
+        found = _by_order(start, watch, small, lent)
+        assert found is not None
+        return found
+    search = ClauseSearch(start, clauses, watch.room, watch.ordered)
+    circuit = search.run(watch.searched, FIRST_STEPS)
+    if circuit is None:
+        other = replace(watch)
+        with suppress(RefusedError):  # the search of clauses goes on, within what is left
+            circuit = _by_order(start, other, small, lent, TENTATIVE)
+        if circuit is not None:
+            return circuit
+        watch.most_steps -= other.steps
+        circuit = search.run(watch.searched)
+        assert circuit is not None
+    _check_raised(lent, search.raised)
+    return circuit
+
+
+def _by_order(
+    start: Ready, watch: _Watch, small: int, lent: bool, most: float = math.inf
+) -> CircuitArrays | None:
+    """A circuit in a fixed order; None where it would take, or takes, more than so many nodes."""
     bottom, cores, guess = _begun(start, watch, small)
-    if guess is not None and STEPS_A_NODE * guess.nodes > most_steps:
+    if most < math.inf and not _promising(guess):
+        return None
+    if guess is not None and STEPS_A_NODE * guess.nodes > watch.most_steps:
         raise RefusedError(
             f"circuit: some {guess.nodes:.1e} nodes or more, by an estimate, which takes more "
-            f"than the {most_steps:.1e} steps allowed; {_TRY}"
+            f"than the {watch.most_steps:.1e} steps allowed; {_TRY}"
         )
     watch.room -= _held(bottom.arrays, bottom.tables)
     for core in cores:
         watch.room -= _held(core.arrays, core.folded, core.rules)
-    several = lent and deadline == math.inf and guess is not None and guess.nodes <= TRIED
+    several = lent and watch.deadline == math.inf and guess is not None and guess.nodes <= TRIED
     best: _Finished | None = None
     for core in cores if several else cores[:1]:
         if best is not None and 3.0 * _NODE_BYTES * best.n_nodes > watch.room:
             break
-        found = _searched(core, bottom, watch, math.inf if best is None else best.n_nodes)
+        found = _searched(core, bottom, watch, most if best is None else best.n_nodes)
         best = best if found is None else found
-    assert best is not None
+    if best is None:
+        return None
     _check_raised(lent, bool(best.state.now[k.RAISED]) or bottom.raised)
     return _laid_out(best, bottom)
 
@@ -158,6 +185,11 @@ def _begun(
     return bottom, cores, found
 
 
+def _promising(guess: WalkEstimate | None) -> bool:
+    """Whether a search of clauses may be ended sooner by one in a fixed order."""
+    return guess is None or (guess.nodes <= TENTATIVE / UNSEEN and guess.arrived >= ARRIVING)
+
+
 class Forecast(NamedTuple):
     """How many nodes a circuit may have.
 
@@ -168,6 +200,7 @@ class Forecast(NamedTuple):
 
     likely: float
     most: float
+    by: str = "random walks"
 
     @property
     def likely_bytes(self) -> float:
@@ -180,7 +213,7 @@ class Forecast(NamedTuple):
         if low >= most - 0.05:
             return f"at most 10^{most:.1f} nodes"
         return (
-            f"about 10^{low:.1f} to 10^{min(high, most):.1f} nodes, an estimate from random walks "
+            f"about 10^{low:.1f} to 10^{min(high, most):.1f} nodes, an estimate from {self.by} "
             f"and no bound; at most 10^{most:.1f}"
         )
 
@@ -194,13 +227,24 @@ def forecast(model: Conditioned, max_gib: float = 1.0) -> Forecast:
     watch = _Watch(max_gib * 2.0**30, math.inf, None, math.inf)
     start = ready(model)
     watch.room -= _held(start.tables)
+    clauses = clause_model(start)
+    search: ClauseSearch | None = None
+    if clauses is not None:
+        search = ClauseSearch(start, clauses, watch.room, watch.ordered)
+        done = search.run(watch.searched, FORECAST_STEPS)
+        if done is not None:
+            n = len(done.variable)
+            return Forecast(float(n), math.log2(n + 1.0))
     bottom, (core, *_), found = _begun(start, watch, SMALL)
     dense = float(len(bottom.arrays.variable))
     most = float(np.logaddexp2.reduce(np.append(core.contexts, np.log2(dense + 1.0))))
     likely = 2.0**most if found is None else dense + found.nodes
-    if clause_model(start) is not None:  # that search keeps to no order
-        n = float(start.free.sum())
-        most = max(most, n + math.log2(n + 1.0))
+    if search is not None:
+        free = float(start.free.sum())  # that search keeps to no order
+        most = max(most, free + math.log2(free + 1.0))
+        if not _promising(found):
+            likely = search.n_nodes / max(search.share, 1e-12)
+            return Forecast(min(likely, 2.0 ** min(most, 1000.0)), most, "its first steps")
     return Forecast(min(likely, 2.0 ** min(most, 1000.0)), most)
 
 
@@ -217,6 +261,7 @@ class _Watch:
     deadline: float
     progress: Callable[[SearchProgress], object] | None
     most_steps: float
+    steps: int = 0  # taken
 
     def ordered(self, orders: int) -> None:
         """While orders are compared."""
@@ -230,6 +275,7 @@ class _Watch:
 
     def searched(self, nodes: int, share: float, steps: int) -> None:
         """Between slices."""
+        self.steps = steps
         if self.progress is not None:
             self.progress(SearchProgress(nodes, share))
         over = "the time limit is over" if clock() > self.deadline else ""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.engine.circuits.core import Bottom, Core, Ready, core_of, links_of
-from minfer.engine.elimination import Adjacency, eliminate_by
+from minfer.engine.elimination import Adjacency, cuthill_mckee, eliminate_by
 from minfer.kernels.circuits import search as k
 from minfer.kernels.circuits.search import NodeArrays, SearchState
 
@@ -118,8 +118,10 @@ def candidates(links: Adjacency, look: Look) -> list[tuple[float, NDArray]]:
     known: set[bytes] = set()
     spent = 0.0
     for trial in range(MOST_ORDERS):
-        kind, seed = (0, 3, 1)[trial % 3], trial // 3
-        order = eliminate_by(links, kind, seed, math.inf, "greedy", None, math.inf, 1e300)
+        kind, seed, rank = (0, 3, 1)[trial % 3], trial // 3, None
+        if n and trial in (3, 4):  # what is laid out on a grid, in one direction
+            kind, rank = 2, cuthill_mckee(links) if trial == 3 else np.arange(n, dtype=float)
+        order = eliminate_by(links, kind, seed, math.inf, "circuit", rank, math.inf, 1e300)
         spent += order.work + 20.0 * n
         key = order.order.tobytes()
         if key not in known:

@@ -353,10 +353,35 @@ def _keep(now, s, n):
 
 
 @jit
+def _still_solved(f, s, k):
+    """Whether ``s.phase`` is a solution of component k, whose clauses are all open."""
+    value, phase, pool = s.value, s.phase, s.pool
+    begin, n_vars, n_clauses = s.part[k, 0], s.part[k, 1], s.part[k, 2]
+    for i in range(begin, begin + n_vars):
+        p = 2 * np.int64(pool[i]) + phase[pool[i]]
+        for j in range(f.two_ptr[p], f.two_ptr[p + 1]):
+            m = np.int64(f.two[j])
+            if value[m] < 0 or (value[m] == 0 and phase[m >> 1] != m & 1):
+                return False
+    for i in range(begin + n_vars, begin + n_vars + n_clauses):
+        holds = False
+        for q in range(f.start[pool[i]], f.start[pool[i] + 1]):
+            m = np.int64(f.literal[q])
+            if value[m] == 0 and phase[m >> 1] == m & 1:
+                holds = True
+                break
+        if not holds:
+            return False
+    return True
+
+
+@jit
 def _satisfy(f, s, k, base):
     """Look for a solution of component k, under a trail of levels up to ``base``. 1: there is one,
     in ``s.phase``; 0: none; -1: it takes more conflicts, or room for them, than one look has. What
     is learned stays, and on the trail what follows at the base."""
+    if _still_solved(f, s, k):
+        return 1
     now, value, level, reason, trail = s.now, s.value, s.level, s.reason, s.trail
     activity, phase, guess, bound, pool = s.activity, s.phase, s.guess, s.bound, s.pool
     begin, n_vars = s.part[k, 0], s.part[k, 1]
