@@ -281,8 +281,8 @@ def test_methods_that_do_not_apply_are_not_missed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(portfolio, "LEAST_FOR_INTERVALS", 0.0)
     monkeypatch.setattr(_jit, "ready", lambda _: False)
     note = Auto(time_limit=0.2, exact_cells=0)(three).note
-    assert "not clipped to certified intervals by boxes, whose kernels" in note
-    assert applicable(condition(three)) == ["exact", "boxes"]
+    assert "not clipped to certified intervals by boxes, buckets, whose kernels" in note
+    assert applicable(condition(three)) == ["exact", "boxes", "buckets"]
     seen = MILD.with_evidence(dict.fromkeys(range(36), 0))
     assert "monotone" not in applicable(condition(seen))
     assert "monotone" in applicable(condition(MILD))

@@ -568,7 +568,7 @@ READERS = {
 #: Functions that open what we wrote ourselves, or write.
 OURS = {
     "basics/parallel", "batch/folder", "batch/manifest", "batch/rules", "batch/ray_engine",
-    "cli/failures", "device/cuda", "io/opening", "io/owned", "io/text", "kernels",
+    "cli/failures", "device/cuda", "device/runs", "io/opening", "io/owned", "io/text", "kernels",
     "queries/map/toulbar", "report/page", "upkeep/health",
 }  # fmt: skip
 _OPENS = {

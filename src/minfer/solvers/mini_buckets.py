@@ -24,6 +24,7 @@ from minfer.basics.limits import clock, start_clock
 from minfer.basics.words import upwards
 from minfer.engine.conditioning import condition
 from minfer.solvers.base import LogZ, Marginals, Status, between, check_start
+from minfer.solvers.prepared import Preparable
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -36,7 +37,7 @@ SWEEPS = 30
 
 @by_name
 @dataclass(frozen=True, kw_only=True)
-class MiniBuckets:
+class MiniBuckets(Preparable):
     """Rigorous bounds of log Z by weighted mini-buckets; marginals are middles of intervals.
 
     Parameters

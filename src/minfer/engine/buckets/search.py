@@ -526,14 +526,15 @@ class _Tree:
     def _shares(self, of_upper: bool) -> tuple[Floats, Floats]:
         """Of all states in the order, and of open leaves by variable."""
         from minfer.kernels.buckets.passes import spread
-        from minfer.kernels.buckets.search import explored
+        from minfer.kernels.buckets.search import Nodes, explored
 
         plan = self.buckets.plan
         b = plan.buckets
         found, reach = np.zeros(int(self.card.sum())), np.zeros(self.n)
         bel = np.zeros(len(self.above.val) - b.base)
-        explored(self.search, self.nodes, int(self.count[0]), self.exact, b.base, found, bel,
-                 reach, of_upper)  # fmt: skip
+        made = int(self.count[0])
+        nodes = Nodes(*(part[:made] for part in self.nodes))
+        explored(self.search, nodes, made, self.exact, b.base, found, bel, reach, of_upper)
         which = np.array(
             [b.bptr[v] for v in range(self.n - 1, -1, -1) if self.exact[v]], dtype=np.int64
         )
