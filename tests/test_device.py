@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from host_device import Host
-from minfer import BeliefPropagation, Exact, FactorGraph, Status
+from minfer import BeliefPropagation, Exact, FactorGraph, Status, TreeReweighted
 from minfer.errors import DeviceError, RefusedError, SettingsError
 from minfer.solvers import on_device
 from oracle import promises
@@ -50,6 +50,45 @@ def test_the_sweeps_are_those_of_the_processor(there, settings, dtype):
     exact = dtype == "float64"
     for graph in (GRID, WHEEL, WIDE):
         alike({**settings, "tol": 1e-8 if exact else 1e-5}, graph, dtype, 1e-9 if exact else 5e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+def test_tree_reweighted_sweeps_too(there, dtype, damping):
+    """The same sweeps; and a bound on log Z at any messages."""
+    exact = dtype == "float64"
+    settings = {"damping": damping, "tol": 1e-8 if exact else 1e-5}
+    for graph in (GRID, WHEEL):
+        here = TreeReweighted(schedule="coloured", **settings)(graph)
+        found = TreeReweighted(device="cuda", dtype=dtype, **settings)(graph)
+        assert found.status is here.status is Status.CONVERGED
+        np.testing.assert_allclose(found.probs, here.probs, atol=1e-9 if exact else 5e-5)
+        if exact:
+            assert found.iterations == here.iterations
+        truth = Exact()(graph).log_z
+        assert truth <= found.log_z <= here.log_z + 1e-2
+        early = TreeReweighted(device="cuda", dtype=dtype, max_iters=2, damping=damping)(graph)
+        assert early.status is Status.MAX_ITERS
+        assert truth <= early.log_z
+
+
+def test_tree_reweighted_starts_evidence_and_weights_that_are_lent(there):
+    solver = TreeReweighted(device="cuda", dtype="float64", tol=1e-10)
+    plain = TreeReweighted(tol=1e-10)
+    first = solver(GRID)
+    assert solver(GRID, first).iterations < first.iterations / 3
+    run = solver.prepare(GRID)
+    known = GRID.with_evidence({3: 1, 20: 0})
+    np.testing.assert_allclose(run(evidence={3: 1, 20: 0}).probs, plain(known).probs, atol=1e-8)
+    np.testing.assert_allclose(run().probs, first.probs, atol=1e-8)
+    rho = plain.appearance(WHEEL)
+    part = WHEEL.keep(np.arange(1, 83))  # a tree more
+    found, here = (s.lending(WHEEL, rho)(part) for s in (solver, plain))
+    np.testing.assert_allclose(found.probs, here.probs, atol=1e-8)
+    assert found.log_z == pytest.approx(here.log_z, abs=1e-7)
+    with pytest.raises(RefusedError, match="both"):  # some of its weights over rho are beyond odds
+        solver(WIDE)
+    assert "on the processor" in TreeReweighted(device="auto")(WIDE).note
 
 
 def test_what_ends_early_is_told(there):

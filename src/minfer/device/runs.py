@@ -33,12 +33,15 @@ class CudaProgram(NamedTuple):
     real: str  # "float32" or "float64"
     states: int = 0  # of a variable, at most; models of pairs of many states
     uniform: bool = False  # all have so many
+    weighted: bool = False  # messages are tree-reweighted
 
     @property
     def text(self) -> str:
         real = {"float32": "float", "float64": "double"}[self.real]
-        told = f"#define REAL {real}\n#define STATES {self.states}\n#define UNIFORM "
-        return f"{told}{int(self.uniform)}\n{_read('judge')}\n{_read(self.source)}"
+        told = {"REAL": real, "STATES": self.states, "UNIFORM": int(self.uniform),
+                "WEIGHTED": int(self.weighted)}  # fmt: skip
+        defined = "".join(f"#define {name} {value}\n" for name, value in told.items())
+        return f"{defined}{_read('judge')}\n{_read(self.source)}"
 
 
 @cache
