@@ -184,6 +184,9 @@ def _use_lanes() -> None:
         run = BeliefPropagation().prepare(graph)
         for dtype in ("float64", "float32"):
             run.batch(weights=np.tile(graph.weights, (2, 1)), dtype=dtype, statistics=True)
+    parities = FactorGraph.empty([2] * 4).add_parity([[0, 1, 2], [1, 2, 3], [0, 2, 3]])
+    flooded = BeliefPropagation(schedule="flooding").prepare(parities)
+    flooded.batch(field=rng.normal(size=(9, 8)))
 
 
 def _use_gradients() -> None:
