@@ -7,6 +7,7 @@ import pytest
 
 from minfer.device.cuda import PRELUDE
 from minfer.device.runs import HERE, CudaProgram
+from minfer.device.trees import PROGRAM as TREES
 from ptx import to_ptx
 
 REALS = ("float32", "float64")
@@ -16,6 +17,7 @@ PROGRAMS = [
     CudaProgram("vectors", "float32", 12, True, True),
     CudaProgram("vectors", "float32", 64, True),
     CudaProgram("vectors", "float64", 5, False, True),
+    TREES,
 ]
 
 
