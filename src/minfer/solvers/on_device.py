@@ -89,16 +89,14 @@ def _against_vectors(solver: Any, mesh: Wired) -> str:
     return ""
 
 
-def prospect(model: Conditioned) -> str:
+def prospect(solver: BeliefPropagation, model: Conditioned) -> str:
     """Whether a card would pay for belief propagation on a model, as plans tell it."""
-    from minfer.solvers.bp import BeliefPropagation
-
     binary = all(g.shape == (2, 2) for g in model.groups)
     size = sum(len(g) * (2 if binary else sum(g.shape)) for g in model.groups)
     told = f"{size:,} messages, and a card pays from {BREAK_EVEN:,} on"
     if size < BREAK_EVEN:
         return f"no: {told}"
-    against = reason_against(BeliefPropagation(), wire(model))
+    against = reason_against(solver, wire(model))
     return f"no: {against}" if against else f"yes: {told} (device='auto')"
 
 
