@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import re
 import shutil
 import subprocess
 import tempfile
@@ -32,8 +34,11 @@ def compiled(text: str, strict: bool = True) -> Any:
     path = folder / "program.cu"
     path.write_text(text)
     here = Path(__file__).with_name("on_host.cpp")
+    names = re.findall(r"^(?:KERNEL void|SWEEP)[ (](?!name)(\w+)", text, re.MULTILINE)
     words = [compiler, "-std=c++17", "-O0", "-fPIC", "-shared", "-Wall", "-Wno-maybe-uninitialized"]
     words += ["-Werror"] if strict else ["-w"]
+    words += [f"-DKERNELS={' '.join(f'X({name})' for name in names)}"]
+    words += ["-DMEETS"] if "BARRIER()" in text else []
     subprocess.run(
         [*words, f'-DSOURCE="{path}"', str(here), "-o", str(folder / "lib.so")], check=True
     )
@@ -65,7 +70,7 @@ class Host:
         return there.copy()
 
     def take(self, there: NDArray, columns: Any) -> NDArray:
-        return there[:, columns]
+        return np.take(there, columns, axis=1)
 
     def fill(self, there: NDArray, numbers: Any, columns: Any = None) -> None:
         there[... if columns is None else (slice(None), columns)] = numbers
@@ -75,6 +80,24 @@ class Host:
 
     def launch(
         self, program: CudaProgram, kernel: str, threads: int, rows: int, *given: Any
+    ) -> None:
+        blocks = max(min(-(-threads // 4), 3), 1)
+        self._run(program, kernel, blocks, rows, given)
+
+    def launch_blocks(
+        self, program: CudaProgram, kernel: str, blocks: int, size: int, per: int, *given: Any
+    ) -> None:
+        room = np.full(blocks * per, np.nan)
+        self._run(program, kernel, blocks, 1, (np.int64(per), *given, room))
+
+    def borrow(self, tensor: Any) -> NDArray:
+        return tensor.detach().numpy()
+
+    def beside(self, tensor: Any) -> Any:
+        return contextlib.nullcontext()
+
+    def _run(
+        self, program: CudaProgram, kernel: str, blocks: int, rows: int, given: tuple[Any, ...]
     ) -> None:
         text = program.text
         if self.right:
@@ -88,6 +111,6 @@ class Host:
             for x in given
         ]
         words = (ctypes.c_void_p * len(held))(*(ctypes.addressof(x) for x in held))
-        blocks = max(min(-(-threads // 4), 3), 1)
         wrong = library.launch(kernel.encode(), blocks, rows, 4, int(self.backwards), words)
+        assert wrong != -2, f"{kernel}: some threads wait where others have ended"
         assert wrong == 0, f"{kernel}: {wrong} indices out of range"

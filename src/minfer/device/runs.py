@@ -9,6 +9,7 @@ that what is launched, arguments and all, can be recorded once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -77,6 +78,18 @@ class Device(Protocol):
         self, program: CudaProgram, kernel: str, threads: int, rows: int, *given: Any
     ) -> None:
         """A kernel of a program, over so many threads of every row."""
+
+    def launch_blocks(
+        self, program: CudaProgram, kernel: str, blocks: int, size: int, per: int, *given: Any
+    ) -> None:
+        """A kernel whose blocks, of ``size`` threads that meet, have ``per`` doubles of room each:
+        its first argument is 0 where that is shared memory, else ``per``; its last the room."""
+
+    def borrow(self, tensor: Any) -> Any:
+        """A tensor of torch that is there, as an array of the same memory."""
+
+    def beside(self, tensor: Any) -> AbstractContextManager[None]:
+        """Launches within follow what torch has launched on the tensor's card, and it them."""
 
     def recorded(self, program: CudaProgram, work: Callable[[], None]) -> Callable[[], None]:
         """What launches the same as ``work`` does, with the same arguments, at less cost."""
