@@ -134,6 +134,7 @@ class Plan(Faced):
 
 def plan(graph: FactorGraph) -> Plan:
     """Measure a model and estimate what each solver would cost."""
+    from minfer.solvers.bp import BeliefPropagation
     from minfer.solvers.on_device import prospect
 
     model = condition(graph)
@@ -162,7 +163,7 @@ def plan(graph: FactorGraph) -> Plan:
         reason=reason,
         simplified=simplified,
         circuit=circuit,
-        card=prospect(model),
+        card=prospect(BeliefPropagation(), model),
     )
 
 
