@@ -70,7 +70,7 @@ class Host:
         return there.copy()
 
     def take(self, there: NDArray, columns: Any) -> NDArray:
-        return there[:, columns]
+        return np.take(there, columns, axis=1)
 
     def fill(self, there: NDArray, numbers: Any, columns: Any = None) -> None:
         there[... if columns is None else (slice(None), columns)] = numbers

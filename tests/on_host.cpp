@@ -57,6 +57,7 @@ HELPER double as_double(unsigned long long bits) {
 }
 HELPER void raise_to(Checked<unsigned long long> seen, long long at, double x) {
   unsigned long long bits;
+  x = x > 0 ? x <= 1e300 ? x : 1e300 : x <= 0 ? 0 : 1e300;  // -0 has the largest bits of all
   std::memcpy(&bits, &x, 8);
   if (bits > seen[at]) seen[at] = bits;
 }

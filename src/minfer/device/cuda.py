@@ -47,6 +47,7 @@ HELPER void raise_to(unsigned long long *seen, long long at, double x) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int k = 1; k < blockDim.x / 32; ++k) x = fmax(x, most[k]);
+  x = x > 0 ? x : 0;  // -0 has the largest bits of all
   unsigned long long bits = (unsigned long long)__double_as_longlong(x);  // in order from 0 on
   if (bits > *(volatile unsigned long long *)(seen + at)) atomicMax(seen + at, bits);
 }

@@ -62,6 +62,7 @@ class Layout:
         mate = np.zeros(self.n_slots, dtype=np.int32)
         mate[where] = place[other[self.slots]]
         self.mate = device.put(mate)
+        self.full, self.place = full, place
         self.where, self.slots_there = device.put(where), device.put(self.slots)
         self.who_there = device.put(np.maximum(self.who, 0))
         self.place_there = device.put(np.maximum(place, 0))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from minfer.basics.limits import clock
 from minfer.device.odds import Layout, Run
 from minfer.device.runs import MOST_SLOTS, Device, DeviceRun
+from minfer.device.slopes import JointsThere, PairEnds
 from minfer.device.vectors import LOWEST, MOST_STATES, VectorLayout, VectorRun
 from minfer.engine.message_state import MessageState, fresh_messages, start_messages
 from minfer.engine.wiring import Wired, to_log, wire
@@ -445,9 +446,11 @@ def run_rows(
     w: NDArray[np.float64] | None,
     first: NDArray[np.float64] | None,
     log_z: bool,
+    pairs: bool = False,
 ) -> LaneAnswers:
     """Many rows of a loopy structure, on a device: what :func:`minfer.solvers.lanes.run_in_lanes`
-    answers, and takes; trees are swept like the rest. As many at once as there is room for."""
+    answers, and takes; trees are swept like the rest. As many at once as there is room for. Beliefs
+    of ``pairs`` stay there."""
     n, began, dtype = len(log_odds), clock(), np.dtype(number_type(solver, mesh))
     flooding = schedule_there(solver, mesh) == "flooding"
     layout = laid_out(there, mesh, *mesh.by_colour(whole=True))
@@ -464,7 +467,15 @@ def run_rows(
         np.asarray(np.isnan(log_odds).any(axis=1)), np.zeros(1, np.int64),
     )  # fmt: skip
     each = dtype.itemsize * ((4 if own else 3) * layout.n_slots + 4 * layout.n_places)
-    most = room_for(there, each + 8 * layout.n_places)
+    each += 8 * layout.n_places
+    if pairs:
+        ends = mesh.found.get((layout, "ends"))
+        if ends is None:
+            ends = mesh.found[layout, "ends"] = PairEnds.of(layout, lanes.slot, lanes.scope)
+        joints = JointsThere(layout, ends)
+        found = found._replace(pairs=joints)
+        each += 32 * ends.n_pairs + 16 * layout.n_slots  # and what a gradient takes
+    most = room_for(there, each)
     for begin in range(0, n, most):
         rows = slice(begin, min(begin + most, n))
         mine = shared if w is None or not own else w[rows][:, lanes.pair]
@@ -481,6 +492,8 @@ def run_rows(
             found.residual[rows] = run.last
             if log_z:
                 found.log_z[rows] = run.log_z()
+            if pairs:
+                joints.add(run)
     return found
 
 
