@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import re
 import shutil
 import subprocess
 import tempfile
@@ -25,8 +24,8 @@ class Array(ctypes.Structure):
 
 
 @cache
-def compiled(text: str, strict: bool = True) -> Any:
-    """The text of a program as a library."""
+def compiled(text: str, names: tuple[str, ...], strict: bool = True) -> Any:
+    """The text of a program, which has these kernels, as a library."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("needs g++ to compile the CUDA sources as C++")
@@ -34,7 +33,6 @@ def compiled(text: str, strict: bool = True) -> Any:
     path = folder / "program.cu"
     path.write_text(text)
     here = Path(__file__).with_name("on_host.cpp")
-    names = re.findall(r"^(?:KERNEL void|SWEEP)[ (](?!name)(\w+)", text, re.MULTILINE)
     words = [compiler, "-std=c++17", "-O0", "-fPIC", "-shared", "-Wall", "-Wno-maybe-uninitialized"]
     words += ["-Werror"] if strict else ["-w"]
     words += [f"-DKERNELS={' '.join(f'X({name})' for name in names)}"]
@@ -103,7 +101,7 @@ class Host:
         if self.right:
             assert text.count(self.right) == 1
             text = text.replace(self.right, self.wrong)
-        library = compiled(text, not self.right)
+        library = compiled(text, tuple(program.kernels), not self.right)
         held = [
             Array(x.ctypes.data, x.size)
             if isinstance(x, np.ndarray)

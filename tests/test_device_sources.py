@@ -13,10 +13,10 @@ from ptx import to_ptx
 REALS = ("float32", "float64")
 PROGRAMS = [
     *(CudaProgram("odds", real, weighted=weighted) for real in REALS for weighted in (False, True)),
-    *(CudaProgram("slopes", real) for real in REALS),
-    *(CudaProgram("vectors", real, 12, True) for real in REALS),
-    CudaProgram("vectors", "float32", 12, True, True),
-    CudaProgram("vectors", "float32", 64, True),
+    *(CudaProgram(name, real) for name in ("slopes", "means") for real in REALS),
+    *(CudaProgram("vectors", real, 4, True) for real in REALS),
+    CudaProgram("vectors", "float32", 3, True, True),
+    CudaProgram("vectors", "float32", 20, True),
     CudaProgram("vectors", "float64", 5, False, True),
     TREES,
 ]

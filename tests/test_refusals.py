@@ -165,7 +165,7 @@ SETTINGS: dict[type, dict[str, tuple[Any, ...]]] = {
         "schedule": WORD, "weights": (None, "no such word", ["a"], MODEL), "device": WORD,
         "dtype": WORD,
     },
-    MeanField: {},
+    MeanField: {"device": WORD, "dtype": WORD},
     Gibbs: {"n_sweeps": (*COUNT, 0), "burn_in": COUNT, "n_chains": (*COUNT, 0)},
     Auto: {"exact_cells": COUNT[1:]},
     Components: {"solver": (None, "bp", 3, Exact), "workers": (*COUNT, 0), "size": COUNT},

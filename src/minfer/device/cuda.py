@@ -141,7 +141,7 @@ class Cuda:
 
     def recorded(self, program: CudaProgram, work: Callable[[], None]) -> Callable[[], None]:
         with told(self.cupy):
-            for name in ("sweep", "mix", "update", "finish"):
+            for name in program.kernels:
                 self._kernel(program, name)  # what is loaded for the first time is not recorded
             stream = self.cupy.cuda.Stream()  # waits for what others launched, and they for it
             with stream:

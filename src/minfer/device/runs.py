@@ -8,6 +8,7 @@ that what is launched, arguments and all, can be recorded once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
@@ -43,6 +44,11 @@ class CudaProgram(NamedTuple):
                 "WEIGHTED": int(self.weighted)}  # fmt: skip
         defined = "".join(f"#define {name} {value}\n" for name, value in told.items())
         return f"{defined}{_read('judge')}\n{_read(self.source)}"
+
+    @property
+    def kernels(self) -> list[str]:
+        """Their names."""
+        return re.findall(r"^(?:KERNEL void|SWEEP)[ (](?!name)(\w+)", self.text, re.MULTILINE)
 
 
 @cache

@@ -102,9 +102,13 @@ def prospect(solver: BeliefPropagation, model: Conditioned) -> str:
 
 def chosen(solver: Any, mesh: Wired, rows: int = 1) -> tuple[Device | None, str]:
     """The device that runs go to, None for the processor; and why, if it was not asked for."""
-    against = reason_against(solver, mesh)
     size = rows * (len(mesh.wiring.rev) + int(mesh.wiring.gslot[:, 3].sum()))
-    if solver.device == "auto":
+    return taken(solver.device, reason_against(solver, mesh), size)
+
+
+def taken(asked: str, against: str, size: int) -> tuple[Device | None, str]:
+    """The same, where there is something ``against`` it or nothing, and so many messages."""
+    if asked == "auto":
         if not against and size < BREAK_EVEN:
             against = f"{size:,} messages are too few for a card"
         if not against:
