@@ -1,4 +1,4 @@
-"""A program of somebody who checks types: ``.ci/readonly`` checks it against the installed wheel."""
+"""A program of somebody who checks types: ``.ci/readonly`` does so against the installed wheel."""
 
 from pathlib import Path
 from tempfile import mkdtemp
