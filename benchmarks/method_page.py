@@ -281,9 +281,7 @@ UAI_COLUMNS = tuple(
 )
 
 
-def uai_section(rows: list[Row]) -> str:
-    if not rows:
-        return "The models were not there when this page was made."
+def uai_table(rows: list[Row]) -> str:
     body = []
     for r in rows:
         cells = [r[c] if isinstance(r[c], str) else number(r[c]) for c in UAI_COLUMNS]
@@ -303,6 +301,12 @@ def uai_section(rows: list[Row]) -> str:
         "one sweep",
         "BP",
     ]
+    return table(head, body)
+
+
+def uai_section(rows: list[Row]) -> str:
+    if not rows:
+        return "The models were not there when this page was made."
     usual = [r for r in rows if not r["reverse"]]
     forced = [r for r in rows if r["reverse"]]
 
@@ -318,7 +322,7 @@ def uai_section(rows: list[Row]) -> str:
         f"{wins(forced, '2 refreshes 0.2', 'seed')}, and BP is better than they are on "
         f"{wins(forced, 'BP', '2 refreshes 0.2')}."
     )
-    return f"{text}\n\n{table(head, body)}"
+    return f"{text}\n\nModel by model: `benchmarks/results/instances.md`."
 
 
 def within(r: Row) -> bool:
