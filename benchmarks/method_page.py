@@ -351,7 +351,7 @@ def losses(result: Row) -> str:
     kinds = by_kind(entries)
     shapes = [mean_of(x, "compensated", 0.2) for x in (result["collection"], with_ellipses(result))]
     out = [
-        "The average depends on the pictures. With every grid under one ellipse, as at first, "
+        "The average depends on the pictures. With every grid under one ellipse, "
         f"compensation leaves {number(shapes[1])} of the seed's error at f = 0.2 instead of "
         f"{number(shapes[0])}."
     ]
@@ -488,7 +488,7 @@ def _short(result: Row) -> str:
     return (
         f"In short: with 20% of the factors the paper's method leaves {share['paper']} of the "
         f"seed's error, compensation {share['compensated']}, two refreshes {share['2 refreshes']} "
-        f"({first['compensated']} and {first['2 refreshes']} with the grids as they were at first, "
+        f"({first['compensated']} and {first['2 refreshes']} with one ellipse on every grid, "
         "see below). With BP as the solver, ignoring factors saves time on large models: lazy and "
         f"compensated, {lazy(small)} on {small['factors']:,} factors, {lazy(big)} on "
         f"{big['factors']:,}. Measured on {' and '.join(together(result, 'cpu'))}."
