@@ -64,11 +64,12 @@ def all_methods() -> dict[str, tuple[Callable[[], BoundMethod], ...]]:
     """Every method by name, in the order of their turns."""
     from minfer.certified.boxes import Boxes
     from minfer.certified.buckets import BoundedBuckets
+    from minfer.certified.contracted import Contracted
     from minfer.certified.exact_cliques import ExactCliques
     from minfer.certified.monotone import ExactFrontier, Monotone
     from minfer.certified.walks import Walks
 
-    exact = ExactCliques, ExactFrontier
+    exact = Contracted, ExactCliques, ExactFrontier
     return {
         "exact": exact, "walks": (Walks,), "monotone": (Monotone,), "boxes": (Boxes,),
         "buckets": (BoundedBuckets,),
