@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-#: Units of a level from which on a tree is looked for; exchanges at each, and levels.
-WORTH, EXCHANGES, LOOKS = 2.0**24, 400_000, 4
+#: Units of a level from which on a tree is looked for; exchanges for each table at first, twice as
+#: many at each level after it, and levels.
+WORTH, EXCHANGES, LOOKS = 2.0**24, 1500, 5
 #: So many times the units of a level may go into a contraction.
 PAYS = 256.0
 #: Variables of a model that is contracted, and joint states of one table.
@@ -73,9 +74,12 @@ class Contracted:
         assert planner is not None
         if self._looks < LOOKS and effort.go_on():
             self._looks += 1
-            planner.improve(EXCHANGES)
-            self._tree = planner.tree(MEMORY, SLICES, EXCHANGES // 8)
-            effort.spend(PER_EXCHANGE * EXCHANGES)
+            moves = EXCHANGES * len(self._scopes) << self._looks - 1
+            planner.improve(moves)
+            self._tree = planner.tree(MEMORY, SLICES, moves // 8)
+            effort.spend(PER_EXCHANGE * moves)
+            import os
+            if os.environ.get("DBG"): print("      look", self._looks, moves, round(effort.seconds,2), self._tree and ("%.3g"%self._tree.work, self._tree.slices), "%.3g"%level, flush=True)
         tree = self._tree
         if tree is None or tree.work > PAYS * level:
             return self._looks < LOOKS or tree is not None
