@@ -31,18 +31,20 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-#: Units of a level from which on a tree is looked for; exchanges for each table at first, twice as
-#: many at each level after it, and levels.
-WORTH, EXCHANGES, LOOKS = 2.0**24, 1500, 5
+#: Units of a level from which on a tree is looked for; exchanges for each table at first, four times
+#: as many at each level after it, and levels.
+WORTH, EXCHANGES, LOOKS = 2.0**24, 6000, 3
+#: Work for each exchange and variable of the next look, below which a contraction may as well begin.
+LOOK_WORK = 4.0
 #: So many times the units of a level may go into a contraction.
-PAYS = 256.0
+PAYS = 1024.0
 #: Variables of a model that is contracted, and joint states of one table.
 MOST_VARIABLES, MOST_CELLS = 3000, 2.0**22
 #: Bytes, and slices.
 MEMORY, SLICES = 2.0**30, 1000
-#: Units and seconds of a cell; of an exchange.
-PER_CELL, SECONDS = 0.125, 0.8e-9
-PER_EXCHANGE = 100.0
+#: Units and seconds of a cell; units of an exchange, by the variable.
+PER_CELL, SECONDS = 0.125, 0.3e-9
+PER_EXCHANGE = 0.2
 #: Rounding that is not worth it.
 MOST_ERROR = 0.01
 
@@ -62,6 +64,7 @@ class Contracted:
         if local is not self._of:
             self._of, self._over, self._looks = local, False, 0
             self._planner: Planner | None = None
+            self._tree: ContractionTree | None = None
         level = budget * int(wanted.sum())
         if self._over or not (bounds.width[wanted] > MOST_ERROR * 1e-6).any():
             return False
@@ -70,17 +73,7 @@ class Contracted:
         if self._planner is None and not self._prepare(local, effort):
             self._over = True
             return False
-        planner = self._planner
-        assert planner is not None
-        if self._looks < LOOKS and effort.go_on():
-            self._looks += 1
-            moves = EXCHANGES * len(self._scopes) << self._looks - 1
-            planner.improve(moves)
-            self._tree = planner.tree(MEMORY, SLICES, moves // 8)
-            effort.spend(PER_EXCHANGE * moves)
-            import os
-            if os.environ.get("DBG"): print("      look", self._looks, moves, round(effort.seconds,2), self._tree and ("%.3g"%self._tree.work, self._tree.slices), "%.3g"%level, flush=True)
-        tree = self._tree
+        tree = self._look(level, effort)
         if tree is None or tree.work > PAYS * level:
             return self._looks < LOOKS or tree is not None
         if not effort.has_room(tree.work * SECONDS, tree.work * PER_CELL):
@@ -89,17 +82,37 @@ class Contracted:
         self._contract(tree, bounds, effort)
         return False
 
+    def _look(self, level: float, effort: Effort) -> ContractionTree | None:
+        """A better tree, as long as that may pay now."""
+        planner = self._planner
+        assert planner is not None
+        while self._looks < LOOKS and effort.go_on():
+            moves = EXCHANGES * len(self._scopes) << 2 * self._looks
+            tree = self._tree
+            if tree is not None and tree.work < LOOK_WORK * moves * len(self._card):
+                break
+            self._looks += 1
+            planner.improve(moves)
+            found = planner.tree(MEMORY, SLICES, moves // 8)
+            if found is not None and (tree is None or found.work < tree.work):
+                self._tree = found
+            effort.spend(PER_EXCHANGE * moves * len(self._card))
+            import os
+            if os.environ.get('DBG'): print('   look',self._looks,moves,round(effort.seconds,2),self._tree and '%.3g %d'%(self._tree.work,self._tree.slices),'%.3g'%level)
+            if self._tree is None or self._tree.work > 8.0 * PAYS * level:
+                break
+        return self._tree
+
     def _prepare(self, local: LocalBounds, effort: Effort) -> bool:
         """Tables and a first tree; whether there can be one."""
         from minfer.engine.buckets.bounds import prepare
         from minfer.engine.buckets.plan import _find_order
         from minfer.engine.contraction import Planner
         from minfer.engine.elimination import adjacency
-        from minfer.engine.leaves import peel
 
         if not 0 < int((local.model.fixed < 0).sum()) <= MOST_VARIABLES:
             return False
-        self._peeled = peel(local.model)
+        self._peeled = local.peeled
         try:
             self._prepared = prepare(self._peeled.model)
         except RefusedError:
@@ -169,12 +182,16 @@ class Contracted:
 
         passes = Contraction(tree, self._tables, [LOST] * len(self._tables))
         answers: list[SliceAnswer] = []
-        for states in np.ndindex(*(self._card[v] for v in tree.sliced)):
+        began = effort.seconds
+        for k, states in enumerate(np.ndindex(*(self._card[v] for v in tree.sliced))):
             found = passes.slice(dict(zip(tree.sliced, states)), True, effort.go_on)
             effort.spend(tree.work / tree.slices * PER_CELL)
             if found is None:
                 return
             answers.append(found)
+            left = (effort.seconds - began) / (k + 1) * (tree.slices - k - 1)
+            if not effort.has_room(0.9 * left, 0.0):
+                return  # the forecast was wrong
         self._offer(passes, answers, bounds)
 
     def _offer(self, passes: Contraction, answers: list[SliceAnswer], bounds: Bounds) -> None:
@@ -205,10 +222,10 @@ class Contracted:
         """Ends of the tables' variables, as the user's."""
         from minfer.engine.buckets.bounds import users_ends
 
-        low, high = users_ends(self._prepared, lo, hi)
+        low, high = self._peeled.core(*users_ends(self._prepared, lo, np.minimum(hi, 1.0)))
+        bounds.offer_all(self.name, low, high)
         if self._peeled.leaves:
-            low, high = self._peeled.ends(low, np.minimum(high, 1.0))
-        bounds.offer_all(self.name, low, np.minimum(high, 1.0))
+            bounds.offer_all("leaves", *self._peeled.ends(bounds.lo, bounds.hi))
 
 
 def _shifted(x: float, e: int) -> float:

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -106,7 +105,11 @@ class Planner:
     ) -> None:
         self.scopes, self.card = [tuple(s) for s in scopes], list(card)
         self.size = _Sizes(card)
-        self._random = random.Random(0)
+        n = -(-max(len(self.card), 1) // 8)
+        each = np.log2(np.array([*self.card, *[1] * (8 * n - len(self.card))], dtype=np.float64))
+        bits = np.arange(256)[:, None] >> np.arange(8) & 1
+        self._logs = np.ascontiguousarray((bits @ each.reshape(n, 8).T).T)
+        self._seed = 1
         self._begin(order)
         self._cost = [self._of(i) for i in range(len(self._kids))]
         self._total = sum(self._cost)
@@ -159,38 +162,30 @@ class Planner:
 
     def improve(self, moves: int) -> None:
         """So many exchanges, from hot to cold, on from the best tree so far."""
-        self._total, kids, out = self._best
-        kids, out = list(kids), list(out)
-        self._kids, self._out = kids, out
-        self._cost = cost = [self._of(i) for i in range(len(kids))]
-        inner, size, draw = self._inner, self.size, self._random.random
-        if not inner:
+        from minfer.kernels.cliques.exchanges import exchange
+
+        if not self._inner:
             return
-        total, n = self._total, len(inner)
-        heat = HOT
-        for k in range(moves):
-            if k % 256 == 0:
-                heat = HOT * (1.0 - k / moves) ** 2 + COLD
-            p = inner[int(draw() * n)]
-            x, c = kids[p]
-            if draw() < 0.5:
-                x, c = c, x
-            a, b = kids[x]
-            if a < 0:
-                continue
-            if draw() < 0.5:
-                a, b = b, a
-            left = (out[a] | out[c]) & (out[b] | out[p])
-            first = 2.0 ** size(out[a] | out[c]) + WRITE * 2.0 ** size(left)
-            second = 2.0 ** size(left | out[b]) + WRITE * 2.0 ** size(out[p])
-            old, new = cost[x] + cost[p], first + second
-            if new <= old or draw() < (old / new) ** (1.443 / heat):
-                kids[x], kids[p], out[x] = (a, c), (x, b), left
-                cost[x], cost[p] = first, second
-                total += new - old
-                if total < self._best[0] * 0.999:
-                    self._total = total
-                    self._keep()
+        _, kids, out = self._best
+        now, best = np.array(kids, dtype=np.int64), np.empty((len(kids), 2), dtype=np.int64)
+        sets = self._as_bytes(out)
+        best_sets = np.empty_like(sets)
+        self._seed = self._seed * 48271 % 2147483647
+        total = exchange(
+            now, sets, np.array(self._inner, dtype=np.int64), self._logs, WRITE, moves, HOT, COLD,
+            self._seed, best, best_sets,
+        )  # fmt: skip
+        if total < self._best[0]:
+            self._best = (
+                float(total), [(int(x), int(y)) for x, y in best],
+                [int.from_bytes(row.tobytes(), "little") for row in best_sets],
+            )  # fmt: skip
+
+    def _as_bytes(self, sets: Sequence[int]) -> NDArray[np.uint8]:
+        n = len(self._logs)
+        return np.frombuffer(b"".join(s.to_bytes(n, "little") for s in sets), np.uint8).reshape(
+            -1, n
+        ).copy()
 
     def tree(self, memory: float, slices: int, moves: int) -> ContractionTree | None:
         """The best tree so far, in slices that fit the memory (bytes), but not in more than so many;
@@ -480,7 +475,8 @@ def _side_by_side(x: Floats, y: Floats) -> Floats:
 
 
 def _scaled(values: Floats, lost: float) -> _Table:
-    """With the largest entry between a half and one."""
+    """With the largest entry between a half and one; ``values`` are used up."""
+    values = np.asarray(values)
     top = float(values.max(initial=0.0))
     if not top > 0.0:
         return _Table(values, 0, lost)
@@ -488,6 +484,6 @@ def _scaled(values: Floats, lost: float) -> _Table:
     if e == 0:
         return _Table(values, 0, lost)
     if -1000 < e < 1000:
-        np.multiply(values, 2.0**-e, out=values)
+        values *= 2.0**-e
         return _Table(values, e, lost * 2.0**-e + LOST)
     return _Table(np.ldexp(values, -e), e, math.inf)

@@ -60,8 +60,18 @@ class Peeled(NamedTuple):
     leaves: tuple[Leaf, ...]  # in the order they went
     error: float  # of log Z, absolute
 
+    def core(self, lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
+        """Intervals (sum S,) by what is left alone, as those of the whole: nothing of the leaves."""
+        off = self.model.graph._offsets
+        wide = np.exp(min(2.0 * self.error, 1.0)) + SLIP if self.leaves else 1.0
+        lo, hi = lo / wide, np.minimum(hi * wide, 1.0)
+        for leaf in self.leaves:
+            own = slice(int(off[leaf.variable]), int(off[leaf.variable + 1]))
+            lo[own], hi[own] = 0.0, 1.0
+        return lo, hi
+
     def ends(self, lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
-        """Intervals (sum S,) of all variables, from those of all but the leaves."""
+        """Intervals (sum S,) of all variables, from these."""
         off = self.model.graph._offsets
         lo, hi = lo.copy(), hi.copy()
         pad = 2.0 * self.error + SLIP
@@ -72,8 +82,8 @@ class Peeled(NamedTuple):
             ]
             most = _largest_mean(theta, boxes)
             least = -_largest_mean(-theta, boxes)
-            lo[own] = np.clip(least * (1.0 - pad) - pad, 0.0, 1.0)
-            hi[own] = np.clip(most * (1.0 + pad) + pad, 0.0, 1.0)
+            lo[own] = np.maximum(lo[own], np.clip(least * (1.0 - pad) - pad, 0.0, 1.0))
+            hi[own] = np.minimum(hi[own], np.clip(most * (1.0 + pad) + pad, 0.0, 1.0))
         return lo, hi
 
 
