@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     from minfer.certified.local import LocalBounds
     from minfer.engine.buckets.bounds import PreparedBuckets
     from minfer.engine.contraction import Contraction, ContractionTree, Planner, SliceAnswer
-    from minfer.engine.leaves import Peeled
 
     Floats = NDArray[np.float64]
 
-#: Units of a level from which on a tree is looked for; exchanges for each table at first, four times
-#: as many at each level after it, and levels.
+#: Units of a level from which on a tree is looked for; exchanges for each table in the first look,
+#: with four times as many in each that follows; looks.
 WORTH, EXCHANGES, LOOKS = 2.0**24, 6000, 3
-#: Work for each exchange and variable of the next look, below which a contraction may as well begin.
+#: Work for each exchange and variable of the next look, below which none is made any more.
 LOOK_WORK = 4.0
 #: So many times the units of a level may go into a contraction.
 PAYS = 1024.0
@@ -97,8 +96,6 @@ class Contracted:
             if found is not None and (tree is None or found.work < tree.work):
                 self._tree = found
             effort.spend(PER_EXCHANGE * moves * len(self._card))
-            import os
-            if os.environ.get('DBG'): print('   look',self._looks,moves,round(effort.seconds,2),self._tree and '%.3g %d'%(self._tree.work,self._tree.slices),'%.3g'%level)
             if self._tree is None or self._tree.work > 8.0 * PAYS * level:
                 break
         return self._tree
@@ -157,9 +154,11 @@ class Contracted:
             found.append(((v,), flat.field[flat.off[v] : flat.off[v + 1]]))
         holders: dict[int, list[tuple[int, ...]]] = {}
         for scope, table in sorted(found, key=lambda one: (-len(one[0]), one[0])):
-            into = next(
-                (s for s in holders.get(scope[0], ()) if set(scope) <= set(s)), None
-            ) if scope else None
+            into = (
+                next((s for s in holders.get(scope[0], ()) if set(scope) <= set(s)), None)
+                if scope
+                else None
+            )
             if into is None:
                 into = scope
                 logs[into] = np.zeros([self._card[v] for v in scope])
@@ -210,7 +209,8 @@ class Contracted:
         log_z = math.log(whole) + e * math.log(2.0) + self._top
         slack = 1.1 * loose + error + 8 * U * (abs(log_z) + abs(self._top) + abs(e) + 1.0)
         bounds.offer_log_z(log_z - slack, log_z + slack)
-        p = sum(w * a.shares for w, a in zip(weight, some)) / whole  # type: ignore[operator]
+        parts = [w * a.shares for w, a in zip(weight, some) if a.shares is not None]
+        p = np.sum(parts, axis=0) / whole
         of_shares = max(a.lost for a in some)
         wide = math.expm1(min(4.0 * loose + 4.0 * error, 50.0)) + 1e-15
         pad = 4.0 * (of_shares + lost / whole) + 1e-300

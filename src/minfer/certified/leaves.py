@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PER_LEAF = 50_000.0
 
 
-class Leaves:
+class BoundedLeaves:
     """See the module."""
 
     name = "leaves"

@@ -66,14 +66,14 @@ def all_methods() -> dict[str, tuple[Callable[[], BoundMethod], ...]]:
     from minfer.certified.buckets import BoundedBuckets
     from minfer.certified.contracted import Contracted
     from minfer.certified.exact_cliques import ExactCliques
-    from minfer.certified.leaves import Leaves
+    from minfer.certified.leaves import BoundedLeaves
     from minfer.certified.monotone import ExactFrontier, Monotone
     from minfer.certified.walks import Walks
 
     exact = Contracted, ExactCliques, ExactFrontier
     return {
         "exact": exact, "walks": (Walks,), "monotone": (Monotone,), "boxes": (Boxes,),
-        "buckets": (BoundedBuckets,), "leaves": (Leaves,),
+        "buckets": (BoundedBuckets,), "leaves": (BoundedLeaves,),
     }  # fmt: skip
 
 

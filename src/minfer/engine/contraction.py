@@ -37,7 +37,7 @@ Matrices = NDArray[np.float64]  # (states of what stays, own states, states of w
 LOST = 2.0**-1021
 #: Cells that writing one entry of a table is worth.
 WRITE = 24.0
-#: Joint states of a product of two matrices from which on it is one; else all are made side by side.
+#: Joint states from which on a product of two matrices is one; smaller ones are made side by side.
 AS_MATRICES = 512
 #: Temperatures of the exchanges, first and last.
 HOT, COLD = 1.0, 0.01
@@ -183,13 +183,16 @@ class Planner:
 
     def _as_bytes(self, sets: Sequence[int]) -> NDArray[np.uint8]:
         n = len(self._logs)
-        return np.frombuffer(b"".join(s.to_bytes(n, "little") for s in sets), np.uint8).reshape(
-            -1, n
-        ).copy()
+        return (
+            np.frombuffer(b"".join(s.to_bytes(n, "little") for s in sets), np.uint8)
+            .reshape(-1, n)
+            .copy()
+        )
 
     def tree(self, memory: float, slices: int, moves: int) -> ContractionTree | None:
-        """The best tree so far, in slices that fit the memory (bytes), but not in more than so many;
-        None where there is no such. With every variable that is known so many exchanges follow."""
+        """The best tree so far, in slices that fit the memory (bytes), but not in more than so
+        many; None where there is no such. Each variable that is known is followed by ``moves``
+        exchanges."""
         whole = self._best
         found: list[int] = []
         while True:
@@ -218,9 +221,7 @@ class Planner:
         self._best = whole
         return tree
 
-    def _sum(
-        self, kids: list[tuple[int, int]], out: list[int]
-    ) -> tuple[float, float, float, int]:
+    def _sum(self, kids: list[tuple[int, int]], out: list[int]) -> tuple[float, float, float, int]:
         """Cells, entries, the largest table and where it is."""
         size, cells, entries, largest, where = self.size, 0.0, 0.0, 0.0, self._root
         for i, (a, b) in enumerate(kids):
@@ -233,7 +234,7 @@ class Planner:
         return cells, entries, largest, where
 
 
-class _Node(NamedTuple):
+class _Product(NamedTuple):
     """How the tables of two children are multiplied."""
 
     kids: tuple[int, int]
@@ -296,7 +297,7 @@ class Contraction:
                     gone[v] = depth[i]
         self._axes: dict[int, list[int]] = {}  # as a node makes its table
         self._wanted: dict[int, list[int]] = {tree.root: []}  # as its parent needs it
-        self._nodes: dict[int, _Node] = {}
+        self._nodes: dict[int, _Product] = {}
         self.roundings = 8.0
         for i in self._post:
             a, b = kids[i]
@@ -309,8 +310,10 @@ class Contraction:
                 sorted(_members(m), key=lambda v: (gone[v], v))
                 for m in (A & B & C, A & ~B, B & ~A, A & B & ~C)
             )
-            shape = tuple(math.prod(card[v] for v in s) for s in (stay, mine, other, gone_here))
-            last = shape[0] > 1 and math.prod(shape[1:]) < AS_MATRICES
+            n_stay, n_mine, n_other, n_gone = (
+                math.prod(card[v] for v in s) for s in (stay, mine, other, gone_here)
+            )
+            last = n_stay > 1 and n_mine * n_other * n_gone < AS_MATRICES
             if last:
                 self._wanted[a] = mine + gone_here + stay
                 self._wanted[b] = other + gone_here + stay
@@ -319,8 +322,8 @@ class Contraction:
                 self._wanted[a] = stay + mine + gone_here
                 self._wanted[b] = stay + other + gone_here
                 self._axes[i] = stay + mine + other
-            self._nodes[i] = _Node((a, b), shape, last)
-            self.roundings += shape[3] + 4
+            self._nodes[i] = _Product((a, b), (n_stay, n_mine, n_other, n_gone), last)
+            self.roundings += n_gone + 4
         for i, scope in enumerate(tree.scopes):
             self.roundings += 4 + math.prod(card[v] for v in scope if not out[i] >> v & 1)
         #: Roundings on the way back to each node.
@@ -425,7 +428,7 @@ class Contraction:
         return SliceAnswer(whole, shares, lost)
 
     @staticmethod
-    def _derivative(own: Floats, sibling: Floats, node: _Node, first: bool) -> Floats:
+    def _derivative(own: Floats, sibling: Floats, node: _Product, first: bool) -> Floats:
         _, (stay, mine, other, gone), last = node
         theirs = other if first else mine
         if last:

@@ -61,7 +61,7 @@ class Peeled(NamedTuple):
     error: float  # of log Z, absolute
 
     def core(self, lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
-        """Intervals (sum S,) by what is left alone, as those of the whole: nothing of the leaves."""
+        """Intervals (sum S,) of what is left, as those of the whole, of leaves nothing."""
         off = self.model.graph._offsets
         wide = np.exp(min(2.0 * self.error, 1.0)) + SLIP if self.leaves else 1.0
         lo, hi = lo / wide, np.minimum(hi * wide, 1.0)
@@ -77,9 +77,7 @@ class Peeled(NamedTuple):
         pad = 2.0 * self.error + SLIP
         for v, others, theta in reversed(self.leaves):
             own = slice(int(off[v]), int(off[v + 1]))
-            boxes = [
-                (lo[off[u] : off[u + 1]], hi[off[u] : off[u + 1]]) for u in others
-            ]
+            boxes = [(lo[off[u] : off[u + 1]], hi[off[u] : off[u + 1]]) for u in others]
             most = _largest_mean(theta, boxes)
             least = -_largest_mean(-theta, boxes)
             lo[own] = np.maximum(lo[own], np.clip(least * (1.0 - pad) - pad, 0.0, 1.0))
