@@ -22,8 +22,7 @@ from minfer.errors import (
     RefusedError,
     SettingsError,
 )
-from minfer.learn import BayesianNetwork
-from minfer.learn import tables as module
+from minfer.learn import BayesianNetwork, families
 from minfer.model.evidence import table_of
 from minfer.prediction.predictor import Predictor
 from minfer.solvers.row_plans import RowPlan
@@ -277,7 +276,7 @@ def test_hidden_variables_are_found():
 def test_different_rows_are_those_of_numpy(seed):
     rng = np.random.default_rng(seed)
     known = rng.integers(-1, 3, size=(3, 40)).astype(np.int32)
-    rows, weight, first = module._different(known)
+    rows, weight, first = families.different_rows(known)
     _, index, counts = np.unique(known.T, axis=0, return_index=True, return_counts=True)
     order = np.argsort(index)
     assert first.tolist() == index[order].tolist()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from minfer.engine.buckets.search import BoundedSearch
 
 #: Planning n variables takes about so many units times n squared, or times n and this many.
-PLANNING, PACK = 16.0, 2048
+PLANNING, PACK = 40.0, 820
 #: Cells of the largest mini-bucket, for each unit of the budget of a variable.
 CELLS = 1.0 / 8.0
 #: Bytes that messages and nodes may fill.

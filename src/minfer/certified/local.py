@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.certified.rounding import U, down, up
-from minfer.engine.conditioning import Conditioned
+from minfer.engine.conditioning import Conditioned, summed_sizes
 from minfer.engine.layout import FactorArrays, ends, join, part
 from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
@@ -204,18 +204,7 @@ def rounding_slack(graph: FactorGraph) -> NDArray[np.float64]:
     With c factors of sizes a_1..a_c at a variable, and its field: every log-odds, log-ratio or
     absorbed field is a sum of entries of these, each rounded once itself, at most four a factor.
     """
-    n = graph.n_variables
-    count, size = np.zeros(n), np.zeros(n)
-    for g in graph.groups:
-        if g.form == "messages":
-            continue
-        a = g.magnitude()
-        for k in range(g.arity):
-            count += np.bincount(g._scope[:, k], minlength=n)
-            size += np.bincount(g._scope[:, k], weights=a, minlength=n)
-    if graph._field is not None and n:
-        field = np.abs(np.where(np.isfinite(graph._field), graph._field, 0.0))
-        size += np.maximum.reduceat(field, graph._offsets[:-1])
+    count, size = summed_sizes(graph)
     return 4 * U * (4 * count + 16) * size
 
 

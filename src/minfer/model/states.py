@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from minfer.basics.checks import BaseGraph, first_twice, integer, load, told
+from minfer.basics.checks import BaseGraph, as_list, first_twice, integer, load, told
 from minfer.basics.notebook import Face, Faced, Right
 from minfer.basics.words import and_more, probability
 from minfer.errors import EvidenceError, MinferError, ModelError, visible
@@ -321,6 +321,18 @@ class Variables(BaseGraph):
     @cached_property
     def _index(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.names or ())}
+
+    def _indices(self, given: Any, what: str, error: type[MinferError] = ModelError) -> list[int]:
+        """The numbers of several variables, or of one, none of them twice; ``what`` they are for
+        begins a complaint."""
+        listed = as_list(given, f"{what} must be a list of variables", error)
+        try:
+            out = [self.index(variable) for variable in listed]
+        except ModelError as reason:
+            raise error(f"{what}: {reason}") from None
+        if (twice := first_twice(out)) is not None:
+            raise error(f"{what}: {visible(self.name(twice))} is named twice")
+        return out
 
     def index(self, variable: int | str) -> int:
         """The number of a variable given by number or name."""

@@ -109,7 +109,9 @@ class Predictor:
         check_whole("workers", 1 if workers is None else workers, 1)
         self.graph = acted_on(model, do)
         self._set = {model.name(v) for v in do or ()}
-        self.targets = None if targets is None else self._targets(targets)
+        self.targets: list[int] | None = None
+        if targets is not None:
+            self.targets = self.graph._indices(targets, "predict: targets", SettingsError)
         self.evidence = None if evidence is None else _texts("evidence", evidence)
         self.keep = _texts("keep", keep)
         self.on_unknown, self.probabilities = on_unknown, probabilities
@@ -122,19 +124,6 @@ class Predictor:
         for name in self.evidence or ():
             if name not in self._number:
                 raise EvidenceError(f"predict: evidence: {self._no_variable(name)}")
-
-    def _targets(self, given: Any) -> list[int]:
-        listed = as_list(given, "predict: targets must be names of variables")
-        out: list[int] = []
-        for target in listed:
-            try:
-                v = self.graph.index(target)
-            except ModelError as error:
-                raise SettingsError(f"predict: targets: {error}") from None
-            if v in out:
-                raise SettingsError(f"predict: targets: {self.graph.name(v)} is named twice")
-            out.append(v)
-        return out
 
     @cached_property
     def network(self) -> Network:

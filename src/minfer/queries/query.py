@@ -18,7 +18,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import as_list, check_flag, check_graph, first_twice, integer
+from minfer.basics.checks import check_flag, check_graph, integer
 from minfer.errors import ContradictionError, EvidenceError, ModelError, RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, log_field, numbered
@@ -239,8 +239,8 @@ class Query:
     ) -> None:
         check_graph(model, "prepare")
         _check_some(targets)
-        hard = _variables(model, observed, "observed")
-        softly = _variables(model, soft, "soft")
+        hard = model._indices(observed, "observed")
+        softly = model._indices(soft, "soft")
         if set(hard) & set(softly):
             raise EvidenceError(
                 f"{model.name(min(set(hard) & set(softly)))} cannot be observed and have soft "
@@ -644,13 +644,5 @@ def _targets(graph: FactorGraph, targets: Any) -> tuple[tuple[int, ...], str]:
         return tuple(range(graph.n_variables)), "all"
     if isinstance(targets, str) or integer(targets) is not None:
         return (graph.index(targets),), "one"
-    which = tuple(_variables(graph, targets, "targets"))
+    which = tuple(graph._indices(targets, "targets"))
     return (which, "joint") if which else ((), "all")
-
-
-def _variables(graph: FactorGraph, names: Any, what: str) -> list[int]:
-    named = as_list(names, f"{what}: a list of variables", ModelError)
-    found = [graph.index(v) for v in named]
-    if (twice := first_twice(found)) is not None:
-        raise ModelError(f"{what}: {graph.name(twice)} is named twice")
-    return found

@@ -26,9 +26,8 @@ from minfer.basics.limits import clock
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.message_state import wired
 from minfer.engine.wiring import Wired, wire
-from minfer.errors import SettingsError
 from minfer.solvers.base import Marginals, Status
-from minfer.solvers.propagation import SCHEDULES, Propagating, propagate
+from minfer.solvers.propagation import SCHEDULES, Propagating, check_device, propagate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,10 +90,7 @@ class BeliefPropagation(Propagating):
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, self.damping, self.time_limit)
         check_choice("schedule", self.schedule, tuple(SCHEDULES))
-        check_choice("device", self.device, ("cpu", "cuda", "auto"))
-        check_choice("dtype", self.dtype, ("auto", "float64", "float32"))
-        if self.device == "cpu" and self.dtype == "float32":
-            raise SettingsError("dtype='float32' is for device='cuda'; a processor has float64")
+        check_device(self)
 
     def wired(self, model: Conditioned) -> Wired:
         """A model of this structure, laid out."""

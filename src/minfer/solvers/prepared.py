@@ -238,16 +238,18 @@ class PreparedPropagation(Prepared):
         batch, joints, left = found
         if joints is not None:
             assert self.mesh is not None
-            means = expected(self.graph, self.mesh.model, batch.probs, joints)
+            here = joints if isinstance(joints, np.ndarray) else joints.get()
+            means = expected(self.graph, self.mesh.model, batch.probs, here)
             batch = replace(batch, statistics=means)
         batch = with_singles(batch, self, rows, left)
         return replace(batch, seconds=clock() - began)
 
     def in_lanes(
         self, rows: Rows, dtype: type, workers: int, log_z: bool, pairs: bool
-    ) -> tuple[Batch, NDArray[np.float64] | None, NDArray[np.int64]] | None:
+    ) -> tuple[Batch, Any, NDArray[np.int64]] | None:
         """Rows in vector lanes: the answers, without statistics; beliefs of all pairs (N, P, 4), if
-        asked for; and which rows do not fit. None where the model does not go there."""
+        asked for, perhaps on a device; and which rows do not fit. None where the model does not
+        go there."""
         from minfer.kernels.messages.odds_lanes import enter, leave
         from minfer.solvers.batch import Batch, Fields, code, weights_of
         from minfer.solvers.lanes import LaneStructure, absorb, run_in_lanes
@@ -258,7 +260,7 @@ class PreparedPropagation(Prepared):
         if (graph._n_states != 2).any():
             return None
         there = None
-        if getattr(solver, "device", "cpu") != "cpu" and not (mesh.is_forest or pairs):
+        if getattr(solver, "device", "cpu") != "cpu" and not mesh.is_forest:
             there = solver._rows_there(mesh, n)  # type: ignore[union-attr]
         if there is None and getattr(solver, "schedule", "") != "sequential":
             return None
@@ -290,7 +292,7 @@ class PreparedPropagation(Prepared):
                 time_limit=solver.time_limit, log_z=log_z,
             )  # fmt: skip
         else:
-            found = there(self._structure, log_odds, w, first, log_z)
+            found = there(self._structure, log_odds, w, first, log_z, pairs)
         values = found.log_z + constant + start if log_z else np.full(n, np.nan)
         values[impossible] = -np.inf
         probs = np.empty((n, 2 * graph.n_variables))

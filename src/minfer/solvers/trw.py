@@ -26,7 +26,7 @@ from minfer.engine.wiring import Wired, wire
 from minfer.errors import RefusedError, SettingsError
 from minfer.solvers.appearance import METHODS, edge_appearance
 from minfer.solvers.base import Marginals
-from minfer.solvers.propagation import Propagating, propagate
+from minfer.solvers.propagation import Propagating, check_device, propagate
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -63,6 +63,8 @@ class TreeReweighted(Propagating):
         deterministic spanning forests, or whichever is cheap enough ("auto").
     schedule : "sequential" or "coloured"
         As in :class:`~minfer.BeliefPropagation`.
+    device, dtype
+        As in :class:`~minfer.BeliefPropagation`; edge weights and log Z are the processor's.
     """
 
     max_iters: int = 1000
@@ -71,12 +73,15 @@ class TreeReweighted(Propagating):
     weights: str = "auto"
     time_limit: float | None = None
     schedule: str = "sequential"
+    device: str = "cpu"
+    dtype: str = "auto"
     _lent: Lent | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, self.damping, self.time_limit)
         check_choice("weights", self.weights, METHODS)
         check_choice("schedule", self.schedule, ("sequential", "coloured"))
+        check_device(self)
 
     def appearance(self, graph: FactorGraph) -> NDArray[np.float64]:
         """Edge appearance probabilities by factor number, shape (F,); 1 where there is no edge."""
@@ -143,6 +148,10 @@ class TreeReweighted(Propagating):
     ) -> Marginals:
         """The answer from a mesh, which serves this run alone."""
         named = self if self._lent is None else replace(self, _lent=None)
+        if self.device != "cpu":
+            from minfer.solvers.on_device import propagate_there
+
+            return propagate_there(named, graph, mesh, start, begin, weighing)
         return propagate(named, graph, mesh, start, begin, self.schedule, weighing)
 
     def _appearance(

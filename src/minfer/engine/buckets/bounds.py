@@ -34,9 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock, deadline_of
-from minfer.engine.buckets.conditioned import KnownVariable, U, marginal_ends
+from minfer.engine.buckets.conditioned import KnownVariable, marginal_ends
 from minfer.engine.buckets.plan import MOST_CELLS, BucketPlan, plan_buckets
-from minfer.engine.conditioning import Conditioned
+from minfer.engine.conditioning import Conditioned, U, rounding_of_sums, summed_sizes
 from minfer.engine.decomposition import only_tables
 from minfer.engine.simplify import CLOSEST, Simplified, simplify, untouched
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError
@@ -69,15 +69,12 @@ def prepare(model: Conditioned, maximise: Sequence[int] = ()) -> PreparedBuckets
     elif not found.changed:
         after, found = model, untouched(model)
     tables = only_tables(after, "bounds")
-    sizes = float(np.abs(model.field[np.isfinite(model.field)]).sum()) + abs(model.constant)
-    for g in model.groups:
-        if g.form == "table":
-            logs = g.stored_tables()
-            worst = np.where(np.isfinite(logs), np.abs(logs), 0.0).max(axis=1, initial=0.0)
-            sizes += float(worst.sum()) * (len(g) if len(worst) == 1 else 1)
+    # by the user's numbers: what has cancelled in a field or the constant has been rounded, too
+    sizes = float(summed_sizes(model.graph)[1].sum())
     done = found.merged + found.split + found.joined + found.excluded + found.fixed
     degree = int(model.arrays.degree.max(initial=0)) if found.merged else 1
-    error = U * (degree + 16) * sizes + CLOSEST * (done + found.merged * degree)
+    error = rounding_of_sums(model.graph) + U * (degree + 16) * sizes
+    error += CLOSEST * (done + found.merged * degree)
     return PreparedBuckets(found, tables, error)
 
 
