@@ -28,13 +28,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.engine.conditioning import Conditioned
+from minfer.engine.conditioning import Conditioned, U, summed_sizes
 from minfer.engine.layout import part
 
 Floats = NDArray[np.float64]
 
-#: Unit roundoff of a double.
-U = 2.0**-53
 #: Cells of the factor of a leaf, at most.
 MOST_CELLS = 4096
 #: Variables of a model that is looked at.
@@ -101,12 +99,14 @@ def peel(model: Conditioned) -> Peeled:
     error = total = 0.0
     field, fixed = model.field.copy(), model.fixed.copy()
     off = model.graph._offsets
+    count, size = summed_sizes(model.graph)
+    slack = 4 * U * (4 * count + 16) * size  # what the sums in its numbers may be wrong by
     while todo:
         v = todo.pop()
         if len(where[v]) != 1 or fixed[v] >= 0:
             continue
         k, row = where[v][0]
-        found = _alone(model, k, row, v)
+        found = _alone(model, k, row, v, 2 * float(slack[v]))
         if found is None:
             continue
         leaf, constant, wrong = found
@@ -133,7 +133,9 @@ def peel(model: Conditioned) -> Peeled:
     return Peeled(left, tuple(leaves), error)
 
 
-def _alone(model: Conditioned, k: int, row: int, v: int) -> tuple[Leaf, float, float] | None:
+def _alone(
+    model: Conditioned, k: int, row: int, v: int, slack: float
+) -> tuple[Leaf, float, float] | None:
     """A leaf, the log of its sum and what that may be wrong by; None where it says something."""
     g = model.groups[k]
     if g.form == "messages" or not g.has_tables or g.n_cells > MOST_CELLS:
@@ -155,7 +157,7 @@ def _alone(model: Conditioned, k: int, row: int, v: int) -> tuple[Leaf, float, f
     sums = top + np.log(whole)
     size = float(finite.max(initial=0.0)) + float(np.abs(own[np.isfinite(own)]).max(initial=0.0))
     low, high = float(sums.min()), float(sums.max())
-    wrong = high - low + U * (8 * size + len(own) + 40)
+    wrong = high - low + U * (8 * size + len(own) + 40) + slack
     if not wrong < SAME:
         return None
     others = tuple(u for u in scope if u != v)
