@@ -6,6 +6,7 @@ The oracle is the engine of the processor, sweep by sweep where both do the same
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -276,6 +277,67 @@ def test_without_cupy_the_error_says_what_to_install(monkeypatch):
     assert "minfer[cuda]" in found.note
     assert found.converged
     assert promises.Plain.of(GRID, found).repeat(found) <= 1e-6
+
+
+def test_workers_take_cards_in_turn(monkeypatch):
+    """Of two cards; by a stand-in for CuPy, which is all that is asked."""
+    from minfer.device import cuda
+
+    used: list[int] = []
+
+    class Card:
+        def __init__(self, number: int = 0) -> None:
+            self.id = number
+
+        def use(self) -> None:
+            used.append(self.id)
+
+    class Failure(Exception):
+        pass
+
+    names = {"name": b"a card", "totalGlobalMem": 2**30}
+    runtime = SimpleNamespace(
+        getDeviceCount=lambda: 2, getDeviceProperties=lambda k: names, CUDARuntimeError=Failure
+    )
+    cupy = SimpleNamespace(zeros=lambda n: SimpleNamespace(get=lambda: None), cuda=SimpleNamespace(
+        runtime=runtime, Device=Card, memory=SimpleNamespace(OutOfMemoryError=Failure),
+        driver=SimpleNamespace(CUDADriverError=Failure),
+        compiler=SimpleNamespace(CompileException=Failure)))  # fmt: skip
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for number in range(4):
+        cuda.cuda.cache_clear()
+        cuda.take_turn(number)
+        assert cuda.cuda().name == "a card"
+    cuda.cuda.cache_clear()
+    cuda.take_turn(0)
+    assert used == [1, 1]
+
+
+def test_commands_have_the_device(tmp_path):
+    """run, denoise and batch; of small models the processor's answer, with a note."""
+    pytest.importorskip("pyarrow")
+    image = pytest.importorskip("PIL.Image")
+    from typer.testing import CliRunner
+
+    from minfer import write
+    from minfer.cli import app
+
+    def said(*words: str) -> str:
+        found = CliRunner().invoke(app, list(words))
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    model, picture = str(tmp_path / "grid.uai"), str(tmp_path / "noisy.png")
+    write(GRID, model)
+    image.fromarray((255 * RNG.random((9, 9))).astype(np.uint8)).save(picture)
+    assert "too few for a card" in said("run", model, "--solver", "bp", "--device", "auto")
+    assert "too few for a card" in said("run", model, "--solver", "trw", "--device", "auto")
+    assert "a card pays from" in said("plan", model)
+    clean = str(tmp_path / "clean.png")
+    said("denoise", picture, "-o", clean, "--solver", "bp", "--device", "auto")
+    out = ["-o", str(tmp_path / "out"), "--solver", "bp", "--device", "auto", "--workers", "1"]
+    assert "done" in said("batch", "run", model, *out)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from minfer.basics.checks import by_name, check_choice, check_settings
+from minfer.basics.checks import by_name, check_choice, check_device, check_settings
 from minfer.basics.limits import clock
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.message_state import wired
 from minfer.engine.wiring import Wired, wire
 from minfer.solvers.base import Marginals, Status
-from minfer.solvers.propagation import SCHEDULES, Propagating, check_device, propagate
+from minfer.solvers.propagation import SCHEDULES, Propagating, propagate
 
 if TYPE_CHECKING:
     import numpy as np
