@@ -97,7 +97,7 @@ def run_parities(
     scale = np.logaddexp(two[:, :, 0], two[:, :, 1])
     with np.errstate(invalid="ignore"):
         prior = np.exp(two - scale[:, :, None])
-        safe = (prior > s.floor).all(axis=(1, 2))
+        safe = np.asarray((prior > s.floor).all(axis=(1, 2)))
     found = ParityAnswers(
         np.full(two.shape[:2], np.nan), np.zeros(n, np.int64), np.zeros(n, bool),
         np.full(n, np.nan), np.full(n if log_z else 0, np.nan), ~safe, np.zeros(1, np.int64),
