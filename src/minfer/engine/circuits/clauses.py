@@ -124,7 +124,9 @@ class ClauseSearch:
             raise ContradictionError(NOTHING_POSSIBLE)
         links = _links(clauses, len(variables))
         order = candidates(links, ordered)[0][1] if len(variables) else np.zeros(0, np.int64)
-        self.arrays = _arrays(start, clauses, variables, _prior(links, order))
+        prior = _prior(links, order)
+        prior[_pendant(clauses, len(variables))] -= _DEEPEST
+        self.arrays = _arrays(start, clauses, variables, prior)
         self.state, self.nodes = _begun(self.arrays)
         self._forgot = 0, 0  # the last conflict whose clauses were looked at, and when that was
         if not k.begin(self.arrays, self.state):
@@ -195,6 +197,19 @@ def _links(clauses: list[tuple[int, ...]], n: int) -> Adjacency:
     every = np.arange(n, dtype=np.int32)
     ptr, near = link_scopes(flat, ends([len(s) for s in scopes]), every, n)
     return Adjacency(np.arange(n), ptr, near, np.ones(n))
+
+
+def _pendant(clauses: list[tuple[int, ...]], n: int) -> NDArray[np.bool_]:
+    """Variables that hang on one clause, (n,): it has all that their other clauses are about, as
+    where they say whether others hold. Known is what they are after these, so they come last."""
+    near: list[set[int]] = [set() for _ in range(n)]
+    longest = np.zeros(n, np.int64)
+    for c in clauses:
+        scope = [q >> 1 for q in c]
+        for v in scope:
+            near[v].update(scope)
+            longest[v] = max(longest[v], len(c))
+    return np.array([len(others) for others in near], np.int64) == longest
 
 
 def _prior(links: Adjacency, order: NDArray) -> NDArray[np.float64]:

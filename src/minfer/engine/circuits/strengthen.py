@@ -98,4 +98,5 @@ class _Clauses:
                 own = frozenset(instead.get(q, q) for q in c)
                 if not any(q ^ 1 in own for q in own):
                     self.add(own)
+            self.queue += sorted(self.of[a >> 1])  # they may hold in, or shorten, what is new
         return changed

@@ -672,7 +672,7 @@ def search_clauses(f, s, d, budget):
                 now[FOUND] = found
                 mode = _UP
                 continue
-            best, which, per = -1.0, 0, 1.0 / activity[n]
+            best, which, per = -1e300, 0, 1.0 / activity[n]
             for i in range(part[k, 0], part[k, 0] + part[k, 1]):
                 v = np.int64(pool[i])
                 open_ = s.often[v]
