@@ -139,7 +139,7 @@ def clique_tree(
 ) -> CliqueTree:  # fmt: skip
     """The cheapest clique tree found; gives up early where all cost more than ``max_cells``. After
     ``seconds``, about, the search ends; what it finds can then depend on the machine. Where its
-    messages take more than ``memory`` bytes another one, of up to twice the cells, is looked for."""
+    messages take more than ``memory`` bytes, another of up to twice the cells is looked for."""
     shape, n = adjacency(model), model.graph.n_variables
     tree = tree_over(shape, n, max_cells, seconds=seconds)
     if tree.complete and tree.memory > memory >= 8.0 * 2.0**tree.largest:

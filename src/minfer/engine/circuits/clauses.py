@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -192,7 +193,7 @@ def _links(clauses: list[tuple[int, ...]], n: int) -> Adjacency:
     scopes: list[list[int]] = []
     for c in clauses:
         scope = [q >> 1 for q in c]
-        scopes += [scope] if len(c) <= LONG else [[a, b] for a, b in zip(scope, scope[1:])]
+        scopes += [scope] if len(c) <= LONG else [[a, b] for a, b in pairwise(scope)]
     flat = np.array([v for s in scopes for v in s], dtype=np.int32)
     every = np.arange(n, dtype=np.int32)
     ptr, near = link_scopes(flat, ends([len(s) for s in scopes]), every, n)

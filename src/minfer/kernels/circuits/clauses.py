@@ -104,8 +104,8 @@ class ClauseNodes(NamedTuple):
 DEPTH, MODE, NODES, EDGES, CHILDREN, FOUND, N_TRAIL, HEAD, N_POOL, N_PART, N_KIDS, N_ARENA = range(
     12
 )
-LOOK, CONFLICTS, CULPRIT, FIRST, SECOND, N_UNITS, GIVEN, STEPS, HITS, RAISED = range(12, 22)
-N_NOW = 22
+LOOK, CONFLICTS, CULPRIT, FIRST, SECOND, N_UNITS, GIVEN, STEPS, HITS, RAISED, AGAIN = range(12, 23)
+N_NOW = 23
 _ENTER, _BRANCH, _SPLIT, _CHECK, _BELOW, _FALSE, _STORE, _UP = range(8)
 ROOT_MODE = _SPLIT
 #: Why a slice ended.
@@ -394,8 +394,10 @@ def _satisfy(f, s, k, base):
     begin, n_vars = s.part[k, 0], s.part[k, 1]
     n, lev, at, count, until, rounds = level.size, base, 0, 0, 32, 0
     bound[base + 1] = now[N_TRAIL]
-    for i in range(begin, begin + n_vars):
-        guess[pool[i]] = phase[pool[i]]
+    if now[AGAIN] == 0:  # a look that was broken off goes on with what it tried last
+        for i in range(begin, begin + n_vars):
+            guess[pool[i]] = phase[pool[i]]
+    now[AGAIN] = 0
     p, c = -1, -1
     while True:
         if p >= 0:
@@ -445,6 +447,7 @@ def _satisfy(f, s, k, base):
                     level[p >> 1], reason[p >> 1] = lev if m > 1 else 0, c
                     trail[now[N_TRAIL]] = p
                     now[N_TRAIL] += 1
+                now[AGAIN] = 1
                 return -1
             if m == 1:
                 value[p], value[p ^ 1] = 1, -1
@@ -501,7 +504,8 @@ def _rests(f, s, x, begin, end):
     look, at, n_fresh = s.now[LOOK], 0, 0
     for i in range(begin, end):
         c = np.int64(pool[i])
-        h1, h2, of, fresh, holds, first = np.uint64(0), np.uint64(0), np.uint64(0), x == 0, False, at
+        h1, h2, of = np.uint64(0), np.uint64(0), np.uint64(0)
+        fresh, holds, first = x == 0, False, at
         for q in range(f.start[c], f.start[c + 1]):
             p = np.int64(f.literal[q])
             if value[p] == 0:
