@@ -5,7 +5,7 @@
 Sections: promedas, linkage, cnf, uai, rows, quickscore; all by default. Each case is a process on
 one pinned core, and a limit is one of CPU seconds, compiling excluded. ganak (``pip install
 pyganak`` for the Python named) gets the same CNFs; an older checkout's ``Exact`` the UAI models.
-What a case gave is kept in ``build/circuits.json`` and not run again without ``--again``; a run
+What a case gave is kept in ``results/circuits.json`` and not run again without ``--again``; a run
 that was stopped goes on there. ``--page`` writes the tables into docs/reference/circuits.md.
 """
 
@@ -27,13 +27,13 @@ from typing import Any
 
 import numpy as np
 
-from places import DATA, DOCS, ROOT, UaiModel, uai_models
+from places import DATA, DOCS, RESULTS, ROOT, UaiModel, uai_models
 from stopwatch import measure
 
 Row = dict[str, Any]
 SECTIONS = ("promedas", "linkage", "cnf", "uai", "rows", "quickscore")
 FAMILIES = ("Promedus", "Pedigree", "CSP", "Alchemy")
-KEPT = ROOT / "build" / "circuits.json"
+KEPT = RESULTS / "circuits.json"
 #: CPU seconds a case may take, and GiB.
 LIMIT, GIB = 60.0, {"promedas": 2.0}
 LN10 = math.log(10.0)
@@ -247,8 +247,8 @@ def child(command: list[str], who: str, asked: argparse.Namespace) -> Row:
     return {"error": why or (told[-1][:300] if told else f"exit code {done.returncode}")}
 
 
-def run(section: str, found: dict[str, Any], asked: argparse.Namespace) -> None:
-    rows = found.setdefault(section, {})
+def run(section: str, kept: Any, asked: argparse.Namespace) -> None:
+    rows = kept.parts.get(section, {})
     truth = known(section) if section in ("promedas", "cnf") else {}
     for name in cases(section):
         if asked.names and name not in asked.names:
@@ -261,9 +261,7 @@ def run(section: str, found: dict[str, Any], asked: argparse.Namespace) -> None:
             z = row[who].get("log10_z")
             if truth.get(name) is not None and z is not None:
                 row[who]["error_z"] = 0.0 if z == truth[name] else abs(z - truth[name])
-            KEPT.parent.mkdir(exist_ok=True)
-            KEPT.with_suffix(".new").write_text(json.dumps(found, indent=1))
-            KEPT.with_suffix(".new").replace(KEPT)
+            kept.keep(section, rows)
             print(section, name, who, json.dumps(row[who]), flush=True)
 
 
@@ -355,13 +353,15 @@ def main() -> int:
         warm_up(asked.old)
         print(json.dumps(one(*asked.case, asked.old, asked.limit)))
         return 0
-    found = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    from minfer_experiments.results import Results
+
+    kept = Results(KEPT)
     for section in asked.sections or ([] if asked.page else SECTIONS):
-        run(section, found, asked)
+        run(section, kept, asked)
     if asked.page:
         from minfer_experiments.pages import write_sections
 
-        write_sections(asked.page, tables(found))
+        write_sections(asked.page, tables(kept.parts))
     return 0
 
 

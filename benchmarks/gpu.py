@@ -1,6 +1,9 @@
 """Belief propagation on a graphics card: what is sent, swept and set up, in absolute times.
 
-    python benchmarks/gpu.py [--json FILE] [grids labels random pictures even]
+    python benchmarks/gpu.py [--json FILE] [grids labels random pictures even | new]
+
+``new`` is what came last, in less than a minute: tree-reweighted sweeps, mean field, dependency
+trees, gradients; with --card-only without one core beside it, whose kernels compile for a minute.
 
 The CPU's stop rule at tol=1e-4 everywhere. Device times are of CUDA events, medians; the rest is
 wall-clock time of the whole call, the best of several. One core of the processor beside it.
@@ -11,18 +14,23 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from minfer import BeliefPropagation, FactorGraph
+from minfer import BeliefPropagation, FactorGraph, MeanField, TreeReweighted
 from minfer.device.cuda import cuda
+from minfer.device.means import MeansRun
 from minfer.device.odds import Run
+from minfer.device.trees import tree_sums
 from minfer.device.vectors import VectorRun
 from minfer.engine.conditioning import condition
 from minfer.engine.wiring import Wired, wire
 from minfer.graph import grid_edges
+from minfer.parsing import tree_marginals
 from minfer.solvers import on_device
+from minfer.solvers.differentiable_batch import record
 
 TOL = 1e-4
 SIDES = (64, 256, 512, 1024, 2048, 4096)
@@ -211,10 +219,128 @@ def break_even(states: int, sides: tuple[int, ...]) -> list[dict]:
     return out
 
 
+def reweighted(side: int, beside: tuple[str, ...]) -> dict:
+    """A tree-reweighted sweep, and a prepared call, edge weights apart; one core beside it."""
+    graph, row = FactorGraph.grid(noisy(side), 1.0), {"side": side}
+    there, mesh = cuda(), TreeReweighted().wired(condition(graph))
+    layout = on_device.laid_out(there, mesh, *mesh.by_colour())
+    run = Run(there, layout, 1, False, False, SINGLE, True)
+    w, rho = on_device.weights(there, mesh, layout, SINGLE), on_device.edge_weights(mesh, layout)
+    run.start(on_device.log_prior(mesh)[None], w, None, -1.0, 0.0, 10**9, rho)
+    row["a sweep, us"] = 1e6 * on_card(run._burst, 6) / run.burst
+    for device in beside:
+        call = TreeReweighted(device=device, tol=TOL).prepare(graph)
+        found = call()
+        row[f"{device}, sweeps"] = found.iterations
+        row[f"{device}, ms"] = 1e3 * best(call, 3 if device == "cuda" else 1)
+        row[f"{device}, log Z at most"] = found.log_z
+    return row
+
+
+def means(side: int, beside: tuple[str, ...]) -> dict:
+    """Mean field: a sweep up and down, a call, one core beside it."""
+    graph, row = FactorGraph.grid(noisy(side), 0.5), {"side": side}
+    there, mesh = cuda(), wire(condition(graph))
+    layout = on_device.laid_out(there, mesh, *mesh.by_colour(whole=True))
+    run, w = MeansRun(there, layout, SINGLE), on_device.weights(there, mesh, layout, SINGLE)
+    run.start(on_device.log_prior(mesh)[None], w, np.full((1, side * side), 0.5), -1.0, 10**9)
+    row["a sweep up and down, us"] = 1e6 * on_card(run._burst, 6) / run.burst
+    for device in beside:
+        solver = MeanField(device=device, tol=TOL)
+        found = solver(graph)
+        row[f"{device}, sweeps"] = found.iterations
+        row[f"{device}, ms"] = 1e3 * best(lambda: solver(graph), 3)  # noqa: B023 - called here
+        row[f"{device}, log Z at least"] = found.log_z
+    return row
+
+
+def dependency_trees(sentences: int, words: int, projective: bool, beside: tuple[str, ...]) -> dict:
+    """The kernel alone; through torch, with gradients, where its tensors can be on the card."""
+    there, nodes = cuda(), words + 1
+    scores = np.random.default_rng(0).normal(size=(sentences, nodes, nodes))
+    how = {"projective": projective, "single_root": True}
+    given, lengths = there.put(scores), there.put(np.full(sentences, words, np.int32))
+    mu, log_z = there.empty(scores.shape, np.float64), there.empty((sentences,), np.float64)
+    fine = there.empty((sentences,), np.int32)
+    seconds = on_card(lambda: tree_sums(there, given, lengths, mu, log_z, fine, **how))
+    row = {
+        "sentences": sentences, "words": words, "projective": projective,
+        "the kernel, us": 1e6 * seconds, "safe": int(there.get(fine).sum()),
+        "a word has heads, off by": float(np.abs(there.get(mu)[:, :, 1:].sum(axis=1) - 1.0).max()),
+    }  # fmt: skip
+    if "cpu" in beside:
+        row["one core, us"] = 1e6 * best(lambda: tree_marginals(scores, **how), 3)
+        wanted, _ = tree_marginals(scores, **how)
+        row["largest difference"] = float(np.abs(there.get(mu) - wanted).max())
+    try:
+        import torch
+
+        tensor = torch.tensor(scores, device="cuda", requires_grad=True)
+    except (ImportError, RuntimeError, AssertionError) as error:
+        return row | {"torch": f"none with a card: {error}"[:60]}
+    return row | by_torch(torch, tensor, projective)
+
+
+def by_torch(torch, tensor, projective: bool) -> dict:
+    """Forward and backward of minfer.torch; and of logdet, which has all that log Z needs."""
+    import minfer.torch as ours
+
+    along = torch.randn_like(tensor)
+
+    def marginals() -> None:
+        found = ours.tree_marginals(tensor, projective=projective)
+        torch.autograd.grad((found * along).sum(), tensor)
+
+    def log_z() -> None:
+        torch.autograd.grad(ours.tree_log_partition(tensor, projective=projective).sum(), tensor)
+
+    def logdet() -> None:
+        w = tensor.exp()
+        inner = w[:, 1:, 1:] * (1.0 - torch.eye(w.shape[1] - 1, device=w.device))
+        degree = torch.diag_embed(inner.sum(1) + w[:, 0, 1:])
+        torch.autograd.grad(torch.logdet(degree - inner).sum(), tensor)
+
+    def timed(call) -> float:
+        call()
+        torch.cuda.synchronize()
+
+        def once() -> None:
+            call()
+            torch.cuda.synchronize()
+
+        return 1e6 * best(once, 10)
+
+    row = {"marginals and their gradient, us": timed(marginals),
+           "log Z and its gradient, us": timed(log_z)}  # fmt: skip
+    return row if projective else row | {"torch logdet and its gradient, us": timed(logdet)}
+
+
+def gradients(rows: int, beside: tuple[str, ...], side: int = 64) -> dict:
+    """Pictures: answers, statistics, and the way back, from and to numpy; one core for few."""
+    field = noisy(side, rows).reshape(rows, -1)
+    both = np.stack([np.zeros_like(field), field], axis=2).reshape(rows, -1)
+    graph, row = FactorGraph.grid(np.zeros((side, side)), 1.0), {"pictures": rows, "side": side}
+    along, found = np.random.default_rng(1).normal(size=both.shape), {}
+    for device in beside[: 2 if rows < 200 else 1]:
+        run = BeliefPropagation(device=device, tol=1e-5).prepare(graph)
+        batch = partial(run.batch, field=both, statistics=True, log_z=False)
+        row[f"{device}, with statistics, ms"] = 1e3 * best(batch, 2)
+        recorded = record(run, None, None, both)
+        back = partial(recorded.pull_back, along, tol=1e-5, max_iters=1000, weights=True)
+        row[f"{device}, the way back, ms"] = 1e3 * best(back, 2)
+        found[device] = back()
+    row["converged"] = int(found["cuda"].converged.sum())
+    if "cpu" in found:
+        apart = np.abs(found["cuda"].field - found["cpu"].field)
+        row["largest difference"] = float(apart.max())
+    return row
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--sides", type=int, nargs="*", default=list(SIDES))
+    parser.add_argument("--card-only", action="store_true")
     parser.add_argument("parts", nargs="*", default=list(PARTS))
     given = parser.parse_args()
     copy = copy_bandwidth()
@@ -228,6 +354,17 @@ def main() -> None:
         if given.json:
             given.json.write_text(json.dumps(found, indent=1) + "\n")
 
+    beside = ("cuda",) if given.card_only else ("cuda", "cpu")
+    if "new" in given.parts:
+        for words, sentences in ((25, 256), (40, 256), (25, 4096)):
+            for projective in (False, True):
+                row = dependency_trees(sentences, words, projective, beside)
+                add("dependency trees", row)
+        for side in (256, 512):
+            add("tree-reweighted", reweighted(side, beside))
+            add("mean field", means(side, beside))
+        for rows in (132, 1000):
+            add("gradients", gradients(rows, beside))
     if "grids" in given.parts:
         for side in given.sides:
             add("grids", a_grid(side, copy, side > 1024))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import shutil
 import subprocess
@@ -23,8 +24,8 @@ class Array(ctypes.Structure):
 
 
 @cache
-def compiled(text: str, strict: bool = True) -> Any:
-    """The text of a program as a library."""
+def compiled(text: str, names: tuple[str, ...], strict: bool = True) -> Any:
+    """The text of a program, which has these kernels, as a library."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("needs g++ to compile the CUDA sources as C++")
@@ -34,6 +35,8 @@ def compiled(text: str, strict: bool = True) -> Any:
     here = Path(__file__).with_name("on_host.cpp")
     words = [compiler, "-std=c++17", "-O0", "-fPIC", "-shared", "-Wall", "-Wno-maybe-uninitialized"]
     words += ["-Werror"] if strict else ["-w"]
+    words += [f"-DKERNELS={' '.join(f'X({name})' for name in names)}"]
+    words += ["-DMEETS"] if "BARRIER()" in text else []
     subprocess.run(
         [*words, f'-DSOURCE="{path}"', str(here), "-o", str(folder / "lib.so")], check=True
     )
@@ -65,7 +68,7 @@ class Host:
         return there.copy()
 
     def take(self, there: NDArray, columns: Any) -> NDArray:
-        return there[:, columns]
+        return np.take(there, columns, axis=1)
 
     def fill(self, there: NDArray, numbers: Any, columns: Any = None) -> None:
         there[... if columns is None else (slice(None), columns)] = numbers
@@ -76,11 +79,29 @@ class Host:
     def launch(
         self, program: CudaProgram, kernel: str, threads: int, rows: int, *given: Any
     ) -> None:
+        blocks = max(min(-(-threads // 4), 3), 1)
+        self._run(program, kernel, blocks, rows, given)
+
+    def launch_blocks(
+        self, program: CudaProgram, kernel: str, blocks: int, size: int, per: int, *given: Any
+    ) -> None:
+        room = np.full(blocks * per, np.nan)
+        self._run(program, kernel, blocks, 1, (np.int64(per), *given, room))
+
+    def borrow(self, tensor: Any) -> NDArray:
+        return tensor.detach().numpy()
+
+    def beside(self, tensor: Any) -> Any:
+        return contextlib.nullcontext()
+
+    def _run(
+        self, program: CudaProgram, kernel: str, blocks: int, rows: int, given: tuple[Any, ...]
+    ) -> None:
         text = program.text
         if self.right:
             assert text.count(self.right) == 1
             text = text.replace(self.right, self.wrong)
-        library = compiled(text, not self.right)
+        library = compiled(text, tuple(program.kernels), not self.right)
         held = [
             Array(x.ctypes.data, x.size)
             if isinstance(x, np.ndarray)
@@ -88,6 +109,6 @@ class Host:
             for x in given
         ]
         words = (ctypes.c_void_p * len(held))(*(ctypes.addressof(x) for x in held))
-        blocks = max(min(-(-threads // 4), 3), 1)
         wrong = library.launch(kernel.encode(), blocks, rows, 4, int(self.backwards), words)
+        assert wrong != -2, f"{kernel}: some threads wait where others have ended"
         assert wrong == 0, f"{kernel}: {wrong} indices out of range"

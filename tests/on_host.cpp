@@ -1,9 +1,11 @@
 // A CUDA C source as C++, for machines without a card: one thread after the other. Compile with
 // -DSOURCE="...", the text of a program. Arrays know their length: an index out of range is
-// counted, and goes nowhere. Kernels here have no barriers, so threads may run in any order:
-// `backwards` runs them in the opposite one, and what depends on it is a race.
+// counted, and goes nowhere. Threads run in order, `backwards` in the opposite one, and what depends
+// on that is a race. MEETS: threads of a block meet at barriers; each is a fibre that runs up to the
+// next one, where all others must arrive, too. Compile also with -DKERNELS="X(this) X(that)".
 #include <cmath>
 #include <cstring>
+#include <vector>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -30,6 +32,23 @@ template <class T> struct Checked {
 #define KERNEL static
 #define ARRAY(T) Checked<T>
 #define UNROLL
+#define LANES 2
+#define ROOM(room, per) part(room, (per) * blockIdx.x)
+template <class T> static Checked<T> part(Checked<T> from, long long n) {
+  return {from.begin + n, from.length - n};
+}
+
+#ifdef MEETS
+#include <ucontext.h>
+static ucontext_t here;
+struct Fibre {
+  ucontext_t context;
+  std::vector<char> stack;
+  bool done;
+};
+static Fibre *now;
+static void BARRIER() { swapcontext(&now->context, &here); }
+#endif
 
 HELPER double as_double(unsigned long long bits) {
   double x;
@@ -38,6 +57,7 @@ HELPER double as_double(unsigned long long bits) {
 }
 HELPER void raise_to(Checked<unsigned long long> seen, long long at, double x) {
   unsigned long long bits;
+  x = x > 0 ? x <= 1e300 ? x : 1e300 : x <= 0 ? 0 : 1e300;  // -0 has the largest bits of all
   std::memcpy(&bits, &x, 8);
   if (bits > seen[at]) seen[at] = bits;
 }
@@ -58,6 +78,42 @@ static void call(void (*kernel)(A...), void **given, std::index_sequence<I...>) 
 }
 
 template <class... A> static void over(void (*kernel)(A...), void **given, int backwards) {
+#ifdef MEETS
+  static void (*run)(A...);
+  static void **what;
+  run = kernel, what = given;
+  std::vector<Fibre> fibres(blockDim.x);
+  for (int block = 0; block < gridDim.x; ++block) {
+    blockIdx = {block, 0};
+    for (Fibre &fibre : fibres) {
+      fibre.stack.resize(1 << 16);
+      fibre.done = false;
+      getcontext(&fibre.context);
+      fibre.context.uc_stack.ss_sp = fibre.stack.data();
+      fibre.context.uc_stack.ss_size = fibre.stack.size();
+      fibre.context.uc_link = &here;
+      makecontext(&fibre.context, (void (*)())+[] {
+        call(run, what, std::index_sequence_for<A...>());
+        now->done = true;
+      }, 0);
+    }
+    for (int left = blockDim.x; left > 0;) {
+      int ended = 0;
+      for (int k = 0; k < blockDim.x; ++k) {
+        threadIdx.x = backwards ? blockDim.x - 1 - k : k;
+        now = &fibres[threadIdx.x];
+        swapcontext(&here, &now->context);
+        ended += now->done;
+      }
+      if (ended != 0 && ended != blockDim.x) {
+        out_of_range = -2;
+        return;
+      }
+      left -= ended;
+    }
+  }
+  return;
+#endif
   int all = gridDim.x * gridDim.y * blockDim.x;
   for (int k = 0; k < all; ++k) {
     int thread = backwards ? all - 1 - k : k;
@@ -74,12 +130,7 @@ extern "C" long long launch(const char *name, int blocks, int rows, int block, i
   gridDim = {blocks, rows};
   blockDim = {block, 1};
   out_of_range = 0;
-  if (!std::strcmp(name, "sweep")) over(sweep, given, backwards);
-  else if (!std::strcmp(name, "mix")) over(mix, given, backwards);
-  else if (!std::strcmp(name, "update")) over(update, given, backwards);
-  else if (!std::strcmp(name, "finish")) over(finish, given, backwards);
-  else if (!std::strcmp(name, "believe")) over(believe, given, backwards);
-  else if (!std::strcmp(name, "bethe")) over(bethe, given, backwards);
-  else return -1;
-  return out_of_range;
+#define X(kernel) if (!std::strcmp(name, #kernel)) return over(kernel, given, backwards), out_of_range;
+  KERNELS
+  return -1;
 }

@@ -29,6 +29,7 @@ from minfer import (
 from minfer.kernels.backend import NUMPY, backend, using
 from oracle import lists, truth
 from plain_backend import plain_backend
+from test_imports import LAYERS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -41,11 +42,19 @@ def test_the_page_is_short():
 
 def test_files_that_the_page_names_exist():
     """From the root, from the package, or anywhere in it for a bare name."""
-    anywhere = {path.name for path in PACKAGE.rglob("*.py")}
+    anywhere = {path.name for kind in ("*.py", "*.cu") for path in PACKAGE.rglob(kind)}
     anywhere |= {path.name for path in (ROOT / "benchmarks").glob("*.py")}
-    for name in re.findall(r"`([\w/.]+(?:\.py|\.npz|/))`", PAGE):
+    for name in re.findall(r"`([\w/.]+(?:\.py|\.cu|\.npz|/))`", PAGE):
         there = (ROOT / name).exists() or (PACKAGE / name).exists()
         assert there or name in anywhere, name
+
+
+def test_layers_are_those_that_are_tested():
+    """From the last row of the table to the first."""
+    rows = PAGE.split("## Layers")[1].split("## The model")[0]
+    files = [row.split("|")[2] for row in rows.splitlines() if re.match(r"\| [a-z ]+ \| `", row)]
+    named = [set(re.findall(r"`(?:parsing/)?(\w+)(?:/|\.py|/kernels/)`", cell)) for cell in files]
+    assert [LAYERS[0], *named[::-1][1:]] == LAYERS
 
 
 def test_walk_a_kind_of_factor():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
+import minfer
 from draws import blocks, draws
-from minfer import FactorGraph, RefusedError, SettingsError
+from minfer import Auto, Exact, FactorGraph, MiniBuckets, RefusedError, SettingsError
 from minfer.engine.buckets.bounds import BucketBounds, prepare
 from minfer.engine.buckets.conditioned import holders, marginal_ends
 from minfer.engine.buckets.plan import partition, plan_buckets
@@ -208,6 +210,27 @@ def test_contradictions():
         graph = graph.add_tables([pair], table)
     with pytest.raises(ContradictionError):
         BoundedSearch(condition(graph), i_bound=1).run(work=100)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_cancels_counts_with_its_size(seed):
+    """Zeros leave one assignment: log Z is what is left of large numbers, a fraction."""
+    rng = np.random.default_rng(seed)
+    graph, truth = FactorGraph.empty([2, 3]), Fraction(0)
+    size = 10.0 ** rng.uniform(0, 12)
+    for i in range(30):
+        table = rng.normal(size=(2, 3)) * size
+        table[1, 0] = table[1, 0] if i < 29 else -float(truth)
+        truth += Fraction(float(table[1, 0]))
+        table[0] = -np.inf
+        table[1, 1:] = -np.inf if i % 2 else table[1, 1:]
+        flip = rng.random() < 0.5
+        graph = graph.add_tables([[1, 0] if flip else [0, 1]], (table.T if flip else table)[None])
+    for solver in (MiniBuckets(), Exact(), Auto(time_limit=4)):
+        lower, upper = solver(graph).log_z_bounds
+        assert Fraction(lower) <= truth <= Fraction(upper), solver
+    for variables in ([0], None):
+        assert truth <= Fraction(minfer.mpe(graph, variables=variables).upper)
 
 
 def test_ends_of_a_marginal():

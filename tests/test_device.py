@@ -6,12 +6,13 @@ The oracle is the engine of the processor, sweep by sweep where both do the same
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from host_device import Host
-from minfer import BeliefPropagation, Exact, FactorGraph, Status
+from minfer import BeliefPropagation, Exact, FactorGraph, MeanField, Status, TreeReweighted
 from minfer.errors import DeviceError, RefusedError, SettingsError
 from minfer.solvers import on_device
 from oracle import promises
@@ -50,6 +51,96 @@ def test_the_sweeps_are_those_of_the_processor(there, settings, dtype):
     exact = dtype == "float64"
     for graph in (GRID, WHEEL, WIDE):
         alike({**settings, "tol": 1e-8 if exact else 1e-5}, graph, dtype, 1e-9 if exact else 5e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+def test_tree_reweighted_sweeps_too(there, dtype, damping):
+    """The same sweeps; and a bound on log Z at any messages."""
+    exact = dtype == "float64"
+    settings = {"damping": damping, "tol": 1e-8 if exact else 1e-5}
+    for graph in (GRID, WHEEL):
+        here = TreeReweighted(schedule="coloured", **settings)(graph)
+        found = TreeReweighted(device="cuda", dtype=dtype, **settings)(graph)
+        assert found.status is here.status is Status.CONVERGED
+        np.testing.assert_allclose(found.probs, here.probs, atol=1e-9 if exact else 5e-5)
+        if exact:
+            assert found.iterations == here.iterations
+        truth = Exact()(graph).log_z
+        assert truth <= found.log_z <= here.log_z + 1e-2
+        early = TreeReweighted(device="cuda", dtype=dtype, max_iters=2, damping=damping)(graph)
+        assert early.status is Status.MAX_ITERS
+        assert truth <= early.log_z
+
+
+def test_tree_reweighted_starts_evidence_and_weights_that_are_lent(there):
+    solver = TreeReweighted(device="cuda", dtype="float64", tol=1e-10)
+    plain = TreeReweighted(tol=1e-10)
+    first = solver(GRID)
+    assert solver(GRID, first).iterations < first.iterations / 3
+    run = solver.prepare(GRID)
+    known = GRID.with_evidence({3: 1, 20: 0})
+    np.testing.assert_allclose(run(evidence={3: 1, 20: 0}).probs, plain(known).probs, atol=1e-8)
+    np.testing.assert_allclose(run().probs, first.probs, atol=1e-8)
+    rho = plain.appearance(WHEEL)
+    part = WHEEL.keep(np.arange(1, 83))  # a tree more
+    found, here = (s.lending(WHEEL, rho)(part) for s in (solver, plain))
+    np.testing.assert_allclose(found.probs, here.probs, atol=1e-8)
+    assert found.log_z == pytest.approx(here.log_z, abs=1e-7)
+    with pytest.raises(RefusedError, match="both"):  # some of its weights over rho are beyond odds
+        solver(WIDE)
+    assert "on the processor" in TreeReweighted(device="auto")(WIDE).note
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_mean_field_climbs_to_the_same_place(there, dtype):
+    exact = dtype == "float64"
+    tol, atol = (1e-11, 1e-9) if exact else (1e-6, 5e-5)
+    for graph in (GRID, WHEEL, GRID.with_evidence({3: 1, 20: 0})):
+        here = MeanField(tol=1e-11)(graph)
+        found = MeanField(tol=tol, device="cuda", dtype=dtype)(graph)
+        assert found.status is here.status is Status.CONVERGED
+        np.testing.assert_allclose(found.probs, here.probs, atol=atol)
+        assert found.log_z == pytest.approx(here.log_z, abs=1e-8)
+        assert found.log_z <= here.log_z + 1e-12 * abs(here.log_z)
+        early = MeanField(device="cuda", dtype=dtype, max_iters=2)(graph)
+        assert early.status is Status.MAX_ITERS
+        assert early.log_z <= found.log_z <= Exact()(graph).log_z
+        again = MeanField(tol=tol, device="cuda", dtype=dtype)(graph, found)
+        assert again.iterations <= 6
+        assert "coloured" in found.note
+    fine = MeanField(device="cuda", tol=1e-12, dtype="float32", max_iters=300)(GRID)
+    assert fine.status is Status.MAX_ITERS
+
+
+def test_mean_field_refuses_what_has_no_form(there):
+    triple = GRID.add_tables([[0, 8, 16]], RNG.normal(size=(1, 2, 2, 2)))
+    for graph in (triple, FactorGraph.empty([3, 3]).add_potts([[0, 1]], 1.0)):
+        with pytest.raises(RefusedError, match=r"binary pairs without zeros.*device='cpu'"):
+            MeanField(device="cuda")(graph)
+        found = MeanField(device="auto")(graph)
+        assert "on the processor" in found.note
+        np.testing.assert_array_equal(found.probs, MeanField()(graph).probs)
+    assert "too few" in MeanField(device="auto")(GRID).note
+
+
+@pytest.mark.drawn
+def test_mean_field_of_drawn_models_promises_no_more_than_here(there):
+    """From there, sweeps and updates made here move no more than was promised."""
+    for number in range(60):
+        rng = np.random.default_rng(number)
+        n, scale = int(rng.integers(3, 9)), float(rng.choice([0.3, 1.0, 4.0, 20.0]))
+        edges = [[a, b] for a in range(n) for b in range(a) if rng.random() < 0.6] or [[0, 1]]
+        graph = FactorGraph.pairwise(rng.normal(size=n) * scale, edges,
+                                     rng.normal(size=len(edges)) * scale)  # fmt: skip
+        tol, dtype = float(10.0 ** -rng.integers(2, 9)), str(rng.choice(["float32", "float64"]))
+        found = MeanField(device="cuda", dtype=dtype, tol=tol)(graph)
+        if found.status is not Status.CONVERGED:
+            continue
+        again = MeanField(tol=tol, max_iters=1)(graph, found)
+        room = tol + (1e-6 if dtype == "float32" else 1e-12)
+        assert again.residuals[0] <= room * (1 + 4 * scale * n), (number, found)
+        assert found.log_z <= again.log_z + 1e-9 * (1 + abs(again.log_z))
 
 
 def test_what_ends_early_is_told(there):
@@ -186,6 +277,99 @@ def test_without_cupy_the_error_says_what_to_install(monkeypatch):
     assert "minfer[cuda]" in found.note
     assert found.converged
     assert promises.Plain.of(GRID, found).repeat(found) <= 1e-6
+
+
+@pytest.mark.parametrize("failing", ["empty", "launch"])
+def test_a_device_that_fails_is_an_error_or_the_processor(monkeypatch, failing):
+    """Out of memory, say: asked for, an error with advice; under "auto" the answer, with a note."""
+    host = Host()
+
+    def fail(*given):
+        raise DeviceError("the card is out of memory; or use device='cpu'")
+
+    monkeypatch.setattr(host, failing, fail)
+    monkeypatch.setattr(on_device, "device", lambda: host)
+    monkeypatch.setattr(on_device, "BREAK_EVEN", 0)
+    labels = FactorGraph.empty([3] * 3).add_potts([[0, 1], [1, 2], [2, 0]], 0.7)
+    field = {"field": RNG.normal(size=(3, 84))}
+    every, alone = (BeliefPropagation, TreeReweighted, MeanField), (BeliefPropagation,)
+    for graph, kinds in ((GRID, every), (WHEEL, alone), (labels, alone)):
+        for kind in kinds:
+            with pytest.raises(DeviceError, match="out of memory"):
+                kind(device="cuda")(graph)
+            found = kind(device="auto")(graph)
+            assert found.note.startswith("on the processor: the card is out of memory")
+            np.testing.assert_allclose(found.probs, kind()(graph).probs, atol=1e-9)
+    run = BeliefPropagation(device="auto").prepare(GRID)
+    here = BeliefPropagation().prepare(GRID)
+    for more in ({}, {"statistics": True}):
+        np.testing.assert_array_equal(run.batch(**field, **more).probs, here.batch(**field).probs)
+    with pytest.raises(DeviceError, match="out of memory"):
+        BeliefPropagation(device="cuda").prepare(GRID).batch(**field)
+    rows = {"field": RNG.normal(size=(3, 9))}
+    run, here = (BeliefPropagation(device=d).prepare(labels) for d in ("auto", "cpu"))
+    np.testing.assert_array_equal(run.batch(**rows).probs, here.batch(**rows).probs)
+
+
+def test_workers_take_cards_in_turn(monkeypatch):
+    """Of two cards; by a stand-in for CuPy, which is all that is asked."""
+    from minfer.device import cuda
+
+    used: list[int] = []
+
+    class Card:
+        def __init__(self, number: int = 0) -> None:
+            self.id = number
+
+        def use(self) -> None:
+            used.append(self.id)
+
+    class Failure(Exception):
+        pass
+
+    names = {"name": b"a card", "totalGlobalMem": 2**30}
+    runtime = SimpleNamespace(
+        getDeviceCount=lambda: 2, getDeviceProperties=lambda k: names, CUDARuntimeError=Failure
+    )
+    cupy = SimpleNamespace(zeros=lambda n: SimpleNamespace(get=lambda: None), cuda=SimpleNamespace(
+        runtime=runtime, Device=Card, memory=SimpleNamespace(OutOfMemoryError=Failure),
+        driver=SimpleNamespace(CUDADriverError=Failure),
+        compiler=SimpleNamespace(CompileException=Failure)))  # fmt: skip
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for number in range(4):
+        cuda.cuda.cache_clear()
+        cuda.take_turn(number)
+        assert cuda.cuda().name == "a card"
+    cuda.cuda.cache_clear()
+    cuda.take_turn(0)
+    assert used == [1, 1]
+
+
+def test_commands_have_the_device(tmp_path):
+    """run, denoise and batch; of small models the processor's answer, with a note."""
+    pytest.importorskip("pyarrow")
+    image = pytest.importorskip("PIL.Image")
+    from typer.testing import CliRunner
+
+    from minfer import write
+    from minfer.cli import app
+
+    def said(*words: str) -> str:
+        found = CliRunner().invoke(app, list(words))
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    model, picture = str(tmp_path / "grid.uai"), str(tmp_path / "noisy.png")
+    write(GRID, model)
+    image.fromarray((255 * RNG.random((9, 9))).astype(np.uint8)).save(picture)
+    assert "too few for a card" in said("run", model, "--solver", "bp", "--device", "auto")
+    assert "too few for a card" in said("run", model, "--solver", "trw", "--device", "auto")
+    assert "a card pays from" in said("plan", model)
+    clean = str(tmp_path / "clean.png")
+    said("denoise", picture, "-o", clean, "--solver", "bp", "--device", "auto")
+    out = ["-o", str(tmp_path / "out"), "--solver", "bp", "--device", "auto", "--workers", "1"]
+    assert "done" in said("batch", "run", model, *out)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

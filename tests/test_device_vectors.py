@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from host_device import Host
-from minfer import BeliefPropagation, FactorGraph, Status
+from minfer import BeliefPropagation, FactorGraph, Status, TreeReweighted
 from minfer.device.vectors import VectorLayout
 from minfer.engine.conditioning import condition
 from minfer.engine.wiring import wire
@@ -78,6 +78,25 @@ def test_answers_are_those_of_the_processor(there, name):
 def test_in_every_schedule(there, settings):
     alike(MODELS["Potts"], "float32", **settings)
     alike(MODELS["one table"], "float64", **settings)
+
+
+@pytest.mark.parametrize(
+    "name", ["Potts", "own tables", pytest.param("ragged", marks=pytest.mark.slow)]
+)
+def test_tree_reweighted_ones_too(there, name):
+    graph = MODELS[name]
+    for dtype, tol, atol in (("float64", 1e-10, 1e-8), ("float32", 1e-5, 5e-5)):
+        here = TreeReweighted(tol=tol)(graph)
+        found = TreeReweighted(tol=tol, device="cuda", dtype=dtype)(graph)
+        assert found.status is here.status is Status.CONVERGED
+        np.testing.assert_allclose(found.probs, here.probs, atol=atol)
+        assert found.log_z == pytest.approx(here.log_z, abs=max(1e-6, 1000 * atol * atol, 10 * tol))
+        factor = graph.n_factors - 1
+        np.testing.assert_allclose(found.factor(factor), here.factor(factor), atol=10 * atol)
+    known = graph.with_evidence({3: 1, 4: 0})
+    run = TreeReweighted(device="cuda", dtype="float64", tol=1e-10).prepare(graph)
+    plain = TreeReweighted(tol=1e-10)(known)
+    np.testing.assert_allclose(run(evidence={3: 1, 4: 0}).probs, plain.probs, atol=1e-8)
 
 
 def test_what_is_converged_is_confirmed_here(there):

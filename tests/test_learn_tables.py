@@ -22,8 +22,7 @@ from minfer.errors import (
     RefusedError,
     SettingsError,
 )
-from minfer.learn import BayesianNetwork
-from minfer.learn import tables as module
+from minfer.learn import BayesianNetwork, families
 from minfer.model.evidence import table_of
 from minfer.prediction.predictor import Predictor
 from minfer.solvers.row_plans import RowPlan
@@ -277,7 +276,7 @@ def test_hidden_variables_are_found():
 def test_different_rows_are_those_of_numpy(seed):
     rng = np.random.default_rng(seed)
     known = rng.integers(-1, 3, size=(3, 40)).astype(np.int32)
-    rows, weight, first = module._different(known)
+    rows, weight, first = families.different_rows(known)
     _, index, counts = np.unique(known.T, axis=0, return_index=True, return_counts=True)
     order = np.argsort(index)
     assert first.tolist() == index[order].tolist()
@@ -343,7 +342,7 @@ def test_a_column_of_measurements_is_noticed():
         ({"structure": {"a": None}}, None, SettingsError, "of a must be a list of names, not None"),
         ({"missing": 3}, None, SettingsError, "missing must be a list of texts, not 3"),
         ({"structure": sprinkler()}, {"Rian": ["no"], "wet": ["no"], "sprinkler": ["on"]},
-         EvidenceError, "column 'Rian' is not a variable, and rain has no column"),
+         EvidenceError, "column 'Rian' is not a variable; did you mean rain, which"),
         ({"structure": {"v3": ["v0", "v1", "v2"]}}, {f"v{k}": np.arange(300) for k in range(4)},
          RefusedError, r"the table of v3 has 8\.1e\+09 cells"),
     ],

@@ -161,8 +161,11 @@ SETTINGS: dict[type, dict[str, tuple[Any, ...]]] = {
         "compensate": FLAG, "rounds": (*COUNT, 0), "max_error": NUMBER, "max_bound": NUMBER[1:],
     },
     BeliefPropagation: {"schedule": WORD, "device": WORD, "dtype": WORD},
-    TreeReweighted: {"schedule": WORD, "weights": (None, "no such word", ["a"], MODEL)},
-    MeanField: {},
+    TreeReweighted: {
+        "schedule": WORD, "weights": (None, "no such word", ["a"], MODEL), "device": WORD,
+        "dtype": WORD,
+    },
+    MeanField: {"device": WORD, "dtype": WORD},
     Gibbs: {"n_sweeps": (*COUNT, 0), "burn_in": COUNT, "n_chains": (*COUNT, 0)},
     Auto: {"exact_cells": COUNT[1:]},
     Components: {"solver": (None, "bp", 3, Exact), "workers": (*COUNT, 0), "size": COUNT},

@@ -339,7 +339,8 @@ def test_the_papers_files_replace_only_their_own(tmp_path):
     for text in ("one", "two"):
         names = [Path(path).name for path in made(text).write(str(tmp_path / "fig1"))]
         assert names == ["fig1.csv", "fig1.md", "fig1.png"]
-        assert (tmp_path / "fig1.md").read_text() == text
+        page = (tmp_path / "fig1.md").read_text()
+        assert re.fullmatch(rf"{text}\n\nMeasured: \d{{4}}-\d\d-\d\d, .+\.\n", page)
 
 
 def test_results_use_no_name_of_others(tmp_path):

@@ -13,6 +13,7 @@ from minfer.basics.notebook import Face
 from minfer.errors import FormatError
 from minfer.io.owned import Owned
 from minfer.io.text import write_bytes, write_records
+from minfer_experiments.measure import about
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -123,7 +124,9 @@ class Made(NamedTuple):
         with TemporaryDirectory(prefix="minfer-") as scratch:
             made = Path(scratch)
             write_records(made / f"{name}.csv", self.records)
-            write_bytes(made / f"{name}.md", self.page.encode())
+            stamp = about()
+            when = f"Measured: {stamp['date']}, {stamp['cpu']}."
+            write_bytes(made / f"{name}.md", f"{self.page.rstrip()}\n\n{when}\n".encode())
             if self.draw is not None:
                 self.draw(str(made / f"{name}.png"))
             for path in sorted(made.iterdir()):

@@ -7,7 +7,6 @@ and laid out as promised, auxiliary variables of chains included.
 from __future__ import annotations
 
 import math
-from itertools import product
 
 import numpy as np
 
@@ -104,10 +103,3 @@ def build(model, *, free=None, **limits) -> CircuitArrays:
         np.array(roots, dtype=np.int32),
         float(search.scale),
     )
-
-
-def assignments(graph):
-    """All assignments and their log scores."""
-    x = np.array(list(product(*(range(int(s)) for s in graph.n_states))), dtype=np.int64)
-    x = x.reshape(-1, graph.n_variables)
-    return x, graph.log_score(x)

@@ -22,12 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.certified.rounding import U, down, up
-from minfer.engine.conditioning import Conditioned
+from minfer.engine.conditioning import Conditioned, summed_sizes
 from minfer.engine.layout import FactorArrays, ends, join, part
 from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
 
 if TYPE_CHECKING:
+    from minfer.engine.leaves import Peeled
     from minfer.kernels.intervals.regions import PairArrays
 
 #: Cells of tables that are looked at together.
@@ -163,6 +164,13 @@ class LocalBounds:
         return PairArrays(self.ptr, self.nbr, self.weight, self.theta, self.other)
 
     @cached_property
+    def peeled(self) -> Peeled:
+        """The model without the leaves that say nothing."""
+        from minfer.engine.leaves import peel
+
+        return peel(self.model)
+
+    @cached_property
     def pairs_only(self) -> bool:
         """Whether all free variables are binary and all factors pairs, as walks like it best."""
         free = self.model.fixed < 0
@@ -196,18 +204,7 @@ def rounding_slack(graph: FactorGraph) -> NDArray[np.float64]:
     With c factors of sizes a_1..a_c at a variable, and its field: every log-odds, log-ratio or
     absorbed field is a sum of entries of these, each rounded once itself, at most four a factor.
     """
-    n = graph.n_variables
-    count, size = np.zeros(n), np.zeros(n)
-    for g in graph.groups:
-        if g.form == "messages":
-            continue
-        a = g.magnitude()
-        for k in range(g.arity):
-            count += np.bincount(g._scope[:, k], minlength=n)
-            size += np.bincount(g._scope[:, k], weights=a, minlength=n)
-    if graph._field is not None and n:
-        field = np.abs(np.where(np.isfinite(graph._field), graph._field, 0.0))
-        size += np.maximum.reduceat(field, graph._offsets[:-1])
+    count, size = summed_sizes(graph)
     return 4 * U * (4 * count + 16) * size
 
 

@@ -22,8 +22,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-#: Unit roundoff of a double.
-U = 2.0**-53
+from minfer.engine.conditioning import U as U  # unit roundoff of a double
+
 #: Roundings that an exponential or a logarithm counts for.
 EXP = 8
 #: A few dozen of the smallest floats: what these functions may lose to underflow.

@@ -29,6 +29,11 @@ PRELUDE = """
 #define KERNEL extern "C" __global__
 #define ARRAY(T) T*
 #define UNROLL _Pragma("unroll")
+#define BARRIER() __syncthreads()
+#define LANES 32
+#define ROOM(room, per) ((per) == 0 ? shared_room : (room) + (long long)blockIdx.x * (per))
+extern __shared__ double shared_room[];
+HELPER double *part(double *from, long long n) { return from + n; }
 HELPER double as_double(unsigned long long x) { return __longlong_as_double((long long)x); }
 HELPER double seen_at(unsigned long long *seen, long long at) {
   return as_double(*(volatile unsigned long long *)(seen + at));
@@ -42,6 +47,7 @@ HELPER void raise_to(unsigned long long *seen, long long at, double x) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int k = 1; k < blockDim.x / 32; ++k) x = fmax(x, most[k]);
+  x = x > 0 ? x : 0;  // -0 has the largest bits of all
   unsigned long long bits = (unsigned long long)__double_as_longlong(x);  // in order from 0 on
   if (bits > *(volatile unsigned long long *)(seen + at)) atomicMax(seen + at, bits);
 }
@@ -67,6 +73,7 @@ class Cuda:
             properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
             self.name: str = properties["name"].decode()
             self.gib = properties["totalGlobalMem"] / 2**30
+            self._shared = int(properties.get("sharedMemPerBlockOptin", 48 * 1024))  # bytes
             cupy.zeros(1).get()  # that it works at all
 
     def put(self, array: NDArray) -> Any:
@@ -105,9 +112,36 @@ class Cuda:
             blocks = min(-(-threads // BLOCK), max(most // rows, 1))
             self._kernel(program, kernel)((max(blocks, 1), rows), (BLOCK,), given)
 
+    def launch_blocks(
+        self, program: CudaProgram, kernel: str, blocks: int, size: int, per: int, *given: Any
+    ) -> None:
+        with told(self.cupy):
+            found = self._kernel(program, kernel)
+            shared = 8 * per <= self._shared
+            if shared and 8 * per > 48 * 1024:
+                found.max_dynamic_shared_size_bytes = 8 * per  # type: ignore[attr-defined]
+            room = self.cupy.empty(1 if shared else blocks * per)
+            last = np.int64(0 if shared else per), *given, room
+            found((blocks,), (size,), last, shared_mem=8 * per if shared else 0)
+
+    def borrow(self, tensor: Any) -> Any:
+        with told(self.cupy):
+            return self.cupy.asarray(tensor)
+
+    @contextmanager
+    def beside(self, tensor: Any) -> Iterator[None]:
+        import torch
+
+        stream = torch.cuda.current_stream(tensor.device)
+        with (
+            self.cupy.cuda.Device(tensor.device.index),
+            self.cupy.cuda.ExternalStream(stream.cuda_stream, tensor.device.index),
+        ):
+            yield
+
     def recorded(self, program: CudaProgram, work: Callable[[], None]) -> Callable[[], None]:
         with told(self.cupy):
-            for name in ("sweep", "mix", "update", "finish"):
+            for name in program.kernels:
                 self._kernel(program, name)  # what is loaded for the first time is not recorded
             stream = self.cupy.cuda.Stream()  # waits for what others launched, and they for it
             with stream:
@@ -153,9 +187,19 @@ def told(cupy: Any) -> Iterator[None]:
         ) from None
 
 
+_turn = 0
+
+
+def take_turn(number: int) -> None:
+    """Before a process has a card: which of several it takes, counted round."""
+    global _turn
+    _turn = number
+
+
 @cache
 def cuda() -> Device:
-    """The card, looked for once; or :class:`~minfer.errors.DeviceError`, which says what to do."""
+    """The card, looked for once: the current one, or that of :func:`take_turn`; or
+    :class:`~minfer.errors.DeviceError`, which says what to do."""
     try:
         import cupy
     except ImportError as error:
@@ -172,4 +216,6 @@ def cuda() -> Device:
         ) from None
     if n == 0 or hidden == "":
         raise DeviceError(f"there is no NVIDIA card here that may be used, {ADVICE}")
+    if _turn % n:
+        cupy.cuda.Device(_turn % n).use()
     return Cuda(cupy)

@@ -5,10 +5,18 @@
 //
 //     f(c, w) = softplus(w + c) - softplus(c),    w = log psi11 psi00 / (psi01 psi10).
 //
+// WEIGHTED: tree-reweighted. Then B = prior + sum rho l, and w is over rho of its pair.
+//
 // Variables lie colour after colour, in slices of 32; slot d of place i is start[i / 32] + 32 d +
 // i % 32, so that a warp reads 32 neighbouring numbers. There are two sets of messages: sweeps of
 // one colour after the other write into the set they read, flooding ones and confirming updates
 // into the other.
+
+#if WEIGHTED
+#define SHARE(s) (T) rho[s]
+#else
+#define SHARE(s) (T)1
+#endif
 
 // f(c, w): the larger parts are subtracted first, so nothing large cancels.
 template <class T> HELPER T message(T c, T w) {
@@ -32,9 +40,9 @@ template <class T> HELPER double apart(T x, T y) { return tanh(0.25 * size_of((d
 // most, are read at once, before anything is written: loads wait for nothing but memory.
 template <class T, int HOW> HELPER void visit(
     int first, int last, int places, long long slots, long long row_w, ARRAY(const int) width,
-    ARRAY(const long long) start, ARRAY(const int) rev, ARRAY(const REAL) prior,
-    ARRAY(const REAL) w, ARRAY(REAL) even, ARRAY(REAL) odd, ARRAY(REAL) bel,
-    ARRAY(double) controls, ARRAY(unsigned long long) seen) {
+    ARRAY(const long long) start, ARRAY(const int) rev, ARRAY(const double) rho,
+    ARRAY(const REAL) prior, ARRAY(const REAL) w, ARRAY(REAL) even, ARRAY(REAL) odd,
+    ARRAY(REAL) bel, ARRAY(double) controls, ARRAY(unsigned long long) seen) {
   long long row = blockIdx.y, at = row * places, mine = row * slots;
   State now(controls, row);
   if (!(HOW == WATCHED ? now.confirms() : now.sweeps())) return;
@@ -51,15 +59,15 @@ template <class T, int HOW> HELPER void visit(
     long long from = start[i / SLICE] + i % SLICE;
     T odds = prior[at + i];
     REAL was = HOW == WATCHED ? 0 : bel[at + i], field = odds;
-    T l[4], b[4];
+    T l[4], b[4], share[4];
     int to[4];
     for (int k = 0; k < 4 && n > 0; ++k) {
       long long s = from + SLICE * (k < n ? k : 0);
-      l[k] = in[mine + s], b[k] = w[row * row_w + s], to[k] = rev[s];
+      l[k] = in[mine + s], b[k] = w[row * row_w + s], to[k] = rev[s], share[k] = SHARE(s);
     }
     for (int k = 0; k < 4; ++k)
-      if (k < n) odds += l[k];
-    for (int d = 4; d < n; ++d) odds += in[mine + from + SLICE * d];
+      if (k < n) odds += share[k] * l[k];
+    for (int d = 4; d < n; ++d) odds += SHARE(from + SLICE * d) * in[mine + from + SLICE * d];
     for (int done = 0; done < n; done += 4) {
       for (int k = 0; k < 4 && done > 0; ++k) {
         long long s = from + SLICE * (done + k < n ? done + k : 0);
@@ -96,35 +104,41 @@ template <class T, int HOW> HELPER void visit(
   KERNEL void name(                                                                              \
       int first, int last, int places, long long slots, long long row_w,                         \
       ARRAY(const int) width, ARRAY(const long long) start, ARRAY(const int) rev,                \
-      ARRAY(const REAL) prior, ARRAY(const REAL) w, ARRAY(REAL) even, ARRAY(REAL) odd,           \
-      ARRAY(REAL) bel, ARRAY(double) controls, ARRAY(unsigned long long) seen) {                 \
-    visit<T, HOW>(first, last, places, slots, row_w, width, start, rev, prior, w, even, odd,     \
-                  bel, controls, seen);                                                          \
+      ARRAY(const double) rho, ARRAY(const REAL) prior, ARRAY(const REAL) w, ARRAY(REAL) even,        \
+      ARRAY(REAL) odd, ARRAY(REAL) bel, ARRAY(double) controls, ARRAY(unsigned long long) seen) {                 \
+    visit<T, HOW>(first, last, places, slots, row_w, width, start, rev, rho, prior, w, even,     \
+                  odd, bel, controls, seen);                                                          \
   }
 SWEEP(sweep, REAL, PLAIN)
 SWEEP(mix, REAL, MIXED)
 SWEEP(update, double, WATCHED)
 
 // The end of a sweep. After a confirming update that moved no message too far: how far it moved
-// beliefs; then the judge.
+// beliefs, before its messages were rounded; then the judge.
 KERNEL void finish(
     int places, long long slots, ARRAY(const int) width, ARRAY(const long long) start,
-    ARRAY(const REAL) prior, ARRAY(const REAL) even, ARRAY(const REAL) odd,
-    ARRAY(double) controls, ARRAY(unsigned long long) seen, ARRAY(int) tickets,
+    ARRAY(const double) rho, ARRAY(const REAL) prior, ARRAY(const REAL) even,
+    ARRAY(const REAL) odd, ARRAY(double) controls, ARRAY(unsigned long long) seen, ARRAY(int) tickets,
     ARRAY(double) trace) {
   long long row = blockIdx.y;
   State now(controls, row);
   if (now.confirms() && seen_at(seen, row * SEEN + MOVED) <= now.tol) {
+    ARRAY(const REAL) fresh = now.side == 0 ? odd : even;
     double off = 0;
     for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < places;
          i += (long long)blockDim.x * gridDim.x) {
       long long from = start[i / SLICE] + i % SLICE;
-      double x = prior[row * places + i], y = x;
+      double x = prior[row * places + i], y = x, size = 0;
       for (int d = 0; d < width[i]; ++d) {
-        x += even[row * slots + from + SLICE * d];
-        y += odd[row * slots + from + SLICE * d];
+        typedef double T;
+        x += SHARE(from + SLICE * d) * even[row * slots + from + SLICE * d];
+        y += SHARE(from + SLICE * d) * odd[row * slots + from + SLICE * d];
+        if (sizeof(REAL) == 8) continue;
+        T l = fresh[row * slots + from + SLICE * d];
+        size += SHARE(from + SLICE * d) * size_of(l);
       }
-      off = higher(off, size_of(chance(x) - chance(y)));
+      double p = chance(now.side == 0 ? y : x);
+      off = higher(off, size_of(chance(x) - chance(y)) + 6e-8 * size * p * (1 - p));
     }
     raise_to(seen, row * SEEN + OFF, off);
   }
@@ -174,15 +188,17 @@ KERNEL void bethe(
 // Beliefs of state 1, from the messages that hold.
 KERNEL void believe(
     int places, long long slots, ARRAY(const int) width, ARRAY(const long long) start,
-    ARRAY(const REAL) prior, ARRAY(const REAL) even, ARRAY(const REAL) odd,
-    ARRAY(const double) controls, ARRAY(REAL) bel) {
+    ARRAY(const double) rho, ARRAY(const REAL) prior, ARRAY(const REAL) even,
+    ARRAY(const REAL) odd, ARRAY(const double) controls, ARRAY(REAL) bel) {
   long long row = blockIdx.y;
   ARRAY(const REAL) in = controls[row * CONTROL + SIDE] == 0 ? even : odd;
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < places;
        i += (long long)blockDim.x * gridDim.x) {
     long long from = start[i / SLICE] + i % SLICE;
     double x = prior[row * places + i];
-    for (int d = 0; d < width[i]; ++d) x += in[row * slots + from + SLICE * d];
+    typedef double T;
+    for (int d = 0; d < width[i]; ++d)
+      x += SHARE(from + SLICE * d) * in[row * slots + from + SLICE * d];
     bel[row * places + i] = chance(x);
   }
 }

@@ -45,6 +45,7 @@ class Layout:
         self.first, self.who = places.first, places.who
         self.n_places, self.n_slots = len(self.who), int(start[-1])
         self.device, self.n, self.swept = device, n, swept
+        self.nothing = device.empty((1,), np.float64)
         self.at_rest = np.flatnonzero(~swept[other] & swept[owner])  # they tell the same for ever
         self.told = owner[self.at_rest]
         if self.n_slots > MOST_SLOTS:
@@ -61,6 +62,7 @@ class Layout:
         mate = np.zeros(self.n_slots, dtype=np.int32)
         mate[where] = place[other[self.slots]]
         self.mate = device.put(mate)
+        self.full, self.place = full, place
         self.where, self.slots_there = device.put(where), device.put(self.slots)
         self.who_there = device.put(np.maximum(self.who, 0))
         self.place_there = device.put(np.maximum(place, 0))
@@ -83,16 +85,17 @@ class Run(DeviceRun):
     """Rows of one structure, their messages, and how far they are."""
 
     def __init__(
-        self, device: Device, layout: Layout, rows: int, own: bool, flooding: bool, dtype: Any
-    ) -> None:
-        super().__init__(
-            device, CudaProgram("odds", np.dtype(dtype).name), rows, layout.n_slots, flooding
-        )
+        self, device: Device, layout: Layout, rows: int, own: bool, flooding: bool, dtype: Any,
+        weighted: bool = False,
+    ) -> None:  # fmt: skip
+        program = CudaProgram("odds", np.dtype(dtype).name, weighted=weighted)
+        super().__init__(device, program, rows, layout.n_slots, flooding)
         self.layout = layout
         self.prior = device.empty((rows, layout.n_places), dtype)
         self.bel = device.empty((rows, layout.n_places), dtype)
         self.w: Any = device.empty((rows, layout.n_slots), dtype) if own else None
         self._row_w = np.int64(layout.n_slots if own else 0)  # between the weights of two rows
+        self.rho: Any = layout.nothing  # by slot, on the device
 
     def start(
         self,
@@ -102,9 +105,12 @@ class Run(DeviceRun):
         tol: float,
         damping: float,
         max_iters: int,
+        rho: tuple[NDArray[np.float64], Any] | None = None,  # (E,), and by slot, on the device
     ) -> None:
         """Begin with these numbers."""
         lay, device = self.layout, self.device
+        if rho is not None and self.rho is not rho[1]:
+            self.rho, self._recorded = rho[1], None
         if self._row_w:
             lay.to_slots(w, self.w)
         elif self.w is not w:
@@ -114,6 +120,7 @@ class Run(DeviceRun):
             if messages is not None:
                 for row in range(self.rows):
                     said = messages[row % len(messages), lay.at_rest]
+                    said = said if rho is None else said * rho[0][lay.at_rest]
                     prior[row] += np.bincount(lay.told, said, minlength=prior.shape[1])
         with np.errstate(over="ignore"):
             sent = prior.astype(self.prior.dtype)
@@ -134,12 +141,13 @@ class Run(DeviceRun):
         for name, lo, hi in [*sweeps, ("update", 0, lay.n_places)]:
             go(
                 self.program, name, int(hi - lo), self.rows, np.int32(lo), np.int32(hi), n, slots,
-                self._row_w, lay.width, lay.start, lay.rev, self.prior, self.w, self.even, self.odd,
-                self.bel, self.controls, self.seen,
+                self._row_w, lay.width, lay.start, lay.rev, self.rho, self.prior, self.w, self.even,
+                self.odd, self.bel, self.controls, self.seen,
             )  # fmt: skip
         go(
             self.program, "finish", lay.n_places, self.rows, n, slots, lay.width, lay.start,
-            self.prior, self.even, self.odd, self.controls, self.seen, self.tickets, trace,
+            self.rho, self.prior, self.even, self.odd, self.controls, self.seen, self.tickets,
+            trace,
         )  # fmt: skip
 
     def beliefs(self) -> tuple[NDArray, NDArray[np.bool_]]:
@@ -147,7 +155,7 @@ class Run(DeviceRun):
         lay = self.layout
         self.device.launch(
             self.program, "believe", lay.n_places, self.rows, np.int32(lay.n_places),
-            np.int64(lay.n_slots), lay.width, lay.start, self.prior, self.even, self.odd,
+            np.int64(lay.n_slots), lay.width, lay.start, self.rho, self.prior, self.even, self.odd,
             self.controls, self.bel,
         )  # fmt: skip
         return self.device.get(self.device.take(self.bel, lay.place_there)), lay.swept
@@ -163,6 +171,6 @@ class Run(DeviceRun):
         )  # fmt: skip
         return self.device.get(total.sum(axis=1))
 
-    def messages(self) -> Any:
+    def messages(self, before: bool = False) -> Any:
         """A copy there of a single row's messages, as ``Layout.slots`` says."""
-        return self.device.take(self.held, self.layout.where)
+        return self.device.take(self.side(before), self.layout.where)

@@ -8,7 +8,9 @@ that what is launched, arguments and all, can be recorded once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -33,12 +35,20 @@ class CudaProgram(NamedTuple):
     real: str  # "float32" or "float64"
     states: int = 0  # of a variable, at most; models of pairs of many states
     uniform: bool = False  # all have so many
+    weighted: bool = False  # messages are tree-reweighted
 
     @property
     def text(self) -> str:
         real = {"float32": "float", "float64": "double"}[self.real]
-        told = f"#define REAL {real}\n#define STATES {self.states}\n#define UNIFORM "
-        return f"{told}{int(self.uniform)}\n{_read('judge')}\n{_read(self.source)}"
+        told = {"REAL": real, "STATES": self.states, "UNIFORM": int(self.uniform),
+                "WEIGHTED": int(self.weighted)}  # fmt: skip
+        defined = "".join(f"#define {name} {value}\n" for name, value in told.items())
+        return f"{defined}{_read('judge')}\n{_read(self.source)}"
+
+    @property
+    def kernels(self) -> list[str]:
+        """Their names."""
+        return re.findall(r"^(?:KERNEL void|SWEEP)[ (](?!name)(\w+)", self.text, re.MULTILINE)
 
 
 @cache
@@ -74,6 +84,18 @@ class Device(Protocol):
         self, program: CudaProgram, kernel: str, threads: int, rows: int, *given: Any
     ) -> None:
         """A kernel of a program, over so many threads of every row."""
+
+    def launch_blocks(
+        self, program: CudaProgram, kernel: str, blocks: int, size: int, per: int, *given: Any
+    ) -> None:
+        """A kernel whose blocks, of ``size`` threads that meet, have ``per`` doubles of room each:
+        its first argument is 0 where that is shared memory, else ``per``; its last the room."""
+
+    def borrow(self, tensor: Any) -> Any:
+        """A tensor of torch that is there, as an array of the same memory."""
+
+    def beside(self, tensor: Any) -> AbstractContextManager[None]:
+        """Launches within follow what torch has launched on the tensor's card, and it them."""
 
     def recorded(self, program: CudaProgram, work: Callable[[], None]) -> Callable[[], None]:
         """What launches the same as ``work`` does, with the same arguments, at less cost."""
@@ -176,10 +198,9 @@ class DeviceRun:
         """No row has anything left to do."""
         return bool((self.passed | (self.state[:, MADE] >= self.state[:, MOST])).all())
 
-    @property
-    def held(self) -> Any:
-        """The messages that hold, of a single row."""
-        return self.odd if self.state[0, SIDE] else self.even
+    def side(self, before: bool = False) -> Any:
+        """The messages that hold, of a single row; or those that the last update began with."""
+        return self.odd if (self.state[0, SIDE] != 0.0) != before else self.even
 
     def sweeps(self, n: int, residuals: NDArray[np.float64]) -> int:
         """Up to n sweeps; how many were made. Of many rows the residuals are the largest."""

@@ -9,6 +9,8 @@
 // psi at most 1. Sums are of products that are not negative: nothing cancels, and as h sums to 1
 // none is below the least psi, which numbers must hold (minfer.device.vectors).
 //
+// WEIGHTED: tree-reweighted. Then B = prior + sum rho l, and psi is to the power of 1 / rho.
+//
 // STATES are the most that a variable has; UNIFORM: all have so many. Variables lie colour after
 // colour, in slices of 32. Number k of place i's field is at front[i / 32] + 32 k + i % 32, state k
 // of its slot d at start[i / 32] + 32 (d n + k) + i % 32, n its states, what is told of the slot
@@ -38,25 +40,33 @@ enum { DENSE, RISE, BAND, CHAIN };
   int places, long long fields, long long numbers, ARRAY(const int) width,                        \
   ARRAY(const int) card, ARRAY(const long long) front, ARRAY(const long long) start,              \
   ARRAY(const long long) link, ARRAY(const int) rev, ARRAY(const int) mate,                       \
-  ARRAY(const int) form, ARRAY(const long long) forms, ARRAY(const REAL) tab,                     \
-  ARRAY(const REAL) prior
+  ARRAY(const int) form, ARRAY(const long long) forms, ARRAY(const double) rho,                   \
+  ARRAY(const REAL) tab, ARRAY(const REAL) prior
 #define GIVEN places, fields, numbers, width, card, front, start, link, rev, mate, form, forms,   \
-  tab, prior
+  rho, tab, prior
+
+#if WEIGHTED
+#define SHARE(s) (T) rho[s]
+#else
+#define SHARE(s) (T)1
+#endif
 
 // Field and messages of place i. What is needed at once is read at once, here and below: a load that
 // follows a store, or that another depends on, waits for memory alone.
 template <class T, class A> HELPER void product(
-    int i, int n, int d, long long own, long long from, A prior, A in, T *b) {
+    int n, int d, long long own, long long from, long long tie, ARRAY(const double) rho, A prior,
+    A in, T *b) {
   EACH for (int k = 0; k < n; ++k) b[k] = prior[own + SLICE * k];
 #if FEW
   if (d <= 4) {
     UNROLL for (int j = 0; j < 4; ++j)
-      EACH for (int k = 0; k < n; ++k) b[k] += j < d ? (T)in[from + SLICE * (n * j + k)] : (T)0;
+      EACH for (int k = 0; k < n; ++k)
+        b[k] += j < d ? SHARE(tie + SLICE * j) * in[from + SLICE * (n * j + k)] : (T)0;
     return;
   }
 #endif
   for (int j = 0; j < d; ++j, from += SLICE * n)
-    EACH for (int k = 0; k < n; ++k) b[k] += in[from + SLICE * k];
+    EACH for (int k = 0; k < n; ++k) b[k] += SHARE(tie + SLICE * j) * in[from + SLICE * k];
 }
 
 // n logs as numbers of sum 1; the log of what they summed to.
@@ -172,8 +182,8 @@ template <class T, int HOW> HELPER void visit(
     if (d < 0) continue;  // nobody
     long long own = at + front[i / SLICE] + lane, from = mine + start[i / SLICE] + lane;
     T b[STATES], h[STATES], x[STATES], e[STATES];
-    product<T, ARRAY(const REAL)>(i, n, d, own, from, prior, in, b);
     long long s = link[i / SLICE] + lane, to = 0;
+    product<T, ARRAY(const REAL)>(n, d, own, from, s, rho, prior, in, b);
     int kind = 0, m = n;
     T next[FEW ? STATES : 1];  // a slot ahead, for no store may overtake it
     for (int j = -1; j < d; ++j) {
@@ -235,18 +245,31 @@ KERNEL void finish(MODEL, ARRAY(const REAL) even, ARRAY(const REAL) odd, ARRAY(d
   long long row = blockIdx.y;
   State now(controls, row);
   if (now.confirms() && seen_at(seen, row * SEEN + MOVED) <= now.tol) {
+    typedef double T;
+    ARRAY(const REAL) fresh = now.side == 0 ? odd : even;
     double off = 0;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < places; i += blockDim.x * gridDim.x) {
       int d = width[i], n = SIZE_OF(i);
       if (d < 0) continue;
       long long own = row * fields + front[i / SLICE] + i % SLICE;
       long long from = row * numbers + start[i / SLICE] + i % SLICE;
+      long long tie = link[i / SLICE] + i % SLICE;
       double x[STATES], y[STATES];
-      product<double, ARRAY(const REAL)>(i, n, d, own, from, prior, even, x);
-      product<double, ARRAY(const REAL)>(i, n, d, own, from, prior, odd, y);
+      product<double, ARRAY(const REAL)>(n, d, own, from, tie, rho, prior, even, x);
+      product<double, ARRAY(const REAL)>(n, d, own, from, tie, rho, prior, odd, y);
       normal(n, x);
       normal(n, y);
-      EACH for (int k = 0; k < n; ++k) off = higher(off, size_of(x[k] - y[k]));
+      double e[STATES], mean = 0;  // rounding of new messages: e(k), on the average over states
+      EACH for (int k = 0; k < n; ++k) {
+        e[k] = 0;
+        for (int j = 0; j < d && sizeof(REAL) == 4; ++j)
+          e[k] += 6e-8 * SHARE(tie + SLICE * j) * size_of((T)fresh[from + SLICE * (n * j + k)]);
+        mean += (now.side == 0 ? y[k] : x[k]) * e[k];
+      }
+      EACH for (int k = 0; k < n; ++k) {
+        double p = now.side == 0 ? y[k] : x[k];
+        off = higher(off, size_of(x[k] - y[k]) + p * (e[k] + mean - 2 * p * e[k]));
+      }
     }
     raise_to(seen, row * SEEN + OFF, off);
   }
@@ -264,7 +287,8 @@ KERNEL void bethe(MODEL, ARRAY(const REAL) even, ARRAY(const REAL) odd,
     if (d < 0) continue;
     long long own = at + front[i / SLICE] + i % SLICE, from = mine + start[i / SLICE] + i % SLICE;
     double b[STATES], h[STATES], x[STATES];
-    product<double, ARRAY(const REAL)>(i, n, d, own, from, prior, in, b);
+    long long tie = link[i / SLICE] + i % SLICE;
+    product<double, ARRAY(const REAL)>(n, d, own, from, tie, rho, prior, in, b);
     EACH for (int k = 0; k < n; ++k) h[k] = b[k];
     double sum = (1 - d) * normal(n, h);
     for (int j = 0; j < d; ++j) {
@@ -276,8 +300,9 @@ KERNEL void bethe(MODEL, ARRAY(const REAL) even, ARRAY(const REAL) odd,
       send(form[s], i % SLICE, n, m, forms, tab, h, x);
       double y[STATES];
       product<double, ARRAY(const REAL)>(
-          there, m, width[there], at + front[there / SLICE] + there % SLICE,
-          mine + start[there / SLICE] + there % SLICE, prior, in, y);
+          m, width[there], at + front[there / SLICE] + there % SLICE,
+          mine + start[there / SLICE] + there % SLICE, link[there / SLICE] + there % SLICE, rho,
+          prior, in, y);
       EACH for (int k = 0; k < m; ++k) y[k] += log_of(x[k]) - in[to + SLICE * k];
       sum += normal(m, y);
     }
@@ -296,7 +321,8 @@ KERNEL void believe(MODEL, ARRAY(const REAL) even, ARRAY(const REAL) odd,
     long long own = row * fields + front[i / SLICE] + i % SLICE;
     REAL b[STATES];
     product<REAL, ARRAY(const REAL)>(
-        i, n, d, own, row * numbers + start[i / SLICE] + i % SLICE, prior, in, b);
+        n, d, own, row * numbers + start[i / SLICE] + i % SLICE, link[i / SLICE] + i % SLICE, rho,
+        prior, in, b);
     normal(n, b);
     EACH for (int k = 0; k < n; ++k) bel[own + SLICE * k] = b[k];
   }

@@ -68,6 +68,7 @@ class VectorLayout:
             return device.put(out)
 
         self._own_tables(w, factor, position, other, at, rank, lane)
+        self.nothing, self._ties = device.empty((1,), np.float64), (mine, int(link[-1]))
         self.form = by_link(self._form)
         self.rev, self.mate = by_link(base[other]), by_link(place[owner[other]])
         there = who >= 0
@@ -158,6 +159,13 @@ class VectorLayout:
                 out[self._own_at[mine, None] + SLICE * np.arange(n * m)] = psi
         return self.device.put(out)
 
+    def ties(self, numbers: NDArray[np.float64]) -> Any:
+        """Numbers of slots (G,), there."""
+        mine, n = self._ties
+        out = np.zeros(n)
+        out[mine] = numbers
+        return self.device.put(out)
+
     def entries(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Of every number of the wiring's messages: where it is among them, and there."""
         within = np.arange(int(self._size.sum())) - np.repeat(
@@ -171,11 +179,13 @@ class VectorRun(DeviceRun):
     """Rows of one structure of pairs of many states."""
 
     def __init__(
-        self, device: Device, layout: VectorLayout, rows: int, flooding: bool, dtype: Any
-    ) -> None:
-        program = CudaProgram("vectors", np.dtype(dtype).name, layout.states, layout.uniform)
+        self, device: Device, layout: VectorLayout, rows: int, flooding: bool, dtype: Any,
+        weighted: bool = False,
+    ) -> None:  # fmt: skip
+        name = np.dtype(dtype).name
+        program = CudaProgram("vectors", name, layout.states, layout.uniform, weighted)
         super().__init__(device, program, rows, layout.n_numbers, flooding)
-        self.layout, self.tab = layout, None
+        self.layout, self.tab, self.rho = layout, None, layout.nothing
         self.prior = device.empty((rows, layout.n_fields), dtype)
         self.bel = device.empty((rows, layout.n_fields), dtype)
 
@@ -187,11 +197,13 @@ class VectorRun(DeviceRun):
         tol: float,
         damping: float,
         max_iters: int,
+        rho: Any = None,  # of slots, on the device
     ) -> None:
         """Begin with these numbers."""
         lay, device = self.layout, self.device
-        if self.tab is not tab:
-            self.tab, self._recorded = tab, None
+        rho = lay.nothing if rho is None else rho
+        if self.tab is not tab or self.rho is not rho:
+            self.tab, self.rho, self._recorded = tab, rho, None
         if len(lay.swept) < field.shape[1]:
             field = field[:, lay.swept]
         with np.errstate(over="ignore"):
@@ -212,7 +224,7 @@ class VectorRun(DeviceRun):
         return (
             np.int32(lay.n_places), np.int64(lay.n_fields), np.int64(lay.n_numbers), lay.width,
             lay.card, lay.front, lay.start, lay.link, lay.rev, lay.mate, lay.form, lay.forms,
-            self.tab, self.prior,
+            self.rho, self.tab, self.prior,
         )  # fmt: skip
 
     def _sweep(self, trace: Any) -> None:
@@ -249,6 +261,6 @@ class VectorRun(DeviceRun):
         )  # fmt: skip
         return self.device.get(total.sum(axis=1))
 
-    def messages(self) -> Any:
+    def messages(self, before: bool = False) -> Any:
         """A copy there of a single row's messages."""
-        return self.held.copy()
+        return self.side(before).copy()

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _MAX_ROUNDS = 20
 _FEW_FACTORS = 2000
+#: Unit roundoff of a double.
+U = 2.0**-53
 #: Cells of joint marginals that are written out together.
 MAX_JOINT_CELLS = 1 << 28
 
@@ -246,6 +248,37 @@ def absorb_small(
                 else:
                     np.add.at(log_field, first + s, column)
     return constant, rest
+
+
+def summed_sizes(graph: FactorGraph) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How many factors are at each variable, (V,), and what their largest numbers and the largest
+    of its field come to in size, (V,)."""
+    n = graph.n_variables
+    count, size = np.zeros(n), np.zeros(n)
+    for g in graph.groups:
+        if g.form == "messages":
+            continue
+        a = g.magnitude()
+        for k in range(g.arity):
+            count += np.bincount(g._scope[:, k], minlength=n)
+            size += np.bincount(g._scope[:, k], weights=a, minlength=n)
+    if graph._field is not None and n:
+        field = np.abs(np.where(np.isfinite(graph._field), graph._field, 0.0))
+        size += np.maximum.reduceat(field, graph._offsets[:-1])
+    return count, size
+
+
+def rounding_of_sums(graph: FactorGraph) -> float:
+    """A bound on what :func:`condition` may lose of log Z by rounding.
+
+    Numbers of a variable are added to its field one after the other, at most as many as it has
+    factors; the constant is what a few dozen additions in a row come to (pairwise sums), and one
+    for each group. What cancels counts with its size, so this is not about the size of log Z.
+    """
+    count, size = summed_sizes(graph)
+    alone = sum(float(g.magnitude().sum()) for g in graph.groups if g.arity == 0)
+    depth = 64 + len(graph.groups)
+    return float(U * (((count + depth) * size).sum() + depth * alone))
 
 
 def _new_fixed(graph: FactorGraph, log_field: NDArray, fixed: NDArray) -> NDArray[np.int64]:

@@ -25,7 +25,8 @@ from minfer.basics.notebook import Face, Faced, Right
 from minfer.basics.words import plain
 from minfer.errors import SettingsError
 from minfer.learn.bins import Cuts
-from minfer.learn.tables import BayesianNetwork, _source
+from minfer.learn.case_columns import columns_of
+from minfer.learn.tables import BayesianNetwork
 from minfer.model.evidence import Factorised
 
 
@@ -109,7 +110,7 @@ def compare_bins(
     check_whole("compare_bins: folds", folds, 2)
     settings = network.get_params(deep=False)
     reader = BayesianNetwork(**settings)
-    with _source(reader, X, True) as (names, read_columns):
+    with columns_of(reader, X, True) as (names, read_columns):
         variables, _, given = reader._structure(names)
         columns = read_columns([v for v in variables if v in names])
     n_rows = len(next(iter(columns.values())).places) if columns else 0

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from minfer.basics.checks import check_type
 from minfer.errors import ContradictionError, ModelError, SettingsError, visible
 from minfer.graph import FactorGraph
-from minfer.learn.tables import BayesianNetwork, _source, _text
+from minfer.learn.case_columns import columns_of, state_name
+from minfer.learn.tables import BayesianNetwork
 from minfer.model.evidence import Factorised, is_missing
 from minfer.model.states import number_of
 
@@ -62,7 +63,7 @@ class NetworkClassifier(BayesianNetwork):
         check_type(self.target, str, "NetworkClassifier: target must be a variable's name")
         own: dict[str, Factorised] = {}
         if y is not None:
-            with _source(self, X, True) as (names, read_columns):
+            with columns_of(self, X, True) as (names, read_columns):
                 if self.target in names:
                     raise SettingsError(
                         f"NetworkClassifier: X has the target's column {visible(self.target)!r}: "
@@ -72,11 +73,11 @@ class NetworkClassifier(BayesianNetwork):
             self.classes_, codes = self._labels(y, n)
             if len(self.classes_) == 0:
                 raise ModelError("NetworkClassifier: there are no labels")
-            own = {self.target: Factorised(codes, [_text(x) for x in self.classes_.tolist()])}
+            own = {self.target: Factorised(codes, [state_name(x) for x in self.classes_.tolist()])}
         self._learn(X, own)
         said: list[Any] = []
         if y is None:
-            with _source(self, X, False) as (_, read_columns):
+            with columns_of(self, X, False) as (_, read_columns):
                 said = list(read_columns([self.target])[self.target].values)
         self._name_classes(y is not None, said)
         return self
@@ -116,7 +117,7 @@ class NetworkClassifier(BayesianNetwork):
         if not given:
             numbers = [number_of(x) for x in states]
             known = [x for x in said if not is_missing(x)]
-            if known and {_text(x) for x in known} == {"False", "True"} == {*states}:
+            if known and {state_name(x) for x in known} == {"False", "True"} == {*states}:
                 truths = all(isinstance(x, bool | np.bool_) for x in known)
                 self.classes_ = np.array([False, True] if truths else ["False", "True"])
             elif any(isinstance(x, str) for x in known) or not all(
@@ -131,14 +132,14 @@ class NetworkClassifier(BayesianNetwork):
             else:
                 self.classes_ = np.array(states, dtype=self.classes_.dtype)
         self.classes_ = np.sort(self.classes_)
-        self._places = [states.index(_text(x)) for x in self.classes_.tolist()]
+        self._places = [states.index(state_name(x)) for x in self.classes_.tolist()]
 
     def predict_proba(self, X: Any) -> Floats:
         """Posteriors of the classes (N, K); a target column in X is not read."""
         from minfer.solvers.plans import Network
 
         self._check_fitted("predict_proba")
-        with _source(self, X, False) as (names, read_columns):
+        with columns_of(self, X, False) as (names, read_columns):
             wanted = [v for v in self.tables_ if v in names and v != self.target]
             columns = read_columns(wanted)
             n = len(read_columns(names[:1])[names[0]].places) if not wanted else -1
@@ -163,7 +164,7 @@ class NetworkClassifier(BayesianNetwork):
         """The share of rows whose most probable class is right: y (N,), or X's target column."""
         found = self.predict(X)
         if y is None:
-            with _source(self, X, False) as (names, read_columns):
+            with columns_of(self, X, False) as (names, read_columns):
                 if self.target not in names:
                     raise ModelError(f"NetworkClassifier: score needs y, or {self.target} in X")
                 columns = read_columns([self.target])

@@ -3,7 +3,7 @@
 Every step has one table for all times. Where all cells are known they are counts; else EM: each
 step of it asks for the expected counts of all families (:mod:`minfer.kernels.time.slices`, eight
 sequences abreast), and normalises them. Of a hidden Markov model this is the algorithm of Baum and
-Welch (1970). What is maximised, and how that is checked, is as in :mod:`minfer.learn.tables`. A
+Welch (1970). What is maximised, and how that is checked, is as in :mod:`minfer.learn.em`. A
 leaf that is not observed is summed out, and adds no counts.
 """
 
@@ -11,26 +11,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from minfer.basics.checks import (
     as_list,
     check_choice,
     check_flag,
-    check_number,
-    check_type,
-    check_whole,
     told,
 )
 from minfer.errors import ContradictionError, ModelError, SettingsError
 from minfer.io.native import write_dynamic
-from minfer.learn.estimator import Estimator
-from minfer.learn.tables import ADVICE, ROUNDING, STARTS, dot_logs
+from minfer.learn.em import Expected, Floats, LearnedTables, TablesByEM, dot_logs, drawn_weights
 from minfer.model.states import declared_states
 from minfer.through_time.dynamic import BEFORE, Dynamic
 from minfer.through_time.sequences import Sequences, sequences_of
@@ -38,7 +33,6 @@ from minfer.through_time.sequences import Sequences, sequences_of
 if TYPE_CHECKING:
     from minfer.io.text import PathLike
 
-Floats = NDArray[np.float64]
 Tables = list[list[Floats]]  # of the first slice and of the step, by variable
 
 #: Probabilities below this become zero: that of no data of any length is 1e-60.
@@ -46,7 +40,7 @@ _LEAST = 1e-60
 
 
 @dataclass(eq=False, repr=False)
-class DynamicNetwork(Estimator):
+class DynamicNetwork(TablesByEM):
     """A network through time whose tables are learned from sequences; its structure is given.
 
     Parameters
@@ -115,16 +109,9 @@ class DynamicNetwork(Estimator):
 
     def _check_settings(self) -> None:
         check_choice("DynamicNetwork: prior", self.prior, ("uniform", "none"))
-        check_choice("DynamicNetwork: start", self.start, STARTS)
-        check_number("DynamicNetwork: strength", self.strength, 0.0)
-        check_number("DynamicNetwork: tol", self.tol, 0.0)
-        for name in ("restarts", "max_iterations", "workers"):
-            check_whole(f"DynamicNetwork: {name}", getattr(self, name), 1)
+        super()._check_settings()
         for name in ("tied", "progress"):
             check_flag(f"DynamicNetwork: {name}", getattr(self, name))
-        check_type(self.missing, Iterable, "DynamicNetwork: missing must be a list of texts")
-        if self.random_state is not None:
-            check_whole("DynamicNetwork: random_state", self.random_state)
 
     # ------------------------------------------------------------ learning
 
@@ -139,45 +126,37 @@ class DynamicNetwork(Estimator):
             raise ModelError("DynamicNetwork: there are no rows")
         same = [a.parents == b.parents for a, b in zip(model.first, model.step)]
         self._same = [self.tied and x for x in same]
-        shapes = [[c.table.shape for c in own] for own in (model.first, model.step)]
         alpha = self.strength if self.prior == "uniform" else 0.0
         known, complete = _count(model, given)
         if complete:
             theta = self._normalised(known, alpha)
             score = self._prior(theta, alpha)
             likelihood = sum(map(dot_logs, *map(_flat, (known, theta))))
-            found = theta, known, likelihood, [likelihood + score], "counted"
+            found = LearnedTables(theta, known, likelihood, [likelihood + score], "counted")
         else:
-            rng = np.random.default_rng(self.random_state)
-            climbs = []
-            for k in range(self.restarts):
-                if k or self.start == "random":
-                    drawn = [[rng.gamma(1.0, size=s) + 1e-3 for s in own] for own in shapes]
-                    theta = self._normalised(drawn, 0.0)
-                elif self.start == "structure":
-                    theta = [[c.table for c in own] for own in (model.first, model.step)]
-                else:
-                    begin = [
-                        [x + alpha + 0.1 if x.any() else rng.gamma(1.0, size=x.shape) + 1e-3
-                         for x in own] for own in known
-                    ]  # fmt: skip
-                    theta = self._normalised(begin, 0.0)
-                climbs.append(self._climb(model, given, theta, alpha, k))
-            found = max(climbs, key=lambda one: one[3][-1])
-        theta, counts, self.log_likelihood_, self.trace_, self.status_ = found
-        self.model_ = model.with_tables(*theta)
-        self.counts_ = tuple(dict(zip(model.names, own)) for own in counts)
-        self.objective_, self.n_iter_ = self.trace_[-1], max(len(self.trace_) - 1, 1)
-        self.advice_ = ADVICE[self.status_]
-        self.converged_ = self.status_ in ("counted", "converged")
+            found = self._by_em(model, given, known, alpha)
+        self.model_ = model.with_tables(*found.theta)
+        self.counts_ = tuple(dict(zip(model.names, own)) for own in found.counts)
+        self._say(found)
         return self
 
-    def _climb(
-        self, model: Dynamic, given: Sequences, theta: Tables, alpha: float, run: int
-    ) -> tuple[Tables, Tables, float, list[float], str]:
-        """EM from some tables."""
-        trace: list[float] = []
-        while True:
+    def _by_em(
+        self, model: Dynamic, given: Sequences, known: Tables, alpha: float
+    ) -> LearnedTables[Tables]:
+        """The best of some climbs."""
+        rng = np.random.default_rng(self.random_state)
+
+        def begin(start: str) -> Tables:
+            if start == "structure":
+                return [[c.table for c in own] for own in (model.first, model.step)]
+            sure = start == "counts"
+            weights = [
+                [x + alpha + 0.1 if sure and x.any() else drawn_weights(rng, x.shape) for x in own]
+                for own in known
+            ]
+            return self._normalised(weights, 0.0)
+
+        def expect(theta: Tables) -> Expected[Tables]:
             passes = model.with_tables(*theta)._passes
             counts, scores, dead = passes.counts(given, self.workers)
             if (dead >= 0).any():
@@ -188,18 +167,17 @@ class DynamicNetwork(Estimator):
                     "none at zero"
                 )
             likelihood = float(scores.sum())
-            value = likelihood + self._prior(theta, alpha)
-            gain = (value - trace[-1]) / max(abs(value), 1.0) if trace else np.inf
-            trace.append(value)
-            if self.progress:
-                head = f"run {run + 1}, " if self.restarts > 1 else ""
-                line = f"minfer: {head}step {len(trace) - 1}: objective {value:.9g}"
-                print(line, file=sys.stderr, flush=True)
-            if gain <= self.tol or len(trace) > self.max_iterations:
-                status = "converged" if gain <= self.tol else "out of iterations"
-                status = "fell" if gain < -ROUNDING else status
-                return theta, counts, likelihood, trace, status
-            theta = self._normalised(counts, alpha)
+            return Expected(counts, likelihood, likelihood + self._prior(theta, alpha))
+
+        def say(run: int, step: int, value: float) -> None:
+            head = f"run {run + 1}, " if self.restarts > 1 else ""
+            line = f"minfer: {head}step {step}: objective {value:.9g}"
+            print(line, file=sys.stderr, flush=True)
+
+        def improved(counts: Tables, _: Tables) -> Tables:
+            return self._normalised(counts, alpha)
+
+        return self._best_climb(begin, expect, improved, say if self.progress else None)
 
     def _normalised(self, counts: Tables, alpha: float) -> Tables:
         """Rows divided by their sums, those of zeros uniform; tied tables together."""

@@ -20,11 +20,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.errors import ContradictionError
 from minfer.factors.causes import IndependentCauses
-from minfer.factors.group import Floats, Mask
+from minfer.factors.group import Mask
 from minfer.graph import FactorGraph
+from minfer.learn.em import Expected, Floats, dot_logs
 from minfer.learn.estimator import alike
 from minfer.model.causes import DrawnCauses, NoisyCauses
+
+Draws = list[Floats]  # (states, S) of each cause, and the leak (1, S)
 
 
 class Gate(NamedTuple):
@@ -32,7 +36,7 @@ class Gate(NamedTuple):
 
     child: int
     parents: list[int]
-    draws: list[Floats]  # (states, S) of each parent, and the leak (1, S)
+    draws: Draws
     highest: bool
 
     @property
@@ -56,26 +60,11 @@ def gates_of(graph: FactorGraph) -> list[Gate]:
     return sorted(out, key=lambda gate: gate.child)
 
 
-class LearnedGate(NamedTuple):
-    draws: list[Floats]
-    counts: list[Floats]
-    likelihood: float
-    objective: float
-    converged: bool
-
-
-def learn_gate(
-    gate: Gate,
-    known: NDArray[np.int32],
-    strength: Callable[[Floats], Floats],
-    start: Sequence[Floats],
-    most: int,
-    tol: float,
-) -> LearnedGate:
-    """A gate from rows (V, N) that know all of its family, by EM.
-
-    ``strength`` gives the pseudo-counts of a distribution's array, ``start`` where EM begins.
-    """
+def learning_of(
+    gate: Gate, known: NDArray[np.int32], strength: Callable[[Floats], Floats]
+) -> tuple[Callable[[Draws], Expected[Draws]], Callable[[Draws, Draws], Draws]]:
+    """What EM needs to learn a gate from rows (V, N) that know all of its family: expected draws,
+    and the next numbers from these. ``strength``: the pseudo-counts of a distribution's array."""
     mine = np.ascontiguousarray(known[[*gate.parents, gate.child]])
     first, owner = alike(mine.astype(np.uint64))
     rows = mine[:, first]
@@ -83,17 +72,21 @@ def learn_gate(
     weight = np.bincount(owner).astype(np.float64)
     y = (rows[-1] if gate.highest else gate.size - 1 - rows[-1]).astype(np.int64)
     alpha = [np.where(q > 0.0, strength(q), 0.0) for q in gate.draws]
-    draws, before = list(start), -np.inf
-    n = 0
-    while True:
+
+    def expect(draws: Draws) -> Expected[Draws]:
         counts, likelihood = _expected(gate, draws, x, y, weight)
-        value = likelihood + sum(_dot(a, q) for a, q in zip(alpha, draws))
-        n += 1
-        done = bool(value - before <= tol * max(abs(value), 1.0))
-        if done or n > most or value == -np.inf:
-            return LearnedGate(draws, counts, likelihood, value, done and value > -np.inf)
-        before = value
-        draws = [normalised(c + a, q) for c, a, q in zip(counts, alpha, draws)]
+        value = likelihood + sum(dot_logs(a, q) for a, q in zip(alpha, draws))
+        if value == -np.inf:
+            raise ContradictionError(
+                "BayesianNetwork: some row is impossible under the zeros of the causes of "
+                f"gate number {gate.child}: give the gate a leak, or causes without zeros"
+            )
+        return Expected(counts, likelihood, value)
+
+    def improved(counts: Draws, before: Draws) -> Draws:
+        return [normalised(c + a, q) for c, a, q in zip(counts, alpha, before)]
+
+    return expect, improved
 
 
 def normalised(counts: Floats, before: Floats) -> Floats:
@@ -102,15 +95,9 @@ def normalised(counts: Floats, before: Floats) -> Floats:
     return np.where(total > 0.0, counts / np.where(total > 0.0, total, 1.0), before)
 
 
-def _dot(counts: Floats, p: Floats) -> float:
-    some = counts > 0.0
-    with np.errstate(divide="ignore"):
-        return float(counts[some] @ np.log(p[some]))
-
-
 def _expected(
-    gate: Gate, draws: Sequence[Floats], x: NDArray[np.int32], y: NDArray[np.int64], weight: Floats
-) -> tuple[list[Floats], float]:
+    gate: Gate, draws: Draws, x: NDArray[np.int32], y: NDArray[np.int64], weight: Floats
+) -> tuple[Draws, float]:
     """Expected draws of each cause and the leak, by the child's states, and log P(y | x)."""
     from minfer.kernels.learning.draws import expected_draws
 

@@ -18,7 +18,6 @@ from minfer.factors.causes import IndependentCauses
 from minfer.factors.group import Floats
 
 if TYPE_CHECKING:
-    from minfer.graph import FactorGraph
     from minfer.model.build import Growing
 
 G = TypeVar("G", bound="Growing")
@@ -245,7 +244,7 @@ def _checked(rows: Floats, shape: tuple[int, int], who: str) -> Floats:
     return np.asarray(rows / total[:, None])
 
 
-def entry_of(graph: FactorGraph, factor: int) -> NoisyCauses | None:
+def entry_of(graph: Any, factor: int) -> NoisyCauses | None:
     """The entry of a network that a factor is; None of a table."""
     group, row = graph._locate(factor)
     if not isinstance(group, IndependentCauses):

@@ -30,7 +30,6 @@ from minfer.model.evidence import numbered
 from minfer.model.states import Variables
 
 if TYPE_CHECKING:
-    from minfer.graph import FactorGraph
     from minfer.model.build import Growing
 
 G = TypeVar("G", bound="Growing")
@@ -272,7 +271,7 @@ class FlatTables:
         return TableFault(table, row, what)
 
 
-def intervention(graph: FactorGraph, do: Any, observed: Iterable[int] = ()) -> dict[int, int]:
+def intervention(graph: Any, do: Any, observed: Iterable[int] = ()) -> dict[int, int]:
     """States that are set, by variables' numbers; none of them may be ``observed`` as well."""
     done = numbered(graph, do, likelihoods=False, what="do")[0]
     if not done:
@@ -293,7 +292,7 @@ def intervention(graph: FactorGraph, do: Any, observed: Iterable[int] = ()) -> d
     return done
 
 
-def intervened(graph: FactorGraph, done: Mapping[int, int]) -> FactorGraph:
+def intervened(graph: G, done: Mapping[int, int]) -> G:
     """Graph surgery: what :func:`intervention` found is certain, and has no parents.
 
     Factors keep their numbers, but what is known of the old model does not go along.

@@ -241,22 +241,12 @@ def _batch_marginals(
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     given = real_numbers(scores, "arc scores")
     clean = np.ascontiguousarray(given, np.float32 if given.dtype == np.float32 else np.float64)
-    if clean.ndim != 3 or clean.shape[1] != clean.shape[2] or clean.shape[1] < 2:
-        raise ModelError(
-            f"arc scores must have shape (N, N) or (B, N, N) with N >= 2, not {clean.shape}"
-        )
+    _check_shape(clean.shape)
     if not clean.flags.writeable:  # compiled code would take it for another type
         clean = clean.copy()
     batch, n = clean.shape[:2]
-    n_nodes, order = np.full(batch, n), np.arange(batch)
+    n_nodes, order = checked_lengths(lengths, batch, n) + 1, np.arange(batch)
     used, packed, start = None, clean.reshape(-1), order * (n * n)
-    if lengths is not None:
-        words = integers(lengths, "lengths")
-        if words.shape != (batch,):
-            raise ModelError(f"lengths must be {batch} integers, not {words.dtype} {words.shape}")
-        for b in np.flatnonzero((words < 1) | (words >= n)).tolist():
-            raise ModelError(f"sentence {b}: {words[b]} words, but scores for 1 to {n - 1}")
-        n_nodes = words.astype(np.int64) + 1
     if (n_nodes < n).any():  # sentence after sentence, row after row
         inside = np.arange(n) < n_nodes[:, None]
         used = inside[:, :, None] & inside[:, None, :]
@@ -279,6 +269,33 @@ def _batch_marginals(
     out = np.zeros_like(clean)
     out[used] = mu
     return out, log_z
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) != 3 or shape[1] != shape[2] or shape[1] < 2:
+        raise ModelError(f"arc scores must have shape (N, N) or (B, N, N) with N >= 2, not {shape}")
+
+
+def checked_lengths(lengths: ArrayLike | None, batch: int, n: int) -> NDArray[np.int64]:
+    """Words of each of a batch of sentences with scores for up to n - 1."""
+    if lengths is None:
+        return np.full(batch, n - 1)
+    words = integers(lengths, "lengths")
+    if words.shape != (batch,):
+        raise ModelError(f"lengths must be {batch} integers, not {words.dtype} {words.shape}")
+    for b in np.flatnonzero((words < 1) | (words >= n)).tolist():
+        raise ModelError(f"sentence {b}: {words[b]} words, but scores for 1 to {n - 1}")
+    return words.astype(np.int64)
+
+
+def checked_batch(
+    scores: Any, lengths: ArrayLike | None, projective: bool, single_root: bool
+) -> NDArray[np.int64]:
+    """The same, once all else but the scores themselves has been looked at."""
+    check_flag("projective", projective)
+    check_flag("single_root", single_root)
+    _check_shape(tuple(scores.shape))
+    return checked_lengths(lengths, len(scores), scores.shape[1])
 
 
 def eisner(scores: ArrayLike, *, single_root: bool = True) -> NDArray[np.int64]:

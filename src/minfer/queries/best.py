@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.checks import (
-    as_list,
     check_graph,
     check_number,
     check_seconds,
@@ -244,10 +243,9 @@ def _rounding(graph: FactorGraph, problem: Conditioned, tree: CliqueTree, sums: 
 
 
 def _wanted(model: FactorGraph, variables: Any) -> list[int]:
-    listed = as_list(variables, "mpe: variables must be a list of them", ModelError)
-    wanted = [model.index(v) for v in listed]
-    if not wanted or len(set(wanted)) < len(wanted):
-        raise ModelError("mpe: name at least one variable, and none twice")
+    wanted = model._indices(variables, "mpe: variables")
+    if not wanted:
+        raise ModelError("mpe: variables: name at least one")
     return wanted
 
 

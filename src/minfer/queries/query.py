@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import as_list, check_flag, check_graph, first_twice, integer
+from minfer.basics.checks import check_flag, check_graph, integer
 from minfer.errors import ContradictionError, EvidenceError, ModelError, RefusedError, visible
 from minfer.graph import FactorGraph
 from minfer.model.evidence import Evidence, log_field, numbered
@@ -107,6 +107,54 @@ class Posteriors(Marginals):
     def log_evidence(self) -> float:
         """Log of the probability of the evidence, as a :class:`Posterior` has it."""
         return self.log_z - log_z_without_evidence(self.graph, self._solver)
+
+
+@overload
+def query(
+    model: FactorGraph,
+    targets: int | str,
+    evidence: Evidence | None = None,
+    *,
+    do: Evidence | None = None,
+    solver: Solver | None = None,
+    check: bool = True,
+) -> Posterior: ...
+
+
+@overload
+def query(
+    model: FactorGraph,
+    targets: list[int] | list[str] | tuple[int | str, ...],
+    evidence: Evidence | None = None,
+    *,
+    do: Evidence | None = None,
+    solver: Solver | None = None,
+    check: bool = True,
+) -> Joint: ...
+
+
+@overload
+def query(
+    model: FactorGraph,
+    targets: None = None,
+    evidence: Evidence | None = None,
+    *,
+    do: Evidence | None = None,
+    solver: Solver | None = None,
+    check: bool = True,
+) -> Marginals: ...
+
+
+@overload
+def query(
+    model: FactorGraph,
+    targets: int | str | Sequence[int | str] | None = None,
+    evidence: Evidence | None = None,
+    *,
+    do: Evidence | None = None,
+    solver: Solver | None = None,
+    check: bool = True,
+) -> Posterior | Joint | Marginals: ...
 
 
 def query(
@@ -239,8 +287,8 @@ class Query:
     ) -> None:
         check_graph(model, "prepare")
         _check_some(targets)
-        hard = _variables(model, observed, "observed")
-        softly = _variables(model, soft, "soft")
+        hard = model._indices(observed, "observed")
+        softly = model._indices(soft, "soft")
         if set(hard) & set(softly):
             raise EvidenceError(
                 f"{model.name(min(set(hard) & set(softly)))} cannot be observed and have soft "
@@ -644,13 +692,5 @@ def _targets(graph: FactorGraph, targets: Any) -> tuple[tuple[int, ...], str]:
         return tuple(range(graph.n_variables)), "all"
     if isinstance(targets, str) or integer(targets) is not None:
         return (graph.index(targets),), "one"
-    which = tuple(_variables(graph, targets, "targets"))
+    which = tuple(graph._indices(targets, "targets"))
     return (which, "joint") if which else ((), "all")
-
-
-def _variables(graph: FactorGraph, names: Any, what: str) -> list[int]:
-    named = as_list(names, f"{what}: a list of variables", ModelError)
-    found = [graph.index(v) for v in named]
-    if (twice := first_twice(found)) is not None:
-        raise ModelError(f"{what}: {graph.name(twice)} is named twice")
-    return found

@@ -26,6 +26,7 @@ from minfer.basics.checks import (
     real_numbers,
 )
 from minfer.basics.words import counted, duration, plain
+from minfer.engine.conditioning import rounding_of_sums
 from minfer.engine.layout import normalised as normalised
 from minfer.errors import ModelError, RefusedError
 from minfer.factors.group import FactorGroup, read_only
@@ -247,7 +248,8 @@ class Marginals:
         """The true log Z lies between these two; None where nothing is proven.
 
         What :attr:`proven_log_z` says, and what :attr:`log_z` is where it is exact or a bound, with
-        1e-9 of its size for rounding; an end that is not known is infinite.
+        1e-9 of its size for rounding, and what may have cancelled in the sums of the model's
+        numbers; an end that is not known is infinite.
 
         >>> from minfer import FactorGraph, MeanField
         >>> pair = FactorGraph.pairwise([1.0, 0.0], [[0, 1]], [0.5])
@@ -257,7 +259,9 @@ class Marginals:
         """
         lower, upper = self.proven_log_z or (-math.inf, math.inf)
         value, kind = self.log_z, self.log_z_kind
-        slip = ROUNDING * (1.0 + abs(value)) if math.isfinite(value) else 0.0
+        slip = 0.0
+        if math.isfinite(value) and kind in (LogZ.EXACT, LogZ.LOWER, LogZ.UPPER):
+            slip = ROUNDING * (1.0 + abs(value)) + rounding_of_sums(self.graph)
         if kind in (LogZ.EXACT, LogZ.LOWER) and not math.isnan(value):
             lower = max(lower, value - slip)
         if kind in (LogZ.EXACT, LogZ.UPPER) and not math.isnan(value):

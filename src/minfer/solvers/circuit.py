@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import as_list, check_whole, first_twice
+from minfer.basics.checks import check_whole
 from minfer.basics.limits import clock, deadline_of, start_clock
 from minfer.basics.notebook import Face
 from minfer.basics.words import counted, duration, size
 from minfer.engine.conditioning import MAX_JOINT_CELLS, Conditioned, condition
 from minfer.engine.layout import ranges
-from minfer.errors import ContradictionError, EvidenceError, ModelError, RefusedError, visible
+from minfer.errors import ContradictionError, EvidenceError, RefusedError, visible
 from minfer.factors.group import n_entries
 from minfer.model.evidence import hard_and_field, observed_states
 from minfer.solvers.base import LogZ, Marginals, Status
@@ -402,12 +402,8 @@ def free_mask(graph: FactorGraph, free: Any) -> NDArray[np.bool_]:
         observed = (left == 1) & (graph._n_states > 1)
     if free is None or free is True:
         return ~observed
-    named = as_list(free, "compile: free must be a list of variables", ModelError)
-    which = [graph.index(v) for v in named]
-    if (twice := first_twice(which)) is not None:
-        raise ModelError(f"compile: {graph.name(twice)} is named twice in free")
     out = np.zeros(graph.n_variables, dtype=bool)
-    out[which] = True
+    out[graph._indices(free, "compile: free")] = True
     if (out & observed).any():
         name = graph.name(int(np.flatnonzero(out & observed)[0]))
         raise EvidenceError(

@@ -151,7 +151,7 @@ class _Pairwise:
 
     run: PreparedPropagation
     batch: Batch
-    joints: Floats  # (N, P, 4)
+    joints: Any  # (N, P, 4), or on a device
     singly: _Singly | None  # rows that are not in lanes
     workers: int
 
@@ -162,7 +162,7 @@ class _Pairwise:
 
         mesh, graph, n = self.run.mesh, self.run.graph, len(self.batch)
         assert mesh is not None
-        c = np.ascontiguousarray(cotangents, dtype=np.float64)
+        c, probs = np.ascontiguousarray(cotangents, dtype=np.float64), self.batch.probs
         damping = float(self.run.solver.damping)
         inside = np.ones(n, dtype=bool)
         if self.singly is not None:
@@ -176,9 +176,15 @@ class _Pairwise:
         def some(part: NDArray[np.int64]) -> None:
             k.pair_rows(frame, part, self.joints, self.batch.probs, c, how, to)
 
-        size = max(1, int(_WORK / max(1, 20 * len(mesh.wiring.rev))))
-        size = max(1, min(size, -(-len(rows) // self.workers)))
-        in_threads(some, [rows[i : i + size] for i in range(0, len(rows), size)], self.workers)
+        if isinstance(self.joints, np.ndarray):
+            size = max(1, int(_WORK / max(1, 20 * len(mesh.wiring.rev))))
+            size = max(1, min(size, -(-len(rows) // self.workers)))
+            in_threads(some, [rows[i : i + size] for i in range(0, len(rows), size)], self.workers)
+        else:
+            by_odds = probs[:, ::2] * probs[:, 1::2] * (c[:, 1::2] - c[:, ::2])
+            there = self.joints.adjoint(by_odds, *how, weights)
+            S, sweeps, codes = there.S, there.sweeps, there.codes
+            tables = there.tables if weights else tables
         for r in np.flatnonzero(codes == k.SLOW).tolist():  # one by one, by GMRES
             slope, sigma = np.empty((2, len(mesh.wiring.rev)))
             k.joint_slopes(mesh.slot, self.joints[r], slope, sigma)

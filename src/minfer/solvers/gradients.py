@@ -747,11 +747,15 @@ def _perturbed(marginals: Marginals, c: Floats, solver: Solver | None, weights: 
     return Pullback(field, by_weight, "perturbation", status, sweeps, error, note)
 
 
+def slopes(values: Sequence[Any], step: Any) -> tuple[Any, Any]:
+    """By the finer and the coarser difference of what was found at these tilts."""
+    a, b, d, e = values
+    return (d - b) / (2 * step), (e - a) / (4 * step)
+
+
 def slope_of(values: Sequence[Floats], step: ArrayLike) -> tuple[Floats, Any]:
     """The slope of what was found at tilts of -2, -1, 1 and 2 steps, and how sure each row is."""
-    a, b, d, e = values
-    step = np.asarray(step)
-    fine, coarse = (d - b) / (2 * step), (e - a) / (4 * step)
+    fine, coarse = slopes(values, np.asarray(step))
     apart = fine - coarse
     return fine + apart / 3.0, np.abs(apart).max(axis=-1, initial=0.0) / 3.0
 

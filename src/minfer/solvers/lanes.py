@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -97,7 +97,7 @@ class LaneAnswers(NamedTuple):
     converged: NDArray[np.bool_]  # (n,)
     residual: NDArray[np.float64]  # (n,) the last one
     log_z: NDArray[np.float64]  # (n or 0,) relative to every zero state and to t00 of the tables
-    pairs: NDArray[np.float64]  # (n or 0, P, 4) beliefs of the pairs: 00, 01, 10, 11
+    pairs: Any  # (n or 0, P, 4) beliefs of the pairs: 00, 01, 10, 11; perhaps on a device
     unsafe: NDArray[np.bool_]  # (n,) numbers too large (or NaN): to be run one by one
     stop: NDArray[np.int64]  # (1,) not 0: all runs end where they are
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import by_name, check_settings
+from minfer.basics.checks import by_name, check_device, check_settings
 from minfer.basics.limits import clock, deadline_of, start_clock
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.layout import lay_out
@@ -74,6 +74,9 @@ class MeanField(OnSites):
         after them no single update would.
     time_limit : float or None
         Wall-clock seconds; checked between kernel calls of about 50 ms, after at least one sweep.
+    device, dtype
+        As in :class:`~minfer.BeliefPropagation`; a card has binary pairs without zeros, and sweeps
+        colour after colour.
 
     Notes
     -----
@@ -86,9 +89,12 @@ class MeanField(OnSites):
     max_iters: int = 1000
     tol: float = 1e-6
     time_limit: float | None = None
+    device: str = "cpu"
+    dtype: str = "auto"
 
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, 0.0, self.time_limit)
+        check_device(self)
 
     def check(self, model: Conditioned) -> None:
         """Raise RefusedError where it cannot take the model."""
@@ -100,7 +106,21 @@ class MeanField(OnSites):
         start: Marginals | None, begin: float,
     ) -> Marginals:  # fmt: skip
         """The answer for a model that is laid out."""
-        q = initial_probs(model, parts, start)
+        q, why = initial_probs(model, parts, start), ""
+        if self.device != "cpu":
+            from minfer.solvers.means_there import means_there
+
+            found = means_there(self, model, parts, is_idle(parts), q, begin)
+            if not isinstance(found, str):
+                value = found.bound + model.constant - rounding(parts, model, found.q)
+                lift(model, found.q)
+                return Marginals(
+                    graph, found.q, self, found.status, LogZ.LOWER,
+                    iterations=2 * len(found.residuals), residuals=found.residuals,
+                    timings={"plan": found.planned - begin, "iterate": clock() - found.planned},
+                    note=found.note, state=MeanFieldState(value, np.array([value])),
+                )  # fmt: skip
+            why = found
         planned = clock()
         climb = _Climb(self, parts, q, begin)
         climb.leave_forbidden_cells()
@@ -108,12 +128,13 @@ class MeanField(OnSites):
         bounds = climb.trace[1] + (model.constant + float(parts.constant[0]))
         q, before = np.array(climb.on.get(climb.q)), climb.on.get(climb.before)
         bounds -= climb.rounding(model, q)
+        note = "; ".join(filter(None, (climb.note, why)))
         lift(model, q)
         return Marginals(
             graph, q, self, climb.status, LogZ.LOWER,
             iterations=len(bounds), residuals=climb.trace[0],
             timings={"plan": planned - begin, "iterate": clock() - planned},
-            note=climb.note,
+            note=note,
             state=MeanFieldState(float(bounds[-1]), bounds, before if climb.settled else None),
         )  # fmt: skip
 
@@ -124,7 +145,7 @@ class MeanFieldState:
     converged run, q before its last two sweeps."""
 
     value: float
-    bounds: NDArray[np.float64]  # (iterations,)
+    bounds: NDArray[np.float64]  # (iterations,); of a device's run the last alone
     before: NDArray[np.float64] | None = None  # (sum S,)
     independent: ClassVar[bool] = True  # any joint is a product
 
@@ -223,14 +244,21 @@ class _Climb:
     def rounding(self, model: Conditioned, q: NDArray[np.float64]) -> float:
         """What the rounding of its sums may have added to the bound at q; 0 if exact."""
         parts = self.parts
-        terms = len(parts.qweight) + len(parts.vfac)
-        if not terms:
-            return 0.0
-        size = abs(model.constant) + float(np.abs(q[q > 0] * parts.bias[q > 0]).sum()) + len(q)
-        size += float(np.abs(parts.qweight).sum()) + terms
-        if len(parts.vfac):
-            size += self.kernels.expected_size(self.there, self.q)
-        return float(np.finfo(float).eps) * 8 * math.sqrt(terms + 64) * size
+        more = self.kernels.expected_size(self.there, self.q) if len(parts.vfac) else 0.0
+        return rounding(parts, model, q, more)
+
+
+def rounding(
+    parts: SiteLayout, model: Conditioned, q: NDArray[np.float64], more: float = 0.0
+) -> float:
+    """What rounding may have added to a bound at q; ``more``: the size of what factors that are not
+    quadratic add."""
+    terms = len(parts.qweight) + len(parts.vfac)
+    if not terms:
+        return 0.0
+    size = abs(model.constant) + float(np.abs(q[q > 0] * parts.bias[q > 0]).sum()) + len(q)
+    size += float(np.abs(parts.qweight).sum()) + terms + more
+    return float(np.finfo(float).eps) * 8 * math.sqrt(terms + 64) * size
 
 
 # ---------------------------------------------------------------------- shared with Gibbs

@@ -20,19 +20,22 @@ from numpy.typing import NDArray
 from minfer.basics.limits import clock
 from minfer.device.odds import Layout, Run
 from minfer.device.runs import MOST_SLOTS, Device, DeviceRun
+from minfer.device.slopes import JointsThere, PairEnds
 from minfer.device.vectors import LOWEST, MOST_STATES, VectorLayout, VectorRun
-from minfer.engine.message_state import MessageState, fresh_messages, start_messages
-from minfer.engine.wiring import Wired, to_log
+from minfer.engine.message_state import MessageState, fresh_messages, start_messages, watch_for
+from minfer.engine.wiring import Wired, to_log, wire
 from minfer.errors import DeviceError, RefusedError
 from minfer.kernels.backend import backend
-from minfer.kernels.messages.wiring import PLAIN, WiredMessages
+from minfer.kernels.messages.wiring import PLAIN, Confirmation, WiredMessages
 from minfer.solvers.base import Marginals, Status
 from minfer.solvers.lanes import LaneAnswers, LaneStructure
-from minfer.solvers.propagation import SCHEDULES, Propagation, iterate, propagate, unconfirmed
+from minfer.solvers.propagation import KEEP, SCHEDULES, Propagation, iterate, propagate, unconfirmed
 
 if TYPE_CHECKING:
+    from minfer.engine.conditioning import Conditioned
     from minfer.graph import FactorGraph
     from minfer.solvers.bp import BeliefPropagation
+    from minfer.solvers.trw import TreeReweighted
 
 #: Rows of a launch at most.
 MOST_ROWS = 65_535
@@ -60,8 +63,6 @@ def reason_against(solver: Any, mesh: Wired) -> str:
     """Why a model, or a setting, has no form on a device; empty if it has one."""
     if solver.schedule == "residual":
         return "the schedule 'residual' has no form on a device; coloured and flooding have"
-    if mesh.reweighted:
-        return "tree-reweighted messages have no form on a device so far"
     if of_pairs(mesh):
         return ""
     return _against_vectors(solver, mesh)
@@ -88,11 +89,26 @@ def _against_vectors(solver: Any, mesh: Wired) -> str:
     return ""
 
 
+def prospect(solver: BeliefPropagation, model: Conditioned) -> str:
+    """Whether a card would pay for belief propagation on a model, as plans tell it."""
+    binary = all(g.shape == (2, 2) for g in model.groups)
+    size = sum(len(g) * (2 if binary else sum(g.shape)) for g in model.groups)
+    told = f"{size:,} messages, and a card pays from {BREAK_EVEN:,} on"
+    if size < BREAK_EVEN:
+        return f"no: {told}"
+    against = reason_against(solver, wire(model))
+    return f"no: {against}" if against else f"yes: {told} (device='auto')"
+
+
 def chosen(solver: Any, mesh: Wired, rows: int = 1) -> tuple[Device | None, str]:
     """The device that runs go to, None for the processor; and why, if it was not asked for."""
-    against = reason_against(solver, mesh)
     size = rows * (len(mesh.wiring.rev) + int(mesh.wiring.gslot[:, 3].sum()))
-    if solver.device == "auto":
+    return taken(solver.device, reason_against(solver, mesh), size)
+
+
+def taken(asked: str, against: str, size: int) -> tuple[Device | None, str]:
+    """The same, where there is something ``against`` it or nothing, and so many messages."""
+    if asked == "auto":
         if not against and size < BREAK_EVEN:
             against = f"{size:,} messages are too few for a card"
         if not against:
@@ -107,24 +123,54 @@ def chosen(solver: Any, mesh: Wired, rows: int = 1) -> tuple[Device | None, str]
 
 
 def propagate_there(
-    solver: BeliefPropagation,
+    solver: BeliefPropagation | TreeReweighted,
     graph: FactorGraph,
     mesh: Wired,
     start: Marginals | None,
     begin: float,
+    weighing: float | None = None,
 ) -> Marginals:
-    """The answer from a mesh, which serves this run alone."""
+    """The answer from a mesh, which serves this run alone; ``weighing`` as in
+    :func:`~minfer.solvers.propagation.propagate`."""
     there, note = chosen(solver, mesh)
     if there is not None and mesh.is_forest and not of_pairs(mesh):
         there, note = None, "on the processor: the model is a tree"
+    if there is not None:
+        schedule = schedule_there(solver, mesh)
+        kind = RunThere if of_pairs(mesh) else VectorsThere
+        make = partial(kind, there, number_type(solver, mesh))
+        try:
+            return propagate(solver, graph, mesh, start, begin, schedule, weighing, make)
+        except DeviceError as error:
+            note = failed(solver, error)
+    return propagate(
+        solver, graph, mesh, start, begin, solver.schedule, weighing, partial(Noted, note)
+    )
+
+
+def failed(solver: Any, error: DeviceError) -> str:
+    """Why a run goes on here, where a device that was not asked for has failed; else the error."""
+    if solver.device != "auto":
+        raise error
+    return f"on the processor: {error}"
+
+
+def rows_there(solver: Any, mesh: Wired, rows: int) -> Callable[..., LaneAnswers | None] | None:
+    """What runs so many rows of a structure on the device; None: they stay here. It answers None
+    where the device fails, and was not asked for."""
+    there, _ = chosen(solver, mesh, rows)
     if there is None:
-        return propagate(
-            solver, graph, mesh, start, begin, solver.schedule, make=partial(Noted, note)
-        )
-    schedule = schedule_there(solver, mesh)
-    kind = RunThere if of_pairs(mesh) else VectorsThere
-    make = partial(kind, there, number_type(solver, mesh))
-    return propagate(solver, graph, mesh, start, begin, schedule, make=make)
+        return None
+    run = partial(run_rows if of_pairs(mesh) else vector_rows, there, solver, mesh)
+
+    def tried(*given: Any) -> LaneAnswers | None:
+        try:
+            return run(*given)
+        except DeviceError as error:
+            failed(solver, error)
+            return None
+
+    return tried
 
 
 def schedule_there(solver: Any, mesh: Wired) -> str:
@@ -167,16 +213,30 @@ class Noted(Propagation):
 class StateThere(MessageState):
     """Messages that are on a device until somebody asks."""
 
-    def __init__(self, mesh: Wired, fetch: Callable[[], WiredMessages], damping: float) -> None:
-        self.mesh, self._fetch, self.damping = mesh, fetch, damping
-        self.before, self.bound = None, False
+    def __init__(
+        self,
+        mesh: Wired,
+        fetch: Callable[[Any], WiredMessages],
+        copies: tuple[Any, Any],
+        bound: bool,
+        damping: float,
+    ) -> None:
+        self.mesh, self._fetch, self._copies = mesh, fetch, copies
+        self.bound, self.damping = bound, damping
 
     @cached_property
     def messages(self) -> WiredMessages:  # type: ignore[override]
-        return self._fetch()
+        return self._fetch(self._copies[0])
+
+    @cached_property
+    def before(self) -> Confirmation | None:  # type: ignore[override]
+        if self._copies[1] is None:
+            return None
+        old = self._fetch(self._copies[1])
+        return watch_for(0.0)._replace(m=old.m, to_variable=old.to_variable, bel=old.bel)
 
     def __getstate__(self) -> dict:
-        self.messages  # noqa: B018 - fetched
+        self.messages, self.before  # noqa: B018 - fetched
         return super().__getstate__()
 
 
@@ -187,6 +247,7 @@ class RunThere(Noted):
         self.there, self.dtype = there, np.dtype(dtype)
         super().__init__(_where(there, self.dtype, given[-1]), *given)
         self.copy: Any = None  # of messages, there
+        self.old: Any = None  # and of those that the update which confirmed them began with
 
     def _settle_core(
         self, max_iters: int, time_limit: float | None
@@ -197,41 +258,57 @@ class RunThere(Noted):
         if not (m == 1.0).all():
             begin = np.log(m)[None]
         key = layout, self.dtype, 1, flooding, False
-        with lent(mesh, key, lambda: Run(there, layout, 1, False, flooding, self.dtype)) as run:
-            w = weights(there, mesh, layout, self.dtype)
-            run.start(log_prior(mesh)[None], w, begin, self.tol, self.damping, max_iters)
+        new = partial(Run, there, layout, 1, False, flooding, self.dtype, mesh.reweighted)
+        with lent(mesh, key, new) as run:
+            w, rho = weights(there, mesh, layout, self.dtype), edge_weights(mesh, layout)
+            run.start(log_prior(mesh)[None], w, begin, self.tol, self.damping, max_iters, rho)
             status, residuals = sweep_there(run, max_iters, time_limit)
-            self.copy = run.messages()
+            self._copy(run)
             probs, swept = run.beliefs()
         which = slice(None) if swept.all() else swept
         self.messages.bel[1::2][which] = probs[0, which]
         self.messages.bel[::2][which] = 1.0 - probs[0, which].astype(float)
+        self.layout = layout
         if mesh.trees is not None:
-            self._fetch(layout)
+            self.messages = self._fetch(self.copy)
             if len(layout.at_rest):
                 self._tell_trees(layout)
             self.copy = None
         self.watch = self.watch._replace(m=np.zeros(0))  # what it began with stays there
         self._set_control(PASSED=float(run.passed[0]))
-        self.layout = layout
         return status, residuals
 
-    def _fetch(self, layout: Layout) -> WiredMessages:
-        self.messages.m[layout.slots] = np.exp(self.there.get(self.copy)[0].astype(float))
-        return self.messages
+    def _copy(self, run: Run | VectorRun) -> None:
+        """Messages that outlive a run; of small models those before its last update, too."""
+        self.copy = run.messages()
+        if run.passed[0] and run.numbers <= KEEP:
+            self.old = run.messages(before=True)
+
+    def _fetch(self, copy: Any) -> WiredMessages:
+        layout, s = self.layout, self.messages
+        log_m = self.there.get(copy)[0].astype(float)
+        s = s._replace(m=s.m.copy(), weighted_log=s.weighted_log.copy())
+        s.m[layout.slots] = np.exp(log_m)
+        if len(s.weighted_log):
+            s.weighted_log[layout.slots] = log_m * self.mesh.wiring.rho[layout.slots]
+        return s
 
     def state(self, bound: bool = False) -> MessageState:
         if self.copy is None:
             return super().state(bound)
-        return StateThere(self.mesh, partial(self._fetch, self.layout), self.damping)
+        return StateThere(self.mesh, self._fetch, (self.copy, self.old), bound, self.damping)
 
     def _tell_trees(self, layout: Layout) -> None:
         """What the core says to the trees on it, in logs as on the device."""
-        mesh, m, out = self.mesh, self.messages.m, layout.at_rest
-        log_m, w = np.log(m), np.log(mesh.wiring.W[out])
-        odds = log_prior(mesh) + np.bincount(mesh.owner, log_m, len(mesh.wiring.card))
+        mesh, s, out = self.mesh, self.messages, layout.at_rest
+        log_m, w, to = np.log(s.m), np.log(mesh.wiring.W[out]), mesh.wiring.rev[out]
+        said = s.weighted_log if mesh.reweighted else log_m
+        odds = log_prior(mesh) + np.bincount(mesh.owner, said, len(mesh.wiring.card))
         c = odds[layout.told] - log_m[out]
-        m[mesh.wiring.rev[out]] = np.exp(np.logaddexp(0.0, w + c) - np.logaddexp(0.0, c))
+        new = np.logaddexp(0.0, w + c) - np.logaddexp(0.0, c)
+        s.m[to] = np.exp(new)
+        if mesh.reweighted:
+            s.weighted_log[to] = new * mesh.wiring.rho[to]
 
     def _read_beliefs(self) -> None:
         if self.copy is None:
@@ -253,7 +330,8 @@ class VectorsThere(RunThere):
     ) -> None:  # nothing of what sweeps on the processor need
         self.on, self.mesh, self.there, self.dtype = backend(), mesh, there, np.dtype(dtype)
         self.tol, self.damping, self.schedule = float(tol), float(damping), SCHEDULES[schedule]
-        self.lost, self.residuals, self.why = False, np.zeros(0), _where(there, dtype, schedule)
+        self.lost, self.residuals, self.old = False, np.zeros(0), None
+        self.why = _where(there, dtype, schedule)
         self.begin = None if start is None else start_messages(mesh, start)
         none = np.zeros(0)
         bel = np.full(int(mesh.wiring.off[-1]), 0.5)
@@ -269,26 +347,28 @@ class VectorsThere(RunThere):
         known = None if mesh.known is None else mesh.known[None]
         field, _ = fields_there(mesh, mesh.model.field[None], known)
         key = layout, self.dtype, 1, flooding
-        with lent(mesh, key, lambda: VectorRun(there, layout, 1, flooding, self.dtype)) as run:
-            tab = tables_there(there, mesh, layout, self.dtype)
-            run.start(field, tab, begin, self.tol, self.damping, max_iters)
+        new = partial(VectorRun, there, layout, 1, flooding, self.dtype, mesh.reweighted)
+        with lent(mesh, key, new) as run:
+            tab, rho = tables_there(there, mesh, layout, self.dtype), edge_weights(mesh, layout)
+            told = None if rho is None else rho[1]
+            run.start(field, tab, begin, self.tol, self.damping, max_iters, told)
             status, self.residuals = sweep_there(run, max_iters, time_limit)
-            self.copy = run.messages()
+            self._copy(run)
             probs, swept = run.beliefs()
         which = slice(None) if len(swept) == len(self.messages.bel) else swept
         self.messages.bel[which] = probs[0]
         return status, unconfirmed(status, self.residuals, self.tol)
 
-    def _fetch_vectors(self) -> WiredMessages:
+    def _fetch(self, copy: Any) -> WiredMessages:
         here, there = self.vectors.entries()
-        logs = self.there.get(self.copy)[0, there].astype(float)
+        logs = self.there.get(copy)[0, there].astype(float)
         out = np.empty(len(here))
         out[here] = logs if self.mesh.log else np.exp(logs)
         fresh = fresh_messages(self.mesh, blank=True)
         return fresh._replace(to_variable=out, bel=self.messages.bel)
 
     def state(self, bound: bool = False) -> MessageState:
-        return StateThere(self.mesh, self._fetch_vectors, self.damping)
+        return StateThere(self.mesh, self._fetch, (self.copy, self.old), bound, self.damping)
 
     def _read_beliefs(self) -> None:
         pass
@@ -355,6 +435,24 @@ def weights(there: Device, mesh: Wired, layout: Layout, dtype: np.dtype) -> Any:
     return found[1]
 
 
+def edge_weights(
+    mesh: Wired, layout: Layout | VectorLayout
+) -> tuple[NDArray[np.float64], Any] | None:
+    """Of tree-reweighted messages: the weights of slots, here and on a device; else None."""
+    if not mesh.reweighted:
+        return None
+    key, w = (layout, "rho"), mesh.wiring
+    rho = w.rho if isinstance(layout, Layout) else w.grho
+    found = mesh.found.get(key)
+    if found is None or found[0] is not rho:
+        if isinstance(layout, Layout):
+            sent = layout.by_slot(rho[None], np.dtype("float64"))
+        else:
+            sent = layout.ties(rho)
+        found = mesh.found[key] = rho, sent
+    return found
+
+
 def tables_there(there: Device, mesh: Wired, layout: VectorLayout, dtype: np.dtype) -> Any:
     """Tables on a device, sent again only if they are others."""
     key, tab = (layout, dtype), mesh.wiring.tab
@@ -402,9 +500,11 @@ def run_rows(
     w: NDArray[np.float64] | None,
     first: NDArray[np.float64] | None,
     log_z: bool,
+    pairs: bool = False,
 ) -> LaneAnswers:
     """Many rows of a loopy structure, on a device: what :func:`minfer.solvers.lanes.run_in_lanes`
-    answers, and takes; trees are swept like the rest. As many at once as there is room for."""
+    answers, and takes; trees are swept like the rest. As many at once as there is room for. Beliefs
+    of ``pairs`` stay there."""
     n, began, dtype = len(log_odds), clock(), np.dtype(number_type(solver, mesh))
     flooding = schedule_there(solver, mesh) == "flooding"
     layout = laid_out(there, mesh, *mesh.by_colour(whole=True))
@@ -421,7 +521,15 @@ def run_rows(
         np.asarray(np.isnan(log_odds).any(axis=1)), np.zeros(1, np.int64),
     )  # fmt: skip
     each = dtype.itemsize * ((4 if own else 3) * layout.n_slots + 4 * layout.n_places)
-    most = room_for(there, each + 8 * layout.n_places)
+    each += 8 * layout.n_places
+    if pairs:
+        ends = mesh.found.get((layout, "ends"))
+        if ends is None:
+            ends = mesh.found[layout, "ends"] = PairEnds.of(layout, lanes.slot, lanes.scope)
+        joints = JointsThere(layout, ends)
+        found = found._replace(pairs=joints)
+        each += 32 * ends.n_pairs + 16 * layout.n_slots  # and what a gradient takes
+    most = room_for(there, each)
     for begin in range(0, n, most):
         rows = slice(begin, min(begin + most, n))
         mine = shared if w is None or not own else w[rows][:, lanes.pair]
@@ -438,6 +546,8 @@ def run_rows(
             found.residual[rows] = run.last
             if log_z:
                 found.log_z[rows] = run.log_z()
+            if pairs:
+                joints.add(run)
     return found
 
 

@@ -75,7 +75,7 @@ class Plan(Faced):
     of the model as it is or as what zeros and repetitions leave of it, which ``simplified`` says;
     ``width_known`` is False where the search stopped early and they are only what it met. They are
     None where a global factor rules an elimination out. ``circuit`` says how many nodes a circuit
-    may have, where no tree fits.
+    may have, where no tree fits; ``card`` whether a graphics card pays.
     """
 
     n_variables: int
@@ -94,6 +94,7 @@ class Plan(Faced):
     reason: str
     simplified: str = ""
     circuit: str = ""
+    card: str = ""
 
     def __getitem__(self, solver: str) -> Estimate:
         """The estimate of one solver, by its name on the command line."""
@@ -125,12 +126,17 @@ class Plan(Faced):
             notes["simplified"] = self.simplified.removeprefix("simplified: ")
         if self.circuit:
             notes["circuit"] = self.circuit
+        if self.card:
+            notes["a card"] = self.card
         conclusion = f"use {self.recommendation}: {self.reason}"
         return Face(conclusion, ("solver", "time, about", "memory", "remark"), rows, notes)
 
 
 def plan(graph: FactorGraph) -> Plan:
     """Measure a model and estimate what each solver would cost."""
+    from minfer.solvers.bp import BeliefPropagation
+    from minfer.solvers.on_device import prospect
+
     model = condition(graph)
     exact, tree, simplified = _exact(model)
     iterative = _iterative(model)
@@ -157,6 +163,7 @@ def plan(graph: FactorGraph) -> Plan:
         reason=reason,
         simplified=simplified,
         circuit=circuit,
+        card=prospect(BeliefPropagation(), model),
     )
 
 

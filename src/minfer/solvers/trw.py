@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import by_name, check_choice, check_settings
+from minfer.basics.checks import by_name, check_choice, check_device, check_settings
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.message_state import wired
 from minfer.engine.wiring import Wired, wire
@@ -63,6 +63,8 @@ class TreeReweighted(Propagating):
         deterministic spanning forests, or whichever is cheap enough ("auto").
     schedule : "sequential" or "coloured"
         As in :class:`~minfer.BeliefPropagation`.
+    device, dtype
+        As in :class:`~minfer.BeliefPropagation`; edge weights and log Z are the processor's.
     """
 
     max_iters: int = 1000
@@ -71,12 +73,15 @@ class TreeReweighted(Propagating):
     weights: str = "auto"
     time_limit: float | None = None
     schedule: str = "sequential"
+    device: str = "cpu"
+    dtype: str = "auto"
     _lent: Lent | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_settings(self.max_iters, self.tol, self.damping, self.time_limit)
         check_choice("weights", self.weights, METHODS)
         check_choice("schedule", self.schedule, ("sequential", "coloured"))
+        check_device(self)
 
     def appearance(self, graph: FactorGraph) -> NDArray[np.float64]:
         """Edge appearance probabilities by factor number, shape (F,); 1 where there is no edge."""
@@ -143,6 +148,10 @@ class TreeReweighted(Propagating):
     ) -> Marginals:
         """The answer from a mesh, which serves this run alone."""
         named = self if self._lent is None else replace(self, _lent=None)
+        if self.device != "cpu":
+            from minfer.solvers.on_device import propagate_there
+
+            return propagate_there(named, graph, mesh, start, begin, weighing)
         return propagate(named, graph, mesh, start, begin, self.schedule, weighing)
 
     def _appearance(

@@ -464,15 +464,7 @@ class Dynamic:
         """Numbers of the variables asked for; without any all of them."""
         if given is None:
             return list(range(self.n_variables))
-        out: list[int] = []
-        for name in as_list(given, "targets must be names of variables"):
-            try:
-                v = self.slice.index(name)
-            except ModelError as error:
-                raise SettingsError(f"targets: {error}") from None
-            if v in out:
-                raise SettingsError(f"targets: {visible(self.slice.name(v))} is named twice")
-            out.append(v)
+        out = self.slice._indices(given, "targets", SettingsError)
         if not out:
             raise SettingsError("targets: name a variable at least")
         return out

@@ -34,9 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock, deadline_of
-from minfer.engine.buckets.conditioned import KnownVariable, U, marginal_ends
+from minfer.engine.buckets.conditioned import KnownVariable, marginal_ends
 from minfer.engine.buckets.plan import MOST_CELLS, BucketPlan, plan_buckets
-from minfer.engine.conditioning import Conditioned
+from minfer.engine.conditioning import Conditioned, U, rounding_of_sums, summed_sizes
 from minfer.engine.decomposition import only_tables
 from minfer.engine.simplify import CLOSEST, Simplified, simplify, untouched
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError
@@ -69,16 +69,29 @@ def prepare(model: Conditioned, maximise: Sequence[int] = ()) -> PreparedBuckets
     elif not found.changed:
         after, found = model, untouched(model)
     tables = only_tables(after, "bounds")
-    sizes = float(np.abs(model.field[np.isfinite(model.field)]).sum()) + abs(model.constant)
-    for g in model.groups:
-        if g.form == "table":
-            logs = g.stored_tables()
-            worst = np.where(np.isfinite(logs), np.abs(logs), 0.0).max(axis=1, initial=0.0)
-            sizes += float(worst.sum()) * (len(g) if len(worst) == 1 else 1)
+    # by the user's numbers: what has cancelled in a field or the constant has been rounded, too
+    sizes = float(summed_sizes(model.graph)[1].sum())
     done = found.merged + found.split + found.joined + found.excluded + found.fixed
     degree = int(model.arrays.degree.max(initial=0)) if found.merged else 1
-    error = U * (degree + 16) * sizes + CLOSEST * (done + found.merged * degree)
+    error = rounding_of_sums(model.graph) + U * (degree + 16) * sizes
+    error += CLOSEST * (done + found.merged * degree)
     return PreparedBuckets(found, tables, error)
+
+
+def users_ends(prepared: PreparedBuckets, lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
+    """Ends of intervals of the free variables of the tables, as those of all the user's states."""
+    tables, found = prepared.tables, prepared.simplified
+    off = tables.graph._offsets
+    n = len(found.model.field)
+    lo, hi = lo[:n].copy(), hi[:n].copy()
+    known = np.flatnonzero(tables.fixed[: len(found.free)] >= 0)
+    owner = np.repeat(tables.fixed[: len(found.free)] >= 0, np.diff(off[: len(found.free) + 1]))
+    lo[owner] = hi[owner] = 0.0
+    where = off[known] + tables.fixed[known]
+    lo[where] = hi[where] = 1.0
+    low, high = found.marginals(lo), found.marginals(hi)
+    change = math.exp(min(2 * prepared.error + 32 * U, 600.0)) if found.changed else 1.0
+    return np.minimum(low / change, 1.0), np.minimum(high * change, 1.0)
 
 
 class Side:

@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from minfer.engine.conditioning import U
+
 if TYPE_CHECKING:
     from minfer.engine.buckets.bounds import Side
     from minfer.engine.buckets.plan import BucketPlan
 
 Floats = NDArray[np.float64]
-
-#: Unit roundoff of a double.
-U = 2.0**-53
 
 
 class KnownVariable:
