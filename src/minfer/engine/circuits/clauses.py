@@ -1,7 +1,8 @@
 """Models of hard clauses over binary variables, which have a search of their own
 (:mod:`minfer.kernels.circuits.clauses`): what it runs on, and the circuit that it leaves.
 
-Decisions follow a tree decomposition the more, the narrower it is beside the number of variables:
+Clauses are strengthened first (:mod:`minfer.engine.circuits.strengthen`). Decisions follow a tree
+decomposition the more, the narrower it is beside the number of variables:
 with n of them and width w they weigh depth by 100 e^(n / w) / n, beside activity in conflicts
 (Korhonen & Jarvisalo 2021).
 """

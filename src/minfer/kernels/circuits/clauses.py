@@ -6,7 +6,8 @@ conflicts are learned, and what was done is a circuit.
 
 (Component caching: Sang et al. 2004, Thurley 2006; decisions that mix a tree decomposition with
 activity: Korhonen & Jarvisalo 2021.) A component is known by its open variables and by what is
-left of its clauses, by contents, so that rests meet wherever they come from.
+left of its clauses, by contents, so that rests meet wherever they come from; rests of clauses that
+follow from shorter ones are left out, so that what says the same meets, and falls apart sooner.
 
 What was learned follows from all clauses together, so it may say of a component what is only true
 because another one has no solution. Hence nothing is counted before a solution is known: of all
