@@ -23,6 +23,7 @@ from minfer.engine.buckets.search import BoundedSearch
 from minfer.engine.circuits import clauses
 from minfer.engine.circuits.driver import build
 from minfer.engine.conditioning import condition
+from minfer.engine.contraction import Planner
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import clique_tree
 from minfer.engine.layout import flatten
@@ -102,6 +103,7 @@ def units() -> list[Unit]:
         Unit("exact for rows", _use_rows),
         Unit("circuits", _use_circuits),
         Unit("buckets", _use_buckets),
+        Unit("exchanges", _use_exchanges),
         Unit("circuits of clauses", _use_clauses),
         Unit("search for the best", _use_search),
         Unit("bp lanes", _use_lanes),
@@ -277,6 +279,14 @@ def _use_buckets() -> None:
     for pair in combinations(range(8), 2):
         graph = graph.add_tables([pair], rng.normal(size=(1, 2, 2)))
     BoundedSearch(condition(graph), i_bound=2, memory_limit=12_000, marginals=True).run(work=60)
+
+
+def _use_exchanges() -> None:
+    """Trees of contraction, of variables with two and with three states."""
+    pairs = list(combinations(range(6), 2))
+    for card in ([2] * 6, [2, 3, 2, 3, 2, 3]):
+        planner = Planner(pairs, card, list(range(6)))
+        planner.improve(_size(3000, 300))
 
 
 def _use_clauses() -> None:

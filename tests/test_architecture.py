@@ -42,9 +42,9 @@ def test_the_page_is_short():
 
 def test_files_that_the_page_names_exist():
     """From the root, from the package, or anywhere in it for a bare name."""
-    anywhere = {path.name for path in PACKAGE.rglob("*.py")}
+    anywhere = {path.name for kind in ("*.py", "*.cu") for path in PACKAGE.rglob(kind)}
     anywhere |= {path.name for path in (ROOT / "benchmarks").glob("*.py")}
-    for name in re.findall(r"`([\w/.]+(?:\.py|\.npz|/))`", PAGE):
+    for name in re.findall(r"`([\w/.]+(?:\.py|\.cu|\.npz|/))`", PAGE):
         there = (ROOT / name).exists() or (PACKAGE / name).exists()
         assert there or name in anywhere, name
 

@@ -282,7 +282,7 @@ def test_methods_that_do_not_apply_are_not_missed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(_jit, "ready", lambda _: False)
     note = Auto(time_limit=0.2, exact_cells=0)(three).note
     assert "not clipped to certified intervals by boxes, buckets, whose kernels" in note
-    assert applicable(condition(three)) == ["exact", "boxes", "buckets"]
+    assert applicable(condition(three)) == ["exact", "boxes", "buckets", "leaves"]
     seen = MILD.with_evidence(dict.fromkeys(range(36), 0))
     assert "monotone" not in applicable(condition(seen))
     assert "monotone" in applicable(condition(MILD))

@@ -100,6 +100,14 @@ def check_settings(
     check_seconds("time_limit", time_limit)
 
 
+def check_device(solver: Any) -> None:
+    """Refuse settings that say nothing of where a solver runs."""
+    check_choice("device", solver.device, ("cpu", "cuda", "auto"))
+    check_choice("dtype", solver.dtype, ("auto", "float64", "float32"))
+    if solver.device == "cpu" and solver.dtype == "float32":
+        raise SettingsError("dtype='float32' is for device='cuda'; a processor has float64")
+
+
 def by_name(kind: type[T]) -> type[T]:
     """A settings class that refuses settings without names: nobody knows their order by heart."""
     made = kind.__init__

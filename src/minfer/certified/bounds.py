@@ -149,6 +149,12 @@ class Effort:
                 self.stopped = "time"
         return not self.stopped
 
+    def has_room(self, seconds: float, work: float) -> bool:
+        """Whether what takes about so much would end within the limits."""
+        if self._most is not None and self.work + work > self._most:
+            return False
+        return self._deadline is None or self._clock() + seconds <= self._deadline
+
     def check(self) -> None:
         """Raise :class:`OutOfWork` where nothing is left: for long preparations, which are lost."""
         if not self.go_on():

@@ -78,7 +78,7 @@ class BoundedBuckets:
         if self._search is None:
             return False
         search = self._search
-        bounds.offer_log_z(search.lower, search.upper)
+        self._offer_log_z(bounds)
         self._condition(bounds, wanted, each, effort)
         leaves, chunk = max(int(each * n / PER_LEAF), LOOK), LOOK
         while leaves > 0 and not search.exact and not search.full:
@@ -100,7 +100,7 @@ class BoundedBuckets:
             before = search.nodes
             search.run(work=min(LOOK, leaves - done))
             effort.spend(PER_LEAF * max(search.nodes - before, 1))
-            bounds.offer_log_z(search.lower, search.upper)
+            self._offer_log_z(bounds)
             done += LOOK
         self._offer(bounds)
         return True
@@ -108,8 +108,15 @@ class BoundedBuckets:
     def _offer(self, bounds: Bounds) -> None:
         """What was explored, and what is known with each state."""
         assert self._search is not None
-        bounds.offer_all(self.name, *self._search.intervals())
+        assert self._of is not None
+        bounds.offer_all(self.name, *self._of.peeled.core(*self._search.intervals()))
         self._offer_conditioned(bounds)
+
+    def _offer_log_z(self, bounds: Bounds) -> None:
+        assert self._of is not None
+        assert self._search is not None
+        error = 1.01 * self._of.peeled.error
+        bounds.offer_log_z(self._search.lower - error, self._search.upper + error)
 
     def _condition(
         self, bounds: Bounds, wanted: NDArray[np.bool_], each: float, effort: Effort
@@ -120,7 +127,11 @@ class BoundedBuckets:
         if self._known_of is search or not search.upper - search.lower < WORTH:
             return
         self._known_of, self._known = search, {}
+        assert self._of is not None
+        leaves = {leaf.variable for leaf in self._of.peeled.leaves}
         for v in np.flatnonzero(wanted & (bounds.width > 0.0)).tolist():
+            if v in leaves:
+                continue
             if not effort.go_on():
                 break
             states = int(bounds.graph._n_states[v])
@@ -134,11 +145,13 @@ class BoundedBuckets:
 
         off = bounds.graph._offsets
         lo, hi = np.zeros(len(bounds.lo)), np.ones(len(bounds.lo))
-        lower, upper = bounds.log_z
+        assert self._of is not None
+        peeled = self._of.peeled
+        lower, upper = bounds.log_z[0] - 1.01 * peeled.error, bounds.log_z[1] + 1.01 * peeled.error
         for v, ends in self._known.items():
             own = slice(int(off[v]), int(off[v + 1]))
             lo[own], hi[own] = marginal_ends(*ends, lower, upper)
-        bounds.offer_all(self.name, lo, hi)
+        bounds.offer_all(self.name, *peeled.core(lo, hi))
 
     def _grow(self, local: LocalBounds, i_bound: int, cost: float, effort: Effort) -> None:
         """Larger mini-buckets, tightened, and a search on them."""
@@ -147,7 +160,7 @@ class BoundedBuckets:
         old = self._search
         if self._largest or (old is not None and (old.exact or i_bound <= old.buckets.i_bound)):
             return
-        new = BoundedSearch(local.model, memory_limit=MOST_MEMORY, i_bound=i_bound)
+        new = BoundedSearch(local.peeled.model, memory_limit=MOST_MEMORY, i_bound=i_bound)
         effort.spend(cost)
         cells = _cells(new)
         if old is not None and cells > MOST_CELLS:

@@ -28,6 +28,7 @@ from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
 
 if TYPE_CHECKING:
+    from minfer.engine.leaves import Peeled
     from minfer.kernels.intervals.regions import PairArrays
 
 #: Cells of tables that are looked at together.
@@ -161,6 +162,13 @@ class LocalBounds:
         from minfer.kernels.intervals.regions import PairArrays
 
         return PairArrays(self.ptr, self.nbr, self.weight, self.theta, self.other)
+
+    @cached_property
+    def peeled(self) -> Peeled:
+        """The model without the leaves that say nothing."""
+        from minfer.engine.leaves import peel
+
+        return peel(self.model)
 
     @cached_property
     def pairs_only(self) -> bool:

@@ -24,7 +24,7 @@ from minfer.say.intervals import REFUTED
 from minfer.solvers.base import SHOWN, Given, LogZ, Marginals, Status, between, first_argmax
 
 #: What can have made an interval. The order is that of the codes.
-METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "range", "buckets")
+METHODS = ("none", "fixed", "exact", "monotone", "walks", "boxes", "range", "buckets", "leaves")
 #: Wider intervals are called vacuous.
 VACUOUS = 0.999
 

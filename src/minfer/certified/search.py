@@ -64,14 +64,16 @@ def all_methods() -> dict[str, tuple[Callable[[], BoundMethod], ...]]:
     """Every method by name, in the order of their turns."""
     from minfer.certified.boxes import Boxes
     from minfer.certified.buckets import BoundedBuckets
+    from minfer.certified.contracted import Contracted
     from minfer.certified.exact_cliques import ExactCliques
+    from minfer.certified.leaves import BoundedLeaves
     from minfer.certified.monotone import ExactFrontier, Monotone
     from minfer.certified.walks import Walks
 
-    exact = ExactCliques, ExactFrontier
+    exact = Contracted, ExactCliques, ExactFrontier
     return {
         "exact": exact, "walks": (Walks,), "monotone": (Monotone,), "boxes": (Boxes,),
-        "buckets": (BoundedBuckets,),
+        "buckets": (BoundedBuckets,), "leaves": (BoundedLeaves,),
     }  # fmt: skip
 
 
@@ -115,7 +117,7 @@ def intervals(
         A variable is finished once its most probable state is certain, whatever ``tol``. A tie
         never is; such a variable is finished once its intervals are narrower than 1e-9.
     methods : names, optional
-        Only these: exact, monotone, walks, boxes, buckets.
+        Only these: exact, monotone, walks, boxes, buckets, leaves.
     kept : bool array (n_factors,), optional
         Factors that a reduction kept: bounds that treat the others as unknown come first.
     workers : int, optional

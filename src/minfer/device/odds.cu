@@ -114,7 +114,7 @@ SWEEP(mix, REAL, MIXED)
 SWEEP(update, double, WATCHED)
 
 // The end of a sweep. After a confirming update that moved no message too far: how far it moved
-// beliefs; then the judge.
+// beliefs, before its messages were rounded; then the judge.
 KERNEL void finish(
     int places, long long slots, ARRAY(const int) width, ARRAY(const long long) start,
     ARRAY(const double) rho, ARRAY(const REAL) prior, ARRAY(const REAL) even,
@@ -123,17 +123,22 @@ KERNEL void finish(
   long long row = blockIdx.y;
   State now(controls, row);
   if (now.confirms() && seen_at(seen, row * SEEN + MOVED) <= now.tol) {
+    ARRAY(const REAL) fresh = now.side == 0 ? odd : even;
     double off = 0;
     for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < places;
          i += (long long)blockDim.x * gridDim.x) {
       long long from = start[i / SLICE] + i % SLICE;
-      double x = prior[row * places + i], y = x;
+      double x = prior[row * places + i], y = x, size = 0;
       for (int d = 0; d < width[i]; ++d) {
         typedef double T;
         x += SHARE(from + SLICE * d) * even[row * slots + from + SLICE * d];
         y += SHARE(from + SLICE * d) * odd[row * slots + from + SLICE * d];
+        if (sizeof(REAL) == 8) continue;
+        T l = fresh[row * slots + from + SLICE * d];
+        size += SHARE(from + SLICE * d) * size_of(l);
       }
-      off = higher(off, size_of(chance(x) - chance(y)));
+      double p = chance(now.side == 0 ? y : x);
+      off = higher(off, size_of(chance(x) - chance(y)) + 6e-8 * size * p * (1 - p));
     }
     raise_to(seen, row * SEEN + OFF, off);
   }

@@ -171,6 +171,6 @@ class Run(DeviceRun):
         )  # fmt: skip
         return self.device.get(total.sum(axis=1))
 
-    def messages(self) -> Any:
+    def messages(self, before: bool = False) -> Any:
         """A copy there of a single row's messages, as ``Layout.slots`` says."""
-        return self.device.take(self.held, self.layout.where)
+        return self.device.take(self.side(before), self.layout.where)

@@ -198,10 +198,9 @@ class DeviceRun:
         """No row has anything left to do."""
         return bool((self.passed | (self.state[:, MADE] >= self.state[:, MOST])).all())
 
-    @property
-    def held(self) -> Any:
-        """The messages that hold, of a single row."""
-        return self.odd if self.state[0, SIDE] else self.even
+    def side(self, before: bool = False) -> Any:
+        """The messages that hold, of a single row; or those that the last update began with."""
+        return self.odd if (self.state[0, SIDE] != 0.0) != before else self.even
 
     def sweeps(self, n: int, residuals: NDArray[np.float64]) -> int:
         """Up to n sweeps; how many were made. Of many rows the residuals are the largest."""

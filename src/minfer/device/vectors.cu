@@ -245,6 +245,8 @@ KERNEL void finish(MODEL, ARRAY(const REAL) even, ARRAY(const REAL) odd, ARRAY(d
   long long row = blockIdx.y;
   State now(controls, row);
   if (now.confirms() && seen_at(seen, row * SEEN + MOVED) <= now.tol) {
+    typedef double T;
+    ARRAY(const REAL) fresh = now.side == 0 ? odd : even;
     double off = 0;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < places; i += blockDim.x * gridDim.x) {
       int d = width[i], n = SIZE_OF(i);
@@ -257,7 +259,17 @@ KERNEL void finish(MODEL, ARRAY(const REAL) even, ARRAY(const REAL) odd, ARRAY(d
       product<double, ARRAY(const REAL)>(n, d, own, from, tie, rho, prior, odd, y);
       normal(n, x);
       normal(n, y);
-      EACH for (int k = 0; k < n; ++k) off = higher(off, size_of(x[k] - y[k]));
+      double e[STATES], mean = 0;  // rounding of new messages: e(k), on the average over states
+      EACH for (int k = 0; k < n; ++k) {
+        e[k] = 0;
+        for (int j = 0; j < d && sizeof(REAL) == 4; ++j)
+          e[k] += 6e-8 * SHARE(tie + SLICE * j) * size_of((T)fresh[from + SLICE * (n * j + k)]);
+        mean += (now.side == 0 ? y[k] : x[k]) * e[k];
+      }
+      EACH for (int k = 0; k < n; ++k) {
+        double p = now.side == 0 ? y[k] : x[k];
+        off = higher(off, size_of(x[k] - y[k]) + p * (e[k] + mean - 2 * p * e[k]));
+      }
     }
     raise_to(seen, row * SEEN + OFF, off);
   }

@@ -261,6 +261,6 @@ class VectorRun(DeviceRun):
         )  # fmt: skip
         return self.device.get(total.sum(axis=1))
 
-    def messages(self) -> Any:
+    def messages(self, before: bool = False) -> Any:
         """A copy there of a single row's messages."""
-        return self.held.copy()
+        return self.side(before).copy()

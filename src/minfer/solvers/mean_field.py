@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import by_name, check_settings
+from minfer.basics.checks import by_name, check_device, check_settings
 from minfer.basics.limits import clock, deadline_of, start_clock
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.layout import lay_out
@@ -39,7 +39,6 @@ from minfer.solvers.base import LogZ, Marginals, Status, check_start, first_argm
 from minfer.solvers.independent import softmax
 from minfer.solvers.irreducible import no_messages
 from minfer.solvers.prepared import Preparable
-from minfer.solvers.propagation import check_device
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph
@@ -111,9 +110,17 @@ class MeanField(OnSites):
         if self.device != "cpu":
             from minfer.solvers.means_there import means_there
 
-            found, why = means_there(self, graph, model, parts, q, begin)
-            if found is not None:
-                return found
+            found = means_there(self, model, parts, is_idle(parts), q, begin)
+            if not isinstance(found, str):
+                value = found.bound + model.constant - rounding(parts, model, found.q)
+                lift(model, found.q)
+                return Marginals(
+                    graph, found.q, self, found.status, LogZ.LOWER,
+                    iterations=2 * len(found.residuals), residuals=found.residuals,
+                    timings={"plan": found.planned - begin, "iterate": clock() - found.planned},
+                    note=found.note, state=MeanFieldState(value, np.array([value])),
+                )  # fmt: skip
+            why = found
         planned = clock()
         climb = _Climb(self, parts, q, begin)
         climb.leave_forbidden_cells()

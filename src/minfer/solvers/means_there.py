@@ -7,20 +7,21 @@ one whatever q was stored in.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
 from minfer.device.means import MeansRun
+from minfer.device.runs import Device
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.message_state import wired
-from minfer.engine.support import lift
-from minfer.engine.wiring import wire
-from minfer.solvers.base import LogZ, Marginals
-from minfer.solvers.mean_field import MeanField, MeanFieldState, is_idle, rounding
+from minfer.engine.wiring import Wired, wire
+from minfer.errors import DeviceError
+from minfer.solvers.base import Status
 from minfer.solvers.on_device import (
+    failed,
     laid_out,
     lent,
     log_prior,
@@ -31,15 +32,26 @@ from minfer.solvers.on_device import (
 )
 
 if TYPE_CHECKING:
-    from minfer.graph import FactorGraph
     from minfer.kernels.messages.layout import SiteLayout
+    from minfer.solvers.mean_field import MeanField
+
+
+class MeansThere(NamedTuple):
+    """What a card made of a model."""
+
+    q: NDArray[np.float64]  # (sum S,)
+    bound: float  # see :func:`bound`
+    status: Status
+    residuals: NDArray[np.float64]  # of sweeps forwards and backwards
+    planned: float  # when it began
+    note: str
 
 
 def means_there(
-    solver: MeanField, graph: FactorGraph, model: Conditioned, parts: SiteLayout,
+    solver: MeanField, model: Conditioned, parts: SiteLayout, idle: NDArray[np.bool_],
     q: NDArray[np.float64], begin: float,
-) -> tuple[Marginals | None, str]:  # fmt: skip
-    """The answer from q, (sum S,); or None, and why it is the processor's."""
+) -> MeansThere | str:  # fmt: skip
+    """What becomes of q (sum S,) but for ``idle`` variables (V,); or why it is the processor's."""
     from minfer.kernels.messages.layout import GENERAL
 
     mesh = wired(model, wire, "wired", False) if model.groups else None
@@ -48,7 +60,17 @@ def means_there(
         against = "devices have mean field on binary pairs without zeros so far"
     there, why = taken(solver.device, against, 0 if mesh is None else len(mesh.wiring.rev))
     if there is None or mesh is None:
-        return None, why
+        return why
+    try:
+        return _climbed(there, mesh, solver, parts, idle, q, begin)
+    except DeviceError as error:
+        return failed(solver, error)
+
+
+def _climbed(
+    there: Device, mesh: Wired, solver: MeanField, parts: SiteLayout, idle: NDArray[np.bool_],
+    q: NDArray[np.float64], begin: float,
+) -> MeansThere:  # fmt: skip
     planned, dtype = clock(), np.dtype("float64" if solver.dtype == "float64" else "float32")
     layout = laid_out(there, mesh, *mesh.by_colour(whole=True))
     with lent(mesh, (layout, dtype, "means"), partial(MeansRun, there, layout, dtype)) as run:
@@ -60,24 +82,16 @@ def means_there(
         status, residuals = sweep_there(run, both, left)
         means, swept = run.means()
     q = q.copy()
-    which = np.flatnonzero(swept & ~is_idle(parts))
+    which = np.flatnonzero(swept & ~idle)
     q[2 * which + 1], q[2 * which] = means[which], 1.0 - means[which].astype(float)
-    value = bound(parts, q) + model.constant - rounding(parts, model, q)
-    lift(model, q)
     name = "float32" if dtype.itemsize == 4 else "float64"
-    answer = Marginals(
-        graph, q, solver, status, LogZ.LOWER,
-        iterations=2 * len(residuals), residuals=np.abs(residuals),
-        timings={"plan": planned - begin, "iterate": clock() - planned},
-        note=f"on {there.name}, coloured sweeps in {name}",
-        state=MeanFieldState(value, np.array([value])),
-    )  # fmt: skip
-    return answer, ""
+    note = f"on {there.name}, coloured sweeps in {name}"
+    return MeansThere(q, bound(parts, idle, q), status, np.abs(residuals), planned, note)
 
 
-def bound(parts: SiteLayout, q: NDArray[np.float64]) -> float:
+def bound(parts: SiteLayout, idle: NDArray[np.bool_], q: NDArray[np.float64]) -> float:
     """The lower bound on log Z at q of a model of quadratic pairs, less the model's constant."""
-    busy = np.repeat(~is_idle(parts), parts.card)
+    busy = np.repeat(~idle, parts.card)
     mine, one = q[busy], q[1::2]
     with np.errstate(divide="ignore", invalid="ignore"):
         entropy = np.where(mine > 0.0, mine * (parts.bias[busy] - np.log(mine)), 0.0)

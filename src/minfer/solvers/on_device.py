@@ -22,14 +22,14 @@ from minfer.device.odds import Layout, Run
 from minfer.device.runs import MOST_SLOTS, Device, DeviceRun
 from minfer.device.slopes import JointsThere, PairEnds
 from minfer.device.vectors import LOWEST, MOST_STATES, VectorLayout, VectorRun
-from minfer.engine.message_state import MessageState, fresh_messages, start_messages
+from minfer.engine.message_state import MessageState, fresh_messages, start_messages, watch_for
 from minfer.engine.wiring import Wired, to_log, wire
 from minfer.errors import DeviceError, RefusedError
 from minfer.kernels.backend import backend
-from minfer.kernels.messages.wiring import PLAIN, WiredMessages
+from minfer.kernels.messages.wiring import PLAIN, Confirmation, WiredMessages
 from minfer.solvers.base import Marginals, Status
 from minfer.solvers.lanes import LaneAnswers, LaneStructure
-from minfer.solvers.propagation import SCHEDULES, Propagation, iterate, propagate, unconfirmed
+from minfer.solvers.propagation import KEEP, SCHEDULES, Propagation, iterate, propagate, unconfirmed
 
 if TYPE_CHECKING:
     from minfer.engine.conditioning import Conditioned
@@ -135,14 +135,42 @@ def propagate_there(
     there, note = chosen(solver, mesh)
     if there is not None and mesh.is_forest and not of_pairs(mesh):
         there, note = None, "on the processor: the model is a tree"
+    if there is not None:
+        schedule = schedule_there(solver, mesh)
+        kind = RunThere if of_pairs(mesh) else VectorsThere
+        make = partial(kind, there, number_type(solver, mesh))
+        try:
+            return propagate(solver, graph, mesh, start, begin, schedule, weighing, make)
+        except DeviceError as error:
+            note = failed(solver, error)
+    return propagate(
+        solver, graph, mesh, start, begin, solver.schedule, weighing, partial(Noted, note)
+    )
+
+
+def failed(solver: Any, error: DeviceError) -> str:
+    """Why a run goes on here, where a device that was not asked for has failed; else the error."""
+    if solver.device != "auto":
+        raise error
+    return f"on the processor: {error}"
+
+
+def rows_there(solver: Any, mesh: Wired, rows: int) -> Callable[..., LaneAnswers | None] | None:
+    """What runs so many rows of a structure on the device; None: they stay here. It answers None
+    where the device fails, and was not asked for."""
+    there, _ = chosen(solver, mesh, rows)
     if there is None:
-        return propagate(
-            solver, graph, mesh, start, begin, solver.schedule, weighing, partial(Noted, note)
-        )
-    schedule = schedule_there(solver, mesh)
-    kind = RunThere if of_pairs(mesh) else VectorsThere
-    make = partial(kind, there, number_type(solver, mesh))
-    return propagate(solver, graph, mesh, start, begin, schedule, weighing, make)
+        return None
+    run = partial(run_rows if of_pairs(mesh) else vector_rows, there, solver, mesh)
+
+    def tried(*given: Any) -> LaneAnswers | None:
+        try:
+            return run(*given)
+        except DeviceError as error:
+            failed(solver, error)
+            return None
+
+    return tried
 
 
 def schedule_there(solver: Any, mesh: Wired) -> str:
@@ -186,17 +214,29 @@ class StateThere(MessageState):
     """Messages that are on a device until somebody asks."""
 
     def __init__(
-        self, mesh: Wired, fetch: Callable[[], WiredMessages], bound: bool, damping: float
+        self,
+        mesh: Wired,
+        fetch: Callable[[Any], WiredMessages],
+        copies: tuple[Any, Any],
+        bound: bool,
+        damping: float,
     ) -> None:
-        self.mesh, self._fetch, self.damping = mesh, fetch, damping
-        self.before, self.bound = None, bound
+        self.mesh, self._fetch, self._copies = mesh, fetch, copies
+        self.bound, self.damping = bound, damping
 
     @cached_property
     def messages(self) -> WiredMessages:  # type: ignore[override]
-        return self._fetch()
+        return self._fetch(self._copies[0])
+
+    @cached_property
+    def before(self) -> Confirmation | None:  # type: ignore[override]
+        if self._copies[1] is None:
+            return None
+        old = self._fetch(self._copies[1])
+        return watch_for(0.0)._replace(m=old.m, to_variable=old.to_variable, bel=old.bel)
 
     def __getstate__(self) -> dict:
-        self.messages  # noqa: B018 - fetched
+        self.messages, self.before  # noqa: B018 - fetched
         return super().__getstate__()
 
 
@@ -207,6 +247,7 @@ class RunThere(Noted):
         self.there, self.dtype = there, np.dtype(dtype)
         super().__init__(_where(there, self.dtype, given[-1]), *given)
         self.copy: Any = None  # of messages, there
+        self.old: Any = None  # and of those that the update which confirmed them began with
 
     def _settle_core(
         self, max_iters: int, time_limit: float | None
@@ -222,23 +263,31 @@ class RunThere(Noted):
             w, rho = weights(there, mesh, layout, self.dtype), edge_weights(mesh, layout)
             run.start(log_prior(mesh)[None], w, begin, self.tol, self.damping, max_iters, rho)
             status, residuals = sweep_there(run, max_iters, time_limit)
-            self.copy = run.messages()
+            self._copy(run)
             probs, swept = run.beliefs()
         which = slice(None) if swept.all() else swept
         self.messages.bel[1::2][which] = probs[0, which]
         self.messages.bel[::2][which] = 1.0 - probs[0, which].astype(float)
+        self.layout = layout
         if mesh.trees is not None:
-            self._fetch(layout)
+            self.messages = self._fetch(self.copy)
             if len(layout.at_rest):
                 self._tell_trees(layout)
             self.copy = None
         self.watch = self.watch._replace(m=np.zeros(0))  # what it began with stays there
         self._set_control(PASSED=float(run.passed[0]))
-        self.layout = layout
         return status, residuals
 
-    def _fetch(self, layout: Layout) -> WiredMessages:
-        log_m, s = self.there.get(self.copy)[0].astype(float), self.messages
+    def _copy(self, run: Run | VectorRun) -> None:
+        """Messages that outlive a run; of small models those before its last update, too."""
+        self.copy = run.messages()
+        if run.passed[0] and run.numbers <= KEEP:
+            self.old = run.messages(before=True)
+
+    def _fetch(self, copy: Any) -> WiredMessages:
+        layout, s = self.layout, self.messages
+        log_m = self.there.get(copy)[0].astype(float)
+        s = s._replace(m=s.m.copy(), weighted_log=s.weighted_log.copy())
         s.m[layout.slots] = np.exp(log_m)
         if len(s.weighted_log):
             s.weighted_log[layout.slots] = log_m * self.mesh.wiring.rho[layout.slots]
@@ -247,7 +296,7 @@ class RunThere(Noted):
     def state(self, bound: bool = False) -> MessageState:
         if self.copy is None:
             return super().state(bound)
-        return StateThere(self.mesh, partial(self._fetch, self.layout), bound, self.damping)
+        return StateThere(self.mesh, self._fetch, (self.copy, self.old), bound, self.damping)
 
     def _tell_trees(self, layout: Layout) -> None:
         """What the core says to the trees on it, in logs as on the device."""
@@ -281,7 +330,8 @@ class VectorsThere(RunThere):
     ) -> None:  # nothing of what sweeps on the processor need
         self.on, self.mesh, self.there, self.dtype = backend(), mesh, there, np.dtype(dtype)
         self.tol, self.damping, self.schedule = float(tol), float(damping), SCHEDULES[schedule]
-        self.lost, self.residuals, self.why = False, np.zeros(0), _where(there, dtype, schedule)
+        self.lost, self.residuals, self.old = False, np.zeros(0), None
+        self.why = _where(there, dtype, schedule)
         self.begin = None if start is None else start_messages(mesh, start)
         none = np.zeros(0)
         bel = np.full(int(mesh.wiring.off[-1]), 0.5)
@@ -303,22 +353,22 @@ class VectorsThere(RunThere):
             told = None if rho is None else rho[1]
             run.start(field, tab, begin, self.tol, self.damping, max_iters, told)
             status, self.residuals = sweep_there(run, max_iters, time_limit)
-            self.copy = run.messages()
+            self._copy(run)
             probs, swept = run.beliefs()
         which = slice(None) if len(swept) == len(self.messages.bel) else swept
         self.messages.bel[which] = probs[0]
         return status, unconfirmed(status, self.residuals, self.tol)
 
-    def _fetch_vectors(self) -> WiredMessages:
+    def _fetch(self, copy: Any) -> WiredMessages:
         here, there = self.vectors.entries()
-        logs = self.there.get(self.copy)[0, there].astype(float)
+        logs = self.there.get(copy)[0, there].astype(float)
         out = np.empty(len(here))
         out[here] = logs if self.mesh.log else np.exp(logs)
         fresh = fresh_messages(self.mesh, blank=True)
         return fresh._replace(to_variable=out, bel=self.messages.bel)
 
     def state(self, bound: bool = False) -> MessageState:
-        return StateThere(self.mesh, self._fetch_vectors, bound, self.damping)
+        return StateThere(self.mesh, self._fetch, (self.copy, self.old), bound, self.damping)
 
     def _read_beliefs(self) -> None:
         pass

@@ -25,13 +25,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import check_choice
 from minfer.basics.limits import clock, start_clock
 from minfer.engine.conditioning import condition
 from minfer.engine.message_state import NO_WAKE, MessageState, start_messages, watch_for
 from minfer.engine.support import LEAST, lift, possible
 from minfer.engine.wiring import PythonFactors, Wired, ranges
-from minfer.errors import SettingsError
 from minfer.kernels.backend import backend
 from minfer.solvers.base import LOST_RANGE, LogZ, Marginals, Status, check_start
 from minfer.solvers.independent import independent
@@ -88,14 +86,6 @@ class Propagating:
         from minfer.solvers.prepared import PreparedPropagation
 
         return PreparedPropagation(self, graph)
-
-
-def check_device(solver: Any) -> None:
-    """Refuse settings that say nothing of where a solver runs."""
-    check_choice("device", solver.device, ("cpu", "cuda", "auto"))
-    check_choice("dtype", solver.dtype, ("auto", "float64", "float32"))
-    if solver.device == "cpu" and solver.dtype == "float32":
-        raise SettingsError("dtype='float32' is for device='cuda'; a processor has float64")
 
 
 def propagate(

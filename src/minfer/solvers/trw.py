@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.basics.checks import by_name, check_choice, check_settings
+from minfer.basics.checks import by_name, check_choice, check_device, check_settings
 from minfer.engine.conditioning import Conditioned, condition
 from minfer.engine.message_state import wired
 from minfer.engine.wiring import Wired, wire
 from minfer.errors import RefusedError, SettingsError
 from minfer.solvers.appearance import METHODS, edge_appearance
 from minfer.solvers.base import Marginals
-from minfer.solvers.propagation import Propagating, check_device, propagate
+from minfer.solvers.propagation import Propagating, propagate
 
 if TYPE_CHECKING:
     from minfer.graph import FactorGraph

@@ -78,6 +78,22 @@ def prepare(model: Conditioned, maximise: Sequence[int] = ()) -> PreparedBuckets
     return PreparedBuckets(found, tables, error)
 
 
+def users_ends(prepared: PreparedBuckets, lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
+    """Ends of intervals of the free variables of the tables, as those of all the user's states."""
+    tables, found = prepared.tables, prepared.simplified
+    off = tables.graph._offsets
+    n = len(found.model.field)
+    lo, hi = lo[:n].copy(), hi[:n].copy()
+    known = np.flatnonzero(tables.fixed[: len(found.free)] >= 0)
+    owner = np.repeat(tables.fixed[: len(found.free)] >= 0, np.diff(off[: len(found.free) + 1]))
+    lo[owner] = hi[owner] = 0.0
+    where = off[known] + tables.fixed[known]
+    lo[where] = hi[where] = 1.0
+    low, high = found.marginals(lo), found.marginals(hi)
+    change = math.exp(min(2 * prepared.error + 32 * U, 600.0)) if found.changed else 1.0
+    return np.minimum(low / change, 1.0), np.minimum(high * change, 1.0)
+
+
 class Side:
     """One of the two bounds of a plan: weights, numbers and shares.
 

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock, deadline_of, start_clock
-from minfer.engine.buckets.bounds import BucketBounds, Side, U
+from minfer.engine.buckets.bounds import BucketBounds, Side, U, users_ends
 from minfer.engine.buckets.plan import BYTES, BYTES_EXACT
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.layout import ends
@@ -251,24 +251,16 @@ class BoundedSearch:
 
 def to_users_states(buckets: BucketBounds, low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """Ends of the intervals of the plan's variables, in its order, in the user's states."""
-    prepared, plan = buckets.prepared, buckets.plan
-    tables, found = prepared.tables, prepared.simplified
-    n = len(found.model.field)
+    plan, tables = buckets.plan, buckets.prepared.tables
     off = tables.graph._offsets
-    lo, hi = np.zeros(n), np.zeros(n)
+    lo, hi = np.zeros(int(off[-1])), np.zeros(int(off[-1]))
     at = 0
     for x in plan.order.tolist():
         size = int(tables.graph._n_states[x])
-        if x < len(found.free):
-            lo[off[x] : off[x] + size] = low[at : at + size]
-            hi[off[x] : off[x] + size] = high[at : at + size]
+        lo[off[x] : off[x] + size] = low[at : at + size]
+        hi[off[x] : off[x] + size] = high[at : at + size]
         at += size
-    known = np.flatnonzero(tables.fixed[: len(found.free)] >= 0)
-    where = off[known] + tables.fixed[known]
-    lo[where] = hi[where] = 1.0
-    low, high = found.marginals(lo), found.marginals(hi)
-    change = math.exp(min(2 * prepared.error + 32 * U, MOST_APART)) if found.changed else 1.0
-    return np.minimum(low / change, 1.0), np.minimum(high * change, 1.0)
+    return users_ends(buckets.prepared, lo, hi)
 
 
 class _Tree:
