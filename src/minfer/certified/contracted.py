@@ -205,6 +205,7 @@ class Contracted:
         whole = math.fsum(weight)
         lost = sum(_shifted(a.whole.lost, a.whole.e - e) for a in answers)
         n = passes.roundings + max(passes.back.values()) + 64.0 + len(some)
+        n += max(t.size for t in self._tables)  # sums at a leaf
         if not (n * U < 1e-4 and lost < 1e-4 * whole):
             return
         error = self._peeled.error + self._prepared.error + self._error
