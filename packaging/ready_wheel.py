@@ -1,13 +1,18 @@
 """Build a wheel with machine code inside, for this system, Python and numba, and test it.
 
     python packaging/ready_wheel.py -o dist
+    python packaging/ready_wheel.py -o dist --work build/ready
     python packaging/ready_wheel.py -o dist --modules minfer.kernels.trees --tests tests/test_x.py
 
-For each kind of processor in :data:`VARIANTS`, one process compiles every kernel that Python calls
-into an empty cache; that cache is what goes into the wheel. Then the wheel is installed into an
-empty folder, and the whole suite runs on exactly that machine code, once for each variant that
-this processor can run. Only a wheel that passes is put into the output folder; of variants that
-could not be run here, it has none.
+For each kind of processor in :data:`VARIANTS`, one process compiles every kernel that Python calls;
+that machine code goes into the wheel. Then the wheel is installed into an empty folder, and once
+for each variant that this processor can run, `minfer doctor` asks every kernel what plain Python
+has answered, and the whole suite runs on exactly that machine code. Only a wheel that passes is put
+into the output folder; of variants that could not be run here, it has none.
+
+With ``--work`` what was compiled is kept there, and a later build compiles only kernels whose
+sources have changed since: a kernel is known by the hash of its sources, types and processor, and
+each file has a seal (src/minfer/kernels/compiling/cache.py). The tests run all the same.
 
 What happens with them on the other side is told in src/minfer/kernels/compiling/cache.py.
 """
@@ -52,7 +57,7 @@ MORE = {"x86-64-v4": Variant("x86-64-v4", "x86-64-v4", _V4)}
 
 #: Run in a process of its own, with numba told what to compile for.
 COMPILE = """
-import json, sys
+import json, os, sys
 from minfer.upkeep.warmup import compile_home, homes
 from minfer.kernels.compiling import cache, frugal, identity, jit
 
@@ -65,7 +70,9 @@ for module in homes():
         assert not wrong, wrong
 assert not cache.UNSAVED, cache.UNSAVED
 target = jit._KERNELS[0].targetctx.codegen().magic_tuple()
-json.dump([cache.described(), target, str(jit.CACHE_DIR)], sys.stdout)
+made = [(k._cache, k._cache.key(types, k.targetctx)) for k in jit._KERNELS for types in k.overloads]
+files = [str(kept.folder / kept.file(key)) for kept, key in made]
+json.dump([cache.described(), target, [file for file in files if os.path.exists(file)]], sys.stdout)
 """
 
 
@@ -80,11 +87,11 @@ def collect(variants: list[Variant], scratch: Path, modules: list[str], workers:
     with ThreadPoolExecutor(workers) as pool:
         found = list(pool.map(work, variants))
     about: dict[str, Any] = {"variants": []}
-    for variant, (described, target, cache) in zip(variants, found, strict=True):
+    for variant, (described, target, files) in zip(variants, found, strict=True):
         about |= described
         needs = variant.needs.split()
         about["variants"].append({"name": variant.name, "target": target, "needs": needs})
-        for path in Path(cache).glob("*/*.nbc"):
+        for path in map(Path, files):
             place = READY / variant.name / path.parent.name
             place.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, place)
@@ -111,6 +118,8 @@ def _compile(variant: Variant, cache: Path, modules: list[str]) -> Any:
 
 def build(folder: Path) -> Path:
     """The wheel of the package as it is now."""
+    for old in folder.glob("minfer-*.whl"):
+        old.unlink()
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder)]
     if find_spec("hatchling") is not None:  # where nothing can be downloaded
         command.append("--no-build-isolation")
@@ -122,21 +131,26 @@ def build(folder: Path) -> Path:
 def check(wheel: Path, variants: list[Variant], scratch: Path, tests: list[str]) -> None:
     """Run the tests on the machine code of a wheel, and nothing else."""
     site = scratch / "site"
+    shutil.rmtree(site, ignore_errors=True)
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
     subprocess.run([*install, "--target", str(site), str(wheel)], check=True)
     for variant in variants:
         print(f"the tests, on machine code for {variant.name}", file=sys.stderr, flush=True)
+        cache = scratch / f"tested-{variant.name}"
+        shutil.rmtree(cache, ignore_errors=True)
         environment = {
             **os.environ,
             "PYTHONPATH": str(site),
-            "MINFER_CACHE_DIR": str(scratch / f"tested-{variant.name}"),
+            "MINFER_CACHE_DIR": str(cache),
             "MINFER_READY": variant.name,
         }
         code = (
             "from minfer.kernels.compiling.jit import READY; "
             "assert not READY.missing, READY.missing"
         )
-        subprocess.run([sys.executable, "-c", code], env=environment, cwd=scratch, check=True)
+        for words in (["-c", code], ["-m", "minfer", "doctor"]):
+            call = [sys.executable, *words]
+            subprocess.run(call, env=environment, cwd=scratch, check=True, stdout=sys.stderr)
         call = [sys.executable, "-m", "pytest", "-n", "auto", "--dist", "worksteal", *tests]
         subprocess.run(call, env=environment, cwd=ROOT, check=True)
 
@@ -154,6 +168,7 @@ def main() -> None:
     parser.add_argument("--variants", nargs="+", help="names of kinds of processors")
     parser.add_argument("--modules", nargs="+", default=[], help="of kernels; default: all")
     parser.add_argument("--tests", nargs="+", default=[], help="files of tests; default: all")
+    parser.add_argument("--work", type=Path, help="a folder in which what is compiled is kept")
     parser.add_argument("--workers", type=int, default=1, help="variants compiled at once")
     options = parser.parse_args()
     usual = VARIANTS.get(platform.machine(), [])
@@ -162,8 +177,9 @@ def main() -> None:
     variants = [variant for variant in chosen if runs_here(variant)]
     if not variants:
         sys.exit(f"no variant for {platform.machine()} can be tested on this processor")
-    with tempfile.TemporaryDirectory() as name:
-        scratch = Path(name)
+    with tempfile.TemporaryDirectory() as empty:
+        scratch = (options.work or Path(empty)).absolute()
+        scratch.mkdir(parents=True, exist_ok=True)
         try:
             count = collect(variants, scratch, options.modules, options.workers)
             wheel = build(scratch)

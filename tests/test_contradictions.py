@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import re
 from dataclasses import replace
 
@@ -104,15 +103,11 @@ def check_impossible(puzzle: puzzles.Puzzle, name: str, solver) -> None:
     assert answer.log_z_kind is not LogZ.EXACT, where
 
 
-#: Drawn models of each sort; all of them take the better part of an hour.
-MODELS = 2000 if os.environ.get("MINFER_ALL") else 400
-
-
 @pytest.mark.drawn
 @pytest.mark.parametrize("block", range(20))
 def test_drawn_models_keep_their_solution_or_have_no_exact_answer(block):
     """2,000 models with a solution and without one; each by three of all solvers, in turn."""
-    for seed in few(range(block, MODELS, 20), 1):
+    for seed in few(range(block, 2000, 20), 1):
         puzzle = puzzles.possible(seed)
         for name in taken(puzzle, seed):
             check_possible(puzzle, name, SOLVERS[name])
@@ -124,7 +119,7 @@ def test_drawn_models_keep_their_solution_or_have_no_exact_answer(block):
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("seed", few(range(24 if MODELS == 2000 else 8), 1))
+@pytest.mark.parametrize("seed", few(range(24), 1))
 def test_sudokus_with_one_solution_keep_it(seed):
     """Messages of these fall by hundreds of orders of magnitude from sweep to sweep."""
     puzzle = puzzles.sudoku(seed)

@@ -6,6 +6,7 @@ The oracle is the engine of the processor, sweep by sweep where both do the same
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -276,6 +277,99 @@ def test_without_cupy_the_error_says_what_to_install(monkeypatch):
     assert "minfer[cuda]" in found.note
     assert found.converged
     assert promises.Plain.of(GRID, found).repeat(found) <= 1e-6
+
+
+@pytest.mark.parametrize("failing", ["empty", "launch"])
+def test_a_device_that_fails_is_an_error_or_the_processor(monkeypatch, failing):
+    """Out of memory, say: asked for, an error with advice; under "auto" the answer, with a note."""
+    host = Host()
+
+    def fail(*given):
+        raise DeviceError("the card is out of memory; or use device='cpu'")
+
+    monkeypatch.setattr(host, failing, fail)
+    monkeypatch.setattr(on_device, "device", lambda: host)
+    monkeypatch.setattr(on_device, "BREAK_EVEN", 0)
+    labels = FactorGraph.empty([3] * 3).add_potts([[0, 1], [1, 2], [2, 0]], 0.7)
+    field = {"field": RNG.normal(size=(3, 84))}
+    every, alone = (BeliefPropagation, TreeReweighted, MeanField), (BeliefPropagation,)
+    for graph, kinds in ((GRID, every), (WHEEL, alone), (labels, alone)):
+        for kind in kinds:
+            with pytest.raises(DeviceError, match="out of memory"):
+                kind(device="cuda")(graph)
+            found = kind(device="auto")(graph)
+            assert found.note.startswith("on the processor: the card is out of memory")
+            np.testing.assert_allclose(found.probs, kind()(graph).probs, atol=1e-9)
+    run = BeliefPropagation(device="auto").prepare(GRID)
+    here = BeliefPropagation().prepare(GRID)
+    for more in ({}, {"statistics": True}):
+        np.testing.assert_array_equal(run.batch(**field, **more).probs, here.batch(**field).probs)
+    with pytest.raises(DeviceError, match="out of memory"):
+        BeliefPropagation(device="cuda").prepare(GRID).batch(**field)
+    rows = {"field": RNG.normal(size=(3, 9))}
+    run, here = (BeliefPropagation(device=d).prepare(labels) for d in ("auto", "cpu"))
+    np.testing.assert_array_equal(run.batch(**rows).probs, here.batch(**rows).probs)
+
+
+def test_workers_take_cards_in_turn(monkeypatch):
+    """Of two cards; by a stand-in for CuPy, which is all that is asked."""
+    from minfer.device import cuda
+
+    used: list[int] = []
+
+    class Card:
+        def __init__(self, number: int = 0) -> None:
+            self.id = number
+
+        def use(self) -> None:
+            used.append(self.id)
+
+    class Failure(Exception):
+        pass
+
+    names = {"name": b"a card", "totalGlobalMem": 2**30}
+    runtime = SimpleNamespace(
+        getDeviceCount=lambda: 2, getDeviceProperties=lambda k: names, CUDARuntimeError=Failure
+    )
+    cupy = SimpleNamespace(zeros=lambda n: SimpleNamespace(get=lambda: None), cuda=SimpleNamespace(
+        runtime=runtime, Device=Card, memory=SimpleNamespace(OutOfMemoryError=Failure),
+        driver=SimpleNamespace(CUDADriverError=Failure),
+        compiler=SimpleNamespace(CompileException=Failure)))  # fmt: skip
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for number in range(4):
+        cuda.cuda.cache_clear()
+        cuda.take_turn(number)
+        assert cuda.cuda().name == "a card"
+    cuda.cuda.cache_clear()
+    cuda.take_turn(0)
+    assert used == [1, 1]
+
+
+def test_commands_have_the_device(tmp_path):
+    """run, denoise and batch; of small models the processor's answer, with a note."""
+    pytest.importorskip("pyarrow")
+    image = pytest.importorskip("PIL.Image")
+    from typer.testing import CliRunner
+
+    from minfer import write
+    from minfer.cli import app
+
+    def said(*words: str) -> str:
+        found = CliRunner().invoke(app, list(words))
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    model, picture = str(tmp_path / "grid.uai"), str(tmp_path / "noisy.png")
+    write(GRID, model)
+    image.fromarray((255 * RNG.random((9, 9))).astype(np.uint8)).save(picture)
+    assert "too few for a card" in said("run", model, "--solver", "bp", "--device", "auto")
+    assert "too few for a card" in said("run", model, "--solver", "trw", "--device", "auto")
+    assert "a card pays from" in said("plan", model)
+    clean = str(tmp_path / "clean.png")
+    said("denoise", picture, "-o", clean, "--solver", "bp", "--device", "auto")
+    out = ["-o", str(tmp_path / "out"), "--solver", "bp", "--device", "auto", "--workers", "1"]
+    assert "done" in said("batch", "run", model, *out)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

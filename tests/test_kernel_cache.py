@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -273,6 +274,20 @@ def test_doctor_reports_damage_and_removes_it(folder, monkeypatch):
     monkeypatch.setattr(_jit, "_KERNELS", [])  # of another checkout, or of another processor
     the(folder).write_bytes(b"garbage")
     assert "1 damaged file removed" in call_doctor(monkeypatch).stdout
+
+
+def test_doctor_leaves_the_kernels_of_another_version(folder, monkeypatch):
+    """Their classes may lie in modules that this one has not: it was called damage, and removed."""
+    there = types.ModuleType("minfer_of_before")
+    there.Told = type("Told", (), {"__module__": there.__name__})
+    monkeypatch.setitem(sys.modules, there.__name__, there)
+    place = folder / f"sweeps-{16 * '0'}"
+    _cache.write(place, "sweep-1-00000000-0000000000000000.nbc", (("key", (), ()), there.Told()))
+    monkeypatch.delitem(sys.modules, there.__name__)
+    result = call_doctor(monkeypatch)
+    assert result.exit_code == 0, result.output
+    assert "damaged" not in result.stdout
+    assert the(place).exists()
 
 
 def test_doctor_does_not_vouch_for_what_cannot_be_removed(folder, monkeypatch):

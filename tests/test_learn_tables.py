@@ -342,7 +342,7 @@ def test_a_column_of_measurements_is_noticed():
         ({"structure": {"a": None}}, None, SettingsError, "of a must be a list of names, not None"),
         ({"missing": 3}, None, SettingsError, "missing must be a list of texts, not 3"),
         ({"structure": sprinkler()}, {"Rian": ["no"], "wet": ["no"], "sprinkler": ["on"]},
-         EvidenceError, "column 'Rian' is not a variable, and rain has no column"),
+         EvidenceError, "column 'Rian' is not a variable; did you mean rain, which"),
         ({"structure": {"v3": ["v0", "v1", "v2"]}}, {f"v{k}": np.arange(300) for k in range(4)},
          RefusedError, r"the table of v3 has 8\.1e\+09 cells"),
     ],

@@ -57,9 +57,9 @@ def test_a_page_is_complete_in_itself(name):
 @pytest.mark.parametrize("page", ["README.md", "docs/path/start.md", "docs/path/speed.md"])
 def test_there_is_one_story_of_the_first_call(page):
     text = " ".join((ROOT / page).read_text("utf-8").split())
-    for part in ("about 11 s", "some 4 minutes", "machine code"):
+    for part in ("about 8 s", "some 3 minutes", "machine code"):
         assert part in text
-    assert set(re.findall(r"[^ ]+ 11 s\b", text)) == {"about 11 s"}
+    assert set(re.findall(r"[^ ]+ 8 s\b", text)) == {"about 8 s"}
 
 
 #: Runs pages, and names what was compiled for them that no wheel and no `minfer warmup` holds.

@@ -3,10 +3,12 @@
     python tests/test_three_ways.py --models 2000                  compiled here, and plain Python
     python tests/test_three_ways.py --models 2000 --site FOLDER    and an installed wheel
 
-Three kinds of answers: *exact* ones (marginals of clique trees, queries, certified intervals, sums
-over trees) must be equal to 1e-12; *iterative* solvers must end with the same status and, where
+Three kinds of answers: *exact* ones, which are done in so many steps (marginals of clique trees and
+circuits, queries, certified intervals, mini-buckets, sums over trees and sequences), must be equal
+to 1e-12; *iterative* solvers must end with the same status and, where
 they have converged, with marginals within their tolerance; *sampled* ones must agree within the
-errors they state.
+errors they state. Each process tells where its kernels came from: of a wheel's answers, all did
+from the wheel, whatever this user has compiled before.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -67,6 +70,21 @@ def answers(seed: int) -> Answer:
         arcs, log_z = tree_marginals(scores if many > 1 else scores[0], projective=projective)
         return [*np.ravel(arcs), *np.ravel(log_z)]
 
+    def circuit() -> Any:
+        answer = minfer.compile(graph)()
+        return [*answer.probs, answer.log_z]
+
+    def smoothed() -> Any:
+        first, *rows = rng.dirichlet(np.ones(3), 7)
+        model = minfer.Dynamic.hmm(first, rows[:3], rows[3:])
+        seen = [{"symbol": int(s)} for s in rng.integers(3, size=9)]
+        best = np.ravel(model.best(seen).log_score)
+        return [*np.ravel(model.smooth(seen, "state")["state"]), *best]
+
+    def buckets() -> Any:
+        answer = minfer.MiniBuckets(i_bound=3)(graph)
+        return [*answer.probs, *(answer.log_z_bounds or ())]
+
     def solved(solver: Any) -> Any:
         answer = solver(graph)
         return [str(answer.status), *(answer.probs if answer.converged else ())]
@@ -80,6 +98,9 @@ def answers(seed: int) -> Answer:
         note("exact query", asked)
     note("exact intervals", bounds)
     note("exact trees", lambda: trees(seed % 2 == 0, 1 + seed % 3 * 4))
+    note("exact circuit", circuit)
+    note("exact sequences", smoothed)
+    note("exact mini-buckets", buckets)
     settings = {"tol": TOLERANCE / 10, "max_iters": 200}
     note("iterative bp", lambda: solved(minfer.BeliefPropagation(**settings)))
     schedule = ("flooding", "residual")[seed % 2]
@@ -117,24 +138,38 @@ def differences(one: Answer, other: Answer) -> Iterator[str]:
                 yield f"{name}: {a} and {b}"
 
 
-def answered(seeds: range, plain: bool = False, site: Path | None = None) -> dict[int, Answer]:
-    """The answers of a process of its own."""
-    places = [str(site or ROOT / "src"), str(ROOT / "tests")]
+def answered(seeds: range, way: str = "compiled", site: Path | None = None) -> dict[int, Answer]:
+    """The answers of a process of its own, with the kernels that this way has."""
+    places = [str(ROOT / "src" if site is None else site), str(ROOT / "tests")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
-    if plain:
-        environment["NUMBA_DISABLE_JIT"] = "1"
     words = [str(seeds.start), str(seeds.stop), str(seeds.step)]
     call = [sys.executable, "-W", "ignore", __file__, "--answer", *words]
-    done = subprocess.run(call, env=environment, capture_output=True, text=True, cwd=ROOT)
+    with tempfile.TemporaryDirectory() as empty:
+        if way == "plain":
+            environment["NUMBA_DISABLE_JIT"] = "1"
+        if way == "shipped":
+            environment["MINFER_CACHE_DIR"] = empty
+        done = subprocess.run(call, env=environment, capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
         raise RuntimeError(done.stderr)
-    return {int(seed): answer for seed, answer in json.loads(done.stdout).items()}
+    found = json.loads(done.stdout)
+    assert (found["shipped"] > 0) == (way == "shipped"), found["shipped"]
+    assert not (way == "shipped" and found["compiled"]), f"{found['compiled']} kernels compiled"
+    return {int(seed): answer for seed, answer in found["answers"].items()}
+
+
+def kernels() -> dict[str, int]:
+    """How many kernels of this process came with a wheel, and how many were compiled just now."""
+    from minfer.kernels.compiling import jit as _jit
+
+    misses = [k.stats.cache_misses for k in _jit._KERNELS if hasattr(k, "stats")]
+    return {"shipped": _jit.READY.loaded, "compiled": sum(sum(m.values()) for m in misses)}
 
 
 @pytest.mark.drawn
 @pytest.mark.skipif(_plain.OFF, reason="compares compiled code with plain Python")
 def test_compiled_kernels_say_what_plain_python_says():
-    for seed, plain in answered(range(draws(40)), plain=True).items():
+    for seed, plain in answered(range(draws(40)), "plain").items():
         assert not list(differences(answers(seed), plain)), seed
 
 
@@ -146,22 +181,22 @@ def main() -> None:
     parser.add_argument("--answer", type=int, nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.answer:
-        print(json.dumps({seed: answers(seed) for seed in range(*options.answer)}))
+        found = {seed: answers(seed) for seed in range(*options.answer)}
+        print(json.dumps({"answers": found, **kernels()}))
         return
-    ways: dict[str, dict[str, Any]] = {"compiled": {}, "plain": {"plain": True}}
-    if options.site:
-        ways["shipped"] = {"site": options.site}
+    sites = {"compiled": None, "plain": None, "shipped": options.site}
+    ways = [way for way in sites if way != "shipped" or options.site]
     steps = [range(k, options.models, 20) for k in range(20)]
-    found: dict[str, dict[int, Answer]] = {}
+    given: dict[str, dict[int, Answer]] = {}
     with ThreadPoolExecutor(options.workers) as pool:
-        for way, settings in ways.items():
-            parts = pool.map(lambda seeds, s=settings: answered(seeds, **s), steps)
-            found[way] = {seed: answer for part in parts for seed, answer in part.items()}
-            print(f"{way}: {len(found[way])} models", flush=True)
+        for way in ways:
+            parts = pool.map(lambda seeds, w=way: answered(seeds, w, sites[w]), steps)
+            given[way] = {seed: answer for part in parts for seed, answer in part.items()}
+            print(f"{way}: {len(given[way])} models", flush=True)
     wrong = 0
-    for way in list(ways)[1:]:
-        for seed, answer in sorted(found["compiled"].items()):
-            for text in differences(answer, found[way][seed]):
+    for way in ways[1:]:
+        for seed, answer in sorted(given["compiled"].items()):
+            for text in differences(answer, given[way][seed]):
                 wrong += 1
                 print(f"model {seed}, compiled and {way}: {text}")
     print(f"{wrong} differences")

@@ -46,7 +46,10 @@ class Task:
 class Processor:
     """Does shards: loaded and warmed once, called for each."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, number: int = 0) -> None:
+        from minfer.device.cuda import take_turn
+
+        take_turn(number)  # workers whose solver has a device share the cards
         self.task = task
         self.function = task.job.start(task.format)
         self.schema = task.job.schema(task.format)
@@ -126,7 +129,7 @@ def _run_apart(task: Task, workers: int, shards: list[Shard], begin: Begin) -> O
     team: list[Worker] = []
 
     def hire() -> Worker:
-        team.append(Worker(Processor.__call__, partial(Processor, task)))
+        team.append(Worker(Processor.__call__, partial(Processor, task, len(team))))
         return team[-1]
 
     def give(worker: Worker) -> None:

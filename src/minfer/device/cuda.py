@@ -187,9 +187,19 @@ def told(cupy: Any) -> Iterator[None]:
         ) from None
 
 
+_turn = 0
+
+
+def take_turn(number: int) -> None:
+    """Before a process has a card: which of several it takes, counted round."""
+    global _turn
+    _turn = number
+
+
 @cache
 def cuda() -> Device:
-    """The card, looked for once; or :class:`~minfer.errors.DeviceError`, which says what to do."""
+    """The card, looked for once: the current one, or that of :func:`take_turn`; or
+    :class:`~minfer.errors.DeviceError`, which says what to do."""
     try:
         import cupy
     except ImportError as error:
@@ -206,4 +216,6 @@ def cuda() -> Device:
         ) from None
     if n == 0 or hidden == "":
         raise DeviceError(f"there is no NVIDIA card here that may be used, {ADVICE}")
+    if _turn % n:
+        cupy.cuda.Device(_turn % n).use()
     return Cuda(cupy)

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from minfer.basics.checks import brief
-from minfer.errors import EvidenceError, ModelError, SettingsError, visible
+from minfer.errors import ModelError, SettingsError, visible
 from minfer.learn.estimator import Estimator
 from minfer.model.evidence import Factorised, is_array, table_of
-from minfer.model.states import is_slip, near_names
 from minfer.prediction import files
 
 _ALL_ROWS = 1 << 31  # of a file
@@ -90,24 +89,6 @@ def _empty(name: str, rows: int, columns: int) -> str:
         f"{name}: found a table with 0 {what}(s) (shape=({rows}, {columns})) while a minimum of 1 "
         "is required."
     )
-
-
-def check_names(variables: Sequence[str], names: Sequence[str]) -> None:
-    """Columns that are not variables are not read, unless one looks like a slip for one."""
-    read = set(variables) & set(names)
-    absent = [x for x in variables if x not in read]
-    for name in names:
-        near = [] if name in read else near_names(name, absent)
-        if near and is_slip(name, near[0]):
-            raise EvidenceError(
-                f"BayesianNetwork: column {visible(name)!r} is not a variable, and "
-                f"{visible(near[0])} has no column: rename one of them"
-            )
-    if not read:
-        raise EvidenceError(
-            "BayesianNetwork: no column is a variable of the structure: columns are "
-            f"{', '.join(map(visible, names[:5]))}, variables {', '.join(absent[:5])}"
-        )
 
 
 def state_name(value: Any) -> str:

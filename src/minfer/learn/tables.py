@@ -23,14 +23,21 @@ from minfer.errors import ContradictionError, EvidenceError, ModelError, Setting
 from minfer.graph import FactorGraph
 from minfer.io import read, write
 from minfer.learn.bins import FEW_NUMBERS, MANY_NUMBERS, edges_of_columns
-from minfer.learn.case_columns import check_names, columns_of, nodes_and_edges, state_name
+from minfer.learn.case_columns import columns_of, nodes_and_edges, state_name
 from minfer.learn.em import Expected, LearnedTables, TablesByEM, dot_logs, drawn_weights
 from minfer.learn.families import Families, FamilyCounts, Floats, States, different_rows
 from minfer.learn.gates import Draws, Expanded, Gate, expanded, gates_of, learning_of, normalised
 from minfer.model.causes import NoisyCauses, with_causes
 from minfer.model.directed import network_of, order_or_cycle
 from minfer.model.evidence import UNKNOWN, Factorised, StateReader, is_missing
-from minfer.model.states import bin_names, declared_states, did_you_mean, near_names, number_of
+from minfer.model.states import (
+    bin_names,
+    check_columns,
+    declared_states,
+    did_you_mean,
+    near_names,
+    number_of,
+)
 
 if TYPE_CHECKING:
     from minfer.io.text import PathLike
@@ -147,7 +154,7 @@ class BayesianNetwork(TablesByEM):
         with columns_of(self, X, True) as (names, read_columns):
             names = [*names, *own]
             variables, parents, given = self._structure(names)
-            check_names(variables, names)
+            check_columns(names, variables, "BayesianNetwork")
             columns = read_columns([v for v in variables if v in names and v not in own]) | own
         self.bins_ = self._edges(columns, given)
         gates = gates_of(given) if given is not None else []

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
@@ -72,10 +72,32 @@ def did_you_mean(wanted: str, names: Iterable[str], quotes: bool = False) -> str
     return f"; did you mean {repr(near[0]) if quotes else near[0]}?" if near else ""
 
 
-def is_slip(text: str, name: str) -> bool:
-    """Whether a text is a name misspelt, rather than another name: its digits are the same."""
-    digits = [[c for c in x if c.isdigit()] for x in (text, name)]
-    return digits[0] == digits[1] and bool(near_names(text, [name], cutoff=0.8))
+def slips(texts: Sequence[str], names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Those texts that look like a name misspelt which is not among them, rather than like another
+    name: their digits are the same. Each with that name."""
+    known = dict.fromkeys(names)
+    there = set(texts)
+    absent = [name for name in known if name not in there]
+    for text in texts:
+        near = [] if text in known else near_names(text, absent)
+        digits = [[c for c in x if c.isdigit()] for x in (text, *near)]
+        if near and digits[0] == digits[1] and near_names(text, near, cutoff=0.8):
+            yield text, near[0]
+
+
+def check_columns(columns: Sequence[str], variables: Sequence[str], who: str) -> None:
+    """Columns that are no variables are not read; one that looks like a misspelt variable is an
+    error, and so are columns of which none is a variable."""
+    for column, variable in slips(columns, variables):
+        raise EvidenceError(
+            f"{who}: column {visible(column)!r} is not a variable; did you mean "
+            f"{visible(variable)}, which has no column?"
+        )
+    if columns and not set(columns) & set(variables):
+        raise EvidenceError(
+            f"{who}: no column is a variable: columns are {', '.join(map(visible, columns[:5]))}, "
+            f"variables {', '.join(map(visible, variables[:5]))}"
+        )
 
 
 def _swapped(a: str, b: str) -> bool:

@@ -26,7 +26,7 @@ from minfer.errors import EvidenceError, ModelError, RefusedError, SettingsError
 from minfer.factors.group import Ints
 from minfer.io.text import check_writable
 from minfer.model.evidence import UNKNOWN, Evidence, StateReader, Table, table_of
-from minfer.model.states import is_slip, near_names
+from minfer.model.states import near_names, slips
 from minfer.prediction import files
 from minfer.solvers.circuit import Circuit, kept_circuit
 from minfer.solvers.exact import CIRCUIT_GIB, Exact, within_limits
@@ -183,15 +183,14 @@ class Predictor:
         there, targets = set(names), {self.graph.name(v) for v in self.targets or ()}
         absent = [name for name in self._number if name not in there]
         strangers = [n for n in names if n not in self._number and n not in self.keep]
-        for name in strangers:
-            near = near_names(name, absent)
-            if not near or not is_slip(name, near[0]):
+        for name, meant in slips(names, self._number):
+            if name in self.keep:
                 continue
-            if near[0] in targets and name.strip().lower() != near[0].strip().lower():
+            if meant in targets and name.strip().lower() != meant.strip().lower():
                 continue  # a target's column would not be read
             raise EvidenceError(
                 f"predict: {where}column {visible(name)!r} is not a variable; did you mean "
-                f"{visible(near[0])}? Rename it, or name the columns to read by evidence="
+                f"{visible(meant)}? Rename it, or name the columns to read by evidence="
             )
         if names and not there & self._number.keys():
             hints = [(name, near_names(name, absent)) for name in strangers or names]

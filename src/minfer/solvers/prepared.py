@@ -261,7 +261,9 @@ class PreparedPropagation(Prepared):
             return None
         there = None
         if getattr(solver, "device", "cpu") != "cpu" and not mesh.is_forest:
-            there = solver._rows_there(mesh, n)  # type: ignore[union-attr]
+            from minfer.solvers.on_device import rows_there
+
+            there = rows_there(solver, mesh, n)
         if there is None and getattr(solver, "schedule", "") != "sequential":
             return None
         fields = Fields.of(self.model, graph, rows, pairs)
@@ -285,14 +287,15 @@ class PreparedPropagation(Prepared):
             log_odds, start, impossible,
         )  # fmt: skip
         log_odds[impossible] = 0.0
-        if there is None:
+        found = None if there is None else there(self._structure, log_odds, w, first, log_z, pairs)
+        if found is None and getattr(solver, "schedule", "") != "sequential":
+            return None
+        if found is None:
             found = run_in_lanes(
                 self._structure, log_odds, w, first, tol=solver.tol, damping=solver.damping,
                 max_iters=solver.max_iters, dtype=dtype, workers=workers, pairs=pairs,
                 time_limit=solver.time_limit, log_z=log_z,
             )  # fmt: skip
-        else:
-            found = there(self._structure, log_odds, w, first, log_z, pairs)
         values = found.log_z + constant + start if log_z else np.full(n, np.nan)
         values[impossible] = -np.inf
         probs = np.empty((n, 2 * graph.n_variables))
@@ -316,11 +319,15 @@ class PreparedPropagation(Prepared):
             return None
         if getattr(solver, "device", "cpu") == "cpu" or rows.weights is not None:
             return None
+        from minfer.solvers.on_device import rows_there
+
         fields = Fields.of(self.model, self.graph, rows, False)
-        there = solver._rows_there(mesh, n)  # type: ignore[union-attr]
+        there = rows_there(solver, mesh, n)
         if fields is None or there is None or not len(mesh.wiring.gslot):
             return None
         found = there(fields.whole, rows.evidence, n, log_z)
+        if found is None:
+            return None
         constant = fields.constant + mesh.left_over
         values = found.log_z + constant if log_z else np.full(n, np.nan)
         values[found.unsafe] = -np.inf

@@ -30,7 +30,7 @@ from minfer.model.evidence import (
     states_of,
     table_of,
 )
-from minfer.model.states import is_slip, near_names, number_of
+from minfer.model.states import check_columns, number_of
 from minfer.prediction import files
 
 Ints = NDArray[np.int64]
@@ -126,7 +126,7 @@ def sequences_of(
     if case is not None and case == time:
         raise SettingsError(f"{who}: {visible(case)} cannot be both case and time")
     evidence = [x for x in table.names if x in named and x not in (case, time)]
-    _check_strangers(table.names, named, (case, time), who)
+    check_columns([x for x in table.names if x not in (case, time)], named, who)
     n = table.n
     row_case = np.zeros(n, dtype=np.int64)
     if case is not None:
@@ -269,26 +269,6 @@ def _column(
             )
         return str(given)
     return default if default in table.keys and default not in variables else None
-
-
-def _check_strangers(
-    names: Sequence[str], variables: Sequence[str], known: Sequence[str | None], who: str
-) -> None:
-    """Refuse columns that look like a misspelt variable, and tables without any variable."""
-    absent = [x for x in variables if x not in names]
-    others = [x for x in names if x not in variables and x not in known]
-    for name in others:
-        near = near_names(name, absent)
-        if near and is_slip(name, near[0]):
-            raise EvidenceError(
-                f"{who}: column {visible(name)!r} is not a variable; did you mean "
-                f"{visible(near[0])}?"
-            )
-    if others and not set(names) & set(variables):
-        raise EvidenceError(
-            f"{who}: no column is a variable: columns are {', '.join(map(visible, names[:5]))}, "
-            f"variables {', '.join(map(visible, variables[:5]))}"
-        )
 
 
 def _label(table: Table, case: str, row: int) -> Any:

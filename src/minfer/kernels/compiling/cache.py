@@ -352,10 +352,10 @@ def write(path: Path, name: str, content: Any) -> None:
         folder.write(name, body + hashlib.sha256(body).digest())
 
 
-def read(folder: Folder, name: str) -> Any:
+def read(folder: Folder, name: str, within: Callable[[bytes], Any] | None = None) -> Any:
     """What a sealed file holds, or None: it is not there, damaged and gone, or not ours."""
     try:
-        return _unsealed(folder.read(name))
+        return (within or _unsealed)(folder.read(name))
     except FileNotFoundError:
         return None
     except MemoryError:
@@ -378,11 +378,16 @@ def _shipped(path: Path) -> Any:
 
 
 def _unsealed(data: bytes) -> Any:
+    return pickle.loads(_intact(data))
+
+
+def _intact(data: bytes) -> memoryview:
+    """What is sealed, as bytes: it may be another version's, with classes that are not here."""
     content = memoryview(data)
     body, seal = content[:-_SEAL], content[-_SEAL:]
     if hashlib.sha256(body).digest() != seal:
         raise ValueError("cut short or altered")
-    return pickle.loads(body)
+    return body
 
 
 def discard(folder: Folder, name: str, error: Exception) -> None:
@@ -424,7 +429,7 @@ class Version(NamedTuple):
 
 
 def load_all(folder: Path, kernels: Iterable[Any]) -> list[Version]:
-    """Read every file of a cache, discard what is damaged, and load what these kernels have."""
+    """Check every seal of a cache, discard what is damaged, and load what these kernels have."""
     for place, _ in _folders(folder):
         _within(place, _read_all, None)
     loaded = []
@@ -490,7 +495,7 @@ def _folders(path: Path) -> Iterator[tuple[Path, float]]:
 def _read_all(folder: Folder) -> None:
     for name in folder.names():
         if name.endswith(SUFFIX):
-            read(folder, name)
+            read(folder, name, _intact)
 
 
 def _emptied(folder: Folder) -> int:
