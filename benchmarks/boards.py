@@ -43,6 +43,8 @@ from places import DATA, DOCS, RESULTS, UAI, UaiModel, uai_models
 from stopwatch import measure
 
 FILE, PAGE = RESULTS / "boards.json", DOCS / "boards.md"
+#: Packages that are measured, too.
+BESIDE = {"uai": (), "ldpc": ("ldpc",), "chunking": ("python-crfsuite",)}
 Row = dict[str, Any]
 Floats = NDArray[np.float64]
 
@@ -412,7 +414,7 @@ def main() -> int:
             found = [row for code in CODES for row in curve(code, asked.names)]
         print(sections[part](found))
         if whole:
-            results.keep(part, found)
+            results.keep(part, found, measure.about(*BESIDE[part]))
     if asked.page:
         for part, found in results.parts.items():
             write_section(PAGE, part, sections[part](found))

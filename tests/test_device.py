@@ -279,6 +279,38 @@ def test_without_cupy_the_error_says_what_to_install(monkeypatch):
     assert promises.Plain.of(GRID, found).repeat(found) <= 1e-6
 
 
+@pytest.mark.parametrize("failing", ["empty", "launch"])
+def test_a_device_that_fails_is_an_error_or_the_processor(monkeypatch, failing):
+    """Out of memory, say: asked for, an error with advice; under "auto" the answer, with a note."""
+    host = Host()
+
+    def fail(*given):
+        raise DeviceError("the card is out of memory; or use device='cpu'")
+
+    monkeypatch.setattr(host, failing, fail)
+    monkeypatch.setattr(on_device, "device", lambda: host)
+    monkeypatch.setattr(on_device, "BREAK_EVEN", 0)
+    labels = FactorGraph.empty([3] * 3).add_potts([[0, 1], [1, 2], [2, 0]], 0.7)
+    field = {"field": RNG.normal(size=(3, 84))}
+    every, alone = (BeliefPropagation, TreeReweighted, MeanField), (BeliefPropagation,)
+    for graph, kinds in ((GRID, every), (WHEEL, alone), (labels, alone)):
+        for kind in kinds:
+            with pytest.raises(DeviceError, match="out of memory"):
+                kind(device="cuda")(graph)
+            found = kind(device="auto")(graph)
+            assert found.note.startswith("on the processor: the card is out of memory")
+            np.testing.assert_allclose(found.probs, kind()(graph).probs, atol=1e-9)
+    run = BeliefPropagation(device="auto").prepare(GRID)
+    here = BeliefPropagation().prepare(GRID)
+    for more in ({}, {"statistics": True}):
+        np.testing.assert_array_equal(run.batch(**field, **more).probs, here.batch(**field).probs)
+    with pytest.raises(DeviceError, match="out of memory"):
+        BeliefPropagation(device="cuda").prepare(GRID).batch(**field)
+    rows = {"field": RNG.normal(size=(3, 9))}
+    run, here = (BeliefPropagation(device=d).prepare(labels) for d in ("auto", "cpu"))
+    np.testing.assert_array_equal(run.batch(**rows).probs, here.batch(**rows).probs)
+
+
 def test_workers_take_cards_in_turn(monkeypatch):
     """Of two cards; by a stand-in for CuPy, which is all that is asked."""
     from minfer.device import cuda

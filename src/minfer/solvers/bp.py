@@ -16,9 +16,7 @@ logical and global factors take their turn after them). What converged means is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from minfer.basics.checks import by_name, check_choice, check_device, check_settings
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from minfer.graph import FactorGraph
-    from minfer.solvers.lanes import LaneAnswers
 
 #: Of a second run where the first did not converge.
 RETRY_DAMPING = 0.5
@@ -116,14 +113,6 @@ class BeliefPropagation(Propagating):
         from minfer.solvers.on_device import propagate_there
 
         return propagate_there(self, graph, mesh, start, begin)
-
-    def _rows_there(self, mesh: Wired, rows: int) -> Callable[..., LaneAnswers] | None:
-        """What runs so many rows of a structure on the device; None: they stay here."""
-        from minfer.solvers.on_device import chosen, of_pairs, run_rows, vector_rows
-
-        there, _ = chosen(self, mesh, rows)
-        run = run_rows if of_pairs(mesh) else vector_rows
-        return None if there is None else partial(run, there, self, mesh)
 
 
 def at_rest(

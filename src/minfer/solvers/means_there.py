@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
 from minfer.device.means import MeansRun
+from minfer.device.runs import Device
 from minfer.engine.conditioning import Conditioned
 from minfer.engine.message_state import wired
-from minfer.engine.wiring import wire
+from minfer.engine.wiring import Wired, wire
+from minfer.errors import DeviceError
 from minfer.solvers.base import Status
 from minfer.solvers.on_device import (
+    failed,
     laid_out,
     lent,
     log_prior,
@@ -58,6 +61,16 @@ def means_there(
     there, why = taken(solver.device, against, 0 if mesh is None else len(mesh.wiring.rev))
     if there is None or mesh is None:
         return why
+    try:
+        return _climbed(there, mesh, solver, parts, idle, q, begin)
+    except DeviceError as error:
+        return failed(solver, error)
+
+
+def _climbed(
+    there: Device, mesh: Wired, solver: MeanField, parts: SiteLayout, idle: NDArray[np.bool_],
+    q: NDArray[np.float64], begin: float,
+) -> MeansThere:  # fmt: skip
     planned, dtype = clock(), np.dtype("float64" if solver.dtype == "float64" else "float32")
     layout = laid_out(there, mesh, *mesh.by_colour(whole=True))
     with lent(mesh, (layout, dtype, "means"), partial(MeansRun, there, layout, dtype)) as run:

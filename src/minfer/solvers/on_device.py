@@ -135,14 +135,42 @@ def propagate_there(
     there, note = chosen(solver, mesh)
     if there is not None and mesh.is_forest and not of_pairs(mesh):
         there, note = None, "on the processor: the model is a tree"
+    if there is not None:
+        schedule = schedule_there(solver, mesh)
+        kind = RunThere if of_pairs(mesh) else VectorsThere
+        make = partial(kind, there, number_type(solver, mesh))
+        try:
+            return propagate(solver, graph, mesh, start, begin, schedule, weighing, make)
+        except DeviceError as error:
+            note = failed(solver, error)
+    return propagate(
+        solver, graph, mesh, start, begin, solver.schedule, weighing, partial(Noted, note)
+    )
+
+
+def failed(solver: Any, error: DeviceError) -> str:
+    """Why a run goes on here, where a device that was not asked for has failed; else the error."""
+    if solver.device != "auto":
+        raise error
+    return f"on the processor: {error}"
+
+
+def rows_there(solver: Any, mesh: Wired, rows: int) -> Callable[..., LaneAnswers | None] | None:
+    """What runs so many rows of a structure on the device; None: they stay here. It answers None
+    where the device fails, and was not asked for."""
+    there, _ = chosen(solver, mesh, rows)
     if there is None:
-        return propagate(
-            solver, graph, mesh, start, begin, solver.schedule, weighing, partial(Noted, note)
-        )
-    schedule = schedule_there(solver, mesh)
-    kind = RunThere if of_pairs(mesh) else VectorsThere
-    make = partial(kind, there, number_type(solver, mesh))
-    return propagate(solver, graph, mesh, start, begin, schedule, weighing, make)
+        return None
+    run = partial(run_rows if of_pairs(mesh) else vector_rows, there, solver, mesh)
+
+    def tried(*given: Any) -> LaneAnswers | None:
+        try:
+            return run(*given)
+        except DeviceError as error:
+            failed(solver, error)
+            return None
+
+    return tried
 
 
 def schedule_there(solver: Any, mesh: Wired) -> str:

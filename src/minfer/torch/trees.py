@@ -13,6 +13,7 @@ plain numbers, which the processor does. Without CuPy all of them go by way of t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -112,8 +113,9 @@ def _sums(
         return torch.from_numpy(mu).to(values.device), torch.from_numpy(log_z).to(values.device)
     words = trees.checked_batch(values, lengths, projective, single)
     found, sums = torch.empty_like(values), values.new_empty(len(words))
-    fine = torch.ones(len(words), dtype=torch.int32, device=values.device)
-    with there.beside(values):
+    fine = torch.zeros(len(words), dtype=torch.int32, device=values.device)
+    # a card without room leaves them to the processor
+    with suppress(DeviceError), there.beside(values):
         out = there.borrow(found), there.borrow(sums), there.borrow(fine)
         tree_sums(there, there.borrow(values), there.put(words.astype(np.int32)), *out, **how)
     rest = torch.nonzero(fine == 0)[:, 0]
