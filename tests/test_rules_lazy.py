@@ -211,7 +211,7 @@ def draw(seed: int, program: Rules | None = None) -> int:
 @pytest.mark.parametrize("block", [
     *range(4),
     *(pytest.param(k, marks=pytest.mark.slow)
-      for k in range(100, 100 + 4 * blocks(14))),
+      for k in range(100, 100 + 4 * blocks(7))),
 ])  # fmt: skip
 def test_what_is_kept_is_what_a_full_scan_keeps(block):
     some = sum(draw(6 * block + k) for k in few(range(6), 1 if block < 4 else 6))

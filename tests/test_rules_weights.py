@@ -134,7 +134,7 @@ def compare(seed: int) -> int:
 @pytest.mark.parametrize("block", [
     *range(2),
     *(pytest.param(k, marks=pytest.mark.slow)
-      for k in range(4, 2 * blocks(12))),
+      for k in range(4, 2 * blocks(8))),
 ])  # fmt: skip
 def test_counts_agree_with_plain_python(block):
     cases = few(range(30), 4 if block < 2 else 30)

@@ -261,3 +261,10 @@ def test_private_names_of_numba_stay_in_a_few_files():
             assert not names, path
         if place in LLVM_ONLY:
             assert all(name.startswith("llvmlite") for name in names), (path, names)
+
+
+def test_no_kernel_names_an_instruction_of_one_processor():
+    """What is written for LLVM compiles on any: lanes and addresses are its own, portable ones."""
+    for path in sorted((ROOT / "src" / "minfer" / "kernels").rglob("*.py")):
+        text = path.read_text("utf-8")
+        assert not re.search(r"llvm\.(x86|aarch64|arm)\b|InlineAsm|inline_asm", text), path

@@ -124,6 +124,7 @@ def test_machine_code_of_operators_differs_by_name():
 
 def function(module, cases, plain):
     """Cases of a module as one function, of intrinsics or of their twins: the k-th has outs[k]."""
+    _jit.kernels()  # all modules, so all twins
     names: dict = {}
     for made, twin in _plain.TWINS:
         home, _, name = name_of(made).partition(".")
