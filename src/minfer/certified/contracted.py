@@ -44,6 +44,8 @@ MEMORY, SLICES = 2.0**30, 1000
 #: Units and seconds of a cell; of an exchange, by the variable.
 PER_CELL, SECONDS = 0.125, 0.3e-9
 PER_EXCHANGE, EXCHANGE_SECONDS = 0.2, 1.5e-9
+#: Units and seconds of tables and a first order, for each variable.
+PREPARED, PREPARED_SECONDS = 50_000.0, 5e-4
 #: Rounding that is not worth it.
 MOST_ERROR = 0.01
 
@@ -69,9 +71,12 @@ class Contracted:
             return False
         if level < WORTH:
             return True
-        if self._planner is None and not self._prepare(local, effort):
-            self._over = True
-            return False
+        if self._planner is None:
+            if not effort.has_room(PREPARED_SECONDS * len(wanted), PREPARED * len(wanted)):
+                return True
+            if not self._prepare(local, effort):
+                self._over = True
+                return False
         tree = self._look(level, effort)
         if tree is None or tree.work > PAYS * level:
             return self._looks < LOOKS or tree is not None
@@ -122,7 +127,7 @@ class Contracted:
         links = adjacency(self._prepared.tables)
         order = links.variables[_find_order(links, None).order].tolist()
         self._planner = Planner(self._scopes, self._card, order)
-        effort.spend(16.0 * len(self._card) ** 2)
+        effort.spend(PREPARED * len(self._card))
         return True
 
     def _lay_out(self, prepared: PreparedBuckets) -> bool:
