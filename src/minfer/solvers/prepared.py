@@ -262,9 +262,7 @@ class PreparedPropagation(Prepared):
             return None
         there = None
         if getattr(solver, "device", "cpu") != "cpu" and not mesh.is_forest:
-            from minfer.solvers.on_device import rows_there
-
-            there = rows_there(solver, mesh, n)
+            there = solver._rows_there(mesh, n)  # type: ignore[union-attr]
         if there is None and getattr(solver, "schedule", "") != "sequential":
             return None
         fields = Fields.of(self.model, graph, rows, pairs)
@@ -352,10 +350,8 @@ class PreparedPropagation(Prepared):
             return None
         if getattr(solver, "device", "cpu") == "cpu" or rows.weights is not None:
             return None
-        from minfer.solvers.on_device import rows_there
-
         fields = Fields.of(self.model, self.graph, rows, False)
-        there = rows_there(solver, mesh, n)
+        there = solver._rows_there(mesh, n)  # type: ignore[union-attr]
         if fields is None or there is None or not len(mesh.wiring.gslot):
             return None
         found = there(fields.whole, rows.evidence, n, log_z)

@@ -67,8 +67,10 @@ def _checks(s, q0, q1, m0, m1, work, floor, moved, least):
 
 
 @jit
-def _bits(s, p0, p1, m0, m1, q0, q1, bel, work, floor, moved, change, least):
-    """What all bits tell their checks, and beliefs; how far both moved."""
+def _bits(s, p0, p1, m0, m1, q0, q1, bel, work, floor, told):
+    """What all bits tell their checks, and beliefs; ``told``: how far both moved, and the smallest
+    message."""
+    moved, change, least = told
     L = lanes_of(q0)
     one, low = splat(q0, 1.0), splat(q0, floor)
     far, top, small = load(moved, 0), splat(q0, 0.0), load(least, 0)
@@ -184,7 +186,7 @@ def propagate_parities(s, prior, rows, how, found):
         for lane in range(L):
             moved[lane], least[lane] = 0.0, 1.0
         _checks(s, q0, q1, m0, m1, work, floor, moved, least)
-        _bits(s, p0, p1, m0, m1, q0, q1, bel, work, floor, moved, change, least)
+        _bits(s, p0, p1, m0, m1, q0, q1, bel, work, floor, (moved, change, least))
         for lane in range(L):
             i = holds[lane]
             if i < 0:
