@@ -204,8 +204,8 @@ def gap(bounds: list[float | None]) -> str:
 
 
 def of_bounds(old: dict[str, Row], new: dict[str, Row]) -> str:
-    head = ["model", "variables", "median width before", "now", "says nothing before", "now",
-            "log Z gap before", "now", "after 1 s", "3 s"]  # fmt: skip
+    head = ["model", "variables", "median width, the others", "all", "says nothing, the others",
+            "all", "log Z gap, the others", "all", "after 1 s", "3 s"]  # fmt: skip
     rows = []
     for name in MODELS:
         a, b = old.get(name, {}), new.get(name, {})

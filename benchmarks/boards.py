@@ -43,6 +43,8 @@ from places import DATA, DOCS, RESULTS, UAI, UaiModel, uai_models
 from stopwatch import measure
 
 FILE, PAGE = RESULTS / "boards.json", DOCS / "boards.md"
+#: Packages that are measured, too.
+BESIDE = {"uai": (), "ldpc": ("ldpc",), "chunking": ("python-crfsuite",)}
 Row = dict[str, Any]
 Floats = NDArray[np.float64]
 
@@ -75,7 +77,7 @@ def one_model(path: Path) -> Row:
         log10_z = float(file.read().split()[1])
     return out | {
         "status": answer.status.value,
-        "solver": type(answer.solver).__name__,
+        "note": answer.note,
         "hellinger": float(distance.mean()) if len(distance) else 0.0,
         "largest": float(np.abs(answer.probs - truth).max()),
         "log_z_off": abs(answer.log_z - log10_z * math.log(10.0)),
@@ -114,18 +116,18 @@ def uai_section(rows: list[Row]) -> str:
         shown = row["family"] not in ("Promedus", "Pedigree")
         scores = [theirs.get(f"{who}_20s", "") if shown else "" for who in ("ibia", "uai14", "lbp")]
         if "error" in row:
-            lines.append([row["model"], row["error"], "", "", "", "", "", *scores])
+            lines.append([row["model"], row["error"], "", "", "", "", "", "", *scores])
             continue
         lines.append(
-            [row["model"], f"{row['status']} ({row['solver']})", f"{row['hellinger']:.1e}",
+            [row["model"], row["status"], f"{row['hellinger']:.1e}",
              f"{row['largest']:.1e}", f"{row['log_z_off']:.1e}", number(row["seconds"]),
-             number(row["gib"], 2), *scores]
+             number(row["cpu"]), number(row["gib"], 2), *scores]
         )  # fmt: skip
     good = [r for r in rows if "error" not in r]
     same = sum(r["largest"] <= SAME for r in good)
     z = sum(r["log_z_off"] <= SAME * 10 for r in good)
-    head = ["model", "status (by)", "mean Hellinger error", "largest error", "log Z off by",
-            "seconds", "GiB", "IBIA, score at 20 s", "uai14", "LBP"]  # fmt: skip
+    head = ["model", "status", "mean Hellinger error", "largest error", "log Z off by",
+            "seconds", "CPU s", "GiB", "IBIA, score at 20 s", "uai14", "LBP"]  # fmt: skip
     return (
         f"{len(rows)} models: {same} at the precision of the reference ({SAME:g} in every "
         f"probability), {z} in log Z; mean Hellinger error over all "
@@ -384,11 +386,20 @@ def chunking_section(found: dict[str, Row]) -> str:
 # ------------------------------------------------------------------ all
 
 
+def merged(old: list[Row], new: list[Row]) -> list[Row]:
+    """Rows of pieces, made by ``--names``: the new ones take the places of the old."""
+    key = ("model", "code", "eb_n0")
+    rows = {tuple(row.get(k) for k in key): row for row in [*old, *new]}
+    return [rows[name] for name in sorted(rows, key=str)]
+
+
 def main() -> int:
     cli = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     cli.add_argument("parts", nargs="*", metavar="PART", help="uai, ldpc, chunking; default all")
     cli.add_argument("--folder", type=Path, default=UAI, help="of FAMILY/NAME.uai.gz")
-    cli.add_argument("--names", nargs="*", default=[], help="only these models, or dB")
+    cli.add_argument(
+        "--names", nargs="*", default=[], help="only these models, or dB; the others stay"
+    )
     cli.add_argument(
         "--page", action="store_true", help="write docs/reference/boards.md from what is kept"
     )
@@ -397,7 +408,7 @@ def main() -> int:
     if asked.model:
         print(json.dumps(one_model(asked.model)))
         return 0
-    results, whole = Results(FILE), not asked.names and asked.folder == UAI
+    results = Results(FILE)
     sections = {"uai": uai_section, "ldpc": ldpc_section, "chunking": chunking_section}
     for part in asked.parts or ([] if asked.page else list(sections)):
         if part == "chunking":
@@ -410,9 +421,11 @@ def main() -> int:
         else:
             pin()
             found = [row for code in CODES for row in curve(code, asked.names)]
+        if part != "chunking":
+            found = merged(results.parts.get(part, []), found)
         print(sections[part](found))
-        if whole:
-            results.keep(part, found)
+        if asked.folder == UAI:
+            results.keep(part, found, measure.about(*BESIDE[part]))
     if asked.page:
         for part, found in results.parts.items():
             write_section(PAGE, part, sections[part](found))

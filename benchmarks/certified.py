@@ -49,7 +49,7 @@ from minfer_experiments import measure
 from minfer_experiments.pages import table, write_section
 from minfer_experiments.results import Results
 from oracle import models
-from places import UAI, UaiModel, uai_models
+from places import INSTANCES, UAI, UaiModel, uai_models
 
 TOGETHER = "all together"
 #: What the reference answers of the UAI models may be off: they have 12 digits.
@@ -524,7 +524,8 @@ def write_page(page: Path, found: dict[str, Any]) -> None:
     if "judge" in found:
         made["judge"] = judge_table(found["judge"])
     if "uai" in found:
-        made["uai"], made["uai-summary"] = uai_table(found["uai"]), uai_summary(found["uai"])
+        made["uai-summary"] = uai_summary(found["uai"])
+        write_section(INSTANCES, "intervals uai", uai_table(found["uai"]))
     for name, text in made.items():
         write_section(page, name, text)
 

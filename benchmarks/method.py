@@ -46,9 +46,9 @@ from minfer.reduction.recipes import Compensated, Iterated, Paper
 from minfer.reduction.sources import ground
 from minfer_experiments.deletion import delete
 from minfer_experiments.measure import Stopwatch, in_turn, least, pin, quickest
-from minfer_experiments.pages import write_sections
+from minfer_experiments.pages import write_section, write_sections
 from minfer_experiments.results import Results
-from places import RESULTS, UAI
+from places import INSTANCES, RESULTS, UAI
 
 SHARES = (0.0, 0.05, 0.2, 0.5)
 SWEEPS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20, 30, 50)
@@ -435,6 +435,8 @@ def main() -> None:
         print(f"{part} ({spent.cpu:.0f} s)", flush=True)
     if arguments.write:
         write_sections(arguments.write, method_page.sections(results.found))
+        if rows := results.found.get("uai"):
+            write_section(INSTANCES, "method uai", method_page.uai_table(rows))
         method_page.picture(results.found, arguments.write.with_suffix(".png"))
 
 

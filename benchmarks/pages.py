@@ -44,7 +44,7 @@ class Made(NamedTuple):
 
 
 CIRCUITS = ("promedas", "linkage", "cnf", "uai", "rows", "quickscore")
-HARD = tuple(f"{kind}{rest}" for kind in ("uai", "drawn", "grid") for rest in ("", ", all methods"))
+HARD = ("uai", "drawn", "grid")
 LEARNED = ("denoising", "warm", "ising", "growth", "chains", "tables", "gradients")
 METHOD = (
     "short", "shapes", "size", "kinds", "estimates", "time", "solvers", "cubic", "growth",
@@ -102,7 +102,7 @@ MADE = [
          (f"{INTERVALS} --widths",), kept="certified.json", parts=("widths",)),
     Made("how-far-off", "which answers intervals refute", ("judge",), (f"{INTERVALS} --judge",),
          kept="certified.json"),
-    Made("how-far-off", "intervals of the UAI models", ("uai", "uai-summary"),
+    Made("how-far-off", "intervals of the UAI models", ("uai-summary",),
          (f"{INTERVALS} --uai",), INTERVALS, "certified.json", ("uai",)),
     Made("method", "a fifth of the factors, a million factors", METHOD,
          ("method.py --write docs/reference/method.md",),
@@ -131,8 +131,6 @@ MADE = [
          told=("2026-11-17", LOST)),
     Made("batch", "batches: costs, kills, memory", (),
          ("batch.py overhead costs speedup memory kills ray components",),
-         told=("2026-11-15", LOST)),
-    Made("uai_exact", "exact on the UAI models, by version 1.0.0rc1", (), (),
          told=("2026-11-15", LOST)),
     Made("recipes/map", "the best assignment beside toulbar2", (),
          ("map.py ising", "map.py potts", "map.py reference", "map.py uai"),

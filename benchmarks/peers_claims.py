@@ -99,7 +99,7 @@ CLAIMS: dict[str, dict[str, Claim]] = {
         "pgmpy": Claim("pgmpy.causal_discovery:PC", BN),
     },
     "GPU": {
-        "minfer": Claim("minfer:BeliefPropagation.device", "BP of binary pairs"),
+        "minfer": Claim("minfer:BeliefPropagation.device", "BP, TRW, mean field of pairs; trees"),
         "pgmax": Claim("jax:devices", "JAX"),
         "pomegranate": Claim("torch:device", "torch"),
         "pgmpy": Claim("pgmpy:config.set_backend", "torch, if installed"),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs" / "reference"
+#: Tables of every model that pages sum up.
+INSTANCES = RESULTS / "instances.md"
 DATA = Path(os.environ.get("MINFER_DATA") or ROOT.parent / "shared" / "data")
 UAI = DATA / "uai"
 TREEBANKS = DATA / "treebanks"

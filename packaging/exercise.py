@@ -186,6 +186,10 @@ def _use_lanes() -> None:
         run = BeliefPropagation().prepare(graph)
         for dtype in ("float64", "float32"):
             run.batch(weights=np.tile(graph.weights, (2, 1)), dtype=dtype, statistics=True)
+    parities = FactorGraph.empty([2] * 4).add_parity([[0, 1, 2], [1, 2, 3], [0, 2, 3]])
+    flooded = BeliefPropagation(schedule="flooding", tol=1e-2, max_iters=12).prepare(parities)
+    for size, log_z in ((1.0, True), (30.0, False), (1.0, False)):
+        flooded.batch(field=size * rng.normal(size=(3, 8)), log_z=log_z)
 
 
 def _use_gradients() -> None:

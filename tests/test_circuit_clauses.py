@@ -12,6 +12,7 @@ import pytest
 import minfer
 from minfer import ContradictionError, Exact, FactorGraph, RefusedError
 from minfer.engine.circuits import clauses, driver
+from minfer.engine.circuits.strengthen import strengthened
 from minfer.engine.conditioning import condition
 
 MODELS = int(os.environ.get("MINFER_CIRCUITS", "120")) // 10
@@ -198,3 +199,53 @@ def test_prime_clauses_exclude_what_they_should():
             bits = [cell >> (arity - 1 - j) & 1 for j in range(arity)]
             holds = all(any(bits[q >> 1] == q & 1 for q in clause) for clause in found)
             assert holds == (cell not in wrong)
+
+
+def solutions(rows: list[tuple[int, ...]], n: int) -> np.ndarray:
+    """Which assignments (2,) * n all clauses hold in."""
+    bits = np.indices([2] * n)
+    good = np.ones([2] * n, dtype=bool)
+    for c in rows:
+        good &= np.any([bits[q >> 1] == (q & 1) for q in c], axis=0) if c else False
+    return good
+
+
+@pytest.mark.parametrize("most", [2_000_000, 10, 0])
+def test_strengthened_clauses_say_the_same(most):
+    shorter = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(2, 8))
+        rows = [
+            tuple(int(2 * v + rng.integers(2)) for v in rng.choice(n, rng.integers(1, 5)))
+            for _ in range(int(rng.integers(1, 5 * n)))
+        ]
+        found = strengthened(rows, most)
+        assert (solutions(found, n) == solutions(rows, n)).all(), seed
+        assert found == strengthened(reversed(rows), most) or most < 100
+        shorter += sum(map(len, found)) < sum(len(set(c)) for c in set(rows))
+        if most > 100 and all(found):
+            for c in found:
+                assert not any(set(d) < set(c) for d in found)
+    assert shorter > 100 or most < 100
+
+
+def test_equal_literals_stand_for_one_another():
+    """x0 = not x1, and x1 in a clause that then holds x0."""
+    found = strengthened([(0, 2), (1, 3), (3, 4, 6), (2, 5, 7)])
+    assert found == [(0, 2), (0, 4, 6), (1, 3), (1, 5, 7)]
+
+
+def test_a_table_of_a_function_becomes_few_clauses():
+    """y = a and b, as four rows; y = a, where b does not matter."""
+    y, a, b = 0, 2, 4
+    rows = [(y ^ s ^ 1, a ^ i, b ^ j) for i in (0, 1) for j in (0, 1) for s in [i & j]]
+    assert sorted(map(len, strengthened(rows))) == [2, 2, 3]
+    rows = [(y ^ i, a ^ i, b ^ j) for i in (0, 1) for j in (0, 1)]
+    assert strengthened(rows) == [(y, a), (y ^ 1, a ^ 1)]
+
+
+def test_variables_that_hang_on_a_clause_come_last():
+    """x0 says whether one of x1 to x3 is true; these are in other clauses, too."""
+    rows = [(0, 3, 5, 7), (1, 2), (1, 4), (1, 6), (3, 9), (5, 9), (7, 9)]
+    assert clauses._pendant(rows, 5).tolist() == [True, False, False, False, False]

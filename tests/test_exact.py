@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -288,3 +289,24 @@ def test_uai_reference(name: str) -> None:
     answer = Exact()(graph)
     np.testing.assert_allclose(answer.probs, marginals, atol=1e-6)
     assert answer.log_z / math.log(10) == pytest.approx(read_pr(f"{stem}.PR.gz"), abs=1e-6)
+
+
+def test_a_tree_with_less_memory_is_found_where_the_cheapest_has_too_much():
+    found = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        pairs = [rng.choice(30, 2, replace=False).tolist() for _ in range(70)]
+        graph = FactorGraph.pairwise(rng.normal(size=30), pairs, rng.normal(size=70))
+        model = condition(graph)
+        first = clique_tree(model)
+        assert clique_tree(model, memory=first.memory).cells == first.cells
+        assert clique_tree(model, memory=8.0).cells == first.cells  # too little for any
+        light = clique_tree(model, memory=first.memory - 8.0)
+        assert light.cells <= 2.0 * first.cells
+        if light.memory >= first.memory:
+            continue
+        found += 1
+        tree = Exact(method="clique-tree")
+        less = replace(tree, max_gib=(first.memory - 8.0) / 2.0**30)
+        assert less(graph).log_z == pytest.approx(tree(graph).log_z, abs=1e-9)
+    assert found

@@ -41,9 +41,11 @@ PAYS = 1024.0
 MOST_VARIABLES, MOST_CELLS = 3000, 2.0**22
 #: Bytes, and slices.
 MEMORY, SLICES = 2.0**30, 1000
-#: Units and seconds of a cell; units of an exchange, by the variable.
+#: Units and seconds of a cell; of an exchange, by the variable.
 PER_CELL, SECONDS = 0.125, 0.3e-9
-PER_EXCHANGE = 0.2
+PER_EXCHANGE, EXCHANGE_SECONDS = 0.2, 1.5e-9
+#: Units and seconds of tables and a first order, for each variable.
+PREPARED, PREPARED_SECONDS = 50_000.0, 5e-4
 #: Rounding that is not worth it.
 MOST_ERROR = 0.01
 
@@ -69,9 +71,12 @@ class Contracted:
             return False
         if level < WORTH:
             return True
-        if self._planner is None and not self._prepare(local, effort):
-            self._over = True
-            return False
+        if self._planner is None:
+            if not effort.has_room(PREPARED_SECONDS * len(wanted), PREPARED * len(wanted)):
+                return True
+            if not self._prepare(local, effort):
+                self._over = True
+                return False
         tree = self._look(level, effort)
         if tree is None or tree.work > PAYS * level:
             return self._looks < LOOKS or tree is not None
@@ -88,14 +93,17 @@ class Contracted:
         while self._looks < LOOKS and effort.go_on():
             moves = EXCHANGES * len(self._scopes) << 2 * self._looks
             tree = self._tree
-            if tree is not None and tree.work < LOOK_WORK * moves * len(self._card):
+            steps = moves * len(self._card)
+            if tree is not None and tree.work < LOOK_WORK * steps:
+                break
+            if not effort.has_room(steps * EXCHANGE_SECONDS, steps * PER_EXCHANGE):
                 break
             self._looks += 1
             planner.improve(moves)
             found = planner.tree(MEMORY, SLICES, moves // 8)
             if found is not None and (tree is None or found.work < tree.work):
                 self._tree = found
-            effort.spend(PER_EXCHANGE * moves * len(self._card))
+            effort.spend(PER_EXCHANGE * steps)
             if self._tree is None or self._tree.work > 8.0 * PAYS * level:
                 break
         return self._tree
@@ -119,7 +127,7 @@ class Contracted:
         links = adjacency(self._prepared.tables)
         order = links.variables[_find_order(links, None).order].tolist()
         self._planner = Planner(self._scopes, self._card, order)
-        effort.spend(16.0 * len(self._card) ** 2)
+        effort.spend(PREPARED * len(self._card))
         return True
 
     def _lay_out(self, prepared: PreparedBuckets) -> bool:
@@ -202,6 +210,7 @@ class Contracted:
         whole = math.fsum(weight)
         lost = sum(_shifted(a.whole.lost, a.whole.e - e) for a in answers)
         n = passes.roundings + max(passes.back.values()) + 64.0 + len(some)
+        n += max(t.size for t in self._tables)  # sums at a leaf
         if not (n * U < 1e-4 and lost < 1e-4 * whole):
             return
         error = self._peeled.error + self._prepared.error + self._error

@@ -111,8 +111,9 @@ def intervals(
         Work only on these; others get intervals only as a by-product.
     work : int, optional
         A limit in nodes and cells instead of seconds (some nanoseconds each), which gives the same
-        intervals on every machine; the portions at work when it is reached are finished. In Python,
-        ``time_limit`` still holds beside it, unless None.
+        intervals on every machine, but for the last digits where ``exact`` contracts the model; the
+        portions at work when it is reached are finished. In Python, ``time_limit`` still holds
+        beside it, unless None.
     undecided : bool
         A variable is finished once its most probable state is certain, whatever ``tol``. A tie
         never is; such a variable is finished once its intervals are narrower than 1e-9.

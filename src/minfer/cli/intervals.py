@@ -36,8 +36,8 @@ def intervals(
     ),
     settings: Given = taken("minfer:intervals", "tol work undecided"),
     methods: str | None = option(
-        "A,B,...  Only these methods: exact, monotone, walks, boxes, buckets. Default: all that "
-        "are worth their time."
+        "A,B,...  Only these methods: exact, monotone, walks, boxes, buckets, leaves. Default: all "
+        "that are worth their time."
     ),
     csv_file: str | None = CSV,
     picture: str | None = output(

@@ -11,7 +11,9 @@
 #define SLICE 32
 enum { TOL, DAMPING, PHASE, TRIGGER, LAST, WORST, PASSED, MADE, SIDE, FLOODING, MOST, RESIDUAL,
        CONTROL };
-enum { CHANGE, MOVED, OFF, SEEN };
+// How far beliefs moved in a sweep, messages, and beliefs in a confirming update; how far rounding
+// of the model to floats may have moved a message of that, in log-odds or logs.
+enum { CHANGE, MOVED, OFF, ROUNDED, SEEN };
 
 HELPER double higher(double x, double y) { return x > y ? x : y; }
 HELPER float exp_of(float x) { return expf(x); }

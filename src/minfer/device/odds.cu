@@ -48,7 +48,7 @@ template <class T, int HOW> HELPER void visit(
   if (!(HOW == WATCHED ? now.confirms() : now.sweeps())) return;
   bool other = HOW == WATCHED || now.flooding != 0;
   T damping = HOW == MIXED ? now.damping : 0;
-  double moved = 0;
+  double moved = 0, rounded = 0;
   REAL change = 0;
   ARRAY(REAL) in = now.side == 0 ? even : odd;
   ARRAY(REAL) out = (now.side == 0) == other ? odd : even;
@@ -81,7 +81,9 @@ template <class T, int HOW> HELPER void visit(
           double far = apart(x, old);
           if (sizeof(REAL) == 4) {  // prior and w were rounded: by how much that moved it, at most
             T p = chance(b[k] + odds - l[k]), q = chance(odds - l[k]);
-            far += 1.5e-8 * (size_of((T)field) * size_of(p - q) + size_of(b[k]) * p);
+            double by = 6e-8 * (size_of((T)field) * size_of(p - q) + size_of(b[k]) * p);
+            far += 0.25 * by;
+            rounded = higher(rounded, by);
           }
           moved = higher(moved, far);
           if (HOW == MIXED) x = damped<T>(x, old, damping);
@@ -96,6 +98,7 @@ template <class T, int HOW> HELPER void visit(
   }
   if (HOW != WATCHED) raise_to(seen, row * SEEN + CHANGE, change);
   if (HOW != PLAIN) raise_to(seen, row * SEEN + MOVED, moved);
+  if (HOW == WATCHED && sizeof(REAL) == 4) raise_to(seen, row * SEEN + ROUNDED, rounded);
 }
 
 // Places first..last of every row that goes on: a colour, or all of them. A row that is to be
@@ -114,7 +117,7 @@ SWEEP(mix, REAL, MIXED)
 SWEEP(update, double, WATCHED)
 
 // The end of a sweep. After a confirming update that moved no message too far: how far it moved
-// beliefs, before its messages were rounded; then the judge.
+// beliefs, before its messages were rounded and by the model as it was given; then the judge.
 KERNEL void finish(
     int places, long long slots, ARRAY(const int) width, ARRAY(const long long) start,
     ARRAY(const double) rho, ARRAY(const REAL) prior, ARRAY(const REAL) even,
@@ -124,6 +127,7 @@ KERNEL void finish(
   State now(controls, row);
   if (now.confirms() && seen_at(seen, row * SEEN + MOVED) <= now.tol) {
     ARRAY(const REAL) fresh = now.side == 0 ? odd : even;
+    double rounded = seen_at(seen, row * SEEN + ROUNDED);
     double off = 0;
     for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < places;
          i += (long long)blockDim.x * gridDim.x) {
@@ -135,10 +139,10 @@ KERNEL void finish(
         y += SHARE(from + SLICE * d) * odd[row * slots + from + SLICE * d];
         if (sizeof(REAL) == 8) continue;
         T l = fresh[row * slots + from + SLICE * d];
-        size += SHARE(from + SLICE * d) * size_of(l);
+        size += SHARE(from + SLICE * d) * (6e-8 * size_of(l) + rounded);
       }
       double p = chance(now.side == 0 ? y : x);
-      off = higher(off, size_of(chance(x) - chance(y)) + 6e-8 * size * p * (1 - p));
+      off = higher(off, size_of(chance(x) - chance(y)) + size * p * (1 - p));
     }
     raise_to(seen, row * SEEN + OFF, off);
   }

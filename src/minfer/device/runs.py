@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 HERE = Path(__file__).parent
 SLICE = 32  # as in the sources, like the columns of ``controls``
 TOL, DAMPING, PHASE, TRIGGER, LAST, WORST, PASSED, MADE, SIDE, FLOODING, MOST, RESIDUAL = range(12)
-SEEN = 3
+SEEN = 4
 #: Messages of sweeps that are launched before the host looks, and how many sweeps, from and to.
 BURST, SHORTEST, LONGEST = 3e7, 4, 16
 #: Numbers beyond which indices would not fit.

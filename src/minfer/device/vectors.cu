@@ -147,7 +147,7 @@ template <class T> HELPER void send(
 // the model may have moved it: numbers of psi by 6e-8 of theirs, those of the field likewise, so
 // that log x(y) is off by e(y), on the average over the states y came from.
 template <class T, int HOW, class A> HELPER double shift(
-    int m, const T *x, T sum, const T *e, A in, long long at) {
+    int m, const T *x, T sum, const T *e, A in, long long at, double &rounded) {
   double old = 0, most = 0, mean = 0;
   EACH for (int y = 0; y < m; ++y) {
     old += exp_of((T)in[at + SLICE * y]);
@@ -158,6 +158,7 @@ template <class T, int HOW, class A> HELPER double shift(
     if (HOW == WATCHED && sizeof(REAL) == 4) {
       double off = 1 + (double)e[y] / x[y];
       far += 6e-8 * p * (off + mean - 2 * p * off);
+      rounded = higher(rounded, 6e-8 * off);
     }
     most = higher(most, far);
   }
@@ -172,7 +173,7 @@ template <class T, int HOW> HELPER void visit(
   if (!(HOW == WATCHED ? now.confirms() : now.sweeps())) return;
   bool other = HOW == WATCHED || now.flooding != 0;
   T damping = HOW == MIXED ? now.damping : 0;
-  double moved = 0;
+  double moved = 0, rounded = 0;
   REAL change = 0;
   ARRAY(REAL) in = now.side == 0 ? even : odd;
   ARRAY(REAL) out = (now.side == 0) == other ? odd : even;
@@ -208,7 +209,7 @@ template <class T, int HOW> HELPER void visit(
           EACH for (int k = 0; k < n; ++k) h[k] = h[k] > 0 ? h[k] * size_of((T)prior[own + SLICE * k]) : 0;
           send(what, lane, n, size, forms, tab, h, e);
         }
-        moved = higher(moved, shift<T, HOW, ARRAY(REAL)>(size, x, sum, e, in, there));
+        moved = higher(moved, shift<T, HOW, ARRAY(REAL)>(size, x, sum, e, in, there, rounded));
       }
       EACH for (int y = 0; y < size; ++y) {
         T z = x[y];
@@ -227,6 +228,7 @@ template <class T, int HOW> HELPER void visit(
   }
   if (HOW != WATCHED) raise_to(seen, row * SEEN + CHANGE, change);
   if (HOW != PLAIN) raise_to(seen, row * SEEN + MOVED, moved);
+  if (HOW == WATCHED && sizeof(REAL) == 4) raise_to(seen, row * SEEN + ROUNDED, rounded);
 }
 
 // As in odds.cu.
@@ -247,7 +249,7 @@ KERNEL void finish(MODEL, ARRAY(const REAL) even, ARRAY(const REAL) odd, ARRAY(d
   if (now.confirms() && seen_at(seen, row * SEEN + MOVED) <= now.tol) {
     typedef double T;
     ARRAY(const REAL) fresh = now.side == 0 ? odd : even;
-    double off = 0;
+    double off = 0, rounded = seen_at(seen, row * SEEN + ROUNDED);
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < places; i += blockDim.x * gridDim.x) {
       int d = width[i], n = SIZE_OF(i);
       if (d < 0) continue;
@@ -259,11 +261,12 @@ KERNEL void finish(MODEL, ARRAY(const REAL) even, ARRAY(const REAL) odd, ARRAY(d
       product<double, ARRAY(const REAL)>(n, d, own, from, tie, rho, prior, odd, y);
       normal(n, x);
       normal(n, y);
-      double e[STATES], mean = 0;  // rounding of new messages: e(k), on the average over states
+      double e[STATES], mean = 0;  // what rounding new messages hides: e(k), on the average
       EACH for (int k = 0; k < n; ++k) {
         e[k] = 0;
         for (int j = 0; j < d && sizeof(REAL) == 4; ++j)
-          e[k] += 6e-8 * SHARE(tie + SLICE * j) * size_of((T)fresh[from + SLICE * (n * j + k)]);
+          e[k] += SHARE(tie + SLICE * j)
+                * (6e-8 * size_of((T)fresh[from + SLICE * (n * j + k)]) + rounded);
         mean += (now.side == 0 ? y[k] : x[k]) * e[k];
       }
       EACH for (int k = 0; k < n; ++k) {

@@ -43,7 +43,7 @@ AS_MATRICES = 512
 HOT, COLD = 1.0, 0.01
 #: Numbers that are held at a time beside the tables: so many times the largest.
 AT_ONCE = 5.0
-#: Roundings of an exponential.
+#: Roundings of an exponential, by which the numbers of a leaf were made.
 EXP = 8
 
 
@@ -325,7 +325,7 @@ class Contraction:
             self._nodes[i] = _Product((a, b), (n_stay, n_mine, n_other, n_gone), last)
             self.roundings += n_gone + 4
         for i, scope in enumerate(tree.scopes):
-            self.roundings += 4 + math.prod(card[v] for v in scope if not out[i] >> v & 1)
+            self.roundings += EXP + 4 + math.prod(card[v] for v in scope if not out[i] >> v & 1)
         #: Roundings on the way back to each node.
         self.back: dict[int, float] = {tree.root: 0.0}
         for i in reversed(self._post):

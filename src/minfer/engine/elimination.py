@@ -43,6 +43,8 @@ SLOW_STEP = 5e-8
 LARGE_MODEL = 20_000
 #: Added to what is minimised, fill counts and all, to leave a vertex to the end.
 _BEHIND = 2.0**50
+#: Orders tried for a tree with less memory.
+_LIGHTER = 300
 
 
 class Adjacency(NamedTuple):
@@ -132,11 +134,32 @@ def links(where: Scopes | Flat, keep: NDArray[np.bool_], card: NDArray[np.int32]
 
 
 def clique_tree(
-    model: Conditioned, max_cells: float = math.inf, seconds: float = math.inf
-) -> CliqueTree:
+    model: Conditioned, max_cells: float = math.inf, seconds: float = math.inf,
+    memory: float = math.inf,
+) -> CliqueTree:  # fmt: skip
     """The cheapest clique tree found; gives up early where all cost more than ``max_cells``. After
-    ``seconds``, about, the search ends; what it finds can then depend on the machine."""
-    return tree_over(adjacency(model), model.graph.n_variables, max_cells, seconds=seconds)
+    ``seconds``, about, the search ends; what it finds can then depend on the machine. Where its
+    messages take more than ``memory`` bytes, another of up to twice the cells is looked for."""
+    shape, n = adjacency(model), model.graph.n_variables
+    tree = tree_over(shape, n, max_cells, seconds=seconds)
+    if tree.complete and tree.memory > memory >= 8.0 * 2.0**tree.largest:
+        return _lighter(tree, shape, n, memory)
+    return tree
+
+
+def _lighter(tree: CliqueTree, links: Adjacency, n: int, memory: float) -> CliqueTree:
+    """The cheapest tree found whose messages need no more than so many bytes, if one is."""
+    from minfer.kernels.cliques.elimination import MIN_FILL, WEIGHTED_FILL
+
+    best, most = tree, 2.0 * tree.cells
+    for seed in range(_LIGHTER):
+        kind, method = ((MIN_FILL, "min-fill"), (WEIGHTED_FILL, "weighted fill"))[seed % 2]
+        found = eliminate_by(links, kind, seed, most, f"{method}, for memory")
+        if found.n_done < len(found.order) or found.cells >= most:
+            continue
+        if (lighter := tree_of(found, links, n)).memory <= memory:
+            best, most = lighter, lighter.cells
+    return best
 
 
 def tree_over(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 from weakref import ref
 
 import numpy as np
@@ -107,6 +107,54 @@ class Posteriors(Marginals):
     def log_evidence(self) -> float:
         """Log of the probability of the evidence, as a :class:`Posterior` has it."""
         return self.log_z - log_z_without_evidence(self.graph, self._solver)
+
+
+@overload
+def query(
+    model: FactorGraph,
+    targets: int | str,
+    evidence: Evidence | None = None,
+    *,
+    do: Evidence | None = None,
+    solver: Solver | None = None,
+    check: bool = True,
+) -> Posterior: ...
+
+
+@overload
+def query(
+    model: FactorGraph,
+    targets: list[int] | list[str] | tuple[int | str, ...],
+    evidence: Evidence | None = None,
+    *,
+    do: Evidence | None = None,
+    solver: Solver | None = None,
+    check: bool = True,
+) -> Joint: ...
+
+
+@overload
+def query(
+    model: FactorGraph,
+    targets: None = None,
+    evidence: Evidence | None = None,
+    *,
+    do: Evidence | None = None,
+    solver: Solver | None = None,
+    check: bool = True,
+) -> Marginals: ...
+
+
+@overload
+def query(
+    model: FactorGraph,
+    targets: int | str | Sequence[int | str] | None = None,
+    evidence: Evidence | None = None,
+    *,
+    do: Evidence | None = None,
+    solver: Solver | None = None,
+    check: bool = True,
+) -> Posterior | Joint | Marginals: ...
 
 
 def query(

@@ -28,10 +28,13 @@ from minfer.solvers.base import Marginals, Status
 from minfer.solvers.propagation import SCHEDULES, Propagating, propagate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
     from minfer.graph import FactorGraph
+    from minfer.solvers.lanes import LaneAnswers
 
 #: Of a second run where the first did not converge.
 RETRY_DAMPING = 0.5
@@ -113,6 +116,12 @@ class BeliefPropagation(Propagating):
         from minfer.solvers.on_device import propagate_there
 
         return propagate_there(self, graph, mesh, start, begin)
+
+    def _rows_there(self, mesh: Wired, rows: int) -> Callable[..., LaneAnswers | None] | None:
+        """What runs so many rows of a structure on the device; None: they stay here."""
+        from minfer.solvers.on_device import rows_there
+
+        return rows_there(self, mesh, rows)
 
 
 def at_rest(

@@ -98,7 +98,9 @@ class Exact:
                 return known
         deadline = deadline_of(self.time_limit, began)
         try:
-            found = solvable(condition(graph), seconds=deadline - clock())
+            found = solvable(
+                condition(graph), seconds=deadline - clock(), memory=2.0**30 * self.max_gib
+            )
             self.check(found.tree)
         except RefusedError as refusal:
             if self.method != "auto":

@@ -270,11 +270,14 @@ class RunThere(Noted):
         self.messages.bel[::2][which] = 1.0 - probs[0, which].astype(float)
         self.layout = layout
         if mesh.trees is not None:
+            if self.old is not None:
+                self.watch = self.watch._replace(m=self._fetch(self.old).m)
             self.messages = self._fetch(self.copy)
             if len(layout.at_rest):
                 self._tell_trees(layout)
             self.copy = None
-        self.watch = self.watch._replace(m=np.zeros(0))  # what it began with stays there
+        if mesh.trees is None or self.old is None:
+            self.watch = self.watch._replace(m=np.zeros(0))  # what it began with stays there
         self._set_control(PASSED=float(run.passed[0]))
         return status, residuals
 

@@ -202,7 +202,7 @@ def exact_seconds(graph: FactorGraph, cells: float | None = SOON) -> float | Non
 
 def _exact(model: Conditioned) -> tuple[Estimate, CliqueTree | None, str]:
     try:
-        found = solvable(model)
+        found = solvable(model, memory=2.0**30 * Exact().max_gib)
     except RefusedError as error:
         return Estimate("exact", math.inf, math.inf, refuses=str(error)), None, ""
     tree = found.tree

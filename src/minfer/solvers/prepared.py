@@ -133,7 +133,8 @@ class Prepared:
     ) -> Batch:
         """Many answers at once, as arrays: see :class:`~minfer.Batch`.
 
-        Binary pairwise models run one in each lane of a vector (:mod:`minfer.solvers.lanes`),
+        Binary pairwise models run one in each lane of a vector (:mod:`minfer.solvers.lanes`), so
+        do parity checks with the flooding schedule (:mod:`minfer.solvers.parity_lanes`), and
         ``Exact`` eight rows at a time on one clique tree (:mod:`minfer.solvers.row_plans`);
         everything else, and rows whose numbers do not fit, runs one by one on the prepared
         structure.
@@ -234,7 +235,7 @@ class PreparedPropagation(Prepared):
         began = clock()
         found = self.in_lanes(rows, dtype, workers, log_z, statistics)
         if found is None:
-            return None if statistics else self._of_vectors(rows, log_z)
+            return None if statistics else self._of_logic(rows, workers, log_z)
         batch, joints, left = found
         if joints is not None:
             assert self.mesh is not None
@@ -261,9 +262,7 @@ class PreparedPropagation(Prepared):
             return None
         there = None
         if getattr(solver, "device", "cpu") != "cpu" and not mesh.is_forest:
-            from minfer.solvers.on_device import rows_there
-
-            there = rows_there(solver, mesh, n)
+            there = solver._rows_there(mesh, n)  # type: ignore[union-attr]
         if there is None and getattr(solver, "schedule", "") != "sequential":
             return None
         fields = Fields.of(self.model, graph, rows, pairs)
@@ -310,6 +309,38 @@ class PreparedPropagation(Prepared):
         )  # fmt: skip
         return batch, found.pairs if pairs else None, np.flatnonzero(found.unsafe & ~impossible)
 
+    def _of_logic(self, rows: Rows, workers: int, log_z: bool) -> Batch | None:
+        """Rows of parity checks, flooded; those that do not fit singly."""
+        from minfer.solvers.batch import Batch, Fields, code, with_singles
+        from minfer.solvers.parity_lanes import ParityStructure, run_parities
+
+        solver, mesh, n, began = self.solver, self.mesh, rows.n, clock()
+        flooding = getattr(solver, "schedule", "") == "flooding" and not solver.damping
+        on_device = getattr(solver, "device", "cpu") != "cpu"
+        if mesh is None or not flooding or on_device or rows.weights is not None:
+            return self._of_vectors(rows, log_z)
+        if rows.evidence is not None or self.model.has_fixed:
+            return None
+        structure = ParityStructure.of(mesh)
+        fields = Fields.of(self.model, self.graph, rows, False)
+        if structure is None or fields is None:
+            return None
+        field = np.broadcast_to(fields.whole, (n, fields.whole.shape[1]))
+        found = run_parities(
+            structure, field, solver.tol, solver.max_iters, solver.time_limit, workers, log_z
+        )
+        probs = np.stack([1.0 - found.probs, found.probs], axis=2).reshape(n, -1)
+        constant = fields.constant + mesh.left_over
+        values = found.log_z + constant if log_z else np.full(n, np.nan)
+        left = Status.TIME_LIMIT if found.stopped else Status.MAX_ITERS
+        codes = np.where(found.converged, code(Status.CONVERGED), code(left)).astype(np.int8)
+        batch = Batch(
+            self.graph, probs, values, LogZ.ESTIMATE, codes, found.iterations, found.residual,
+            solver, 0.0,
+        )  # fmt: skip
+        batch = with_singles(batch, self, rows, np.flatnonzero(found.unsafe))
+        return replace(batch, seconds=clock() - began)
+
     def _of_vectors(self, rows: Rows, log_z: bool) -> Batch | None:
         """Rows of pairs of many states, on a device; None where they have no form there."""
         from minfer.solvers.batch import Batch, Fields, code
@@ -319,10 +350,8 @@ class PreparedPropagation(Prepared):
             return None
         if getattr(solver, "device", "cpu") == "cpu" or rows.weights is not None:
             return None
-        from minfer.solvers.on_device import rows_there
-
         fields = Fields.of(self.model, self.graph, rows, False)
-        there = rows_there(solver, mesh, n)
+        there = solver._rows_there(mesh, n)  # type: ignore[union-attr]
         if fields is None or there is None or not len(mesh.wiring.gslot):
             return None
         found = there(fields.whole, rows.evidence, n, log_z)

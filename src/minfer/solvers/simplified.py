@@ -83,15 +83,16 @@ class Solvable(NamedTuple):
 
 
 def solvable(
-    model: Conditioned, max_cells: float = math.inf, seconds: float = math.inf
-) -> Solvable:
+    model: Conditioned, max_cells: float = math.inf, seconds: float = math.inf,
+    memory: float = math.inf,
+) -> Solvable:  # fmt: skip
     """The model, simplified where that may pay, with the cheapest tree found; see
     :func:`~minfer.engine.elimination.clique_tree`. RefusedError where a factor is too large."""
     tables = only_tables(model)
     until = clock() + seconds
     few, zeros = _looks_simple(model)
     # without zeros little is found, as a rule: then the tree is needed anyway
-    tree = clique_tree(tables, min(few, max_cells) if zeros else max_cells, seconds)
+    tree = clique_tree(tables, min(few, max_cells) if zeros else max_cells, seconds, memory)
     if few >= max_cells or (tree.complete and tree.cells <= few):
         return Solvable(tables, tree, None)
     found = simplify(model)
@@ -99,7 +100,7 @@ def solvable(
         tables = only_tables(found.model)
     elif not zeros:
         return Solvable(tables, tree, None)
-    tree = clique_tree(tables, max_cells, until - clock())
+    tree = clique_tree(tables, max_cells, until - clock(), memory)
     return Solvable(tables, tree, found if found.changed else None)
 
 

@@ -1,7 +1,8 @@
 """Models of hard clauses over binary variables, which have a search of their own
 (:mod:`minfer.kernels.circuits.clauses`): what it runs on, and the circuit that it leaves.
 
-Decisions follow a tree decomposition the more, the narrower it is beside the number of variables:
+Clauses are strengthened first (:mod:`minfer.engine.circuits.strengthen`). Decisions follow a tree
+decomposition the more, the narrower it is beside the number of variables:
 with n of them and width w they weigh depth by 100 e^(n / w) / n, beside activity in conflicts
 (Korhonen & Jarvisalo 2021).
 """
@@ -10,14 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from minfer.engine.circuits.arrays import CircuitArrays, grown
-from minfer.engine.circuits.core import Ready, links_of
+from minfer.engine.circuits.core import LONG, Ready
 from minfer.engine.circuits.orders import candidates
+from minfer.engine.circuits.strengthen import strengthened
 from minfer.engine.elimination import Adjacency, eliminate_by
 from minfer.engine.layout import ends
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError, RefusedError
@@ -26,7 +29,7 @@ from minfer.kernels.circuits.clauses import ClauseArrays, ClauseNodes, ClauseSta
 from minfer.kernels.circuits.keys import LEAST, fill_slots
 
 #: Steps of a slice; conflicts after which clauses that did not serve are forgotten.
-SLICE, FORGET = 200_000, 3000
+SLICE, FORGET = 200_000, 600
 #: Of a factor: cells that it excludes, and clauses that come to the same, at most.
 MOST_CELLS, MOST_CLAUSES = 128, 32
 #: What depth may weigh at most.
@@ -116,12 +119,16 @@ class ClauseSearch:
         self.variables = variables = np.flatnonzero(start.free)
         number = np.full(len(start.free), -1)
         number[variables] = np.arange(len(variables))
-        clauses = [
+        clauses = strengthened(
             tuple(int(2 * number[q >> 1] + (q & 1)) for q in c) for c in sorted(model.clauses)
-        ]
-        links = links_of(start.tables, [g.scope for g in start.machines], start.free)
+        )
+        if not all(clauses):
+            raise ContradictionError(NOTHING_POSSIBLE)
+        links = _links(clauses, len(variables))
         order = candidates(links, ordered)[0][1] if len(variables) else np.zeros(0, np.int64)
-        self.arrays = _arrays(start, clauses, variables, _prior(links, order))
+        prior = _prior(links, order)
+        prior[_pendant(clauses, len(variables))] -= _DEEPEST
+        self.arrays = _arrays(start, clauses, variables, prior)
         self.state, self.nodes = _begun(self.arrays)
         self._forgot = 0, 0  # the last conflict whose clauses were looked at, and when that was
         if not k.begin(self.arrays, self.state):
@@ -178,6 +185,33 @@ class ClauseSearch:
 
 
 _POOLS = ("pool", "part", "part_key", "kids")
+
+
+def _links(clauses: list[tuple[int, ...]], n: int) -> Adjacency:
+    """Which variables share a clause; those of a long one are linked as a path."""
+    from minfer.kernels.cliques.elimination import link_scopes
+
+    scopes: list[list[int]] = []
+    for c in clauses:
+        scope = [q >> 1 for q in c]
+        scopes += [scope] if len(c) <= LONG else [[a, b] for a, b in pairwise(scope)]
+    flat = np.array([v for s in scopes for v in s], dtype=np.int32)
+    every = np.arange(n, dtype=np.int32)
+    ptr, near = link_scopes(flat, ends([len(s) for s in scopes]), every, n)
+    return Adjacency(np.arange(n), ptr, near, np.ones(n))
+
+
+def _pendant(clauses: list[tuple[int, ...]], n: int) -> NDArray[np.bool_]:
+    """Variables that hang on one clause, (n,): it has all that their other clauses are about, as
+    where they say whether others hold. Known is what they are after these, so they come last."""
+    near: list[set[int]] = [set() for _ in range(n)]
+    longest = np.zeros(n, np.int64)
+    for c in clauses:
+        scope = [q >> 1 for q in c]
+        for v in scope:
+            near[v].update(scope)
+            longest[v] = max(longest[v], len(c))
+    return np.array([len(others) for others in near], np.int64) == longest
 
 
 def _prior(links: Adjacency, order: NDArray) -> NDArray[np.float64]:
@@ -267,7 +301,9 @@ def _begun(f: ClauseArrays) -> tuple[ClauseState, ClauseNodes]:
         np.zeros(k.N_NOW, i64), np.zeros(2 * n, i8), np.zeros(n, i32), np.full(n, -1, i32),
         np.zeros(n + 1, i32), np.append(np.zeros(n), 1.0), np.zeros(n, i32), np.zeros(n, i64),
         np.zeros(long, i64), np.zeros(n + 2, i8), np.zeros(n + 1, i32), np.zeros(n + 1, i32),
-        np.zeros(long, i32), np.full(2 * n, -1, i32), np.zeros(arena, i32), np.zeros(pool, i32),
+        np.zeros(long, i32), np.zeros(len(f.literal), i32), np.zeros(long, i32),
+        np.zeros(long, i32), np.zeros((long, 2), np.uint64), np.zeros(long, np.uint64),
+        np.full(2 * n, -1, i32), np.zeros(arena, i32), np.zeros(pool, i32),
         np.zeros((parts, 3), i64), np.zeros((parts, 2), np.uint64), np.ones(n, i8),
         np.zeros(n, i8), np.zeros(n + 2, i32), np.zeros((n + 2, k.N_FRAME), i64),
         np.zeros((n + 2, 2)), np.zeros((n + 2, 2), i64), np.zeros(kids, i32),

@@ -6,7 +6,8 @@ conflicts are learned, and what was done is a circuit.
 
 (Component caching: Sang et al. 2004, Thurley 2006; decisions that mix a tree decomposition with
 activity: Korhonen & Jarvisalo 2021.) A component is known by its open variables and by what is
-left of its clauses, by contents, so that rests meet wherever they come from.
+left of its clauses, by contents, so that rests meet wherever they come from; rests of clauses that
+follow from shorter ones are left out, so that what says the same meets, and falls apart sooner.
 
 What was learned follows from all clauses together, so it may say of a component what is only true
 because another one has no solution. Hence nothing is counted before a solution is known: of all
@@ -58,13 +59,18 @@ class ClauseState(NamedTuple):
     reason: NDArray[np.int32]  # (n,)
     trail: NDArray[np.int32]  # (n,) literals that are true, in turn
     activity: NDArray[np.float64]  # (n + 1,) the last one: what a conflict adds
-    often: NDArray[np.int32]  # (n,) open clauses
+    often: NDArray[np.int32]  # (n,) open clauses of more than two literals, when last looked at
     seen: NDArray[np.int64]  # (n,) the last look that saw a variable
     met: NDArray[np.int64]  # (C,) the same of clauses
     mark: NDArray[np.int8]  # (n + 1,) while a conflict is analysed
     learned: NDArray[np.int32]  # (n + 1,)
     units: NDArray[np.int32]  # (n,) literals learned
     found: NDArray[np.int32]  # (C,)
+    rest: NDArray[np.int32]  # what is left of clauses when they were looked at last: literals,
+    rest_at: NDArray[np.int32]  # (C,) where they begin,
+    rest_n: NDArray[np.int32]  # (C,) how many,
+    rest_key: NDArray[np.uint64]  # (C, 2) the sum of their salts,
+    rest_of: NDArray[np.uint64]  # (C,) and a bit of 64 for each
     head: NDArray[np.int32]  # (2n,) the first that watches a literal: 2 c + place
     arena: NDArray[np.int32]
     pool: NDArray[np.int32]  # components: variables, clauses
@@ -99,8 +105,8 @@ class ClauseNodes(NamedTuple):
 DEPTH, MODE, NODES, EDGES, CHILDREN, FOUND, N_TRAIL, HEAD, N_POOL, N_PART, N_KIDS, N_ARENA = range(
     12
 )
-LOOK, CONFLICTS, CULPRIT, FIRST, SECOND, N_UNITS, GIVEN, STEPS, HITS, RAISED = range(12, 22)
-N_NOW = 22
+LOOK, CONFLICTS, CULPRIT, FIRST, SECOND, N_UNITS, GIVEN, STEPS, HITS, RAISED, AGAIN = range(12, 23)
+N_NOW = 23
 _ENTER, _BRANCH, _SPLIT, _CHECK, _BELOW, _FALSE, _STORE, _UP = range(8)
 ROOT_MODE = _SPLIT
 #: Why a slice ended.
@@ -116,6 +122,8 @@ N_FRAME = 13
 _FIRST, _SECOND, _ROOT = range(3)
 #: What an open clause of a variable adds to what speaks for deciding it, beside its activity.
 _OFTEN = 0.1
+#: What is left of a clause is compared with others up to so many literals.
+_SHORT = 4
 
 
 def root_frame(pool: int) -> NDArray[np.int64]:
@@ -387,8 +395,10 @@ def _satisfy(f, s, k, base):
     begin, n_vars = s.part[k, 0], s.part[k, 1]
     n, lev, at, count, until, rounds = level.size, base, 0, 0, 32, 0
     bound[base + 1] = now[N_TRAIL]
-    for i in range(begin, begin + n_vars):
-        guess[pool[i]] = phase[pool[i]]
+    if now[AGAIN] == 0:  # a look that was broken off goes on with what it tried last
+        for i in range(begin, begin + n_vars):
+            guess[pool[i]] = phase[pool[i]]
+    now[AGAIN] = 0
     p, c = -1, -1
     while True:
         if p >= 0:
@@ -438,6 +448,7 @@ def _satisfy(f, s, k, base):
                     level[p >> 1], reason[p >> 1] = lev if m > 1 else 0, c
                     trail[now[N_TRAIL]] = p
                     now[N_TRAIL] += 1
+                now[AGAIN] = 1
                 return -1
             if m == 1:
                 value[p], value[p ^ 1] = 1, -1
@@ -484,11 +495,82 @@ def _withdraw(now, value, trail, guess, n_trail):
 
 
 @jit
+def _rests(f, s, x, begin, end):
+    """What is left of the clauses in this part of the pool, without those that are true, that say
+    what others or clauses of two do, or that follow from a short one; ``s.met`` tells which stay.
+    What was there before follows from nothing that has not changed, so only clauses with a literal
+    that the frame x has made false are compared."""
+    value, level, met, pool, found = s.value, s.level, s.met, s.pool, s.found
+    rest, rest_at, rest_n, rest_key, rest_of = s.rest, s.rest_at, s.rest_n, s.rest_key, s.rest_of
+    look, at, n_fresh = s.now[LOOK], 0, 0
+    for i in range(begin, end):
+        c = np.int64(pool[i])
+        h1, h2, of = np.uint64(0), np.uint64(0), np.uint64(0)
+        fresh, holds, first = x == 0, False, at
+        for q in range(f.start[c], f.start[c + 1]):
+            p = np.int64(f.literal[q])
+            if value[p] == 0:
+                rest[at] = p
+                at += 1
+                h1 += f.salt[p, 0]
+                h2 += f.salt[p, 1]
+                of |= np.uint64(1) << np.uint64(p & 63)
+            elif value[p] > 0:
+                holds = True
+                break
+            elif level[p >> 1] == x:
+                fresh = True
+        if holds:
+            at = first
+            continue
+        met[c], rest_at[c], rest_n[c], rest_of[c] = look, first, at - first, of
+        rest_key[c, 0], rest_key[c, 1] = h1, h2
+        if fresh and (at - first <= _SHORT or x == 0):
+            found[n_fresh] = c
+            n_fresh += 1
+    for i in range(n_fresh):
+        c = found[i]
+        if met[c] != look:
+            continue
+        first, n = rest_at[c], rest_n[c]
+        which, least = -1, np.int64(1) << 40
+        for q in range(first, first + n):
+            v = rest[q] >> 1
+            if f.occurs_ptr[v + 1] - f.occurs_ptr[v] < least:
+                which, least = v, f.occurs_ptr[v + 1] - f.occurs_ptr[v]
+            if n == 2 or x == 0:  # perhaps it is one of two that is there, or holds one
+                p = rest[q] ^ 1
+                for j in range(f.two_ptr[p], f.two_ptr[p + 1]):
+                    for r in range(first, first + n):
+                        if rest[r] == f.two[j]:
+                            met[c] = 0
+        if met[c] == 0:
+            continue
+        for j in range(f.occurs_ptr[which], f.occurs_ptr[which + 1]):
+            d = f.occurs[j]
+            if met[d] != look or d == c or rest_of[c] & ~rest_of[d] != 0 or rest_n[d] < n:
+                continue
+            within = True
+            for q in range(first, first + n):
+                same = False
+                for r in range(rest_at[d], rest_at[d] + rest_n[d]):
+                    if rest[r] == rest[q]:
+                        same = True
+                        break
+                if not same:
+                    within = False
+                    break
+            if within:
+                met[d] = 0
+
+
+@jit
 def _split(f, s, x, k, own):
     """What is left of component k, after what the trail says, as components on top of the pool;
     ``own``: the variable of the frame x. Variables that are known or free become children."""
     now, value, seen, met, often = s.now, s.value, s.seen, s.met, s.often
     pool, part, part_key, kids, found = s.pool, s.part, s.part_key, s.kids, s.found
+    rest, rest_at, rest_n, rest_key = s.rest, s.rest_at, s.rest_n, s.rest_key
     number, number_e = 1.0, 0
     begin, n_vars, n_clauses = part[k, 0], part[k, 1], part[k, 2]
     look = now[LOOK] + 1
@@ -506,12 +588,15 @@ def _split(f, s, x, k, own):
         if v != own:
             kids[n_kids] = 3 * v + (p & 1)
             n_kids += 1
-    for i in range(begin + n_vars, begin + n_vars + n_clauses):
-        met[pool[i]] = look
+    _rests(f, s, x, begin + n_vars, begin + n_vars + n_clauses)
+    n_left = 0
+    for i in range(begin, begin + n_vars):
+        n_left += seen[pool[i]] == look
     for i in range(begin, begin + n_vars):
         if seen[pool[i]] != look:
             continue
         seen[pool[i]] = -look
+        n_left -= 1
         pool[top] = pool[i]
         at, end, m = top, top + 1, 0
         k1, k2 = np.uint64(0), np.uint64(0)
@@ -520,42 +605,33 @@ def _split(f, s, x, k, own):
             at += 1
             k1 += f.salt[2 * v, 0] ^ f.salt[2 * v + 1, 0]
             k2 += f.salt[2 * v, 1] ^ f.salt[2 * v + 1, 1]
-            for j in range(f.two_ptr[2 * v], f.two_ptr[2 * v + 2]):
-                u = f.two[j] >> 1
-                if value[2 * u] == 0:
-                    often[v] += 1
+            for j in range(f.occurs_ptr[v], f.occurs_ptr[v + 1]):
+                c = np.int64(f.occurs[j])
+                if met[c] != look:
+                    continue
+                met[c] = -look
+                found[m] = c
+                m += 1
+                h1, h2 = rest_key[c, 0], rest_key[c, 1]
+                k1 += mix(h1, h2)
+                k2 += mix(h2, h1)
+                for q in range(rest_at[c], rest_at[c] + rest_n[c]):
+                    u = rest[q] >> 1
+                    often[u] += 1
                     if seen[u] == look:
                         seen[u] = -look
                         pool[end] = u
                         end += 1
-            for j in range(f.occurs_ptr[v], f.occurs_ptr[v + 1]):
-                c = f.occurs[j]
-                if met[c] != look:
-                    continue
-                met[c] = -look
-                h1, h2, holds = np.uint64(0), np.uint64(0), False
-                for q in range(f.start[c], f.start[c + 1]):
-                    p = f.literal[q]
-                    if value[p] == 0:
-                        h1 += f.salt[p, 0]
-                        h2 += f.salt[p, 1]
-                    elif value[p] > 0:
-                        holds = True
-                        break
-                if holds:
-                    continue
-                found[m] = c
-                m += 1
-                k1 += mix(h1, h2)
-                k2 += mix(h2, h1)
-                for q in range(f.start[c], f.start[c + 1]):
-                    u = f.literal[q] >> 1
-                    if value[2 * u] == 0:
-                        often[u] += 1
-                        if seen[u] == look:
-                            seen[u] = -look
-                            pool[end] = u
-                            end += 1
+                        n_left -= 1
+            if n_left == 0:  # nobody is left to be found
+                continue
+            for j in range(f.two_ptr[2 * v], f.two_ptr[2 * v + 2]):
+                u = f.two[j] >> 1
+                if seen[u] == look:
+                    seen[u] = -look
+                    pool[end] = u
+                    end += 1
+                    n_left -= 1
         if end == top + 1 and m == 0:
             v = pool[top]
             number, number_e = times(number, number_e, f.both[v], f.both_e[v])
@@ -601,10 +677,13 @@ def search_clauses(f, s, d, budget):
                 now[FOUND] = found
                 mode = _UP
                 continue
-            best, which, per = -1.0, 0, 1.0 / activity[n]
+            best, which, per = -1e300, 0, 1.0 / activity[n]
             for i in range(part[k, 0], part[k, 0] + part[k, 1]):
-                v = pool[i]
-                score = f.prior[v] + activity[v] * per + _OFTEN * s.often[v]
+                v = np.int64(pool[i])
+                open_ = s.often[v]
+                for j in range(f.two_ptr[2 * v], f.two_ptr[2 * v + 2]):
+                    open_ += value[f.two[j]] == 0
+                score = f.prior[v] + activity[v] * per + _OFTEN * open_
                 if score > best:
                     best, which = score, v
             x += 1
