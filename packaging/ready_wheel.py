@@ -6,9 +6,9 @@
 
 For each kind of processor in :data:`VARIANTS`, one process compiles every kernel that Python calls;
 that machine code goes into the wheel. Then the wheel is installed into an empty folder, and once
-for each variant that this processor can run, `minfer doctor` asks every kernel what plain Python
-has answered, and the whole suite runs on exactly that machine code. Only a wheel that passes is put
-into the output folder; of variants that could not be run here, it has none.
+for each variant that this processor can run, every kernel is asked what plain Python has answered
+(as `minfer doctor` does), and the whole suite runs on exactly that machine code. Only a wheel that
+passes is put into the output folder; of variants that could not be run here, it has none.
 
 With ``--work`` what was compiled is kept there, and a later build compiles only kernels whose
 sources have changed since: a kernel is known by the hash of its sources, types and processor, and
@@ -73,6 +73,17 @@ target = jit._KERNELS[0].targetctx.codegen().magic_tuple()
 made = [(k._cache, k._cache.key(types, k.targetctx)) for k in jit._KERNELS for types in k.overloads]
 files = [str(kept.folder / kept.file(key)) for kept, key in made]
 json.dump([cache.described(), target, [file for file in files if os.path.exists(file)]], sys.stdout)
+"""
+
+#: The machine code of a variant is in use, and every kernel says what plain Python has said.
+ASK = """
+from minfer.kernels.compiling.jit import READY
+from minfer.upkeep.health import CHECKS
+
+assert not READY.missing, READY.missing
+found = CHECKS["kernels"]()
+print(found)
+assert found.ok, found
 """
 
 
@@ -144,13 +155,8 @@ def check(wheel: Path, variants: list[Variant], scratch: Path, tests: list[str])
             "MINFER_CACHE_DIR": str(cache),
             "MINFER_READY": variant.name,
         }
-        code = (
-            "from minfer.kernels.compiling.jit import READY; "
-            "assert not READY.missing, READY.missing"
-        )
-        for words in (["-c", code], ["-m", "minfer", "doctor"]):
-            call = [sys.executable, *words]
-            subprocess.run(call, env=environment, cwd=scratch, check=True, stdout=sys.stderr)
+        call = [sys.executable, "-c", ASK]
+        subprocess.run(call, env=environment, cwd=scratch, check=True, stdout=sys.stderr)
         call = [sys.executable, "-m", "pytest", "-n", "auto", "--dist", "worksteal", *tests]
         subprocess.run(call, env=environment, cwd=ROOT, check=True)
 
