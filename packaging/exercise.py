@@ -107,6 +107,7 @@ def units() -> list[Unit]:
         Unit("circuits of clauses", _use_clauses),
         Unit("search for the best", _use_search),
         Unit("bp lanes", _use_lanes),
+        Unit("edge weights on what hangs off a cycle", _use_hanging),
         Unit("estimators", _use_estimators),
         Unit("through time", _use_time),
     ]
@@ -114,6 +115,13 @@ def units() -> list[Unit]:
         title = " ".join([name, *(v for v in settings.values() if isinstance(v, str))])
         found.append(Unit(title, partial(_use, name, settings)))
     return [*found, Unit("rules", _use_rules)]
+
+
+def _use_hanging() -> None:
+    """Binary pairs on a cycle with a tail: the walk along the tail has edge weights, too."""
+    edges = [[0, 1], [1, 2], [2, 0], [2, 3], [3, 4]]
+    graph = FactorGraph.pairwise([0.3, -0.2, 0.5, 0.1, -0.4], edges, 0.7)
+    _ = minfer.TreeReweighted()(graph).log_z
 
 
 def _use_estimators() -> None:

@@ -15,7 +15,7 @@ import pytest
 import minfer
 from draws import blocks, draws, few, thorough
 from minfer import Exact, FactorGraph, Intervals, Marginals, MinferError, ModelError, SettingsError
-from minfer.certified.bounds import BoundMethod, Bounds, Effort, Refining
+from minfer.certified.bounds import BoundMethod, Bounds, Effort, Refining, sum_of_others
 from minfer.certified.boxes import Boxes
 from minfer.certified.exact_cliques import ExactCliques
 from minfer.certified.local import LocalBounds
@@ -123,6 +123,20 @@ def test_more_work_never_widens_and_the_same_gives_the_same_bits_on_any_number_o
         np.testing.assert_array_equal(hi, other.hi)
         np.testing.assert_array_equal(iv.method, other.method)
         assert (iv.work, iv.stopped) == (other.work, other.stopped)
+
+
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_what_other_states_leave_never_widens(n):
+    """The sum of all less one's own fell by a last bit where another state's end was tighter."""
+    rng = np.random.default_rng(n)
+    loose = rng.dirichlet(np.ones(n), 20_000)
+    tight = loose.copy()
+    tight[:, 0] *= 1.0 + 1e-11 * rng.random(len(loose))
+    before, after = sum_of_others(loose), sum_of_others(tight)
+    plain = [x.sum(axis=1, keepdims=True) - x for x in (loose, tight)]
+    np.testing.assert_allclose(after, plain[1], atol=1e-14)
+    assert (after >= before).all()
+    assert (plain[1][:, 0] < plain[0][:, 0]).any()
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])

@@ -91,8 +91,7 @@ class Bounds:
         # what the other states leave: 1 - their sum, rounded outward
         n = lo.shape[1]
         slip = 4 * n * 2.0**-53
-        rest_hi = new_hi.sum(axis=1, keepdims=True) - new_hi
-        rest_lo = new_lo.sum(axis=1, keepdims=True) - new_lo
+        rest_hi, rest_lo = sum_of_others(new_hi), sum_of_others(new_lo)
         if n > 1:
             new_lo, new_hi = (
                 np.maximum(new_lo, 1.0 - rest_hi - slip * (1 + rest_hi)),
@@ -110,6 +109,17 @@ class Bounds:
         better = gain > WORTH * (old_hi - old_lo).max(axis=1)
         self.lo[at], self.hi[at] = new_lo, new_hi
         self.codes[variables[better]] = CODE[method]
+
+
+def sum_of_others(x: NDArray) -> NDArray:
+    """Of each column, the sum of all others (n, S); it grows with each of them, rounded too.
+
+    The sum of all minus one's own does not: tighter intervals would give wider ones by a last bit.
+    """
+    rest = np.zeros_like(x)
+    rest[:, 1:] = np.cumsum(x[:, :-1], axis=1)
+    rest[:, :-1] += np.cumsum(x[:, :0:-1], axis=1)[:, ::-1]
+    return rest
 
 
 class OutOfWork(Exception):
