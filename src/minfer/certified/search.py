@@ -51,8 +51,14 @@ BINARY = ("walks", "monotone")
 
 #: What the methods load when they first run.
 LOADED = (
-    "minfer.kernels.cliques.streamed",
+    "minfer.engine.buckets.search",
+    "minfer.engine.contraction",
+    "minfer.engine.leaves",
+    "minfer.kernels.buckets.passes",
+    "minfer.kernels.buckets.search",
     "minfer.kernels.cliques.elimination",
+    "minfer.kernels.cliques.exchanges",
+    "minfer.kernels.cliques.streamed",
     "scipy.sparse.csgraph",
 )
 
