@@ -198,6 +198,7 @@ def _use_lanes() -> None:
     flooded = BeliefPropagation(schedule="flooding", tol=1e-2, max_iters=12).prepare(parities)
     for size, log_z in ((1.0, True), (30.0, False), (1.0, False)):
         flooded.batch(field=size * rng.normal(size=(3, 8)), log_z=log_z)
+    flooded.batch(field=np.tile([90.0, 0.0], (2, 4)))  # messages sink to their floor
 
 
 def _use_gradients() -> None:
