@@ -111,7 +111,7 @@ class Contracted:
     def _prepare(self, local: LocalBounds, effort: Effort) -> bool:
         """Tables and a first tree; whether there can be one."""
         from minfer.engine.buckets.bounds import prepare
-        from minfer.engine.buckets.plan import _find_order
+        from minfer.engine.buckets.plan import find_order
         from minfer.engine.contraction import Planner
         from minfer.engine.elimination import adjacency
 
@@ -125,7 +125,7 @@ class Contracted:
         if not self._lay_out(self._prepared):
             return False
         links = adjacency(self._prepared.tables)
-        order = links.variables[_find_order(links, None).order].tolist()
+        order = links.variables[find_order(links, None).order].tolist()
         self._planner = Planner(self._scopes, self._card, order)
         effort.spend(PREPARED * len(self._card))
         return True

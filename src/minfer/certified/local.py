@@ -22,10 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.certified.rounding import U, down, up
-from minfer.engine.conditioning import Conditioned, summed_sizes
+from minfer.engine.conditioning import Conditioned, rounding_slack
 from minfer.engine.layout import FactorArrays, ends, join, part
 from minfer.factors.group import FactorGroup
-from minfer.graph import FactorGraph
 
 if TYPE_CHECKING:
     from minfer.engine.leaves import Peeled
@@ -196,16 +195,6 @@ class LocalBounds:
             error = error + 8 * U * finite.max(axis=1)
         with np.errstate(invalid="ignore"):
             return np.stack([out[:, 0] - error, out[:, 1] + error], axis=1)
-
-
-def rounding_slack(graph: FactorGraph) -> NDArray[np.float64]:
-    """(V,) a bound on the rounding of any sum, with signs, of numbers of a variable's factors.
-
-    With c factors of sizes a_1..a_c at a variable, and its field: every log-odds, log-ratio or
-    absorbed field is a sum of entries of these, each rounded once itself, at most four a factor.
-    """
-    count, size = summed_sizes(graph)
-    return 4 * U * (4 * count + 16) * size
 
 
 def _merged(

@@ -268,6 +268,16 @@ def summed_sizes(graph: FactorGraph) -> tuple[NDArray[np.float64], NDArray[np.fl
     return count, size
 
 
+def rounding_slack(graph: FactorGraph) -> NDArray[np.float64]:
+    """(V,) a bound on the rounding of any sum, with signs, of numbers of a variable's factors.
+
+    With c factors of sizes a_1..a_c at a variable, and its field: every log-odds, log-ratio or
+    absorbed field is a sum of entries of these, each rounded once itself, at most four a factor.
+    """
+    count, size = summed_sizes(graph)
+    return 4 * U * (4 * count + 16) * size
+
+
 def rounding_of_sums(graph: FactorGraph) -> float:
     """A bound on what :func:`condition` may lose of log Z by rounding.
 

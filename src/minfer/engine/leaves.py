@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.engine.conditioning import Conditioned, U, summed_sizes
+from minfer.engine.conditioning import Conditioned, U, rounding_slack
 from minfer.engine.layout import part
 
 Floats = NDArray[np.float64]
@@ -99,8 +99,7 @@ def peel(model: Conditioned) -> Peeled:
     error = total = 0.0
     field, fixed = model.field.copy(), model.fixed.copy()
     off = model.graph._offsets
-    count, size = summed_sizes(model.graph)
-    slack = 4 * U * (4 * count + 16) * size  # what the sums in its numbers may be wrong by
+    slack = rounding_slack(model.graph)
     while todo:
         v = todo.pop()
         if len(where[v]) != 1 or fixed[v] >= 0:

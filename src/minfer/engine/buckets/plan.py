@@ -101,7 +101,7 @@ def plan_buckets(
     cells of a pass allow."""
     links = adjacency(model)
     flat = flatten(model)
-    order = _find_order(links, None if last is None else last[links.variables])
+    order = find_order(links, None if last is None else last[links.variables])
     place = np.full(len(flat.card), -1, dtype=np.int64)
     place[links.variables[order.order]] = np.arange(len(order.order))
     card = flat.card[links.variables[order.order]].tolist()
@@ -122,7 +122,7 @@ def plan_buckets(
     return _lay_out(flat, links.variables[order.order], order, place, card, scopes, parts)
 
 
-def _find_order(links: Adjacency, last: NDArray[np.bool_] | None) -> Order:
+def find_order(links: Adjacency, last: NDArray[np.bool_] | None) -> Order:
     """The cheapest of several orders, however wide."""
     from minfer.kernels.cliques.elimination import MIN_FILL, MIN_WEIGHT, WEIGHTED_FILL
 
