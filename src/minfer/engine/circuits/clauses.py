@@ -2,9 +2,10 @@
 (:mod:`minfer.kernels.circuits.clauses`): what it runs on, and the circuit that it leaves.
 
 Clauses are strengthened first (:mod:`minfer.engine.circuits.strengthen`). Decisions follow a tree
-decomposition the more, the narrower it is beside the number of variables:
-with n of them and width w they weigh depth by 100 e^(n / w) / n, beside activity in conflicts
-(Korhonen & Jarvisalo 2021).
+decomposition the more, the narrower it is beside the number of variables: with n of them and width
+w they weigh depth by 10^4 e^(n / w) / n, beside activity in conflicts (Korhonen & Jarvisalo 2021,
+with a hundredth of that: activity then has its say on models of a few hundred variables, and
+searches take two to four times as long, or do not end).
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from minfer.kernels.circuits.keys import LEAST, fill_slots
 SLICE, FORGET = 200_000, 600
 #: Of a factor: cells that it excludes, and clauses that come to the same, at most.
 MOST_CELLS, MOST_CLAUSES = 128, 32
-#: What depth may weigh at most.
-_DEEPEST = 1e7
+#: What depth weighs, and may weigh at most.
+_DEPTH, _DEEPEST = 1e4, 1e7
 _RANGE = 256.0 * math.log(2.0)
 #: A step of this search in those of others, about.
 _STEP = 0.4
@@ -254,7 +255,7 @@ def _prior(links: Adjacency, order: NDArray) -> NDArray[np.float64]:
     out = np.empty(n)
     out[tree.order] = 1.0 - np.array(high) / max(1, *high)
     width = max(int(length.max()), 1)
-    return out * min(100.0 * math.exp(min(n / width, 50.0)) / n, _DEEPEST)
+    return out * min(_DEPTH * math.exp(min(n / width, 50.0)) / n, _DEEPEST)
 
 
 def _arrays(
