@@ -5,15 +5,19 @@
 ``new`` is what came last, in less than a minute: tree-reweighted sweeps, mean field, dependency
 trees, gradients; with --card-only without one core beside it, whose kernels compile for a minute.
 
-The CPU's stop rule at tol=1e-4 everywhere. Device times are of CUDA events, medians; the rest is
-wall-clock time of the whole call, the best of several. One core of the processor beside it.
+The CPU's stop rule at tol=1e-4 everywhere. Device times are of CUDA events, medians, with work for
+the card before the first, so that it does not wait for the host in between; the rest is wall-clock
+time of the whole call, the best of several. One core of the processor beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import sys
 import time
+import types
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +27,7 @@ from minfer import BeliefPropagation, FactorGraph, MeanField, TreeReweighted
 from minfer.device.cuda import cuda
 from minfer.device.means import MeansRun
 from minfer.device.odds import Run
+from minfer.device.runs import PAUSE
 from minfer.device.trees import tree_sums
 from minfer.device.vectors import VectorRun
 from minfer.engine.conditioning import condition
@@ -49,11 +54,14 @@ def best(call, n: int = 5) -> float:
 
 
 def on_card(call, n: int = 20) -> float:
-    """Seconds between two events around a call, the median."""
+    """Seconds between two events around a call that the card has in its queue, the median."""
     import cupy
 
     begin, end, times = cupy.cuda.Event(), cupy.cuda.Event(), []
+    before = cupy.zeros(1 << 30, np.uint8)
     for _ in range(n):
+        for _ in range(6):
+            before.fill(0)
         begin.record()
         call()
         end.record()
@@ -69,6 +77,13 @@ def copy_bandwidth() -> float:
     x = cupy.zeros(1 << 28, np.float32)
     y = cupy.empty_like(x)
     return 2 * x.nbytes / on_card(lambda: cupy.copyto(y, x))
+
+
+def a_burst(run) -> float:
+    """Seconds of a sweep of a run that is never at rest, confirming updates that wait told in."""
+    run._burst()
+    sweeps = run.burst - -(-run.burst // PAUSE)
+    return on_card(run._burst, 6) / sweeps
 
 
 def noisy(side: int, rows: int | None = None, seed: int = 0) -> np.ndarray:
@@ -95,7 +110,7 @@ def a_sweep(mesh: Wired, schedule: str, moved: float, copy: float) -> dict:
         field, _ = on_device.fields_there(mesh, mesh.model.field[None], None)
         tab = on_device.tables_there(there, mesh, layout, SINGLE)
         run.start(field, tab, None, -1.0, 0.0, 10**9)
-    seconds = on_card(run._burst, 6) / run.burst
+    seconds = a_burst(run)
     return {
         f"{schedule}, us a sweep": 1e6 * seconds,
         f"{schedule}, share of copy": moved / seconds / copy,
@@ -172,6 +187,18 @@ def pictures(rows: int, side: int = 64) -> dict:
     w = on_device.weights(there, mesh, layout, SINGLE)
     log_odds = on_device.log_prior(mesh) + field
     run = Run(there, layout, rows, False, False, SINGLE)
+    run.start(log_odds, w, None, TOL, 0.0, 1000)
+
+    def whole() -> None:
+        run.begin(TOL, 0.0, 1000)
+        for array, number in ((run.even, 0), (run.bel, 0.5)):
+            there.fill(array, number)
+        for _ in range(2):  # 128 sweeps, if they are needed
+            run._launch(1000)
+        run.believe()
+
+    card = on_card(whole, 10)
+    there.get(run.controls)
     sent, swept, read = [], [], []
     for _ in range(6):
         begin = time.perf_counter()
@@ -192,7 +219,8 @@ def pictures(rows: int, side: int = 64) -> dict:
     return {
         "pictures": rows, "side": side, "sweeps, mean": float(run.made.mean()),
         "sweeps, most": int(run.made.max()), "converged": int(run.passed.sum()),
-        "sent, ms": 1e3 * min(sent), "swept, ms": 1e3 * min(swept),
+        "fields to beliefs, on the card, ms": 1e3 * card, "sent, ms": 1e3 * min(sent),
+        "swept, ms": 1e3 * min(swept),
         "beliefs back, ms": 1e3 * min(read),
         "batch(), ms": 1e3 * best(lambda: call.batch(field=both, log_z=False), 3),
         "one core, batch(), ms": 1e3 * best(lambda: here.batch(field=both, log_z=False), 2),
@@ -227,7 +255,7 @@ def reweighted(side: int, beside: tuple[str, ...]) -> dict:
     run = Run(there, layout, 1, False, False, SINGLE, True)
     w, rho = on_device.weights(there, mesh, layout, SINGLE), on_device.edge_weights(mesh, layout)
     run.start(on_device.log_prior(mesh)[None], w, None, -1.0, 0.0, 10**9, rho)
-    row["a sweep, us"] = 1e6 * on_card(run._burst, 6) / run.burst
+    row["a sweep, us"] = 1e6 * a_burst(run)
     for device in beside:
         call = TreeReweighted(device=device, tol=TOL).prepare(graph)
         found = call()
@@ -312,7 +340,51 @@ def by_torch(torch, tensor, projective: bool) -> dict:
 
     row = {"marginals and their gradient, us": timed(marginals),
            "log Z and its gradient, us": timed(log_z)}  # fmt: skip
-    return row if projective else row | {"torch logdet and its gradient, us": timed(logdet)}
+    if not projective:
+        row["torch logdet and its gradient, us"] = timed(logdet)
+    ours_told = ours.tree_log_partition(tensor, projective=projective).detach()
+    for name, partition in peers(torch, projective).items():
+
+        def theirs(partition=partition) -> None:
+            torch.autograd.grad(partition(tensor).sum(), tensor)
+
+        apart = (partition(tensor).detach() - ours_told).abs().max()
+        row |= {f"{name}, log Z and its gradient, us": timed(theirs),
+                f"{name}, log Z apart": float(apart)}  # fmt: skip
+    return row
+
+
+def peers(torch, projective: bool) -> dict:
+    """log Z of scores by torch-struct and by SuPar's structures, where they are installed; of SuPar
+    no more is imported than that, for its parsers need much else."""
+    found = {}
+    if importlib.util.find_spec("torch_struct"):
+        import torch_struct
+
+        kind = torch_struct.NonProjectiveDependencyCRF
+        kind = torch_struct.DependencyCRF if projective else kind
+
+        def by_torch_struct(scores):
+            size = scores.shape[1] - 1
+            eye = torch.eye(size, dtype=torch.bool, device=scores.device)
+            arcs = torch.where(eye, scores[:, :1, 1:], scores[:, 1:, 1:])  # roots are diagonal
+            return kind(arcs, multiroot=False).partition
+
+        found["torch-struct"] = by_torch_struct
+    places = [place for place in map(Path, sys.path) if (place / "supar" / "structs").is_dir()]
+    if places:
+        for name in ("supar", "supar.utils", "supar.structs"):
+            module = sys.modules.setdefault(name, types.ModuleType(name))
+            module.__path__ = [str(places[0].joinpath(*name.split(".")))]
+        from supar.structs.tree import DependencyCRF, MatrixTree
+
+        tree = DependencyCRF if projective else MatrixTree
+
+        def by_supar(scores):
+            return tree(scores.transpose(1, 2).contiguous(), multiroot=False).log_partition
+
+        found["SuPar"] = by_supar
+    return found
 
 
 def gradients(rows: int, beside: tuple[str, ...], side: int = 64) -> dict:

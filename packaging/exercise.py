@@ -23,7 +23,7 @@ from minfer.engine.buckets.search import BoundedSearch
 from minfer.engine.circuits import clauses
 from minfer.engine.circuits.driver import build
 from minfer.engine.conditioning import condition
-from minfer.engine.contraction import Planner
+from minfer.engine.contraction import Contraction, Planner
 from minfer.engine.decomposition import only_tables
 from minfer.engine.elimination import clique_tree
 from minfer.engine.layout import flatten
@@ -103,7 +103,7 @@ def units() -> list[Unit]:
         Unit("exact for rows", _use_rows),
         Unit("circuits", _use_circuits),
         Unit("buckets", _use_buckets),
-        Unit("exchanges", _use_exchanges),
+        Unit("contraction", _use_contraction),
         Unit("circuits of clauses", _use_clauses),
         Unit("search for the best", _use_search),
         Unit("bp lanes", _use_lanes),
@@ -294,12 +294,17 @@ def _use_buckets() -> None:
     BoundedSearch(condition(graph), i_bound=2, memory_limit=12_000, marginals=True).run(work=60)
 
 
-def _use_exchanges() -> None:
-    """Trees of contraction, of variables with two and with three states."""
+def _use_contraction() -> None:
+    """Trees of contraction and their passes, of variables with two and with three states."""
     pairs = list(combinations(range(6), 2))
     for card in ([2] * 6, [2, 3, 2, 3, 2, 3]):
         planner = Planner(pairs, card, list(range(6)))
         planner.improve(_size(3000, 300))
+        tree = planner.tree(2.0**30, 1, 0)
+        assert tree is not None
+        tables = [np.ones((card[a], card[b])) for a, b in pairs]
+        for kind in (np.float64, np.float32):
+            Contraction(tree, tables, [0.0] * len(pairs), kind).slice({}, True, lambda: True)
 
 
 def _use_clauses() -> None:

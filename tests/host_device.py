@@ -54,7 +54,7 @@ class Host:
         self.backwards, self.moved = backwards, 0
         self.right, self.wrong = right, wrong  # a fault to plant: what to put where
 
-    room = 1 << 30
+    room, shared = 1 << 30, 1 << 17
 
     def put(self, array: NDArray) -> NDArray:
         self.moved += array.nbytes

@@ -32,11 +32,23 @@ template <class T> struct Checked {
 #define KERNEL static
 #define ARRAY(T) Checked<T>
 #define UNROLL
+#define BOUNDED(threads, blocks)
+#define SHARED(T, name, n)   \
+  static T name##_there[n]; \
+  Checked<T> name { name##_there, n }
 #define LANES 2
 #define ROOM(room, per) part(room, (per) * blockIdx.x)
+#define OWN(room, per) ROOM(room, per)
 template <class T> static Checked<T> part(Checked<T> from, long long n) {
   return {from.begin + n, from.length - n};
 }
+template <class T> static Checked<T> as(Checked<double> from, long long at, long long n) {
+  long long left = (from.length - at) * (long long)sizeof(double) / (long long)sizeof(T);
+  return {(T *)(from.begin + at), n < left ? n : left};
+}
+template <class T> static T quick(T x, T y) { return x / y; }
+template <class T> static T near_exp(T x) { return std::exp(x); }
+template <class T> static T near_log(T x) { return std::log(x); }
 
 #ifdef MEETS
 #include <ucontext.h>
@@ -47,7 +59,7 @@ struct Fibre {
   bool done;
 };
 static Fibre *now;
-static void BARRIER() { swapcontext(&now->context, &here); }
+[[maybe_unused]] static void BARRIER() { swapcontext(&now->context, &here); }
 #endif
 
 HELPER double as_double(unsigned long long bits) {
@@ -83,8 +95,10 @@ template <class... A> static void over(void (*kernel)(A...), void **given, int b
   static void **what;
   run = kernel, what = given;
   std::vector<Fibre> fibres(blockDim.x);
-  for (int block = 0; block < gridDim.x; ++block) {
-    blockIdx = {block, 0};
+  int blocks = gridDim.x * gridDim.y;
+  for (int k = 0; k < blocks; ++k) {
+    int block = backwards ? blocks - 1 - k : k;
+    blockIdx = {block % gridDim.x, block / gridDim.x};
     for (Fibre &fibre : fibres) {
       fibre.stack.resize(1 << 16);
       fibre.done = false;

@@ -21,19 +21,49 @@ from minfer.certified.leaves import BoundedLeaves
 from minfer.certified.result import Intervals
 from minfer.certified.search import Search
 from minfer.engine.conditioning import condition
-from minfer.engine.contraction import Contraction, ContractionTree, Planner
+from minfer.engine.contraction import Contraction, ContractionTree, Planner, _Turn
 from minfer.engine.leaves import _largest_mean, peel
+from minfer.kernels.cliques.turning import turn
 from oracle import models
 from test_anytime import small, violated
 
 CONTRACTIONS = int(os.environ.get("MINFER_CONTRACTIONS", "0"))
 
 
+class Hurried(Effort):
+    """There seems to be room for some things and not for others."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(None, None)
+        self._rng = np.random.default_rng(seed)
+
+    def has_room(self, seconds: float, work: float) -> bool:
+        return bool(self._rng.random() < (0.85 if work else 0.6))
+
+
+class Slow(Effort):
+    """Three slices, the sums of all others, and then so many of them."""
+
+    def __init__(self, made: list[bool], slices: int, back: int) -> None:
+        super().__init__(None, None)
+        self._made, self._slices, self._back, self._late = made, slices, back, False
+
+    def has_room(self, seconds: float, work: float) -> bool:
+        if len(self._made) >= self._slices and seconds > 0.0:
+            return sum(self._made) < 3 + self._back
+        if len(self._made) == 3 and not self._late:
+            self._late = True
+            return False
+        return True
+
+
 def alone(
-    graph: FactorGraph, *methods: contracted.Contracted | BoundedLeaves
+    graph: FactorGraph,
+    *methods: contracted.Contracted | BoundedLeaves,
+    effort: Effort | None = None,
 ) -> tuple[Intervals, Search]:
-    """What these methods say with no limit."""
-    effort = Effort(None, None)
+    """What these methods say with no limit, or where it seems that there is one."""
+    effort = effort or Effort(None, None)
     search = Search(condition(graph), np.ones(graph.n_variables, dtype=bool), 0.0, False, effort)
     search.begin()
     for method in methods:
@@ -49,12 +79,15 @@ def at_once(monkeypatch):
     monkeypatch.setattr(contracted, "EXCHANGES", 10)
 
 
-def check(drawn: models.Drawn, memory: float, monkeypatch: pytest.MonkeyPatch) -> bool:
+def check(
+    drawn: models.Drawn, memory: float, monkeypatch: pytest.MonkeyPatch, hurried: int = 0
+) -> bool:
     """No end is wrong; whether there is an answer of all."""
     where = f"model {drawn.number} ({drawn.family})"
     monkeypatch.setattr(contracted, "MEMORY", memory)
     try:
-        iv, search = alone(drawn.graph, Contracted(), BoundedLeaves())
+        effort = Hurried(hurried) if hurried else None
+        iv, search = alone(drawn.graph, Contracted(), BoundedLeaves(), effort=effort)
     except ContradictionError:
         assert drawn.impossible, where
         return False
@@ -71,7 +104,10 @@ def check(drawn: models.Drawn, memory: float, monkeypatch: pytest.MonkeyPatch) -
 def check_all(numbers: range, monkeypatch: pytest.MonkeyPatch) -> None:
     done = tried = 0
     for drawn in small(numbers):
-        done += check(drawn, [2.0**30, 2000.0, 600.0][drawn.number % 3], monkeypatch)
+        memory = [2.0**30, 2000.0, 600.0][drawn.number % 3]
+        done += check(drawn, memory, monkeypatch)
+        for hurried in range(1, 4):  # in singles, and in part, too
+            check(drawn, min(memory, 400.0 * hurried), monkeypatch, 10 * drawn.number + hurried)
         tried += 1
     assert done > 0.3 * tried
 
@@ -173,8 +209,9 @@ def holds(tree: ContractionTree) -> None:
         assert left == inside & outside - set(tree.sliced)
 
 
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
 @pytest.mark.parametrize("memory", [2.0**30, 3000.0])
-def test_exchanges_keep_a_tree_a_tree_and_make_it_cheaper(memory):
+def test_exchanges_keep_a_tree_a_tree_and_make_it_cheaper(memory, kind):
     rng = np.random.default_rng(1)
     scopes, tables = grid_tables(rng, 6)
     planner = Planner(scopes, [2] * 36, rng.permutation(36).tolist())
@@ -186,7 +223,7 @@ def test_exchanges_keep_a_tree_a_tree_and_make_it_cheaper(memory):
     holds(tree)
     assert tree.memory <= memory
     assert tree.work < first.work or tree.sliced
-    passes = Contraction(tree, tables, [0.0] * len(tables))
+    passes = Contraction(tree, tables, [0.0] * len(tables), kind)
     whole, shares = 0.0, np.zeros(72)
     for states in np.ndindex(*[2] * len(tree.sliced)):
         one = passes.slice(dict(zip(tree.sliced, states)), True, lambda: True)
@@ -197,8 +234,8 @@ def test_exchanges_keep_a_tree_a_tree_and_make_it_cheaper(memory):
     with np.errstate(divide="ignore"):
         graph = FactorGraph.from_tables([2] * 36, scopes, [np.log(t) for t in tables])
     truth = minfer.Exact()(graph)
-    assert math.log(whole) == pytest.approx(truth.log_z, abs=1e-12)
-    np.testing.assert_allclose(shares / whole, truth.probs, atol=1e-13)
+    assert math.log(whole) == pytest.approx(truth.log_z, abs=1e4 * passes.u)
+    np.testing.assert_allclose(shares / whole, truth.probs, atol=1e3 * passes.u)
 
 
 def test_nothing_is_contracted_that_does_not_fit(at_once, monkeypatch):
@@ -215,3 +252,44 @@ def test_a_contraction_that_is_stopped_says_nothing():
     tree = planner.tree(2.0**30, 1, 0)
     assert tree is not None
     assert Contraction(tree, tables, [0.0] * 24).slice({}, True, lambda: False) is None
+
+
+def test_tables_are_turned():
+    rng = np.random.default_rng(3)
+    for _ in range(draws(100)):
+        n = int(rng.integers(1, 9))
+        card = rng.integers(1, 5, n).tolist()
+        have, want = rng.permutation(n).tolist(), rng.permutation(n).tolist()
+        values = rng.random([card[v] for v in have])
+        found = np.empty(values.size)
+        turn(values.reshape(-1), *_Turn.of(have, want, card), 0.5, found)
+        truth = values.transpose([have.index(v) for v in want])
+        np.testing.assert_array_equal(found, 0.5 * truth.reshape(-1))
+
+
+def test_the_heaviest_slices_say_most_where_not_all_fit(at_once, monkeypatch):
+    monkeypatch.setattr(contracted, "MEMORY", 4000.0)
+    rng = np.random.default_rng(4)
+    graph = FactorGraph.grid(rng.normal(size=(6, 6)), rng.normal(size=60))
+    truth = minfer.Exact()(graph)
+    made: list[bool] = []
+    inner = Contraction.slice
+
+    def counted(self, states, backward, go_on):
+        made.append(backward)
+        return inner(self, states, backward, go_on)
+
+    monkeypatch.setattr(Contraction, "slice", counted)
+    alone(graph, Contracted())
+    slices, widths = len(made), []
+    assert slices > 15
+    for back in (0, 2, 8, slices):
+        made.clear()
+        iv, search = alone(graph, Contracted(), effort=Slow(made, slices, back))
+        lower, upper = search.bounds.log_z
+        assert lower <= truth.log_z <= upper < lower + 1e-9
+        assert ((iv.lo <= truth.probs + 1e-14) & (truth.probs - 1e-14 <= iv.hi)).all()
+        assert sum(made) == min(3 + back, slices)
+        widths.append(iv.width.max())
+    assert widths[0] > widths[1] > widths[2] > widths[3]
+    assert widths[3] < 1e-9

@@ -13,12 +13,17 @@ import pytest
 
 from host_device import Host
 from minfer import BeliefPropagation, Exact, FactorGraph, MeanField, Status, TreeReweighted
+from minfer.device.odds import Run
+from minfer.engine.conditioning import condition
+from minfer.engine.wiring import wire
 from minfer.errors import DeviceError, RefusedError, SettingsError
+from minfer.graph import grid_edges
 from minfer.solvers import on_device
 from oracle import promises
 
 RNG = np.random.default_rng(11)
 GRID = FactorGraph.grid(RNG.normal(size=(6, 7)), 0.6)
+PAIRS = grid_edges(6, 7)
 WHEEL = FactorGraph.pairwise(  # a hub, and a tree that hangs on it
     RNG.normal(size=45),
     [[0, v] for v in range(1, 41)] + [[v, v + 1] for v in range(1, 40)] + [[3, 41], [41, 42]]
@@ -399,3 +404,138 @@ def test_batches_answer_what_single_calls_do(there, dtype):
     )
     assert not short.converged.any()
     assert (short.iterations == 2).all()
+
+
+#: Variables of 29 neighbours each, which threads share.
+CROWD = FactorGraph.pairwise(
+    RNG.normal(size=30), [[a, b] for a in range(30) for b in range(a)], 0.2 * RNG.normal(size=435)
+)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=repr)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_threads_may_share_a_variable(there, settings, dtype):
+    layout = on_device.laid_out(there, *_coloured(CROWD))
+    assert Run(there, layout, 1, False, True, np.float32).program.parts == 8
+    exact = dtype == "float64"
+    tol = 1e-8 if exact else 1e-5
+    alike({**settings, "tol": tol}, CROWD, dtype, 1e-9 if exact else 5e-5)
+    here, found = (TreeReweighted(schedule="coloured", tol=tol, device=d)(CROWD)
+                   for d in ("cpu", "cuda"))  # fmt: skip
+    np.testing.assert_allclose(found.probs, here.probs, atol=1e-4)
+
+
+def _coloured(graph: FactorGraph) -> tuple:
+    mesh = wire(condition(graph))
+    return mesh, *mesh.by_colour(whole=True)
+
+
+def alone(there, graph: FactorGraph, fields: np.ndarray, dtype: str, **settings) -> Run:
+    """A run whose rows are blocks', and so begun."""
+    mesh, *colours = _coloured(graph)
+    layout = on_device.laid_out(there, mesh, *colours)
+    run = Run(there, layout, len(fields), False, False, np.dtype(dtype))
+    w = on_device.weights(there, mesh, layout, np.dtype(dtype))
+    given = {"tol": 1e-5, "damping": 0.0, "max_iters": 1000, **settings}
+    run.start(on_device.log_prior(mesh) + fields, w, None, *given.values())
+    return run
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_block_has_a_row_to_itself(there, dtype, damping):
+    """And does what launches do, sweep by sweep, however often it is sent off."""
+    fields = 2.0 * RNG.normal(size=(4, 42))
+    fields[1, :6] = [1e30, -1e30, 60.0, -60.0, 35.0, -300.0]
+    differ = FactorGraph.pairwise(np.zeros(42), PAIRS, RNG.normal(size=71))
+    tol = 1e-9 if dtype == "float64" else 1e-5
+    for graph in (GRID, differ):
+        runs = []
+        for whole, step in ((True, 1000), (True, 2), (False, 1000)):
+            run = alone(there, graph, fields, dtype, tol=tol, damping=damping)
+            assert run.alone
+            run.alone = whole
+            while not run.ended:
+                run.sweeps(step, np.zeros(step))
+            runs.append(run)
+        assert all(run.passed.all() for run in runs)
+        first, steps, launched = runs
+        exact = dtype == "float64"
+        for other in (steps, launched):
+            assert not exact or (first.made == other.made).all()
+            np.testing.assert_allclose(
+                first.beliefs()[0], other.beliefs()[0], atol=1e-12 if exact else 2 * tol
+            )
+            np.testing.assert_allclose(first.log_z(), other.log_z(), atol=1e-9 if exact else 1e-3)
+        short = alone(there, graph, fields, dtype, tol=tol, damping=damping, max_iters=3)
+        assert short.sweeps(10, np.zeros(10)) == 3
+        assert (short.made == 3).all()
+        assert not short.passed.any()
+
+
+def test_what_does_not_fit_a_block_is_launched(there):
+    fields = RNG.normal(size=(2, 42))
+    strong = FactorGraph.pairwise(np.zeros(42), PAIRS, np.full(71, 6.0))
+    assert not alone(there, strong, fields, "float32").alone  # products may leave the range
+    assert not alone(there, GRID, fields, "float32", tol=1e-7).alone  # logs hide as much
+    assert alone(there, GRID, fields, "float64", tol=1e-7).alone
+    size = 200
+    side = FactorGraph.grid(np.zeros((size, size)), 0.5)
+    assert not alone(there, side, np.zeros((1, size * size)), "float32").alone
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("first[k], first[k + 1]", "first[0], first[1]"),  # a colour is never swept
+        ("odds = odds_of<double>(field)", "odds = 1e-3 * odds_of<double>(field)"),
+    ],
+)
+def test_faults_in_a_block_are_seen(right, wrong):
+    host = Host(False, right, wrong)
+    run = alone(host, GRID, RNG.normal(size=(2, 42)), "float32")
+    run.sweeps(200, np.zeros(200))
+    assert not run.passed.any()
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        ("", "\n      }\n      raise_to(seen, CHANGE"),  # between colours
+        ("}\n    ", "\n    if (threadIdx.x == 0) judge"),  # before all have told
+        ("seen, part(trace, row));\n    ", ""),  # before the judge has spoken
+    ],
+)
+def test_a_missing_barrier_in_a_block_is_found(around):
+    fields, told = RNG.normal(size=(2, 42)), []
+    right, wrong = "BARRIER();".join(around), "".join(around)
+    for backwards, planted in ((False, ("", "")), (False, (right, wrong)), (True, (right, wrong))):
+        run = alone(Host(backwards, *planted), GRID, fields, "float64", max_iters=40)
+        try:
+            run.sweeps(40, np.zeros(40))
+        except AssertionError as error:
+            assert "wait where others have ended" in str(error)  # noqa: PT017 - or this
+        told.append((run.made.tolist(), run.even.tolist(), run.last.tolist()))
+    assert told[0] != told[1] or told[0] != told[2]
+
+
+def test_blocks_may_run_in_any_order():
+    fields = RNG.normal(size=(3, 42))
+    runs = [alone(Host(backwards), GRID, fields, "float32") for backwards in (False, True)]
+    for run in runs:
+        run.sweeps(100, np.zeros(100))
+    np.testing.assert_array_equal(runs[0].beliefs()[0], runs[1].beliefs()[0])
+
+
+def test_streams_of_torch_are_followed():
+    """By the protocol where both have it; else by address."""
+    from minfer.device.cuda import followed
+
+    new = SimpleNamespace(from_external=lambda stream: ("from", stream))
+    cuda = SimpleNamespace(Stream=new, ExternalStream=lambda where, device: (where, device))
+    old = SimpleNamespace(cuda_stream=7)
+    stream = SimpleNamespace(cuda_stream=7, __cuda_stream__=lambda: (0, 7))
+    assert followed(SimpleNamespace(cuda=cuda), stream, 1) == ("from", stream)
+    assert followed(SimpleNamespace(cuda=cuda), old, 1) == (7, 1)
+    cuda.Stream = SimpleNamespace()
+    assert followed(SimpleNamespace(cuda=cuda), stream, 1) == (7, 1)

@@ -95,6 +95,23 @@ def again(model: promises.Plain, state) -> float:
     return float(moved)
 
 
+def test_what_a_block_confirms_is_confirmed(there):
+    """From messages that went through logs in floats, with tolerances next to what these hide."""
+    passed = 0
+    for number in range(20):
+        rng = np.random.default_rng(number)
+        tol = float(rng.choice([1e-6, 2e-6, 1e-5]))
+        field, weights = 3.0 * rng.normal(size=(4, 5)), rng.normal(size=31)
+        graph = FactorGraph.grid(field, weights)
+        answer = BeliefPropagation(device="cuda", dtype="float32", tol=tol)(graph)
+        if not answer.converged:
+            continue
+        passed += 1
+        moved = again(promises.Plain.of(graph, answer), answer.state)
+        assert moved <= min(tol * (1 + 1e-6), answer.residuals[-1] + 1e-12), (number, moved)
+    assert passed > 10
+
+
 @pytest.mark.drawn
 @pytest.mark.parametrize("block", range(blocks(10)))
 def test_drawn_answers_promise_only_what_holds(there, monkeypatch, block):

@@ -13,7 +13,8 @@ from ptx import to_ptx
 REALS = ("float32", "float64")
 PROGRAMS = [
     *(CudaProgram("odds", real, weighted=weighted) for real in REALS for weighted in (False, True)),
-    *(CudaProgram(name, real) for name in ("slopes", "means") for real in REALS),
+    CudaProgram("odds", "float32", parts=8),
+    *(CudaProgram(name, real) for name in ("alone", "slopes", "means") for real in REALS),
     *(CudaProgram("vectors", real, 4, True) for real in REALS),
     CudaProgram("vectors", "float32", 3, True, True),
     CudaProgram("vectors", "float32", 20, True),

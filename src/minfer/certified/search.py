@@ -59,6 +59,7 @@ LOADED = (
     "minfer.kernels.cliques.elimination",
     "minfer.kernels.cliques.exchanges",
     "minfer.kernels.cliques.streamed",
+    "minfer.kernels.cliques.turning",
     "scipy.sparse.csgraph",
 )
 

@@ -20,8 +20,10 @@ from minfer.errors import DeviceError
 
 #: Threads of a block, and blocks of a launch at most: threads go on to the next place.
 BLOCK, BLOCKS = 256, 132 * 16
-#: The same of kernels that mostly have nothing to do, and whose blocks are large or meet.
-FEWER = {"update": 132 * 4, "finish": 132 * 4}
+#: The same of kernels whose blocks meet at the end, or mostly have nothing to do.
+FEWER = {"sweep": 132 * 5, "mix": 132 * 5, "update": 132 * 4, "finish": 132 * 4}
+#: The same of sweeps whose threads hold many numbers: few of them fit, and small blocks end soon.
+WIDE = {"vectors": (128, 132 * 64)}
 #: What the source needs of the language: see its text.
 PRELUDE = """
 #define HELPER __device__ __forceinline__
@@ -30,10 +32,23 @@ PRELUDE = """
 #define ARRAY(T) T*
 #define UNROLL _Pragma("unroll")
 #define BARRIER() __syncthreads()
+#define BOUNDED(threads, blocks) __launch_bounds__(threads, blocks)
+#define SHARED(T, name, n) __shared__ T name[n]
 #define LANES 32
 #define ROOM(room, per) ((per) == 0 ? shared_room : (room) + (long long)blockIdx.x * (per))
+#define OWN(room, per) shared_room
 extern __shared__ double shared_room[];
 HELPER double *part(double *from, long long n) { return from + n; }
+template <class T> HELPER T *as(double *from, long long at, long long n) { return (T*)(from + at); }
+HELPER float quick(float x, float y) {  // none of them, nor 1 / y, is below what floats are
+  asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(y));
+  return x * y;
+}
+HELPER double quick(double x, double y) { return x / y; }
+HELPER float near_exp(float x) { return __expf(x); }
+HELPER double near_exp(double x) { return exp(x); }
+HELPER float near_log(float x) { return __logf(x); }
+HELPER double near_log(double x) { return log(x); }
 HELPER double as_double(unsigned long long x) { return __longlong_as_double((long long)x); }
 HELPER double seen_at(unsigned long long *seen, long long at) {
   return as_double(*(volatile unsigned long long *)(seen + at));
@@ -73,7 +88,7 @@ class Cuda:
             properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
             self.name: str = properties["name"].decode()
             self.gib = properties["totalGlobalMem"] / 2**30
-            self._shared = int(properties.get("sharedMemPerBlockOptin", 48 * 1024))  # bytes
+            self.shared = int(properties.get("sharedMemPerBlockOptin", 48 * 1024)) - 1024
             cupy.zeros(1).get()  # that it works at all
 
     def put(self, array: NDArray) -> Any:
@@ -108,16 +123,18 @@ class Cuda:
         self, program: CudaProgram, kernel: str, threads: int, rows: int, *given: Any
     ) -> None:
         with told(self.cupy):
-            most = FEWER.get(kernel, BLOCKS)
-            blocks = min(-(-threads // BLOCK), max(most // rows, 1))
-            self._kernel(program, kernel)((max(blocks, 1), rows), (BLOCK,), given)
+            size, most = BLOCK, FEWER.get(kernel, BLOCKS)
+            if kernel in ("sweep", "mix"):
+                size, most = WIDE.get(program.source, (size, most))
+            blocks = min(-(-threads // size), max(most // rows, 1))
+            self._kernel(program, kernel)((max(blocks, 1), rows), (size,), given)
 
     def launch_blocks(
         self, program: CudaProgram, kernel: str, blocks: int, size: int, per: int, *given: Any
     ) -> None:
         with told(self.cupy):
             found = self._kernel(program, kernel)
-            shared = 8 * per <= self._shared
+            shared = 8 * per <= self.shared
             if shared and 8 * per > 48 * 1024:
                 found.max_dynamic_shared_size_bytes = 8 * per  # type: ignore[attr-defined]
             room = self.cupy.empty(1 if shared else blocks * per)
@@ -125,18 +142,19 @@ class Cuda:
             found((blocks,), (size,), last, shared_mem=8 * per if shared else 0)
 
     def borrow(self, tensor: Any) -> Any:
-        with told(self.cupy):
-            return self.cupy.asarray(tensor)
+        size = tensor.numel() * tensor.element_size()
+        with told(self.cupy):  # a tenth of the time that asarray takes
+            memory = self.cupy.cuda.UnownedMemory(tensor.data_ptr(), size, tensor)
+            there = self.cupy.cuda.MemoryPointer(memory, 0)
+            name = str(tensor.dtype).removeprefix("torch.")
+            return self.cupy.ndarray(tuple(tensor.shape), name, there)
 
     @contextmanager
     def beside(self, tensor: Any) -> Iterator[None]:
         import torch
 
-        stream = torch.cuda.current_stream(tensor.device)
-        with (
-            self.cupy.cuda.Device(tensor.device.index),
-            self.cupy.cuda.ExternalStream(stream.cuda_stream, tensor.device.index),
-        ):
+        stream, number = torch.cuda.current_stream(tensor.device), tensor.device.index
+        with self.cupy.cuda.Device(number), followed(self.cupy, stream, number):
             yield
 
     def recorded(self, program: CudaProgram, work: Callable[[], None]) -> Callable[[], None]:
@@ -164,6 +182,15 @@ class Cuda:
     @cache  # noqa: B019
     def _module(self, program: CudaProgram) -> Any:
         return self.cupy.RawModule(code=PRELUDE + program.text, options=("--std=c++17",))
+
+
+def followed(cupy: Any, stream: Any, device: int) -> Any:
+    """A stream of torch as one of CuPy: by the protocol that both have, or by its address where one
+    of them is too old for that."""
+    newer = getattr(cupy.cuda.Stream, "from_external", None)
+    if newer is not None and hasattr(stream, "__cuda_stream__"):
+        return newer(stream)
+    return cupy.cuda.ExternalStream(stream.cuda_stream, device)
 
 
 @contextmanager

@@ -5,12 +5,14 @@
 //
 // REAL is what numbers are stored as; a confirming update computes in double whatever they are.
 // The launcher's are ARRAY(T), pointers on a card and checked arrays in tests on a processor; KERNEL,
-// HELPER and METHOD; raise_to(seen, at, x), which all threads of a block call, and seen_at; and
+// HELPER and METHOD; BARRIER() of a block, SHARED(T, name, n) of its own, BOUNDED(threads, blocks of a
+// processor); quick(x, y), a quotient that may be two places off, near_exp and near_log, which may be
+// off by 2^-21 (both of the value and in all); raise_to(seen, at, x), which all threads of a block call, and seen_at; and
 // is_last(tickets, row), true in one thread of a row once all others are done.
 
 #define SLICE 32
 enum { TOL, DAMPING, PHASE, TRIGGER, LAST, WORST, PASSED, MADE, SIDE, FLOODING, MOST, RESIDUAL,
-       CONTROL };
+       ROUND, CONTROL };
 // How far beliefs moved in a sweep, messages, and beliefs in a confirming update; how far rounding
 // of the model to floats may have moved a message of that, in log-odds or logs.
 enum { CHANGE, MOVED, OFF, ROUNDED, SEEN };
@@ -20,6 +22,8 @@ HELPER float exp_of(float x) { return expf(x); }
 HELPER double exp_of(double x) { return exp(x); }
 HELPER float log_of(float x) { return logf(x); }
 HELPER double log_of(double x) { return log(x); }
+HELPER float sqrt_of(float x) { return sqrtf(x); }
+HELPER double sqrt_of(double x) { return sqrt(x); }
 HELPER float log1p_of(float x) { return log1pf(x); }
 HELPER double log1p_of(double x) { return log1p(x); }
 
@@ -48,9 +52,10 @@ struct State {
   METHOD bool confirms() const { return passed == 0 && made < most && phase != 0; }
 };
 
-// The end of a sweep of a row: has it converged, is the next sweep a confirming update?
-HELPER void judge(long long row, ARRAY(double) controls, ARRAY(unsigned long long) seen,
-                  ARRAY(double) trace) {
+// The end of a sweep of a row: has it converged, is the next sweep a confirming update? The trace
+// holds the last residuals, as many as `round` says.
+HELPER void judge(long long row, long long rows, ARRAY(double) controls,
+                  ARRAY(unsigned long long) seen, ARRAY(double) trace) {
   State now(controls, row);
   double change = seen_at(seen, row * SEEN + CHANGE), moved = seen_at(seen, row * SEEN + MOVED);
   double off = seen_at(seen, row * SEEN + OFF), told = 0;
@@ -83,7 +88,7 @@ HELPER void judge(long long row, ARRAY(double) controls, ARRAY(unsigned long lon
     controls[c + MADE] = now.made + 1;
     if (turn) controls[c + SIDE] = 1 - now.side;
     controls[c + RESIDUAL] = told;
+    trace[(int)now.made % (int)controls[c + ROUND] * rows + row] = told;
   }
-  trace[row] = told;
   for (int k = 0; k < SEEN; ++k) seen[row * SEEN + k] = 0;
 }

@@ -60,5 +60,5 @@ KERNEL void update(MODEL, ARRAY(REAL) bel, ARRAY(double) controls,
 
 KERNEL void finish(ARRAY(double) controls, ARRAY(unsigned long long) seen, ARRAY(int) tickets,
                    ARRAY(double) trace) {
-  if (is_last(tickets, blockIdx.y)) judge(blockIdx.y, controls, seen, trace);
+  if (is_last(tickets, blockIdx.y)) judge(blockIdx.y, gridDim.y, controls, seen, trace);
 }

@@ -36,22 +36,88 @@ template <class T> HELPER T damped(T x, T old, T damping) {
 // How far messages moved: the most that a probability can, however tables are split.
 template <class T> HELPER double apart(T x, T y) { return tanh(0.25 * size_of((double)x - (double)y)); }
 
-// Every place first..last of a row, in the arithmetic of T. A place's first four slots, which are
-// most, are read at once, before anything is written: loads wait for nothing but memory.
-template <class T, int HOW> HELPER void visit(
+// What x, for the slot at `to`, is for a message: how far it moved what was there, and what rounding
+// prior and w may have moved it; damped, it stays nearer to that. l is the cavity's.
+template <class T, int HOW> HELPER T weighed(
+    T x, T c, T b, REAL field, REAL was, T damping, double &moved, double &rounded) {
+  if (HOW == PLAIN) return x;
+  T old = was;
+  double far = apart(x, old);
+  if (sizeof(REAL) == 4) {  // prior and w were rounded: by how much that moved it, at most
+    T p = chance(b + c), q = chance(c);
+    double by = 6e-8 * (size_of((T)field) * size_of(p - q) + size_of(b) * p);
+    far += 0.25 * by;
+    rounded = higher(rounded, by);
+  }
+  moved = higher(moved, far);
+  return HOW == MIXED ? damped<T>(x, old, damping) : x;
+}
+
+#if PARTS > 1
+// The sum over the threads that share a place, which are `group` apart.
+template <class T> HELPER T together(T x, int group) {
+  SHARED(T, sums, 256);
+  sums[threadIdx.x] = x;
+  BARRIER();
+  x = 0;
+  for (int k = threadIdx.x % group; k < (int)blockDim.x; k += group) x += sums[k];
+  BARRIER();
+  return x;
+}
+#endif
+
+// Every place first..last of a row, in the arithmetic of T; whether there was anything to do. A
+// place's first four slots, which are most, are read at once, before anything is written: loads wait
+// for nothing but memory. PARTS threads share a place, every one of them some of its slots.
+template <class T, int HOW> HELPER bool visit(
     int first, int last, int places, long long slots, long long row_w, ARRAY(const int) width,
     ARRAY(const long long) start, ARRAY(const int) rev, ARRAY(const double) rho,
     ARRAY(const REAL) prior, ARRAY(const REAL) w, ARRAY(REAL) even, ARRAY(REAL) odd,
     ARRAY(REAL) bel, ARRAY(double) controls, ARRAY(unsigned long long) seen) {
   long long row = blockIdx.y, at = row * places, mine = row * slots;
   State now(controls, row);
-  if (!(HOW == WATCHED ? now.confirms() : now.sweeps())) return;
+  if (!(HOW == WATCHED ? now.confirms() : now.sweeps())) return false;
   bool other = HOW == WATCHED || now.flooding != 0;
   T damping = HOW == MIXED ? now.damping : 0;
   double moved = 0, rounded = 0;
   REAL change = 0;
   ARRAY(REAL) in = now.side == 0 ? even : odd;
   ARRAY(REAL) out = (now.side == 0) == other ? odd : even;
+  T l[4], b[4], share[4];
+  int to[4];
+#if PARTS > 1
+  int parts = PARTS < (int)blockDim.x ? PARTS : blockDim.x, group = blockDim.x / parts;
+  int part = threadIdx.x / group;
+  for (int begin = first + blockIdx.x * group; begin < last; begin += group * gridDim.x) {
+    int i = begin + threadIdx.x % group, n = i < last ? width[i] : -1;
+    long long from = n < 0 ? 0 : start[i / SLICE] + i % SLICE;
+    REAL field = n < 0 ? (REAL)0 : prior[at + i];
+    T odds = 0;
+    for (int d = part; d < n; d += 4 * parts) {
+      for (int k = 0; k < 4; ++k) {
+        long long s = from + SLICE * (d + parts * k < n ? d + parts * k : d);
+        l[k] = in[mine + s], share[k] = SHARE(s);
+      }
+      for (int k = 0; k < 4; ++k)
+        if (d + parts * k < n) odds += share[k] * l[k];
+    }
+    odds = field + together(odds, group);
+    if (n < 0) continue;
+    for (int d = part; d < n; d += 4 * parts) {
+      for (int k = 0; k < 4; ++k) {
+        long long s = from + SLICE * (d + parts * k < n ? d + parts * k : d);
+        l[k] = in[mine + s], b[k] = w[row * row_w + s], to[k] = rev[s];
+      }
+      for (int k = 0; k < 4; ++k) {
+        if (d + parts * k >= n) continue;
+        T c = odds - l[k];
+        out[mine + to[k]] = weighed<T, HOW>(
+            message<T>(c, b[k]), c, b[k], field, in[mine + to[k]], damping, moved, rounded);
+      }
+    }
+    if (HOW == WATCHED || part != 0) continue;
+    REAL was = bel[at + i];
+#else
   for (int i = first + blockIdx.x * blockDim.x + threadIdx.x; i < last;
        i += blockDim.x * gridDim.x) {
     int n = width[i];
@@ -59,8 +125,6 @@ template <class T, int HOW> HELPER void visit(
     long long from = start[i / SLICE] + i % SLICE;
     T odds = prior[at + i];
     REAL was = HOW == WATCHED ? 0 : bel[at + i], field = odds;
-    T l[4], b[4], share[4];
-    int to[4];
     for (int k = 0; k < 4 && n > 0; ++k) {
       long long s = from + SLICE * (k < n ? k : 0);
       l[k] = in[mine + s], b[k] = w[row * row_w + s], to[k] = rev[s], share[k] = SHARE(s);
@@ -75,23 +139,14 @@ template <class T, int HOW> HELPER void visit(
       }
       for (int k = 0; k < 4; ++k) {
         if (done + k >= n) continue;
-        T x = message<T>(odds - l[k], b[k]);
-        if (HOW != PLAIN) {
-          T old = in[mine + to[k]];
-          double far = apart(x, old);
-          if (sizeof(REAL) == 4) {  // prior and w were rounded: by how much that moved it, at most
-            T p = chance(b[k] + odds - l[k]), q = chance(odds - l[k]);
-            double by = 6e-8 * (size_of((T)field) * size_of(p - q) + size_of(b[k]) * p);
-            far += 0.25 * by;
-            rounded = higher(rounded, by);
-          }
-          moved = higher(moved, far);
-          if (HOW == MIXED) x = damped<T>(x, old, damping);
-        }
-        out[mine + to[k]] = x;
+        T c = odds - l[k];
+        REAL old = HOW == PLAIN ? (REAL)0 : in[mine + to[k]];
+        out[mine + to[k]] = weighed<T, HOW>(
+            message<T>(c, b[k]), c, b[k], field, old, damping, moved, rounded);
       }
     }
     if (HOW == WATCHED) continue;
+#endif
     REAL p = chance<T>(odds), by = size_of(p - was);
     change = by > change ? by : change;
     bel[at + i] = p;
@@ -99,18 +154,22 @@ template <class T, int HOW> HELPER void visit(
   if (HOW != WATCHED) raise_to(seen, row * SEEN + CHANGE, change);
   if (HOW != PLAIN) raise_to(seen, row * SEEN + MOVED, moved);
   if (HOW == WATCHED && sizeof(REAL) == 4) raise_to(seen, row * SEEN + ROUNDED, rounded);
+  return true;
 }
 
-// Places first..last of every row that goes on: a colour, or all of them. A row that is to be
-// confirmed has no sweep, but an update.
+// Places first..last of every row that goes on: a colour, or all of them; the last of a sweep has
+// the judge in it. A row that is to be confirmed has no sweep, but an update.
 #define SWEEP(name, T, HOW)                                                                      \
   KERNEL void name(                                                                              \
-      int first, int last, int places, long long slots, long long row_w,                         \
+      int first, int last, int ends, int places, long long slots, long long row_w,               \
       ARRAY(const int) width, ARRAY(const long long) start, ARRAY(const int) rev,                \
-      ARRAY(const double) rho, ARRAY(const REAL) prior, ARRAY(const REAL) w, ARRAY(REAL) even,        \
-      ARRAY(REAL) odd, ARRAY(REAL) bel, ARRAY(double) controls, ARRAY(unsigned long long) seen) {                 \
-    visit<T, HOW>(first, last, places, slots, row_w, width, start, rev, rho, prior, w, even,     \
-                  odd, bel, controls, seen);                                                          \
+      ARRAY(const double) rho, ARRAY(const REAL) prior, ARRAY(const REAL) w, ARRAY(REAL) even,   \
+      ARRAY(REAL) odd, ARRAY(REAL) bel, ARRAY(double) controls, ARRAY(unsigned long long) seen,  \
+      ARRAY(int) tickets, ARRAY(double) trace) {                                                 \
+    long long row = blockIdx.y;                                                                  \
+    if (visit<T, HOW>(first, last, places, slots, row_w, width, start, rev, rho, prior, w, even, \
+                      odd, bel, controls, seen) && ends && is_last(tickets, row))                \
+      judge(row, gridDim.y, controls, seen, trace);                                              \
   }
 SWEEP(sweep, REAL, PLAIN)
 SWEEP(mix, REAL, MIXED)
@@ -146,7 +205,7 @@ KERNEL void finish(
     }
     raise_to(seen, row * SEEN + OFF, off);
   }
-  if (is_last(tickets, row)) judge(row, controls, seen, trace);
+  if (now.confirms() && is_last(tickets, row)) judge(row, gridDim.y, controls, seen, trace);
 }
 
 // Log-odds of place i, less a field that stands for certainty; whether there is one.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -21,9 +21,14 @@ from numpy.typing import NDArray
 HERE = Path(__file__).parent
 SLICE = 32  # as in the sources, like the columns of ``controls``
 TOL, DAMPING, PHASE, TRIGGER, LAST, WORST, PASSED, MADE, SIDE, FLOODING, MOST, RESIDUAL = range(12)
+ROUND, CONTROL = 12, 13
 SEEN = 4
 #: Messages of sweeps that are launched before the host looks, and how many sweeps, from and to.
 BURST, SHORTEST, LONGEST = 3e7, 4, 16
+#: Sweeps, the last of which may be a confirming update, which is launched apart.
+PAUSE = 8
+#: Sweeps of a launch in which a block makes all of a row.
+ALONE = 64
 #: Numbers beyond which indices would not fit.
 MOST_SLOTS = 2**31 - 1
 
@@ -36,19 +41,21 @@ class CudaProgram(NamedTuple):
     states: int = 0  # of a variable, at most; models of pairs of many states
     uniform: bool = False  # all have so many
     weighted: bool = False  # messages are tree-reweighted
+    parts: int = 1  # threads that share a variable
 
     @property
     def text(self) -> str:
         real = {"float32": "float", "float64": "double"}[self.real]
         told = {"REAL": real, "STATES": self.states, "UNIFORM": int(self.uniform),
-                "WEIGHTED": int(self.weighted)}  # fmt: skip
+                "WEIGHTED": int(self.weighted), "PARTS": self.parts}  # fmt: skip
         defined = "".join(f"#define {name} {value}\n" for name, value in told.items())
         return f"{defined}{_read('judge')}\n{_read(self.source)}"
 
     @property
     def kernels(self) -> list[str]:
         """Their names."""
-        return re.findall(r"^(?:KERNEL void|SWEEP)[ (](?!name)(\w+)", self.text, re.MULTILINE)
+        said = r"^(?:KERNEL(?: BOUNDED\(.*\))? void |SWEEP\()(?!name)(\w+)"
+        return re.findall(said, self.text, re.MULTILINE)
 
 
 @cache
@@ -67,6 +74,10 @@ class Device(Protocol):
     @property
     def room(self) -> int:
         """Bytes that are free."""
+
+    @property
+    def shared(self) -> int:
+        """Bytes that a block may have to itself."""
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Room there; zeros."""
@@ -92,7 +103,7 @@ class Device(Protocol):
         its first argument is 0 where that is shared memory, else ``per``; its last the room."""
 
     def borrow(self, tensor: Any) -> Any:
-        """A tensor of torch that is there, as an array of the same memory."""
+        """A tensor of torch that is there, row after row, as an array of the same memory."""
 
     def beside(self, tensor: Any) -> AbstractContextManager[None]:
         """Launches within follow what torch has launched on the tensor's card, and it them."""
@@ -156,18 +167,19 @@ class DeviceRun:
         self.burst = int(np.clip(BURST / max(rows * numbers, 1), SHORTEST, LONGEST))
         self.seen = device.empty((rows, SEEN), np.uint64)
         self.tickets = device.empty((rows,), np.int32)
-        # controls and the residuals of a burst, which are read together
-        self.told = device.empty((rows * (12 + self.burst),), np.float64)
-        self.controls = self.told[: 12 * rows].reshape(rows, 12)
-        self.trace = self.told[12 * rows :].reshape(self.burst, rows)
-        self.state = np.zeros((rows, 12))
+        # controls and the last residuals of a single row, which are read together
+        self.kept = ALONE if rows == 1 else 1
+        self.told = device.empty((rows * (CONTROL + self.kept),), np.float64)
+        self.controls = self.told[: CONTROL * rows].reshape(rows, CONTROL)
+        self.trace = self.told[CONTROL * rows :]
+        self.state = np.zeros((rows, CONTROL))
         self._recorded: tuple[bool, Callable[[], None]] | None = None
 
     def begin(self, tol: float, damping: float, max_iters: int) -> None:
         """With the numbers that are there now, and messages in ``even``."""
-        controls = np.zeros((self.rows, 12))
+        controls = np.zeros((self.rows, CONTROL))
         controls[:, [TOL, DAMPING, TRIGGER, LAST]] = tol, damping, tol, 1e308
-        controls[:, [FLOODING, MOST]] = self.flooding, max_iters
+        controls[:, [FLOODING, MOST, ROUND]] = self.flooding, max_iters, self.kept
         self.device.fill(self.controls, controls)
         self.device.fill(self.seen, 0)
         self.state = controls
@@ -203,40 +215,53 @@ class DeviceRun:
         return self.odd if (self.state[0, SIDE] != 0.0) != before else self.even
 
     def sweeps(self, n: int, residuals: NDArray[np.float64]) -> int:
-        """Up to n sweeps; how many were made. Of many rows the residuals are the largest."""
+        """Up to n sweeps of every row that goes on; how many were made. Only of a single row are
+        there all residuals."""
         done = 0
         while done < n:
-            k = min(self.burst, n - done)
-            if k == self.burst:
-                self._burst()
-            else:
-                for i in range(k):
-                    self._sweep(self.trace[i])
-            before = self.state[:, MADE].max()
-            told = self.device.get(self.told)
-            self.state = told[: 12 * self.rows].reshape(self.rows, 12)
-            trace = told[12 * self.rows :].reshape(self.burst, self.rows)[:k]
-            made = int(self.state[:, MADE].max() - before)
-            largest = np.abs(trace).argmax(axis=1)
-            residuals[done : done + made] = trace[np.arange(k), largest][:made]
-            done += made
-            if self.ended:
+            self._launch(n - done)
+            before, told = self.made, self.device.get(self.told)
+            self.state = told[: CONTROL * self.rows].reshape(self.rows, CONTROL)
+            on = ~self.passed & (self.state[:, MADE] < self.state[:, MOST])
+            moved = self.made - before
+            more = int(moved[on].min() if on.any() else moved.max())
+            which = (int(before.max()) + np.arange(more)) % self.kept
+            residuals[done : done + more] = told[CONTROL * self.rows :][which]
+            done += more
+            if not on.any():
                 break
         return done
 
+    def _launch(self, most: int) -> None:
+        """Some sweeps, at most so many."""
+        if most < self.burst:
+            self._slots(most)
+        else:
+            self._burst()
+
     def _burst(self) -> None:
-        """As many sweeps as there is a trace for, recorded; anew where they are damped or not."""
+        """As many as a burst has, recorded; anew where they are damped or not."""
         damped = bool(self.state[0, DAMPING] > 0.0)
         if self._recorded is None or self._recorded[0] != damped:
-
-            def work() -> None:
-                for i in range(self.burst):
-                    self._sweep(self.trace[i])
-
+            work = partial(self._slots, self.burst)
             self._recorded = damped, self.device.recorded(self.program, work)
         self._recorded[1]()
 
-    def _sweep(self, trace: Any) -> None:
+    def _slots(self, n: int) -> None:
+        """Sweeps, up to n. A row that is to be confirmed waits for the next update."""
+        if n == 1 and not self.state[:, PHASE].any():
+            self._sweep()
+            return
+        groups = -(-n // PAUSE)
+        for k in range(groups):
+            for _ in range((n + k) // groups - 1):
+                self._sweep()
+            self._confirm()
+
+    def _sweep(self) -> None:
+        raise NotImplementedError
+
+    def _confirm(self) -> None:
         raise NotImplementedError
 
     @property

@@ -64,7 +64,7 @@ class JointsThere:
         )  # fmt: skip
         device.launch(
             program, "beliefs", n, run.rows, np.int32(n), places, wide, run._row_w, slots, homes,
-            run.w, *sides, odds, joints,
+            run.w.there, *sides, odds, joints,
         )  # fmt: skip
         self.parts.append((run.rows, joints))
 

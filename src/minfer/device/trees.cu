@@ -77,19 +77,18 @@ KERNEL void crossing(long long per, int nodes, int single, ARRAY(const int) word
   ARRAY(double) row = part(top, nodes);
   ARRAY(double) column = part(row, nodes);
   ARRAY(double) diagonal = part(column, nodes);
+  ARRAY(double) pivots = part(diagonal, nodes);
   double root = scaled(scores, from, nodes, n, endless(), single, top, row);
-  int s = -1;
-  double best = -1;
-  for (int m = 1; m <= n && single; ++m) {
-    double w = weight_of(scores, from, nodes, 0, m, top, root);
-    if (w > best) best = w, s = m - 1;
-  }
   for (int m = warp; m < n; m += warps)
     for (int h = lane; h < width; h += LANES) {
       double w = weight_of(scores, from, nodes, h == n ? 0 : h + 1, m + 1, top, root);
       q[m * width + h] = h == n && single ? w : -w;
     }
   BARRIER();
+  int s = -1;
+  double best = -1;
+  for (int m = 0; m < n && single; ++m)
+    if (q[m * width + n] > best) best = q[m * width + n], s = m;
   double value = 0, largest = 0, most = 0, reach = 0;
   bool safe = true;
   int past = single ? n : width;
@@ -105,7 +104,7 @@ KERNEL void crossing(long long per, int nodes, int single, ARRAY(const int) word
       for (int h = k + 1; h < past; ++h) pivot -= q[k * width + h];
     }
     safe = safe && pivot > 0 && pivot < endless();
-    value += log(pivot);
+    if (threadIdx.x == 0) pivots[step] = pivot;
     double inverse = 1 / pivot;
     for (int h = threadIdx.x; h < width; h += blockDim.x) row[h] = q[k * width + h] * inverse;
     for (int m = threadIdx.x; m < n; m += blockDim.x) column[m] = m == k ? 0 : q[m * width + c];
@@ -128,6 +127,7 @@ KERNEL void crossing(long long per, int nodes, int single, ARRAY(const int) word
     for (int m = 0; m < n; ++m) largest = higher(q[m * width + m], largest);
   safe = safe && largest + most * reach <= LARGE_INVERSE;
   for (int m = threadIdx.x; m < n; m += blockDim.x) {
+    pivots[m] = log(pivots[m]);
     diagonal[m] = q[m * width + m];
     column[m] = single ? q[s * width + (m == s ? n : m)] : diagonal[m];  // what the root sees
   }
@@ -145,7 +145,7 @@ KERNEL void crossing(long long per, int nodes, int single, ARRAY(const int) word
       mu[from + (long long)h * nodes + m] = inside_one(x);
     }
   if (threadIdx.x == 0) {
-    for (int m = 1; m <= n; ++m) value += top[m];
+    for (int m = 1; m <= n; ++m) value += top[m] + pivots[m - 1];
     log_z[b] = value + root;
     fine[b] = safe && size_of(value) < endless();
   }

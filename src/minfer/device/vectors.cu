@@ -24,6 +24,7 @@
 
 enum { DENSE, RISE, BAND, CHAIN };
 
+#define HOLDS (UNIFORM && STATES <= 12)  // and so are all messages of a variable that has four
 #define FEW (UNIFORM && STATES <= 16)  // then vectors are in registers: no index is computed
 #if FEW
 #define EACH UNROLL
@@ -69,11 +70,12 @@ template <class T, class A> HELPER void product(
     EACH for (int k = 0; k < n; ++k) b[k] += SHARE(tie + SLICE * j) * in[from + SLICE * k];
 }
 
-// n logs as numbers of sum 1; the log of what they summed to.
-template <class T> HELPER T normal(int n, T *b) {
+// n logs as numbers of sum 1; the log of what they summed to. NEAR: nearly so.
+template <class T, bool NEAR = false> HELPER T normal(int n, T *b) {
   T top = b[0], sum = 0;
   EACH for (int k = 1; k < n; ++k) top = b[k] > top ? b[k] : top;
-  EACH for (int k = 0; k < n; ++k) sum += b[k] = exp_of(b[k] - top);
+  EACH for (int k = 0; k < n; ++k)
+    sum += b[k] = NEAR ? near_exp(b[k] - top) : exp_of(b[k] - top);
   T by = 1 / sum;
   EACH for (int k = 0; k < n; ++k) b[k] *= by;
   return top + log_of(sum);
@@ -165,12 +167,13 @@ template <class T, int HOW, class A> HELPER double shift(
   return most;
 }
 
-template <class T, int HOW> HELPER void visit(
+// Whether there was anything to do.
+template <class T, int HOW> HELPER bool visit(
     int first, int last, MODEL, ARRAY(REAL) even, ARRAY(REAL) odd, ARRAY(REAL) bel,
     ARRAY(double) controls, ARRAY(unsigned long long) seen) {
   long long row = blockIdx.y, at = row * fields, mine = row * numbers;
   State now(controls, row);
-  if (!(HOW == WATCHED ? now.confirms() : now.sweeps())) return;
+  if (!(HOW == WATCHED ? now.confirms() : now.sweeps())) return false;
   bool other = HOW == WATCHED || now.flooding != 0;
   T damping = HOW == MIXED ? now.damping : 0;
   double moved = 0, rounded = 0;
@@ -184,6 +187,36 @@ template <class T, int HOW> HELPER void visit(
     long long own = at + front[i / SLICE] + lane, from = mine + start[i / SLICE] + lane;
     T b[STATES], h[STATES], x[STATES], e[STATES];
     long long s = link[i / SLICE] + lane, to = 0;
+#if HOLDS
+    if (HOW == PLAIN && d <= 4) {
+      T a[4][STATES];
+      int there[4], what[4];
+      UNROLL for (int j = 0; j < 4; ++j) {
+        EACH for (int k = 0; k < n; ++k) a[j][k] = j < d ? (T)in[from + SLICE * (n * j + k)] : (T)0;
+        there[j] = j < d ? rev[s + SLICE * j] : 0, what[j] = j < d ? form[s + SLICE * j] : 0;
+      }
+      EACH for (int k = 0; k < n; ++k) b[k] = prior[own + SLICE * k];
+      EACH for (int k = 0; k < n; ++k) e[k] = bel[own + SLICE * k];
+      UNROLL for (int j = 0; j < 4; ++j) {
+        T share = j < d ? SHARE(s + SLICE * j) : (T)0;
+        EACH for (int k = 0; k < n; ++k) b[k] += share * a[j][k];
+      }
+      UNROLL for (int j = 0; j < 4; ++j) {
+        if (j >= d) continue;
+        EACH for (int k = 0; k < n; ++k) h[k] = b[k] - a[j][k];
+        normal<T, true>(n, h);
+        send(what[j], lane, n, n, forms, tab, h, x);
+        EACH for (int y = 0; y < n; ++y) out[mine + there[j] + SLICE * y] = near_log(x[y]);
+      }
+      normal<T, true>(n, b);
+      EACH for (int k = 0; k < n; ++k) {
+        REAL p = b[k], by = size_of(p - (REAL)e[k]);
+        change = by > change ? by : change;
+        bel[own + SLICE * k] = p;
+      }
+      continue;
+    }
+#endif
     product<T, ARRAY(const REAL)>(n, d, own, from, s, rho, prior, in, b);
     int kind = 0, m = n;
     T next[FEW ? STATES : 1];  // a slot ahead, for no store may overtake it
@@ -229,13 +262,18 @@ template <class T, int HOW> HELPER void visit(
   if (HOW != WATCHED) raise_to(seen, row * SEEN + CHANGE, change);
   if (HOW != PLAIN) raise_to(seen, row * SEEN + MOVED, moved);
   if (HOW == WATCHED && sizeof(REAL) == 4) raise_to(seen, row * SEEN + ROUNDED, rounded);
+  return true;
 }
 
 // As in odds.cu.
 #define SWEEP(name, T, HOW)                                                                       \
-  KERNEL void name(int first, int last, MODEL, ARRAY(REAL) even, ARRAY(REAL) odd, ARRAY(REAL) bel, \
-                   ARRAY(double) controls, ARRAY(unsigned long long) seen) {                      \
-    visit<T, HOW>(first, last, GIVEN, even, odd, bel, controls, seen);                            \
+  KERNEL void name(int first, int last, int ends, MODEL, ARRAY(REAL) even, ARRAY(REAL) odd,       \
+                   ARRAY(REAL) bel, ARRAY(double) controls, ARRAY(unsigned long long) seen,       \
+                   ARRAY(int) tickets, ARRAY(double) trace) {                                     \
+    long long row = blockIdx.y;                                                                   \
+    if (visit<T, HOW>(first, last, GIVEN, even, odd, bel, controls, seen) && ends &&              \
+        is_last(tickets, row))                                                                    \
+      judge(row, gridDim.y, controls, seen, trace);                                               \
   }
 SWEEP(sweep, REAL, PLAIN)
 SWEEP(mix, REAL, MIXED)
@@ -276,7 +314,7 @@ KERNEL void finish(MODEL, ARRAY(const REAL) even, ARRAY(const REAL) odd, ARRAY(d
     }
     raise_to(seen, row * SEEN + OFF, off);
   }
-  if (is_last(tickets, row)) judge(row, controls, seen, trace);
+  if (now.confirms() && is_last(tickets, row)) judge(row, gridDim.y, controls, seen, trace);
 }
 
 // What each place adds to the Bethe log Z: (1 - degree) log Z_v, and log Z_f of the pairs whose

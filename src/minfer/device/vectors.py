@@ -227,19 +227,25 @@ class VectorRun(DeviceRun):
             self.rho, self.tab, self.prior,
         )  # fmt: skip
 
-    def _sweep(self, trace: Any) -> None:
-        lay, go = self.layout, self.device.launch
+    def _over(self, kernel: str, lo: int, hi: int, ends: bool) -> None:
+        self.device.launch(
+            self.program, kernel, int(hi - lo), self.rows, np.int32(lo), np.int32(hi),
+            np.int32(ends), *self._model, self.even, self.odd, self.bel, self.controls, self.seen,
+            self.tickets, self.trace,
+        )  # fmt: skip
+
+    def _sweep(self) -> None:
+        lay = self.layout
         ends = [0, lay.n_places] if self.flooding else lay.first
-        both = self.even, self.odd
-        sweeps = [(self._kernel, lo, hi) for lo, hi in pairwise(ends)]
-        for name, lo, hi in [*sweeps, ("update", 0, lay.n_places)]:
-            go(
-                self.program, name, int(hi - lo), self.rows, np.int32(lo), np.int32(hi),
-                *self._model, *both, self.bel, self.controls, self.seen,
-            )  # fmt: skip
-        go(
-            self.program, "finish", lay.n_places, self.rows, *self._model, *both, self.controls,
-            self.seen, self.tickets, trace,
+        for lo, hi in pairwise(ends):
+            self._over(self._kernel, lo, hi, hi == ends[-1])
+
+    def _confirm(self) -> None:
+        lay = self.layout
+        self._over("update", 0, lay.n_places, False)
+        self.device.launch(
+            self.program, "finish", lay.n_places, self.rows, *self._model, self.even, self.odd,
+            self.controls, self.seen, self.tickets, self.trace,
         )  # fmt: skip
 
     def beliefs(self) -> tuple[NDArray, NDArray[np.int64]]:

@@ -15,9 +15,10 @@ other, and the answers are added up.
 
 **Rounding.** Nothing is ever negative, and numbers are scaled by powers of two, the largest of each
 table below one. So a number is off by (1 + u)^n for n roundings on a path to it, which are counted,
-and by what underflow has cost: at most ``LOST`` for a product of two. If a number of one child is
-off by a and one of the other by b in that way, a sum of k products is by k (a + b + LOST), and
-factors of two multiply it. Each table carries its own bound of that.
+and by what underflow has cost: at most ``least`` for a product of two. If a number of one child is
+off by a and one of the other by b in that way, a sum of k products is by k (a + b + least), and
+factors of two multiply it. Each table carries its own bound of that. In single precision, which
+takes half of the time and memory, it is the same with a larger u.
 """
 
 from __future__ import annotations
@@ -33,8 +34,15 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Matrices = NDArray[np.float64]  # (states of what stays, own states, states of what is summed)
 
-#: What a product of two numbers below one can lose to underflow, however floats treat that.
-LOST = 2.0**-1021
+#: Of numbers of each kind: unit roundoff, what a product of two below one can lose to underflow,
+#: however floats treat that, and the power of two from which on a table's largest entry is lost.
+KINDS: dict[type, tuple[float, float, int]] = {
+    np.float64: (2.0**-53, 2.0**-1021, 1000), np.float32: (2.0**-24, 2.0**-125, 100)
+}  # fmt: skip
+#: Entries that lie together in a tile of a table, on each side; in rows that are added up.
+TILE, SIDE = 81, 1024
+#: Numbers that are worth keeping room for.
+SPARE = 1 << 16
 #: Cells that writing one entry of a table is worth.
 WRITE = 24.0
 #: Joint states from which on a product of two matrices is one; smaller ones are made side by side.
@@ -240,6 +248,8 @@ class _Product(NamedTuple):
     kids: tuple[int, int]
     shape: tuple[int, int, int, int]  # states of what stays on both sides, of a's, b's, the sum's
     last: bool  # what stays on both sides lies last
+    gone: list[int]  # what is summed
+    first: bool  # that is read at the first child
 
 
 class Scaled(NamedTuple):
@@ -265,15 +275,82 @@ class SliceAnswer(NamedTuple):
     shares: Floats | None
     lost: float
 
+    @property
+    def size(self) -> float:
+        """A logarithm."""
+        return math.log2(self.whole.m) + self.whole.e if self.whole.m > 0.0 else -math.inf
+
+
+class _Turn(NamedTuple):
+    """Where the entries of a table go whose variables get another order."""
+
+    starts: NDArray[np.uint32]  # (tiles, 2) old and new
+    runs: NDArray[np.uint32]  # (runs of a tile, 2) old and new
+    inner: NDArray[np.uint32]  # old places of a run, which lies together in the new table
+
+    @classmethod
+    def of(cls, have: Sequence[int], want: Sequence[int], card: Sequence[int]) -> _Turn:
+        old, new = _strides(have, card), _strides(want, card)
+        run, tile = (_last(order, card) for order in (want, have))
+        inside = [v for v in want if v in tile and v not in run]
+        outside = [v for v in want if v not in tile and v not in run]
+        starts, runs = (
+            np.stack([_places(of, by, card) for by in (old, new)], axis=1)
+            for of in (outside, inside)
+        )
+        return cls(starts, runs, _places([v for v in want if v in run], old, card))
+
+
+def _strides(order: Sequence[int], card: Sequence[int]) -> dict[int, int]:
+    found, step = {}, 1
+    for v in reversed(order):
+        found[v] = step
+        step *= card[v]
+    return found
+
+
+def _last(order: Sequence[int], card: Sequence[int]) -> set[int]:
+    """So many at the end that they make a tile's side."""
+    found, size = set(), 1
+    for v in reversed(order):
+        if size >= TILE:
+            break
+        found.add(v)
+        size *= card[v]
+    return found
+
+
+def _places(of: Sequence[int], by: dict[int, int], card: Sequence[int]) -> NDArray[np.uint32]:
+    found = np.zeros(1, dtype=np.uint32)
+    for v in of:
+        found = (found[:, None] + np.arange(card[v], dtype=np.uint32) * by[v]).reshape(-1)
+    return found.astype(np.uint32)
+
 
 class Contraction:
-    """The passes over a tree. ``tables``: of the leaves, as numbers up to one, ``lost`` of each."""
+    """The passes over a tree. ``tables``: of the leaves, as numbers up to one, ``lost`` of each;
+    in numbers of this ``kind``."""
 
     def __init__(
-        self, tree: ContractionTree, tables: Sequence[Floats], lost: Sequence[float]
-    ) -> None:
-        self.tree, self.tables, self.lost = tree, list(tables), list(lost)
+        self, tree: ContractionTree, tables: Sequence[Floats], lost: Sequence[float],
+        kind: type[np.floating] = np.float64,
+    ) -> None:  # fmt: skip
+        self.tree, self.tables, self.kind = tree, list(tables), kind
+        self.u, self.least, self.far = KINDS[kind]
+        self.lost = [x + self.least for x in lost]
+        self._spare: dict[int, list[Floats]] = {}
         self._lay_out()
+
+    def _fresh(self, size: int) -> Floats:
+        """Room for so many numbers. What was used before is: new memory costs as much as a copy."""
+        spare = self._spare.get(size)
+        return spare.pop() if spare else np.empty(size, dtype=self.kind)
+
+    def _used(self, *tables: Floats) -> None:
+        """These are not needed any more."""
+        for values in tables:
+            if values.size >= SPARE:
+                self._spare.setdefault(values.size, []).append(values)
 
     def _lay_out(self) -> None:
         tree = self.tree
@@ -295,15 +372,20 @@ class Contraction:
             if a >= 0:
                 for v in _members((out[a] | out[b]) & ~out[i]):
                     gone[v] = depth[i]
-        self._axes: dict[int, list[int]] = {}  # as a node makes its table
-        self._wanted: dict[int, list[int]] = {tree.root: []}  # as its parent needs it
+        axes: dict[int, list[int]] = {}  # as a node makes its table
+        wanted: dict[int, list[int]] = {tree.root: []}  # as its parent needs it
         self._nodes: dict[int, _Product] = {}
-        self.roundings = 8.0
+        #: Whether variables are summed at a node or below, and so are read there.
+        self._needed: dict[int, bool] = {}
+        known = set(tree.sliced)
+        forward = 8.0
         for i in self._post:
             a, b = kids[i]
             if a < 0:
-                known = set(tree.sliced)
-                self._axes[i] = [v for v in tree.scopes[i] if out[i] >> v & 1 and v not in known]
+                axes[i] = [v for v in tree.scopes[i] if out[i] >> v & 1 and v not in known]
+                alone = [v for v in tree.scopes[i] if not out[i] >> v & 1]
+                self._needed[i] = bool(set(alone) - known)
+                forward += EXP + 4 + math.prod(card[v] for v in alone)
                 continue
             A, B, C = out[a], out[b], out[i]
             stay, mine, other, gone_here = (
@@ -315,38 +397,46 @@ class Contraction:
             )
             last = n_stay > 1 and n_mine * n_other * n_gone < AS_MATRICES
             if last:
-                self._wanted[a] = mine + gone_here + stay
-                self._wanted[b] = other + gone_here + stay
-                self._axes[i] = mine + other + stay
+                wanted[a] = mine + gone_here + stay
+                wanted[b] = other + gone_here + stay
+                axes[i] = mine + other + stay
             else:
-                self._wanted[a] = stay + mine + gone_here
-                self._wanted[b] = stay + other + gone_here
-                self._axes[i] = stay + mine + other
-            self._nodes[i] = _Product((a, b), (n_stay, n_mine, n_other, n_gone), last)
-            self.roundings += n_gone + 4
-        for i, scope in enumerate(tree.scopes):
-            self.roundings += EXP + 4 + math.prod(card[v] for v in scope if not out[i] >> v & 1)
-        #: Roundings on the way back to each node.
-        self.back: dict[int, float] = {tree.root: 0.0}
-        for i in reversed(self._post):
-            if i in self._nodes:
-                (a, b), (_, mine_n, other_n, _), _ = self._nodes[i]
-                self.back[a] = self.back[i] + other_n + 4
-                self.back[b] = self.back[i] + mine_n + 4
-        self._reader: dict[int, int] = {}
-        for i, scope in enumerate(tree.scopes):
-            for v in scope:
-                old = self._reader.get(v)
-                if old is None or self.tables[i].size < self.tables[old].size:
-                    self._reader[v] = i
+                wanted[a] = stay + mine + gone_here
+                wanted[b] = stay + other + gone_here
+                axes[i] = stay + mine + other
+            x, y = self._needed[a], self._needed[b]
+            shape = n_stay, n_mine, n_other, n_gone
+            first = n_mine <= n_other if x == y else x
+            self._nodes[i] = _Product((a, b), shape, last, gone_here, first)
+            self._needed[i] = x or y or bool(gone_here)
+            forward += n_gone + 4
+        self._there = {i: _turn_of(axes[i], wanted[i], card) for i in self._post}
+        self._again = {i: _turn_of(wanted[i], axes[i], card) for i in self._post if self._needed[i]}
+        #: Roundings on the longest way to the sum of all, and to a share.
+        self.roundings = self._counted(forward)
 
-    def _turned(self, values: Floats, have: list[int], want: list[int]) -> Floats:
-        card = self.tree.card
-        if have == want:
-            return values
-        shaped = values.reshape([card[v] for v in have])
-        place = {v: k for k, v in enumerate(have)}
-        return np.ascontiguousarray(shaped.transpose([place[v] for v in want]))
+    def _counted(self, forward: float) -> tuple[float, float]:
+        """Roundings on the longest way to the sum of all, and to a share."""
+        back, longest = {self.tree.root: 0.0}, 0.0
+        for i in reversed(self._post):
+            if i not in back:
+                continue
+            if i not in self._nodes:
+                longest = max(longest, back[i] + self.tables[i].size)
+                continue
+            kids, (stay, mine, other, gone), _, summed, first = self._nodes[i]
+            for child, own, theirs, here in (
+                (kids[0], mine, other, first),
+                (kids[1], other, mine, not first),
+            ):
+                way = back[i] + theirs + 4
+                if self._needed[child]:
+                    back[child] = way
+                if summed and here:  # in doubles
+                    wide = _width(stay * own * gone, gone)
+                    read = stay * own * gone / wide + wide / gone + stay + own + gone
+                    longest = max(longest, way + 4 + read * 2.0**-53 / self.u)
+        return forward, forward + longest + 8.0
 
     def _leaf(self, i: int, states: dict[int, int]) -> tuple[Floats, Floats]:
         """The table in its slice, over what is left of its scope; and summed."""
@@ -363,41 +453,41 @@ class Contraction:
         tables: dict[int, _Table] = {}
         tree = self.tree
         for i in self._post:
+            before = 0
             if i not in self._nodes:
-                values = self._leaf(i, states)[1].copy()
-                n = math.prod(self.tables[i].shape) / max(values.size, 1)
-                lost = self.lost[i] * n
+                values = self._leaf(i, states)[1].astype(self.kind, order="C").reshape(-1)
+                lost = self.lost[i] * math.prod(self.tables[i].shape) / max(values.size, 1)
             else:
                 if not go_on():
                     return None
                 values, lost = self._product(i, tables)
-            made = _scaled(values, lost)
-            if i in self._nodes:
                 a, b = self._nodes[i].kids
-                made = made._replace(e=made.e + tables[a].e + tables[b].e)
+                before = tables[a].e + tables[b].e
                 if not backward:
-                    del tables[a], tables[b]
-            tables[i] = made._replace(
-                values=self._turned(made.values, self._axes[i], self._wanted[i])
-            )
+                    self._used(tables.pop(a).values, tables.pop(b).values)
+            made = self._made(values, lost, self._there[i])
+            tables[i] = made._replace(e=made.e + before)
         top = tables[tree.root]
-        whole = Scaled(float(top.values.reshape(-1)[0]), top.e, top.lost)
+        whole = Scaled(float(top.values[0]), top.e, top.lost)
         if not backward or whole.m == 0.0:
             return SliceAnswer(whole, None, whole.lost)
         return self._back(whole, tables, states, go_on)
 
     def _product(self, i: int, tables: dict[int, _Table]) -> tuple[Floats, float]:
-        (a, b), (stay, mine, other, gone), last = self._nodes[i]
+        (a, b), (stay, mine, other, gone), last, *_ = self._nodes[i]
         x, y = tables[a], tables[b]
-        lost = 1.01 * gone * (x.lost + y.lost + LOST)
+        lost = 1.01 * gone * (x.lost + y.lost + self.least)
         if last:
             return _side_by_side(
                 x.values.reshape(mine, gone, stay), y.values.reshape(other, gone, stay)
-            ), lost
-        return np.matmul(
+            ).reshape(-1), lost
+        values = self._fresh(stay * mine * other)
+        np.matmul(
             x.values.reshape(stay, mine, gone),
             y.values.reshape(stay, other, gone).transpose(0, 2, 1),
-        ), lost
+            out=values.reshape(stay, mine, other),
+        )
+        return values, lost
 
     def _back(
         self, whole: Scaled, tables: dict[int, _Table], states: dict[int, int],
@@ -407,59 +497,136 @@ class Contraction:
         off = np.concatenate([[0], np.cumsum(tree.card)])
         shares = np.zeros(int(off[-1]))
         lost = 0.0
-        derivative = {tree.root: _Table(np.ones(1), 0, 0.0)}
+        derivative = {tree.root: _Table(np.ones(1, dtype=self.kind), 0, 0.0)}
         for i in reversed(self._post):
-            own = derivative.pop(i)
+            own = derivative.pop(i, None)
             if i not in self._nodes:
-                lost = max(lost, self._read(i, own, states, shares, off))
+                if own is not None:
+                    lost = max(lost, self._read_leaf(i, own, states, shares, off))
                 continue
             if not go_on():
                 return None
-            (a, b), (_, mine, other, _), _ = self._nodes[i]
+            node = self._nodes[i]
+            (a, b), (_, mine, other, _) = node.kids, node.shape
             x, y = tables.pop(a), tables.pop(b)
-            for child, sibling, n, first in ((a, y, other, True), (b, x, mine, False)):
-                d = self._derivative(own.values, sibling.values, self._nodes[i], first)
-                made = _scaled(d, 1.01 * n * (own.lost + sibling.lost + LOST))
-                derivative[child] = made._replace(
-                    values=self._turned(made.values, self._wanted[child], self._axes[child])
-                )
+            if own is None:
+                self._used(x.values, y.values)
+                continue
+            for child, of, sibling, n in ((a, x, y, other), (b, y, x, mine)):
+                first = child == a
+                read = bool(node.gone) and node.first == first
+                if not read and not self._needed[child]:
+                    continue
+                d = self._derivative(own.values, sibling.values, node, first)
+                wrong = 1.01 * n * (own.lost + sibling.lost + self.least)
+                if read:
+                    d_lost = 1.01 * (wrong + n * of.lost + self.least)
+                    lost = max(lost, self._read(node, of.values, d, d_lost, shares, off))
+                if self._needed[child]:
+                    derivative[child] = self._made(d, wrong, self._again[child])
+                else:
+                    self._used(d)
+            self._used(own.values, x.values, y.values)
         for v in tree.sliced:
             shares[off[v] + states[v]] = 1.0
         return SliceAnswer(whole, shares, lost)
 
-    @staticmethod
-    def _derivative(own: Floats, sibling: Floats, node: _Product, first: bool) -> Floats:
-        _, (stay, mine, other, gone), last = node
+    def _derivative(self, own: Floats, sibling: Floats, node: _Product, first: bool) -> Floats:
+        _, (stay, mine, other, gone), last, *_ = node
         theirs = other if first else mine
         if last:
             d = own.reshape(mine, other, stay)
             d = d if first else d.transpose(1, 0, 2)
             # (own states, theirs, stay) and (theirs, gone, stay)
             s = sibling.reshape(theirs, gone, stay).transpose(1, 0, 2)
-            return _side_by_side(d, s)
+            return _side_by_side(d, s).reshape(-1)
         d = own.reshape(stay, mine, other)
-        return np.matmul(d if first else d.transpose(0, 2, 1), sibling.reshape(stay, theirs, gone))
+        d = d if first else d.transpose(0, 2, 1)
+        values = self._fresh(stay * d.shape[1] * gone)
+        np.matmul(
+            d, sibling.reshape(stay, theirs, gone), out=values.reshape(stay, d.shape[1], gone)
+        )
+        return values
 
     def _read(
+        self, node: _Product, values: Floats, d: Floats, lost: float, shares: Floats,
+        off: NDArray[np.int64],
+    ) -> float:  # fmt: skip
+        """The shares of what is summed at a node, from a child's table and its derivative; what
+        they may have lost."""
+        stay, gone = node.shape[0], node.shape[3]
+        joint = np.multiply(values, d, out=self._fresh(d.size))
+        size = joint.size
+        if node.last:
+            by_state = joint.reshape(-1, gone, stay).sum(axis=2, dtype=np.float64).sum(axis=0)
+        else:
+            by_state = _sum_of_rows(joint, gone)
+        self._used(joint)
+        whole = float(by_state.sum())
+        if not whole > 0.0:
+            return math.inf
+        card = [self.tree.card[v] for v in node.gone]
+        by_state = by_state.reshape(card)
+        for k, v in enumerate(node.gone):
+            others = tuple(j for j in range(len(card)) if j != k)
+            shares[off[v] : off[v + 1]] = by_state.sum(axis=others) / whole
+        return size * lost / whole
+
+    def _read_leaf(
         self, i: int, own: _Table, states: dict[int, int], shares: Floats, off: NDArray[np.int64]
     ) -> float:
-        """The shares of the variables that are read at a leaf; what they may have lost."""
+        """The shares of what only this leaf has; what they may have lost."""
         tree = self.tree
         scope = [v for v in tree.scopes[i] if v not in states]
-        mine = [v for v in scope if self._reader[v] == i]
-        if not mine:
-            return 0.0
         table = self._leaf(i, states)[0]
         shape = [tree.card[v] if tree.out[i] >> v & 1 else 1 for v in scope]
         joint = table * own.values.reshape(shape)
         whole = float(joint.sum())
-        lost = 1.01 * joint.size * (own.lost + self.lost[i] + LOST)
+        if not whole > 0.0:
+            return math.inf
         for k, v in enumerate(scope):
-            if v in mine:
+            if not tree.out[i] >> v & 1:
                 axes = tuple(j for j in range(len(scope)) if j != k)
-                if whole > 0.0:
-                    shares[off[v] : off[v + 1]] = joint.sum(axis=axes) / whole
-        return lost / whole if whole > 0.0 else math.inf
+                shares[off[v] : off[v + 1]] = joint.sum(axis=axes) / whole
+        return 1.01 * joint.size * (own.lost + self.lost[i] + self.least) / whole
+
+    def _made(self, values: Floats, lost: float, turn: _Turn | None) -> _Table:
+        """With the largest entry between a half and one, in another order; ``values`` are used
+        up."""
+        from minfer.kernels.cliques.turning import turn as turned
+
+        top = float(values.max(initial=0.0))
+        e = math.frexp(top)[1] if top > 0.0 else 0
+        if abs(e) > self.far:  # numbers that get lost
+            values, lost, e = np.zeros_like(values), math.inf, 0
+        factor = self.kind(2.0**-e)
+        if turn is not None:
+            out = self._fresh(values.size)
+            turned(values, *turn, factor, out)
+            self._used(values)
+            values = out
+        elif e:
+            values *= factor
+        return _Table(values, e, lost * 2.0**-e + self.least if e else lost)
+
+
+def _turn_of(have: list[int], want: list[int], card: Sequence[int]) -> _Turn | None:
+    return None if have == want else _Turn.of(have, want, card)
+
+
+def _width(size: int, width: int) -> int:
+    """Of rows side by side: short ones are slow."""
+    wide = width
+    for factor in (2, 3, 5, 7):
+        while wide < SIDE and size > wide and size // wide % factor == 0:
+            wide *= factor
+    return wide
+
+
+def _sum_of_rows(values: Floats, width: int) -> NDArray[np.float64]:
+    """(width,) in doubles."""
+    rows = values.reshape(-1, _width(values.size, width)).sum(axis=0, dtype=np.float64)
+    return rows.reshape(-1, width).sum(axis=0)
 
 
 def _side_by_side(x: Floats, y: Floats) -> Floats:
@@ -467,7 +634,7 @@ def _side_by_side(x: Floats, y: Floats) -> Floats:
     (m, k, stay), n = x.shape, y.shape[0]
     if m * n * k * 64 > stay:
         return np.einsum("mkz,nkz->mnz", x, y)
-    out, one = np.empty((m, n, stay)), np.empty(stay)
+    out, one = np.empty((m, n, stay), dtype=x.dtype), np.empty(stay, dtype=x.dtype)
     for p in range(m):
         for q in range(n):
             np.multiply(x[p, 0], y[q, 0], out=out[p, q])
@@ -475,18 +642,3 @@ def _side_by_side(x: Floats, y: Floats) -> Floats:
                 np.multiply(x[p, r], y[q, r], out=one)
                 out[p, q] += one
     return out
-
-
-def _scaled(values: Floats, lost: float) -> _Table:
-    """With the largest entry between a half and one; ``values`` are used up."""
-    values = np.asarray(values)
-    top = float(values.max(initial=0.0))
-    if not top > 0.0:
-        return _Table(values, 0, lost)
-    e = math.frexp(top)[1]
-    if e == 0:
-        return _Table(values, 0, lost)
-    if -1000 < e < 1000:
-        values *= 2.0**-e
-        return _Table(values, e, lost * 2.0**-e + LOST)
-    return _Table(np.ldexp(values, -e), e, math.inf)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from minfer.basics.limits import clock
-from minfer.device.odds import Layout, Run
+from minfer.device.odds import Layout, Run, SlotWeights
 from minfer.device.runs import MOST_SLOTS, Device, DeviceRun
 from minfer.device.slopes import JointsThere, PairEnds
 from minfer.device.vectors import LOWEST, MOST_STATES, VectorLayout, VectorRun
@@ -429,12 +429,13 @@ def _check_size(numbers: int) -> None:
         )
 
 
-def weights(there: Device, mesh: Wired, layout: Layout, dtype: np.dtype) -> Any:
+def weights(there: Device, mesh: Wired, layout: Layout, dtype: np.dtype) -> SlotWeights:
     """The pairs' weights on a device, sent again only if they are others."""
     key, w = (layout, dtype), mesh.wiring.W
     found = mesh.found.get(key)
     if found is None or found[0] is not w:
-        found = mesh.found[key] = w, layout.by_slot(np.log(w)[None], dtype)
+        room = there.empty((1, layout.n_slots), dtype)
+        found = mesh.found[key] = w, layout.weights(np.log(w)[None], room)
     return found[1]
 
 
@@ -514,7 +515,7 @@ def run_rows(
     own = w is not None and len(w) > 1
     shared = weights(there, mesh, layout, dtype) if w is None else None
     if w is not None and not own:
-        shared = layout.by_slot(w[:, lanes.pair], dtype)
+        shared = layout.weights(w[:, lanes.pair], there.empty((1, layout.n_slots), dtype))
     logs = lanes.first[None] if w is None and lanes.first.any() else first
     if logs is not None and not logs.any():
         logs = None

@@ -41,6 +41,8 @@ from minfer.engine.decomposition import only_tables
 from minfer.engine.simplify import CLOSEST, Simplified, simplify, untouched
 from minfer.errors import NOTHING_POSSIBLE, ContradictionError
 
+#: What a share of a share may lose to underflow.
+UNDERFLOW = 1e-300
 #: The least size of a weight, and steps that are given up.
 LEAST_WEIGHT, LEAST_STEP = 1e-3, 1e-3
 
@@ -91,7 +93,8 @@ def users_ends(prepared: PreparedBuckets, lo: Floats, hi: Floats) -> tuple[Float
     lo[where] = hi[where] = 1.0
     low, high = found.marginals(lo), found.marginals(hi)
     change = math.exp(min(2 * prepared.error + 32 * U, 600.0)) if found.changed else 1.0
-    return np.minimum(low / change, 1.0), np.minimum(high * change, 1.0)
+    lost = UNDERFLOW if found.changed else 0.0  # shares of shares
+    return np.maximum(low / change - lost, 0.0), np.minimum(high * change + lost, 1.0)
 
 
 class Side:
