@@ -226,6 +226,10 @@ def test_drawn_models(block, monkeypatch):
     assert sum(found) >= len(found) / 3 or len(found) < 100
 
 
+def test_what_a_table_excludes_of_a_free_variable_once_others_are_fixed(monkeypatch):
+    check(414, Watched(monkeypatch))
+
+
 def test_the_oracle_agrees_with_the_graphs_own_scores():
     for seed in range(12):
         d = drawn(seed)

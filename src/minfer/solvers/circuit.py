@@ -438,6 +438,7 @@ def searched(
     owner = np.repeat(np.arange(graph.n_variables), graph._n_states)
     state, only = simple.state, rest.fixed[owner]
     kept = (state >= 0) & (model.field > -np.inf) & ((only < 0) | (state == only))
+    kept &= simple.model.field[first[owner] + np.maximum(state, 0)] > -np.inf
     leaf = np.where(kept, first[owner] + state, -1).astype(np.int32)
     leaves = Leaves(graph._offsets, first, leaf, np.where(kept, simple.share, 0.0))
     logs = np.where(lent, model.field, 0.0)
