@@ -13,8 +13,11 @@ time of the whole call, the best of several. One core of the processor beside it
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import sys
 import time
+import types
 from functools import partial
 from pathlib import Path
 
@@ -337,7 +340,51 @@ def by_torch(torch, tensor, projective: bool) -> dict:
 
     row = {"marginals and their gradient, us": timed(marginals),
            "log Z and its gradient, us": timed(log_z)}  # fmt: skip
-    return row if projective else row | {"torch logdet and its gradient, us": timed(logdet)}
+    if not projective:
+        row["torch logdet and its gradient, us"] = timed(logdet)
+    ours_told = ours.tree_log_partition(tensor, projective=projective).detach()
+    for name, partition in peers(torch, projective).items():
+
+        def theirs(partition=partition) -> None:
+            torch.autograd.grad(partition(tensor).sum(), tensor)
+
+        apart = (partition(tensor).detach() - ours_told).abs().max()
+        row |= {f"{name}, log Z and its gradient, us": timed(theirs),
+                f"{name}, log Z apart": float(apart)}  # fmt: skip
+    return row
+
+
+def peers(torch, projective: bool) -> dict:
+    """log Z of scores by torch-struct and by SuPar's structures, where they are installed; of SuPar
+    no more is imported than that, for its parsers need much else."""
+    found = {}
+    if importlib.util.find_spec("torch_struct"):
+        import torch_struct
+
+        kind = torch_struct.NonProjectiveDependencyCRF
+        kind = torch_struct.DependencyCRF if projective else kind
+
+        def by_torch_struct(scores):
+            size = scores.shape[1] - 1
+            eye = torch.eye(size, dtype=torch.bool, device=scores.device)
+            arcs = torch.where(eye, scores[:, :1, 1:], scores[:, 1:, 1:])  # roots are diagonal
+            return kind(arcs, multiroot=False).partition
+
+        found["torch-struct"] = by_torch_struct
+    places = [place for place in map(Path, sys.path) if (place / "supar" / "structs").is_dir()]
+    if places:
+        for name in ("supar", "supar.utils", "supar.structs"):
+            module = sys.modules.setdefault(name, types.ModuleType(name))
+            module.__path__ = [str(places[0].joinpath(*name.split(".")))]
+        from supar.structs.tree import DependencyCRF, MatrixTree
+
+        tree = DependencyCRF if projective else MatrixTree
+
+        def by_supar(scores):
+            return tree(scores.transpose(1, 2).contiguous(), multiroot=False).log_partition
+
+        found["SuPar"] = by_supar
+    return found
 
 
 def gradients(rows: int, beside: tuple[str, ...], side: int = 64) -> dict:

@@ -279,6 +279,22 @@ def _query() -> tuple[Call, Any]:
     return partial(minfer.query, graph, "v30", evidence), lambda p: [p["s0"], p["s1"]]
 
 
+@job("query, a small network that is new")
+def _new_network() -> tuple[Call, Any]:
+    import minfer
+
+    states = {f"v{i}": ["yes", "no"] for i in range(6)}
+    tables: dict[str, Any] = {"v0": [0.2, 0.8]}
+    for i in range(1, 6):
+        tables[f"v{i}"] = ([f"v{i // 2}" if i > 1 else "v0"], [[0.9, 0.1], [0.3, 0.7]])
+
+    def ask() -> list[float]:
+        graphs = [minfer.FactorGraph.network(states, tables) for _ in range(50)]
+        return [minfer.query(graph, "v0", {"v5": "yes"})["yes"] for graph in graphs]
+
+    return ask, lambda found: found
+
+
 @job("query, other evidence each time")
 def _queries() -> tuple[Call, Any]:
     import minfer

@@ -124,7 +124,7 @@ MADE = [
     Made("speed", "first calls; what a call costs around its kernels", (),
          ("coldstart.py", "costs.py shell"), told=("2026-11-18", f"{ARM}; {XEON}")),
     Made("gpu", "belief propagation on a graphics card", (), ("gpu.py",),
-         told=("2026-11-19", "NVIDIA H200")),
+         told=("2026-11-20", "NVIDIA H200")),
     Made("denoising", "large pictures; levels against the best ones", (),
          ("denoise.py", "denoise_levels.py --data {data}/images"), told=("2026-11-16", LOST)),
     Made("many-labels", "many labels beside PGMax", (), ("peers.py --peers pgmax",),

@@ -103,7 +103,7 @@ class Device(Protocol):
         its first argument is 0 where that is shared memory, else ``per``; its last the room."""
 
     def borrow(self, tensor: Any) -> Any:
-        """A tensor of torch that is there, as an array of the same memory."""
+        """A tensor of torch that is there, row after row, as an array of the same memory."""
 
     def beside(self, tensor: Any) -> AbstractContextManager[None]:
         """Launches within follow what torch has launched on the tensor's card, and it them."""

@@ -28,7 +28,8 @@ def tree_sums(
     kernel = "nested" if projective else "crossing"
     per = 4 * nodes * nodes + 2 * nodes if projective else nodes * (nodes + 4)
     flags = np.int32(nodes), np.int32(single_root)
-    most = batch if 8 * per <= device.shared else max(device.room // 2 // (8 * per), 1)
+    most = batch if 8 * per <= device.shared else device.room // 2 // (8 * per)
+    most = max(most, 1)
     for begin in range(0, batch, most):
         some = slice(begin, begin + most)
         given = [x[some] for x in (words, scores, mu, log_z, fine)]

@@ -131,7 +131,9 @@ class AnswerTable:
         self._found = found
 
     @classmethod
-    def of(cls, part: PrunedPart, target: int, observed: Sequence[int]) -> AnswerTable | None:
+    def of(
+        cls, part: PrunedPart, target: int, observed: Sequence[int], most: int = MOST_ASKED
+    ) -> AnswerTable | None:
         """None where the question is not small, or the model has more than tables, or numbers so
         large that they lose digits."""
         graph, inside = part.of, part.variables.tolist()
@@ -139,7 +141,7 @@ class AnswerTable:
             return None
         order = [v for v in observed if v in inside]
         first = [*order, target]
-        found = joint_logs(graph, first + [v for v in inside if v not in first], MOST_ASKED)
+        found = joint_logs(graph, first + [v for v in inside if v not in first], most)
         if found is None:
             return None
         total, constant = found

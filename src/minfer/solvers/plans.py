@@ -56,7 +56,7 @@ from minfer.factors.group import MAX_TABLE_CELLS
 from minfer.graph import FactorGraph
 from minfer.model.directed import intervened, intervention
 from minfer.model.evidence import numbered
-from minfer.solvers.pruning import PrunedPart, prune
+from minfer.solvers.pruning import PrunedPart, prune, whole_of
 
 #: Variables of a question up to which a whole table may answer it.
 MOST_TABLED = 16
@@ -280,6 +280,13 @@ def plan_for(
     """
 
     def make() -> Any:
+        if small and graph.n_variables <= MOST_TABLED:
+            from minfer.solvers.joint_table import MOST_CELLS, AnswerTable
+
+            # of a small model the whole table costs less than to ask what matters
+            table = AnswerTable.of(whole_of(graph), targets[0], observed, MOST_CELLS)
+            if table is not None:
+                return table
         part = prune(graph, targets, observed, soft, whole=whole, check=check)
         if small and len(part.variables) <= MOST_TABLED:  # of all that P(evidence) depends on
             from minfer.solvers.joint_table import AnswerTable

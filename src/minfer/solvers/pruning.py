@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 from numpy.typing import NDArray
 
-from minfer.engine.layout import FactorArrays, Flat, Scopes
+from minfer.engine.layout import FactorArrays, Flat
 from minfer.factors.group import FactorGroup
 from minfer.graph import FactorGraph
 
@@ -30,16 +29,59 @@ from minfer.graph import FactorGraph
 _ROW_SUM = 1e-12
 
 
-class PruningLists(NamedTuple):
-    """What pruning needs to know of a graph, as lists."""
+class PruningLists:
+    """What pruning needs to know of a graph, as lists; what not every question needs, when asked.
 
-    where: Scopes  # of each factor, as arrays
-    scopes: list[list[int]]  # of each factor
-    factors: list[list[int]]  # of each variable
-    child: list[int]  # of each factor: the variable it can be summed out with, or -1
-    zeros: list[bool]  # of each factor: whether it forbids something, or may
-    touched: list[bool]  # of each variable: whether the graph's own field says anything of it
-    flat: Flat | None  # all tables end to end, if the model is of tables over variables only
+    Attributes
+    ----------
+    where : each factor's scope, as arrays
+    scopes : of each factor, as lists
+    factors : of each variable
+    child : of each factor the variable it can be summed out with, or -1
+    touched : of each variable whether the graph's own field says anything of it
+    """
+
+    def __init__(self, graph: FactorGraph) -> None:  # which these must outlive
+        n, n_factors = graph.n_variables, graph.n_factors
+        self._arrays = FactorArrays(graph._n_states, graph._offsets, graph.groups)
+        self._field = graph._field
+        self.where = self._arrays.scopes
+        every, past = self.where.scope.tolist(), self.where.fptr.tolist()
+        self.scopes: list[list[int]] = [[]] * n_factors
+        self.factors: list[list[int]] = [[] for _ in range(n)]
+        for i, begin, end in sorted(zip(self.where.ids.tolist(), past, past[1:])):
+            self.scopes[i] = every[begin:end]
+            for v in self.scopes[i]:
+                self.factors[v].append(i)
+        child = np.full(n_factors, -1, dtype=np.int64)
+        if graph._child is not None:
+            for g in graph.groups:
+                if g.form == "table" or g.is_conditional:
+                    child[g._ids] = _summed_out(g, graph._child[g._ids])
+        self.child: list[int] = child.tolist()
+        self.touched = [False] * n
+        if self._field is not None and n:
+            said = np.add.reduceat(self._field != 0.0, graph._offsets[:-1], dtype=np.int64)
+            self.touched = (said > 0).tolist()
+
+    @cached_property
+    def zeros(self) -> list[bool]:
+        """Of each factor whether it forbids something, or may."""
+        zeros = np.ones(len(self.scopes), dtype=bool)
+        for g in self._arrays.groups:
+            if g.form == "table" or g.is_conditional:
+                zeros[g._ids] = g.forbids()
+        return zeros.tolist()
+
+    @cached_property
+    def flat(self) -> Flat | None:
+        """All tables end to end, if the model is of tables over variables only."""
+        groups = self._arrays.groups
+        if [] in self.scopes or any(g.form != "table" or g.decomposes for g in groups):
+            return None
+        card, offsets = self._arrays.n_states, self._arrays.offsets
+        field = np.zeros(int(offsets[-1])) if self._field is None else np.array(self._field)
+        return Flat(card, offsets, field, *self.where, *self._arrays.cells)
 
 
 class PrunedPart:
@@ -82,39 +124,18 @@ class PrunedPart:
         return flat.part(self.variables, np.flatnonzero(kept[flat.ids]))
 
 
+def whole_of(graph: FactorGraph) -> PrunedPart:
+    """A part from which nothing is pruned."""
+    return PrunedPart(graph, np.arange(graph.n_factors), np.arange(graph.n_variables), True)
+
+
 _STRUCTURES: WeakKeyDictionary[FactorGraph, PruningLists] = WeakKeyDictionary()
 
 
 def structure_of(graph: FactorGraph) -> PruningLists:
     """Made once for each graph."""
-    if graph in _STRUCTURES:
-        return _STRUCTURES[graph]
-    n, n_factors = graph.n_variables, graph.n_factors
-    arrays = FactorArrays(graph._n_states, graph._offsets, graph.groups)
-    where = arrays.scopes
-    every, past = where.scope.tolist(), where.fptr.tolist()
-    lists: list[list[int]] = [[]] * n_factors
-    factors: list[list[int]] = [[] for _ in range(n)]
-    for i, begin, end in sorted(zip(where.ids.tolist(), past, past[1:])):
-        lists[i] = every[begin:end]
-        for v in lists[i]:
-            factors[v].append(i)
-    zeros = np.ones(n_factors, dtype=bool)
-    child = np.full(n_factors, -1, dtype=np.int64)
-    for g in graph.groups:
-        if g.form == "table" or g.is_conditional:
-            zeros[g._ids] = g.forbids()
-            if graph._child is not None:
-                child[g._ids] = _summed_out(g, graph._child[g._ids])
-    touched = [False] * n
-    if graph._field is not None and n:
-        said = graph._field != 0.0
-        touched = (np.add.reduceat(said, graph._offsets[:-1], dtype=np.int64) > 0).tolist()
-    flat = None
-    if [] not in lists and all(g.form == "table" and not g.decomposes for g in graph.groups):
-        flat = Flat(graph._n_states, graph._offsets, np.array(graph.field), *where, *arrays.cells)
-    found = PruningLists(where, lists, factors, child.tolist(), zeros.tolist(), touched, flat)
-    return _STRUCTURES.setdefault(graph, found)
+    found = _STRUCTURES.get(graph)
+    return found if found is not None else _STRUCTURES.setdefault(graph, PruningLists(graph))
 
 
 def _summed_out(group: FactorGroup, child: NDArray) -> NDArray[np.int64]:
@@ -158,9 +179,7 @@ def prune(
     if whole:
         factors, complete = [i for i, k in enumerate(kept) if k], True
     else:
-        said = [w or t for w, t in zip(wanted, s.touched)]
-        may = [z and (c < 0 or said[c]) for z, c in zip(s.zeros, s.child)] if check else None
-        factors, complete = _connected(s, kept, targets, known, may)
+        factors, complete = _connected(s, kept, targets, known, wanted if check else None)
         factors.sort()
     inside = [False] * graph.n_variables
     for i in factors:
@@ -197,10 +216,14 @@ def _without_barren(s: PruningLists, wanted: list[bool]) -> list[bool]:
 
 
 def _connected(
-    s: PruningLists, kept: list[bool], targets: list[int], known: set[int], may: list[bool] | None
+    s: PruningLists,
+    kept: list[bool],
+    targets: list[int],
+    known: set[int],
+    wanted: list[bool] | None,
 ) -> tuple[list[int], bool]:
-    """Factors that the targets reach without passing a known variable, and parts with one that
-    ``may`` forbid the evidence; whether these are all that were left."""
+    """Factors that the targets reach without passing a known variable, and parts with one that may
+    forbid the evidence, ``wanted`` among it; whether these are all that were left."""
     seen_factor = [not k for k in kept]
     seen = [False] * len(s.factors)
 
@@ -219,6 +242,10 @@ def _connected(
                         todo.append(j)
         return found
 
+    def may_forbid(i: int) -> bool:
+        c = s.child[i]
+        return s.zeros[i] and (c < 0 or (wanted is not None and wanted[c]) or s.touched[c])
+
     asked = [t for t in targets if t not in known]
     begin = list(dict.fromkeys(j for t in asked for j in s.factors[t] if kept[j]))
     for t in asked:
@@ -231,7 +258,7 @@ def _connected(
             continue
         seen_factor[i] = True
         apart = reach([i])
-        if may is not None and any(may[j] for j in apart):
+        if wanted is not None and any(may_forbid(j) for j in apart):
             out += apart
         else:
             complete = False

@@ -114,12 +114,16 @@ def _sums(
     words = trees.checked_batch(values, lengths, projective, single)
     found, sums = torch.empty_like(values), values.new_empty(len(words))
     fine = torch.zeros(len(words), dtype=torch.int32, device=values.device)
+    if lengths is None:
+        sizes = torch.full_like(fine, values.shape[1] - 1)
+    else:
+        sizes = torch.from_numpy(words.astype(np.int32)).to(values.device)
     # a card without room leaves them to the processor
     with suppress(DeviceError), there.beside(values):
-        out = there.borrow(found), there.borrow(sums), there.borrow(fine)
-        tree_sums(there, there.borrow(values), there.put(words.astype(np.int32)), *out, **how)
-    rest = torch.nonzero(fine == 0)[:, 0]
-    if len(rest):  # where an inverse or a chart in plain numbers is not safe, or there is no tree
+        tree_sums(there, *map(there.borrow, (values, sizes, found, sums, fine)), **how)
+    if not bool(fine.all()):
+        rest = torch.nonzero(fine == 0)[:, 0]
+        # where an inverse or a chart in plain numbers is not safe, or there is no tree
         which = rest.cpu().numpy()
         try:
             mu, log_z = trees.tree_marginals(values[rest].cpu().numpy(), words[which], **how)
