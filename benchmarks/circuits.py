@@ -4,7 +4,8 @@
 
 Sections: promedas, linkage, cnf, uai, rows, quickscore; all by default. Each case is a process on
 one pinned core, and a limit is one of CPU seconds, compiling excluded. ganak (``pip install
-pyganak`` for the Python named) gets the same CNFs; an older checkout's ``Exact`` the UAI models.
+pyganak`` for the Python named) gets the same CNFs; an older checkout's ``Exact`` the UAI models,
+which is kept and printed, and not on the page.
 What a case gave is kept in ``results/circuits.json`` and not run again without ``--again``; a run
 that was stopped goes on there. ``--page`` writes the tables into docs/reference/circuits.md.
 """
@@ -282,7 +283,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
     made = {}
     for section, rows in found.items():
         done = {name: row for name, row in rows.items() if "now" in row}
-        body, others = [], [w for w in ("before", "ganak") if any(w in r for r in done.values())]
+        body, others = [], [w for w in ("ganak",) if any(w in r for r in done.values())]
         for name, row in done.items():
             now = row["now"]
             if section == "rows":
@@ -317,7 +318,7 @@ def _summed_up(section: str, rows: dict[str, Any]) -> str:
         counted = [n for n, z in known("cnf").items() if z is not None and n in rows]
         good = sum(rows[n]["now"].get("error_z", 1.0) <= 1e-8 for n in counted)
         text += f" Of {len(counted)} with a reference count, {good} agree within 1e-8."
-    for who in ("ganak", "before"):
+    for who in ("ganak",):
         beside = [(r["now"], r[who]) for r in rows.values() if who in r]
         ratio = sorted(
             m["cpu"] / max(o["cpu"], 1e-3) for m, o in beside if not ({*m, *o} & {"error"})

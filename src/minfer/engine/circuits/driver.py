@@ -36,7 +36,7 @@ STEPS_A_NODE = 4.0
 #: Clauses have a search of their own, whose first steps are a forecast. After some more of them the
 #: one in a fixed order is tried, for so many nodes, if walks say that these are enough and so large
 #: a share of walks ends.
-FORECAST_STEPS, FIRST_STEPS, TENTATIVE, ARRIVING = 500_000, 4_000_000, 2e7, 0.05
+FORECAST_STEPS, FIRST_STEPS, TENTATIVE, ARRIVING = 500_000, 30_000_000, 2e7, 0.05
 #: Circuits to be compiled whose forecast has no more nodes are searched in the best few orders, and
 #: the smallest is taken; without a time limit, or the circuit would depend on the clock.
 TRIED = 300_000
