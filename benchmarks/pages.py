@@ -86,7 +86,7 @@ MADE = [
     Made("circuits", "circuits and CNFs", CIRCUITS, (f"circuits.py {' '.join(CIRCUITS)} --page",),
          "circuits.py --page", "circuits.json", told=("2026-11-19", f"{XEON} @ 2.50GHz")),
     Made("peers", "the other libraries, and what they do with bad input", PEERS,
-         ("peers.py --again",), kept="peers"),
+         ("peers.py --again", "peers.py --again --loose --only time parsing"), kept="peers"),
     Made("networks", "Bayesian networks beside pyAgrum and pgmpy", NETWORKS, ("networks.py",),
          "networks.py --parts", "networks.json"),
     Made("peers", "networks, in short", ("networks",), (), kept="networks.json"),

@@ -4,7 +4,7 @@
     python benchmarks/peers.py --only parsing           # the arc probabilities alone
     python benchmarks/peers.py --peers pgmpy --again    # one peer anew
     python benchmarks/peers.py --envs DIR               # keep the environments and reuse them
-    python benchmarks/peers.py --loose --only time      # as anybody runs it; a page of its own
+    python benchmarks/peers.py --loose --only time      # as anybody runs it: columns of that page
 
 Each peer gets an environment of its own, made with pip, and runs in processes of its own, pinned
 to one core, or (--loose) as anybody runs them; times are CPU times. Next to each, minfer of this
@@ -424,17 +424,13 @@ def main() -> int:
                      help="what was found (default benchmarks/results/peers, or "
                      "benchmarks/results/loose/peers)")  # fmt: skip
     cli.add_argument("--page", type=Path,
-                     help="the page (default docs/reference/peers.md, loose: among the results)"
-                     )  # fmt: skip
+                     help="the page (default docs/reference/peers.md)")  # fmt: skip
     args = cli.parse_args()
-    kept = HERE / "results"
+    pinned, loose = HERE / "results" / "peers", HERE / "results" / "loose" / "peers"
     if args.loose:
         measure.loosen()
-        kept = kept / "loose"
-    args.results = args.results or kept / "peers"
-    args.page = args.page or (
-        kept / "peers.md" if args.loose else ROOT / "docs" / "reference" / "peers.md"
-    )
+    args.results = args.results or (loose if args.loose else pinned)
+    args.page = args.page or ROOT / "docs" / "reference" / "peers.md"
     core = measure.last_core() if args.core is None else args.core
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # through `finally`
     args.results.mkdir(parents=True, exist_ok=True)
@@ -457,9 +453,10 @@ def main() -> int:
                 shutil.rmtree(bench.envs / peer, ignore_errors=True)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    results = {p: Store(p, args.results).found for p in PEERS}
+    found = {p: Store(p, pinned if args.loose else args.results).found for p in PEERS}
+    free = {p: Store(p, args.results if args.loose else loose).found for p in PEERS}
     networks = Results(HERE / "results" / "networks.json").found
-    write_sections(args.page, peers_page.sections(results, networks))
+    write_sections(args.page, peers_page.sections(found, networks, free))
     say(f"wrote {args.page}")
     if unfinished:
         say(f"not finished: {', '.join(unfinished)}; run it again, without --again")

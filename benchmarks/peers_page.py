@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import networks_page
-from minfer_experiments.measure import is_loose
 from minfer_experiments.pages import number, table
 from peers_claims import CLAIMS
 
@@ -32,11 +31,17 @@ FEATURES = [p for p in NAMES if p not in ("libdai", "opengm")]
 
 
 def sections(
-    results: dict[str, dict[str, Any]], networks: dict[str, Any] | None = None
+    results: dict[str, dict[str, Any]],
+    networks: dict[str, Any] | None = None,
+    loose: dict[str, dict[str, Any]] | None = None,
 ) -> dict[str, str]:
-    """The sections of docs/reference/peers.md by name, with what benchmarks/networks.py found."""
+    """The sections of docs/reference/peers.md by name, with what benchmarks/networks.py found.
+
+    Of *loose*, found without pinning, come the ratios in the columns "not pinned".
+    """
+    results = {p: _with_loose(found, (loose or {}).get(p, {})) for p, found in results.items()}
     made = {
-        "measured": f"{_measured(results)}. {_way()}.",
+        "measured": f"{_measured(results)}. {_way(loose)}",
         "short": _short(results, networks),
         "claims": table(["", *(NAMES[p] for p in FEATURES)], _claims(results)),
     }
@@ -47,13 +52,35 @@ def sections(
     return made
 
 
-def _way() -> str:
+#: What tells the rows of a table apart.
+ROWS = {("time", "bp"): ("problem", "tool"), ("time", "exact"): ("problem", "tool"),
+        ("parsing", "rows"): ("batch",)}  # fmt: skip
+
+
+def _with_loose(found: dict[str, Any], free: dict[str, Any]) -> dict[str, Any]:
+    """A peer's rows, each with its ratio as measured without pinning."""
+    out = dict(found)
+    for (part, key), names in ROWS.items():
+        ratios = {
+            tuple(r[n] for n in names): r.get("x_minfer") for r in free.get(part, {}).get(key, [])
+        }
+        if part in out:
+            rows = out[part].get(key, [])
+            told = [r | {"x_loose": ratios.get(tuple(r[n] for n in names))} for r in rows]
+            out[part] = out[part] | {key: told}
+    return out
+
+
+def _way(loose: dict[str, Any] | None) -> str:
     """On which cores and threads."""
-    if is_loose():
-        return "Every tool runs as anybody runs it: not pinned, with threads of its own"
+    text = "Every tool runs on one thread of one core"
+    stamps = [s for found in (loose or {}).values() for s in found.get("about", {}).values()]
+    if not stamps:
+        return f"{text}."
+    days = sorted({s["date"] for s in stamps})
     return (
-        "Every tool runs on one thread of one core (`--loose` measures them as anybody runs them, "
-        "which has not been done for this page)"
+        f"{text}; *not pinned* is the ratio of CPU times as anybody runs them, all threads counted "
+        f"({' to '.join(dict.fromkeys((days[0], days[-1])))})."
     )
 
 
@@ -133,7 +160,7 @@ def _bp(results: dict[str, Any]) -> list[list[str]]:
     out = []
     for r in _in_order(results, "bp"):
         if "failed" in r:
-            out.append([r["problem"], r["tool"], "-", r["failed"], "-", "-", "-", "-"])
+            out.append([r["problem"], r["tool"], "-", r["failed"], "-", "-", "-", "-", "-"])
             continue
         mine = r["tool"] == "minfer"
         ms = number(r["seconds"] * 1e3) + (" (scaled)" if r["note"] else "")
@@ -147,7 +174,7 @@ def _exact(results: dict[str, Any]) -> list[list[str]]:
     out = []
     for r in _in_order(results, "exact"):
         if "failed" in r:
-            out.append([r["problem"], r["tool"], r["failed"], "-", "-", "-"])
+            out.append([r["problem"], r["tool"], r["failed"], "-", "-", "-", "-"])
             continue
         ms = number(r["seconds"] * 1e3)
         out.append([r["problem"], r["tool"], ms, *_beside(r), f"{r['error']:.0e}"])
@@ -155,10 +182,14 @@ def _exact(results: dict[str, Any]) -> list[list[str]]:
 
 
 def _beside(r: dict[str, Any]) -> list[str]:
-    """minfer's milliseconds in the same turns, and the ratio."""
+    """minfer's milliseconds in the same turns, and the ratio, on one core and not pinned."""
     if r["tool"] == "minfer":
-        return ["-", "1"]
-    return [number(r["minfer_seconds"] * 1e3), number(r["x_minfer"])]
+        return ["-", "1", "1"]
+    return [number(r["minfer_seconds"] * 1e3), number(r["x_minfer"]), _loose(r)]
+
+
+def _loose(r: dict[str, Any]) -> str:
+    return number(r["x_loose"]) if r.get("x_loose") else "-"
 
 
 def _accuracy(results: dict[str, Any]) -> list[list[str]]:
@@ -210,11 +241,11 @@ def _trees(results: dict[str, Any]) -> list[list[str]]:
         for r in found.get("rows", []):
             out.append(
                 [name, r["batch"], number(r["us_per_sentence"]), number(r["minfer_us"]),
-                 number(r["x_minfer"]), f"{r['difference']:.0e}",
+                 number(r["x_minfer"]), _loose(r), f"{r['difference']:.0e}",
                  f"{r['minfer_difference']:.0e}" if r["minfer_difference"] else "-"]
             )  # fmt: skip
         if "failed" in found:
-            out.append([name, "the rest", found["failed"], "-", "-", "-", "-"])
+            out.append([name, "the rest", found["failed"], "-", "-", "-", "-", "-"])
     return out
 
 
@@ -293,14 +324,18 @@ def _faster_second(results: dict[str, Any]) -> str:
 #: section -> head, rows
 TABLES: dict[str, tuple[str, Callable[[dict[str, Any]], list[list[str]]]]] = {
     "installs": ("library, version, packages, MB, seconds, start s", _installs),
-    "bp": ("problem, tool, iterations, ms, minfer's, times minfer's, set-up s, compile s", _bp),
-    "exact": ("problem, tool, ms, minfer's, times minfer's, largest error", _exact),
+    "bp": (
+        "problem, tool, iterations, ms, minfer's, times minfer's, not pinned, set-up s, compile s",
+        _bp,
+    ),
+    "exact": ("problem, tool, ms, minfer's, times minfer's, not pinned, largest error", _exact),
     "accuracy": ("tool, P4i, P4m", _accuracy),
     "inputs": (
         "tool, NaN, contradiction, unknown evidence, degree 100, chain of 600, 4-cycle", _inputs
     ),
     "trees": (
-        "library, batch, us a sentence, minfer's, times minfer's, error, minfer's error", _trees
+        "library, batch, us a sentence, minfer's, times minfer's, not pinned, error, "
+        "minfer's error", _trees,
     ),
     "second": (
         "library, form, batch, us a sentence, times all pairs, times reduced, without pairs, "

@@ -502,7 +502,7 @@ class _Tree:
                 reach[v] += reach[parent[v]]
         owner = np.repeat(np.arange(self.n), self.card)
         most = ((over + reach[owner]) * (1 + pad) + LEAST_SHARE) * ratio
-        least = np.where(found > 1e-280, found * (1 - pad), 0.0)
+        least = np.maximum(found * (1 - pad) - LEAST_SHARE, 0.0)
         total_least = np.bincount(owner, least, minlength=self.n)[owner] - least
         all_most = np.bincount(owner, most, minlength=self.n)[owner]
         total_most = all_most - most + U * (self.card[owner] + 4) * all_most
