@@ -122,7 +122,7 @@ MADE = [
     Made("speed", "sweeps beside a bare kernel", (), ("speed.py",), kept="speed.json",
          parts=("speed",)),
     Made("speed", "first calls; what a call costs around its kernels", (),
-         ("coldstart.py", "costs.py shell"), told=("2026-11-18", f"{ARM}; {XEON}")),
+         ("coldstart.py", "costs.py shell"), told=("2026-11-20", XEON)),
     Made("gpu", "belief propagation on a graphics card", (), ("gpu.py",),
          told=("2026-11-20", "NVIDIA H200")),
     Made("denoising", "large pictures; levels against the best ones", (),
