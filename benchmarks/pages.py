@@ -91,7 +91,7 @@ MADE = [
          "networks.py --parts", "networks.json"),
     Made("peers", "networks, in short", ("networks",), (), kept="networks.json"),
     Made("time", "networks through time", ("measured",), ("through_time.py",),
-         told=("2026-11-19", f"{XEON} @ 2.50GHz")),
+         told=("2026-11-20", XEON)),
     Made("hard-measured", "where belief propagation is far off", HARD,
          ("hard.py --drawn 4 --write benchmarks/results/hard.json", "hard.py --page"),
          "hard.py --page", "hard.json", ("*",)),
