@@ -127,7 +127,7 @@ MADE = [
          told=("2026-11-20", "NVIDIA H200")),
     Made("denoising", "large pictures; levels against the best ones", (),
          ("denoise.py", "denoise_levels.py --data {data}/images"), told=("2026-11-16", LOST)),
-    Made("many-labels", "many labels beside PGMax", (), ("peers.py --peers pgmax",),
+    Made("many-labels", "many labels beside PGMax", (), (),
          told=("2026-11-17", LOST)),
     Made("batch", "batches: costs, kills, memory", (),
          ("batch.py overhead costs speedup memory kills ray components",),
