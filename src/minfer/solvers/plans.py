@@ -280,17 +280,17 @@ def plan_for(
     """
 
     def make() -> Any:
-        if small and graph.n_variables <= MOST_TABLED:
+        if small:
             from minfer.solvers.joint_table import MOST_CELLS, AnswerTable
 
             # of a small model the whole table costs less than to ask what matters
-            table = AnswerTable.of(whole_of(graph), targets[0], observed, MOST_CELLS)
+            table = None
+            if graph.n_variables <= MOST_TABLED:
+                table = AnswerTable.of(whole_of(graph), targets[0], observed, MOST_CELLS)
             if table is not None:
                 return table
         part = prune(graph, targets, observed, soft, whole=whole, check=check)
         if small and len(part.variables) <= MOST_TABLED:  # of all that P(evidence) depends on
-            from minfer.solvers.joint_table import AnswerTable
-
             wide = part if part.whole else prune(graph, targets, observed, whole=True)
             table = AnswerTable.of(wide, targets[0], observed)
             if table is not None:
